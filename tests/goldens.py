@@ -1,8 +1,8 @@
-"""The JSON of every fixture, frozen: what `report`, `compare` and `ab` write of the same input.
+"""Golden JSON of every fixture: the output of `report`, `compare` and `ab` for the same input.
 
     python -m tests.goldens        writes tests/goldens anew; the commit says which field changed
 
-Made by way of the command line, as a user gets it, so that nothing inside is held fast.
+Made through the command line, as a user gets it, so that nothing internal is frozen.
 """
 
 import json
@@ -35,7 +35,7 @@ def main() -> None:
 
 
 def make_all() -> dict[str, object]:
-    """Name -> what the JSON holds. Everything is read and written in a folder of its own."""
+    """Name -> content of the golden JSON. Works in a temporary folder."""
     before = Path.cwd()
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
@@ -70,7 +70,7 @@ def comparisons() -> dict[str, object]:
 
 
 def experiments() -> dict[str, object]:
-    """Experiments whose processes have all run, so that `ab` has only to tell what they came to."""
+    """JSON of `ab` for experiments whose processes have all run, so that it only judges them."""
     made = {}
     for name, labels in {"captured": ["slow", "flash"], "bare": ["slow", "flash", "math"]}.items():
         folder = Path(f"ab-{name}")
@@ -92,7 +92,7 @@ def place_capture(folder: Path, attention: str) -> None:
 
 
 def record(labels: list[str]) -> dict[str, object]:
-    """results.json as `ab` leaves it when the last process has ended."""
+    """Content of results.json as `ab` leaves it when the last process has ended."""
     order = [[*labels, *labels[::-1], *labels][i] for i in range(3 * len(labels))]
     times = {label: iter(PROCESS_MS[label]) for label in labels}
     runs = []
@@ -127,7 +127,7 @@ def record(labels: list[str]) -> dict[str, object]:
 
 
 def written(verb: str, *words: str) -> object:
-    """What the verb writes with --json."""
+    """Content of the JSON that the verb writes with --json."""
     before = sys.argv
     sys.argv = ["profiling", verb, *words, "--json", "written.json"]
     try:

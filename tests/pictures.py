@@ -1,4 +1,4 @@
-"""The pictures of whole pages in docs/pictures, taken of the pages of `demo` in Chromium.
+"""Take the pictures of whole pages in docs/pictures: pages of `demo`, in Chromium.
 
 python -m tests.pictures        takes all of them anew
 """
@@ -55,7 +55,7 @@ def main() -> None:
 
 
 def taken(driver, folder: Path, picture: Picture) -> bytes:
-    """A PNG of what a window of this size shows first."""
+    """PNG of what a window of the picture's size shows first."""
     size = {"width": picture.width, "height": picture.height, "deviceScaleFactor": 1}
     theme = {"name": "prefers-color-scheme", "value": picture.theme}
     send = driver.execute_cdp_cmd

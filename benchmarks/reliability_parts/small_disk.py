@@ -34,7 +34,7 @@ class Disk:
 
 @contextmanager
 def mounted(folder: Path) -> Iterator[Disk]:
-    """Mount a disk on a new folder for the block. Raises ValueError if it fails, as without root."""
+    """Mount the disk on a new folder for the block. Raises ValueError where that fails."""
     folder.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", f"size={SIZE}", "tmpfs", str(folder)]
     try:

@@ -11,7 +11,7 @@ def mixed(x: Tensor, shift: int) -> Tensor:
 
 
 def left_by_dropout(seed: int, dropout: float, rows: int, columns: int) -> Tensor:
-    """(rows, columns), true where nothing is dropped."""
+    """Mask of dropout, (rows, columns) bool, true where nothing is dropped."""
     from kernels.dropout_triton import threshold  # imports triton, which may interpret
 
     x = mixed(torch.arange(rows) * 0x9E3779B9 & BITS ^ seed, 16) * 0x7FEB352D & BITS

@@ -23,7 +23,7 @@ def written(
     told: Told | None = None,
     name: str = "rank{}",
 ) -> list[Path]:
-    """A file for each of the ranks, on a clock of its own."""
+    """Simulate a fleet and write one file for each rank, on a clock of its own by default."""
     simulation = simulate(fleet)
     told = told or Told(clocks_of_hosts(fleet.ranks, 1))
     folder.mkdir(parents=True, exist_ok=True)
@@ -40,7 +40,7 @@ def written(
 
 
 def analysed(paths: Sequence[Path]) -> RanksAnalysis:
-    """Without processes of its own, which take a second to start."""
+    """Analysis of the ranks' files in this process, since others take a second to start."""
     with patch("profiling.analysis.ranks.files.os.cpu_count", return_value=1):
         return open_ranks(paths)
 

@@ -33,9 +33,9 @@ def write_run(
     start_s: float | None = None,
     **config: Any,
 ) -> Path:
-    """A run of `rows` training rows, `interval` iterations apart, a tenth with an evaluation.
+    """Write a run of `rows` training rows, `interval` iterations apart, a tenth with an evaluation.
 
-    start_s: when its first iteration began, as runs log it by now; None: before they did.
+    start_s: time of the first iteration; None writes rows of an older run, without times.
     """
     folder.mkdir(parents=True)
     settled = CONFIG | config | {"attention": attention, "seed": seed, "out_dir": str(folder)}
@@ -88,7 +88,7 @@ def training_row(
 
 
 def with_rows(folder: Path, *rows: dict[str, Any]) -> Path:
-    """A run whose metrics.jsonl has these rows behind its opening."""
+    """Write a run whose metrics.jsonl has these rows after the opening one."""
     write_run(folder, rows=1)
     (folder / "metrics.jsonl").write_text("")
     append(folder, {"run": {}, "iter": 0}, *rows)
@@ -101,13 +101,13 @@ def append(folder: Path, *rows: dict[str, Any]) -> None:
 
 
 def trained(iteration: int, ms: float, **more: Any) -> dict[str, Any]:
-    """A row whose iterations took `ms` each."""
+    """Training row whose iterations took `ms` each."""
     row = {"iter": iteration, "time/step_ms": ms, "perf/tokens_per_s": TOKENS / ms * 1e3}
     return row | more
 
 
 def settled(ms: float, count: int = 20, first: int = 0) -> list[dict[str, Any]]:
-    """Rows of a start at iteration `first`: those that settle, then `count` of about `ms`."""
+    """Rows of a start at iteration `first`: slow ones that settle, then `count` of about `ms`."""
     cold = [trained(first + i * 10, 100.0) for i in range(SETTLING_ROWS)]
     first += 10 * SETTLING_ROWS
     return cold + [trained(first + i * 10, ms + 0.01 * (i % 3)) for i in range(count)]

@@ -1,8 +1,8 @@
 """The ranks of a run, forked from one process that has imported what each of them needs.
 
-torchrun starts each of them anew, and each imports torch: two seconds of a core. What torchrun
-itself adds, restarts, signals and one end for all, is what tests/training/test_distributed.py and
-test_restart.py start it for.
+torchrun starts each rank anew, and each imports torch: two seconds of a core. The additions of
+torchrun itself, restarts, signals and one end for all, are tested with it in
+tests/training/test_distributed.py and test_restart.py.
 """
 
 import multiprocessing
@@ -29,7 +29,7 @@ forked.set_forkserver_preload(
 
 
 def said_by_ranks(ranks: int, words: list[str], folder: Path, limit_s: float = 170) -> str:
-    """What all print while each runs the script `words[0]`. All of them succeed."""
+    """Run the script `words[0]` on each rank, assert that all succeed, and return all output."""
     output = folder / "output"
     output.write_text("")
     from torch.distributed import TCPStore  # conftest.py sets variables before torch is imported
@@ -66,7 +66,7 @@ def said_by_ranks(ranks: int, words: list[str], folder: Path, limit_s: float = 1
 
 
 def be(words: list[str], environ: dict[str, str], output: Path) -> None:
-    """In a child: one rank."""
+    """Run the script as one rank, in a child process."""
     file = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     for stream in (1, 2):
         os.dup2(file, stream)

@@ -1,4 +1,4 @@
-"""Traces of made-up programs (tests.helpers.programs) as files, in the forms of both tools."""
+"""Traces of made-up programs (tests.helpers.programs) as files, in the formats of both tools."""
 
 import sqlite3
 from pathlib import Path
@@ -27,7 +27,7 @@ TABLES = """
 
 
 def written(trace: Trace, tool: str, folder: Path) -> Path:
-    """Of its kernels, copies, calls and ranges."""
+    """Write the kernels, copies, calls and ranges of a trace as `tool`, nsys or kineto, would."""
     write = {"nsys": write_nsys, "kineto": write_kineto}[tool]
     return write(trace, folder / {"nsys": "x.sqlite", "kineto": "x.json"}[tool])
 
