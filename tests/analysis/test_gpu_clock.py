@@ -1,4 +1,4 @@
-"""A report of a capture that lies in its run's folder knows how high the GPU's clock was."""
+"""GPU clock in the report of a capture that lies in its run's folder."""
 
 import json
 import shutil

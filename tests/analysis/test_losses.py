@@ -1,4 +1,4 @@
-"""Kernels that were launched and that a capture lost: counted, said, and no verdict above 5 %."""
+"""Launched kernels that a capture lost: counted, reported, and no verdict above 5 %."""
 
 import gzip
 import io

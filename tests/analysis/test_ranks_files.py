@@ -1,4 +1,4 @@
-"""Captures of ranks that cannot be read, or do not belong together: said in a line, others read."""
+"""Captures of ranks that are unreadable or do not belong together: a line each, others are read."""
 
 import os
 import signal

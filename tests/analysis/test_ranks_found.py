@@ -1,4 +1,4 @@
-"""Which files of a folder are the ranks' captures, by their names."""
+"""Ranks' captures in a folder, found by their names."""
 
 import gzip
 import os

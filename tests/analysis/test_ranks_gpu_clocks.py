@@ -1,4 +1,4 @@
-"""A rank whose kernels take longer: whether its GPU's clock is why, by the run's own rows."""
+"""Ranks whose kernels take longer: whether the GPU's clock is why, by the run's own rows."""
 
 from pathlib import Path
 

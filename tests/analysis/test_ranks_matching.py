@@ -1,4 +1,4 @@
-"""Collectives of several ranks: which are the same, who waits in them, for how long."""
+"""Collectives of several ranks: matching them, and who waits in them for how long."""
 
 from collections.abc import Sequence
 from dataclasses import replace

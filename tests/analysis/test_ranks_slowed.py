@@ -1,4 +1,4 @@
-"""How much longer kernels take beside collectives: by hand, and in simulated trainings."""
+"""Slowdown of kernels beside collectives: by hand, and in simulated trainings."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Who is waited for, why, and what it costs: in simulated trainings whose fault is known."""
+"""Late ranks, the reason and the cost: in simulated trainings whose fault is known."""
 
 import json
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""A run's folder as a side of a comparison: settled, uncaptured rows alone; damage is named."""
+"""Run folders as sides of a comparison: settled, uncaptured rows alone; damage is named."""
 
 import json
 

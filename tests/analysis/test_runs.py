@@ -1,4 +1,4 @@
-"""Run folders read back: columns, training time, what was lost or half-written; groups, spread."""
+"""Run folders read back: columns, training time, lost or half-written rows; groups, spread."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""What `scale` says of a capture: predictions, and what they assume."""
+"""Results of `scale` for a capture: predictions, and what they assume."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What `scale` refuses, because the trainer would."""
+"""Refusals of `scale`, in cases that the trainer would refuse."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Idle time of copies from and to pageable memory, which the host moves: the cause `staging`."""
+"""Idle time of copies from and to pageable memory, staged by the host: the cause `staging`."""
 
 import pytest
 

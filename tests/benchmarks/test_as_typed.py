@@ -1,4 +1,4 @@
-"""What a command takes as it is typed: real processes on a CPU, the caches, the table."""
+"""Benchmark as_typed: real processes on a CPU, the caches, the table."""
 
 import pytest
 

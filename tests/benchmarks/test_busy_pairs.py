@@ -1,4 +1,4 @@
-"""Pairs of runs beside other work: what is there is judged and not trained again."""
+"""Pairs of runs beside other work: existing ones are judged and not trained again."""
 
 import pytest
 

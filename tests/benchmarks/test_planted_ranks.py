@@ -1,4 +1,4 @@
-"""Faults of one rank among several: who has them, and what is made of the answer."""
+"""Faults of one rank among several: their rank, and the judgement of the answer."""
 
 from dataclasses import replace
 

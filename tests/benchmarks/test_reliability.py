@@ -1,4 +1,4 @@
-"""benchmarks reliability: its cases come again from their seeds, and what it judges by."""
+"""benchmarks reliability: cases are reproducible from their seeds; how results are judged."""
 
 import io
 import os

@@ -1,4 +1,4 @@
-"""benchmarks.report_speed: whole processes are timed, and what is missing is said."""
+"""benchmarks.report_speed: whole processes are timed, and missing tools are named."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""When attention=triton takes the Gluon kernel; and on a Hopper GPU that it does as Triton's."""
+"""Choice of the Gluon kernel by attention=triton; on a Hopper GPU, that it equals Triton's."""
 
 import sys
 from importlib.metadata import PackageNotFoundError

@@ -1,4 +1,4 @@
-"""The Triton kernels of attention=triton, interpreted on a CPU, against float64 and autograd."""
+"""Triton kernels of attention=triton, interpreted on a CPU, against float64 and autograd."""
 
 from tests.helpers.kernel_programs import needs_triton, run
 

@@ -1,4 +1,4 @@
-"""The Triton kernels of embeddings, dropout and norm, against float64 and autograd."""
+"""Triton kernels of embeddings, dropout and norm, against float64 and autograd."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The Triton kernels of a norm behind a sum, against float64 and autograd."""
+"""Triton kernels of a norm after a sum, against float64 and autograd."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""python -m profiling compiled: on code recorded on an H200, and compiled here for a CPU."""
+"""python -m profiling compiled: for code recorded on an H200, and compiled here for a CPU."""
 
 import gzip
 import io

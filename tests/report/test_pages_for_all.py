@@ -1,4 +1,4 @@
-"""Pages on a phone, on paper, for ears, for other eyes; and what one takes away from them."""
+"""Pages on phones and paper, for screen readers and colour blindness; and what they export."""
 
 import base64
 import csv

@@ -1,4 +1,4 @@
-"""The report of several ranks in words and charts: its units, its sums, many ranks on one page."""
+"""Report of several ranks in words and charts: units, sums, many ranks on one page."""
 
 from dataclasses import replace
 

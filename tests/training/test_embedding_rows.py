@@ -1,4 +1,4 @@
-"""The embedding's part of the tied gradient, exchanged as rows: when, and that it trains alike."""
+"""Rows of the embedding in the tied gradient: when they are exchanged, with equal training."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Ranks that share a run: what is decided and refused, and that each way trains as one does."""
+"""Ranks that share a run: decisions and refusals, and that each way trains as one process does."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Rows that are owed for an iteration, as on a GPU: the same rows, in the same places.
+"""Rows that are written an iteration late, as on a GPU: the same rows, in the same places.
 
 The device that runs ahead is a fake: what it copies is there at once, but its row is written late.
 """

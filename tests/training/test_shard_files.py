@@ -1,4 +1,4 @@
-"""Checkpoints of ranks that share weights: whole or not at all, and for any number of ranks."""
+"""Checkpoints of ranks that share weights: complete or absent, and for any number of ranks."""
 
 import io
 import os

@@ -1,4 +1,4 @@
-"""`python -m profiling compare`: real captures, run folders, files written, exit codes."""
+"""`python -m profiling compare`: real captures, run folders, written files, exit codes."""
 
 import json
 import re

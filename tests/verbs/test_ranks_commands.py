@@ -1,4 +1,4 @@
-"""report, export and compare of several ranks, from the command line to what is written."""
+"""report, export and compare of several ranks, from the command line to the written files."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""The verb scale: what it prints and writes, and what it refuses."""
+"""The verb scale: printed and written results, and refusals."""
 
 import json
 import shutil
