@@ -42,7 +42,7 @@ def main(config: TrialsConfig) -> None:
     print(f"{config.trials} A/A trials of {config.size} against {config.size} processes\n")
     print("| configuration | processes | called a difference | interval alone | steps as units |")
     print("|---|---:|---:|---:|---:|")
-    for name, processes in recorded(paths).items():
+    for name, processes in read_processes(paths).items():
         if len(processes) < 2 * config.size:
             print(f"| {name} | {len(processes)} | too few for {config.size} a side | | |")
             continue
@@ -51,17 +51,17 @@ def main(config: TrialsConfig) -> None:
         print(f"| {name} | {len(processes)} | {shares} |")
 
 
-def recorded(paths: list[Path]) -> dict[str, list[Process]]:
+def read_processes(paths: list[Path]) -> dict[str, list[Process]]:
     """Configuration -> its processes in all records. Raises ValueError that names a bad file."""
-    found: dict[str, list[Process]] = {}
+    processes: dict[str, list[Process]] = {}
     for path in paths:
         experiment = read_json(path, Experiment)
         factor = experiment.factor
         values = dict(zip(factor.labels, factor.values, strict=True))
         for run in experiment.runs:
             words = [*experiment.words, f"{factor.key}={values[run.label]}"]
-            found.setdefault(" ".join(words), []).append(run.step_ms)
-    return found
+            processes.setdefault(" ".join(words), []).append(run.step_ms)
+    return processes
 
 
 def count_called(

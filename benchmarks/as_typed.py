@@ -24,7 +24,7 @@ from statistics import median
 
 import msgspec
 
-from benchmarks.measuring import PROJECT, Keys, in_turns, key
+from benchmarks.measuring import PROJECT, Keys, key, measure_in_turns
 from profiling.launch.bench import printed
 from profiling.launch.bench.printed import Stamped
 from profiling.launch.experiment.plan import LOG_INTERVAL
@@ -90,29 +90,29 @@ def main(config: AsTypedConfig) -> None:
     out.mkdir(parents=True, exist_ok=True)
     ways = [way.strip() for way in config.ways.split(";")]
     names = [*ways, *([THEIRS] if config.against else [])]
-    earlier = pairs_in(out / RECORD)
-    measures = {name: partial(recorded, name, earlier, config, out) for name in names}
-    pairs = in_turns(measures, config.rounds)
+    earlier = read_pairs(out / RECORD)
+    measures = {name: partial(next_pair, name, earlier, config, out) for name in names}
+    pairs = measure_in_turns(measures, config.rounds)
     print(HEADER)
     for name in names:
         print(row(name, pairs[name]))
 
 
-def recorded(name: str, earlier: list[Measured], config: AsTypedConfig, out: Path) -> Pair:
+def next_pair(name: str, earlier: list[Measured], config: AsTypedConfig, out: Path) -> Pair:
     """Next pair of this way: taken out of `earlier`, or measured now and appended to RECORD."""
     work = f"{config.config} {config.words} {config.iterations}"
     for known in earlier:
         if (known.way, known.work) == (name, work):
             earlier.remove(known)
             return known.pair
-    measured = Measured(name, work, pair(name, config, out))
+    measured = Measured(name, work, measure_pair(name, config, out))
     with open(out / RECORD, "ab") as file:
         file.write(msgspec.json.encode(measured) + b"\n")
     print(row(name, [measured.pair]), file=sys.stderr)
     return measured.pair
 
 
-def pairs_in(record: Path) -> list[Measured]:
+def read_pairs(record: Path) -> list[Measured]:
     """Pairs that earlier commands wrote, in order. Raises ValueError where the file is damaged."""
     if not record.exists():
         return []
@@ -123,11 +123,11 @@ def pairs_in(record: Path) -> list[Measured]:
 
 
 def row(name: str, pairs: list[Pair]) -> str:
-    both = [process for each in pairs for process in (each.first, each.second)]
+    both = [process for pair in pairs for process in (pair.first, pair.second)]
     columns = (
         spread([process.step_ms for process in both], 2),
-        spread([each.first.wall_s for each in pairs], 1),
-        spread([each.second.wall_s for each in pairs], 1),
+        spread([pair.first.wall_s for pair in pairs], 1),
+        spread([pair.second.wall_s for pair in pairs], 1),
         spread([process.val_loss for process in both], 3),
     )
     return f"| {name or 'as it is'} | {' | '.join(columns)} |"
@@ -139,16 +139,16 @@ def spread(values: list[float], places: int) -> str:
     return f"{middle} ({least}, {most})"
 
 
-def pair(name: str, config: AsTypedConfig, out: Path) -> Pair:
+def measure_pair(name: str, config: AsTypedConfig, out: Path) -> Pair:
     """Two processes, one after the other: the second finds what the first has compiled."""
     caches = out / "caches"
     shutil.rmtree(caches, ignore_errors=True)
     environ = os.environ | {variable: str(caches / variable) for variable in CACHES}
     environ["PYTHONUNBUFFERED"] = "1"  # lines are timed as they come
-    return Pair(trained(name, config, out, environ), trained(name, config, out, environ))
+    return Pair(run_training(name, config, out, environ), run_training(name, config, out, environ))
 
 
-def trained(name: str, config: AsTypedConfig, out: Path, environ: dict[str, str]) -> Process:
+def run_training(name: str, config: AsTypedConfig, out: Path, environ: dict[str, str]) -> Process:
     """Run one process to its end. Raises ValueError where it fails or prints no step."""
     label = "-".join(name.replace("=", "-").split()) or "as-it-is"
     folder, words = command(name, config, out / label)

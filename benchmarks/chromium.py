@@ -35,24 +35,24 @@ def title_of(page: Path, begin: str, width: int, height: int, longest_s: float) 
     Nothing looks into the page: an inspector, which selenium is, makes V8 read scripts again for
     the places of their functions. Raises ValueError where there is no browser or no such title.
     """
-    program = installed()
+    program = chromium_path()
     if not program:
         raise ValueError("needs chromium (apt-get install chromium)")
     with tempfile.TemporaryDirectory(prefix="chromium-", ignore_cleanup_errors=True) as profile:
-        asked = [f"--user-data-dir={profile}", "--remote-debugging-port=0", page.as_uri()]
-        words = [program, *ARGUMENTS, f"--window-size={width},{height}", *asked]
+        arguments = [f"--user-data-dir={profile}", "--remote-debugging-port=0", page.as_uri()]
+        words = [program, *ARGUMENTS, f"--window-size={width},{height}", *arguments]
         with subprocess.Popen(
             words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        ) as opened:
+        ) as browser:
             try:
-                return told_title(Path(profile) / "DevToolsActivePort", begin, longest_s)
+                return wait_for_title(Path(profile) / "DevToolsActivePort", begin, longest_s)
             except TimeoutError:
                 raise ValueError(f"{page}: not drawn within {longest_s:.0f} s") from None
             finally:
-                opened.terminate()
+                browser.terminate()
 
 
-def told_title(port_file: Path, begin: str, longest_s: float) -> str:
+def wait_for_title(port_file: Path, begin: str, longest_s: float) -> str:
     """Rest of the first title that starts with `begin` in the browser's list of its pages.
 
     Raises TimeoutError after `longest_s`.
@@ -70,7 +70,7 @@ def told_title(port_file: Path, begin: str, longest_s: float) -> str:
     raise TimeoutError
 
 
-def installed() -> str | None:
+def chromium_path() -> str | None:
     return shutil.which("chromium") or shutil.which("chromium-browser")
 
 
@@ -80,7 +80,7 @@ def chromium(width: int, height: int, logged: bool = False) -> Iterator["Chrome"
 
     Raises ValueError where selenium, chromium or chromedriver is missing.
     """
-    program, driver_program = installed(), shutil.which("chromedriver")
+    program, driver_program = chromium_path(), shutil.which("chromedriver")
     if not (find_spec("selenium") and program and driver_program):
         raise ValueError("needs the extra dev, chromium and chromedriver (apt-get install both)")
     from selenium import webdriver

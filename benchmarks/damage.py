@@ -40,18 +40,18 @@ READ += (
 LEAVES = 0.1  # the chance that a whole branch of JSON is replaced, and that one is deleted
 
 
-def flipped(content: bytes, chance: random.Random) -> bytes:
+def flip_bytes(content: bytes, chance: random.Random) -> bytes:
     changed = bytearray(content)
     for _ in range(chance.choice((1, 2, 8, 64))):
         changed[chance.randrange(len(changed))] = chance.randrange(256)
     return bytes(changed)
 
 
-def cut(content: bytes, chance: random.Random) -> bytes:
+def cut_off(content: bytes, chance: random.Random) -> bytes:
     return content[: chance.randrange(len(content))]
 
 
-def altered(content: bytes, change: Callable[[sqlite3.Connection], object]) -> bytes:
+def alter_export(content: bytes, change: Callable[[sqlite3.Connection], object]) -> bytes:
     """Bytes of an export after `change`, which works in memory because a disk would be slower."""
     database = sqlite3.connect(":memory:")
     database.deserialize(content)
@@ -77,7 +77,7 @@ def without_constraints(content: bytes, rows: int) -> bytes:
         database.commit()
         database.execute("VACUUM")
 
-    return altered(content, change)
+    return alter_export(content, change)
 
 
 def tables(database: sqlite3.Connection) -> list[str]:
@@ -142,9 +142,9 @@ def change_names(database: sqlite3.Connection, chance: random.Random) -> None:
 
 def damaged_export(content: bytes, chance: random.Random) -> bytes:
     if chance.random() < 0.2:
-        return chance.choice((flipped, cut))(content, chance)
+        return chance.choice((flip_bytes, cut_off))(content, chance)
     change = chance.choice((change_cells, change_tables, change_times, change_names))
-    return altered(content, lambda database: change(database, chance))
+    return alter_export(content, lambda database: change(database, chance))
 
 
 def damaged_value(value: Json, chance: random.Random) -> Json:
@@ -183,7 +183,7 @@ def damaged_json(content: bytes, chance: random.Random) -> bytes:
             (b"", DEEP, b'{"a":' * 50_000, content + content, b"[]", b"{}", b"null")
         )
     if how < 0.15:
-        return chance.choice((flipped, cut))(content, chance)
+        return chance.choice((flip_bytes, cut_off))(content, chance)
     return json.dumps(damaged_value(json.loads(content), chance)).encode(errors="surrogatepass")
 
 
@@ -191,7 +191,7 @@ def damaged_page(content: bytes, chance: random.Random) -> bytes:
     """Damage a CSV page of ncu: flip bytes, delete a column, or replace its header or cells."""
     how = chance.random()
     if how < 0.15:
-        return chance.choice((flipped, cut))(content, chance)
+        return chance.choice((flip_bytes, cut_off))(content, chance)
     rows = list(csv.reader(io.StringIO(content.decode())))
     column = chance.randrange(min(map(len, rows)))
     if how < 0.4:

@@ -54,7 +54,7 @@ def check_kept(out: Path, runs: Iterable[str]) -> None:
         raise ValueError(f"out={out}: has no captures; leave reread=true away to make them")
 
 
-def diagnosed(name: str, planted: str, capture: Path) -> Diagnosis:
+def diagnose(name: str, planted: str, capture: Path) -> Diagnosis:
     report = open_report(capture).report
     return Diagnosis(
         **vars(report.bottleneck),
@@ -65,15 +65,15 @@ def diagnosed(name: str, planted: str, capture: Path) -> Diagnosis:
     )
 
 
-def each_diagnosed(name: str, planted: str, captures: Iterable[Path]) -> list[Diagnosis]:
+def diagnose_all(name: str, planted: str, captures: Iterable[Path]) -> list[Diagnosis]:
     """Diagnose each capture; print the error of one that cannot be read, and leave it out."""
-    found = []
+    diagnoses = []
     for capture in captures:
         try:
-            found.append(diagnosed(name, planted, capture))
+            diagnoses.append(diagnose(name, planted, capture))
         except ValueError as error:
             print(error, file=sys.stderr)
-    return found
+    return diagnoses
 
 
 def print_confusion(rows: Sequence[Diagnosis]) -> None:
@@ -103,24 +103,24 @@ def markdown_row(result: Result) -> str:
         cells += [both, f"{milliseconds(times.with_ms - times.without_ms)} ms"]
     else:
         cells += [ABSENT, ABSENT]
-    cells += [predicted(result.by_tool[tool]) for tool in TOOLS]
+    cells += [predicted_gain(result.by_tool[tool]) for tool in TOOLS]
     return f"| {' | '.join(cells)} |"
 
 
-def verdicts(found: Sequence[Diagnosis]) -> str:
+def verdicts(diagnoses: Sequence[Diagnosis]) -> str:
     """Cell such as `launch`, or `launch 4, host 1` of several captures; wrong ones in capitals."""
     counts = Counter(
         diagnosis.verdict if diagnosis.verdict == diagnosis.planted else diagnosis.verdict.upper()
-        for diagnosis in found
+        for diagnosis in diagnoses
     )
-    if len(found) == 1:
+    if len(diagnoses) == 1:
         return next(iter(counts))
     return ", ".join(f"{verdict} {count}" for verdict, count in counts.most_common()) or ABSENT
 
 
-def predicted(found: Sequence[Diagnosis]) -> str:
+def predicted_gain(diagnoses: Sequence[Diagnosis]) -> str:
     """Gain that the first capture predicts; ABSENT for classes without one, such as gpu_latency."""
-    for diagnosis in found[:1]:
+    for diagnosis in diagnoses[:1]:
         for gain in diagnosis.ranked:
             if gain.verdict == diagnosis.planted:
                 ms = milliseconds(gain.recoverable_ms_per_step)

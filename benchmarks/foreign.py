@@ -34,7 +34,7 @@ from benchmarks.diagnoses import (
     Result,
     Times,
     check_kept,
-    each_diagnosed,
+    diagnose_all,
     markdown_row,
     print_counts,
     print_header,
@@ -71,12 +71,12 @@ class ForeignConfig(Keys):
 
 
 def main(config: ForeignConfig) -> None:
-    programs = chosen(config)
+    programs = choose_programs(config)
     out = Path(config.out).resolve()
     if config.reread:
         check_kept(out, FOLDERS.values())
     else:
-        record(programs, config.repeats, out, checked_nsys(config.nsys, out))
+        record(programs, config.repeats, out, find_nsys(config.nsys, out))
     times = read_json(out / TIMES, dict[str, Times]) if (out / TIMES).exists() else {}
     print_header()
     results = []
@@ -87,7 +87,7 @@ def main(config: ForeignConfig) -> None:
     print_counts(results)
 
 
-def chosen(config: ForeignConfig) -> list[Program]:
+def choose_programs(config: ForeignConfig) -> list[Program]:
     if config.series not in SERIES:
         raise ValueError(f"series={config.series}: there are {', '.join(map(str, SERIES))}")
     if config.programs == "all":
@@ -100,7 +100,7 @@ def chosen(config: ForeignConfig) -> list[Program]:
     return [PROGRAMS[name] for name in dict.fromkeys(names)]
 
 
-def checked_nsys(given: str, out: Path) -> Nsys:
+def find_nsys(given: str, out: Path) -> Nsys:
     """The nsys to capture with. Raises ValueError where a requirement of the passes is missing."""
     if missing := " ".join(name for name in PACKAGES if not find_spec(name)):
         raise ValueError(f"foreign: its programs need more packages: pip install {missing}")
@@ -158,13 +158,13 @@ def export_ranges(nsys: Nsys, out: Path) -> None:
 def read(program: Program, times: Times | None, out: Path) -> Result:
     name, planted = program.name, program.planted
     by_tool = {
-        tool: each_diagnosed(name, planted, captures(name, out / folder))
+        tool: diagnose_all(name, planted, captures_of(name, out / folder))
         for tool, folder in FOLDERS.items()
     }
     return Result(name, planted, times, by_tool)
 
 
-def captures(name: str, folder: Path) -> list[Path]:
+def captures_of(name: str, folder: Path) -> list[Path]:
     """Captures of one program in the folder, by their number."""
     pattern = re.compile(rf"{name}-(\d+)\.(sqlite|json)(\.gz)?")
     paths = folder.iterdir() if folder.is_dir() else ()

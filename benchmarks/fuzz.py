@@ -67,7 +67,7 @@ class FuzzConfig(Keys):
 
 def main(config: FuzzConfig) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-    signal.signal(signal.SIGALRM, stop)
+    signal.signal(signal.SIGALRM, raise_hang)
     page.plotly_js = str  # 5 MB that are the same on each page
     failures: dict[str, list[int]] = {}
     print(f"| kind | mutations | {' | '.join(OUTCOMES)} |")
@@ -75,7 +75,7 @@ def main(config: FuzzConfig) -> None:
     for kind in config.kinds.split(","):
         counts = Counter[str]()
         for seed in range(config.seed, config.seed + config.mutations):
-            outcome, what = worst(kind, seed, config.limit_s)
+            outcome, what = worst_outcome(kind, seed, config.limit_s)
             counts[outcome] += 1
             if what:
                 failures.setdefault(f"{kind}: {outcome}: {what}", []).append(seed)
@@ -85,11 +85,11 @@ def main(config: FuzzConfig) -> None:
         print(f"seed={seeds[0]} and {len(seeds) - 1} more: {what}")
 
 
-def stop(*_: object) -> None:
+def raise_hang(*_: object) -> None:
     raise Hang
 
 
-def worst(kind: str, seed: int, limit_s: int) -> Outcome:
+def worst_outcome(kind: str, seed: int, limit_s: int) -> Outcome:
     """Worst failure among the commands on a mutation, or what the first did where none failed.
 
     The commands run in a folder of their own.
@@ -116,10 +116,10 @@ def outcome_of(words: Words, limit_s: int) -> Outcome:
     except Hang:
         return "hang", words[0]
     except Exception as error:
-        return "traceback", f"{words[0]}: {where(error)}"
+        return "traceback", f"{words[0]}: {describe_error(error)}"
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
-    if raw := raw_in(out.getvalue() + err.getvalue()):
+    if raw := find_raw(out.getvalue() + err.getvalue()):
         return "raw", f"{words[0]}: {raw}"
     if code == 2:
         return refusal(words, err.getvalue().splitlines())
@@ -135,7 +135,7 @@ def all_warnings() -> Iterator[None]:
         yield
 
 
-def where(error: Exception) -> str:
+def describe_error(error: Exception) -> str:
     """The error in a line, with the last file and line of this project that it passed through."""
     own = [at for at in traceback.extract_tb(error.__traceback__) if "profiling/" in at.filename]
     said = f"{type(error).__name__}: {plain(error)[:100]}"
@@ -150,7 +150,7 @@ def refusal(words: Words, lines: list[str]) -> Outcome:
     return "unclear", f"{words[0]}: {said[:200]}"
 
 
-def raw_in(terminal: str) -> str | None:
+def find_raw(terminal: str) -> str | None:
     """Harm that a hostile name could do in the outputs of the last command, or None."""
     if control := CONTROLS.search(terminal):
         return f"{control[0]!r} in the terminal"

@@ -44,7 +44,7 @@ class Keys:
                 raise ValueError(f"{name}={value}: no such file")
 
 
-def in_turns(measures: Mapping[K, Callable[[], T]], rounds: int) -> dict[K, list[T]]:
+def measure_in_turns(measures: Mapping[K, Callable[[], T]], rounds: int) -> dict[K, list[T]]:
     """Results of each measure, called `rounds` times in the order a, b, b, a, a, b, ...
 
     A drift of the clock or a busy neighbour then affects all alike.

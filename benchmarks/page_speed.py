@@ -28,7 +28,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from benchmarks.chromium import chromium, title_of
-from benchmarks.measuring import PROJECT, Keys, in_turns, key
+from benchmarks.measuring import PROJECT, Keys, key, measure_in_turns
 
 if TYPE_CHECKING:
     from selenium.webdriver import Chrome
@@ -81,15 +81,15 @@ def main(config: PageConfig) -> None:
         print("| page | what | before | now | ratio |\n|---|---|---:|---:|---:|")
         for number, (page, words) in enumerate(commands(config, folder).items()):
             paths = {
-                which: made(checkout, words, folder / f"{number}-{which}.html")
+                which: make_page(checkout, words, folder / f"{number}-{which}.html")
                 for which, checkout in checkouts.items()
             }
-            first = {which: partial(loaded_first, path) for which, path in paths.items()}
-            loads = {which: partial(loaded, driver, path) for which, path in paths.items()}
+            first = {which: partial(load_in_new_browser, path) for which, path in paths.items()}
+            loads = {which: partial(load_in_driver, driver, path) for which, path in paths.items()}
             rows = {"MB": [path.stat().st_size / 1e6 for path in paths.values()]}
-            rows |= medians(in_turns(first, config.repeats))
+            rows |= medians(measure_in_turns(first, config.repeats))
             again = medians(
-                {w: runs[1:] for w, runs in in_turns(loads, config.repeats + 1).items()}
+                {w: runs[1:] for w, runs in measure_in_turns(loads, config.repeats + 1).items()}
             )
             rows["chart_ms, again"] = again["chart_ms"]
             for measured, (before, now) in rows.items():
@@ -137,7 +137,7 @@ def write_run(folder: Path, number: int, rows: int) -> Path:
     return folder
 
 
-def made(checkout: Path, words: list[str], path: Path) -> Path:
+def make_page(checkout: Path, words: list[str], path: Path) -> Path:
     """Let a checkout write the page, and add a script that measures its load.
 
     Raises ValueError with the end of the output where it writes no page.
@@ -151,12 +151,12 @@ def made(checkout: Path, words: list[str], path: Path) -> Path:
     return path
 
 
-def loaded_first(path: Path) -> Load:
+def load_in_new_browser(path: Path) -> Load:
     """Load the page in a new browser. Raises ValueError for a page that draws nothing."""
     return Load(*json.loads(title_of(path, "loaded ", *WINDOW, LONGEST_S)))
 
 
-def loaded(driver: "Chrome", path: Path) -> Load:
+def load_in_driver(driver: "Chrome", path: Path) -> Load:
     """Load the page in the driver's browser. Raises ValueError for a page that draws nothing."""
     driver.get("about:blank")
     driver.get(path.as_uri())

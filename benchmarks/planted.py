@@ -28,7 +28,7 @@ from benchmarks.diagnoses import (
     Result,
     Times,
     check_kept,
-    each_diagnosed,
+    diagnose_all,
     markdown_row,
     print_counts,
     print_header,
@@ -47,7 +47,7 @@ SHORT = "max_iters=90 eval_interval=1000 eval_iters=1 log_interval=10 wandb.mode
 NSYS_WINDOW = "profile.start=60 profile.steps=20"
 TORCH_WINDOW = "profile=torch profile.start=70 profile.steps=10"
 TIMED_FROM = 20  # first iteration that counts; those before it settle
-TOLD_LINES = 12  # of the log of a training that failed
+LOG_LINES = 12  # of the log of a training that failed
 TRAINER = ["-m", "benchmarks.planted_train"]
 
 
@@ -62,7 +62,7 @@ class PlantedConfig(Keys):
 
 
 def main(config: PlantedConfig) -> None:
-    names = chosen(config)
+    names = choose_plants(config)
     out = Path(config.out).resolve()
     if config.reread:
         check_kept(out, (f"{name}/{folder}" for name in names for folder in ("nsys", "torch")))
@@ -80,7 +80,7 @@ def main(config: PlantedConfig) -> None:
     print_counts(results)
 
 
-def chosen(config: PlantedConfig) -> list[str]:
+def choose_plants(config: PlantedConfig) -> list[str]:
     if config.series not in SERIES:
         raise ValueError(f"series={config.series}: there are {', '.join(map(str, SERIES))}")
     names = list(SERIES[config.series]) if config.plants == "all" else config.plants.split(",")
@@ -112,16 +112,16 @@ def record(name: str, plant: Plant, config: PlantedConfig, folder: Path) -> str 
         "torch": train(launched, folder / "torch", fault),
         "nsys": train_under_nsys(with_fault, plant, config.preset, folder / "nsys", fault),
     }
-    failed = [failure(folder / which, status) for which, status in ended.items() if status]
+    failed = [failure_message(folder / which, status) for which, status in ended.items() if status]
     return "\n".join(failed) or None
 
 
-def failure(out_dir: Path, status: int) -> str:
+def failure_message(out_dir: Path, status: int) -> str:
     """Message about a failed training: its exit code, the path of its log, and the log's end."""
     log = out_dir.with_suffix(".log")
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines() if log.exists() else []
-    told = [f"    {without_controls(line)}" for line in lines[-TOLD_LINES:]]
-    return "\n".join([f"{out_dir.name} ended with {status}; the end of {log}:", *told])
+    end = [f"    {without_controls(line)}" for line in lines[-LOG_LINES:]]
+    return "\n".join([f"{out_dir.name} ended with {status}; the end of {log}:", *end])
 
 
 def train(words: Sequence[str], out_dir: Path, environ: Mapping[str, str]) -> int:
@@ -158,7 +158,7 @@ def read(name: str, plant: Plant, folder: Path) -> Result:
         "torch.profiler": folder / "torch" / "profile" / f"window-1{rank}.trace.json.gz",
     }
     by_tool = {
-        tool: each_diagnosed(name, plant.verdict, [capture] if capture.exists() else [])
+        tool: diagnose_all(name, plant.verdict, [capture] if capture.exists() else [])
         for tool, capture in captures.items()
     }
     with_ms, without_ms = step_ms(folder / "torch"), step_ms(folder / "without")

@@ -25,7 +25,7 @@ from benchmarks.planted import (
     TORCH_WINDOW,
     TRAINER,
     check_machine,
-    failure,
+    failure_message,
     step_ms,
     train,
     train_under_nsys,
@@ -59,7 +59,7 @@ class PlantedRanksConfig(Keys):
 
 
 @dataclass(frozen=True)
-class Told:
+class RanksDiagnosis:
     """Verdict of the report of all ranks on a run with a plant, beside the truth."""
 
     plant: str
@@ -101,13 +101,13 @@ def main(config: PlantedRanksConfig) -> None:
     else:
         check_machine(out)
     print(HEADER, flush=True)
-    found: list[Told] = []
+    found: list[RanksDiagnosis] = []
     for name in names:
         plant = replace(OF_RANKS[name], ranks=config.ranks)
         if not config.reread and (problem := record(name, plant, config, out)):
             print(f"{name}: {problem}", file=sys.stderr, flush=True)
         for tool in TOOLS:
-            found.append(told(name, plant, out, tool))
+            found.append(diagnose(name, plant, out, tool))
             print(row(found[-1]), flush=True)
         write_text(out / "results.json", to_json(found))
     right, close = [each.is_right for each in found], [each.is_close for each in found]
@@ -117,14 +117,14 @@ def main(config: PlantedRanksConfig) -> None:
         raise SystemExit(f"planted_ranks: no report of {', '.join(missing)}; the logs are in {out}")
 
 
-def faultless(plant: Plant, out: Path) -> Path:
+def faultless_folder(plant: Plant, out: Path) -> Path:
     """Folder of the training without a fault, shared by all plants that have the same keys."""
     return out / "without" / next(name for name in OF_RANKS if OF_RANKS[name].keys == plant.keys)
 
 
 def record(name: str, plant: Plant, config: PlantedRanksConfig, out: Path) -> str | None:
-    """Train twice, or three times where `faultless` is missing. Returns what failed, or None."""
-    folder, without = out / name, faultless(plant, out)
+    """Train twice, and once without a fault if nobody has. Returns what failed, or None."""
+    folder, without = out / name, faultless_folder(plant, out)
     for parent in (folder, without.parent):
         parent.mkdir(parents=True, exist_ok=True)
     one_each = f"gradient_accumulation_steps={plant.ranks}"
@@ -140,13 +140,13 @@ def record(name: str, plant: Plant, config: PlantedRanksConfig, out: Path) -> st
     }
     if not without.exists():
         ended[without] = train([*launcher(plant.ranks), "train.py", *words], without, {})
-    failed = [failure(out_dir, status) for out_dir, status in ended.items() if status]
+    failed = [failure_message(out_dir, status) for out_dir, status in ended.items() if status]
     return "\n".join(failed) or None
 
 
-def told(name: str, plant: Plant, out: Path, folder: str) -> Told:
+def diagnose(name: str, plant: Plant, out: Path, folder: str) -> RanksDiagnosis:
     """Diagnosis of the captures in a plant's folder; its verdict is None if they cannot be read."""
-    with_ms, without_ms = step_ms(out / name / "torch"), step_ms(faultless(plant, out))
+    with_ms, without_ms = step_ms(out / name / "torch"), step_ms(faultless_folder(plant, out))
     true_ms = with_ms - without_ms if with_ms and without_ms else None
     tool = TOOLS[folder]
     try:
@@ -154,9 +154,9 @@ def told(name: str, plant: Plant, out: Path, folder: str) -> Told:
     except (ValueError, OSError) as error:
         print(f"{name}, {tool}: {error}", file=sys.stderr)
         nothing = (None, None, None, None)
-        return Told(name, plant.verdict, plant.late_rank, tool, *nothing, true_ms, [])
+        return RanksDiagnosis(name, plant.verdict, plant.late_rank, tool, *nothing, true_ms, [])
     late = report.straggler
-    return Told(
+    return RanksDiagnosis(
         plant=name,
         planted=plant.verdict,
         late_rank=plant.late_rank,
@@ -179,12 +179,14 @@ def cost_ms(report: RanksReport) -> float | None:
     return report.jitter_ms_per_step
 
 
-def row(told: Told) -> str:
-    said = told.verdict or ABSENT
-    if told.rank is not None:
-        said = f"rank {told.rank}, {told.because}"
-    figures = [ABSENT if ms is None else f"{ms:.2f}" for ms in (told.costs_ms, told.true_ms)]
-    late = ABSENT if told.late_rank is None else str(told.late_rank)
-    right = "yes" if told.is_right else "no"
-    cells = [told.plant, late, told.planted, told.tool, said, *figures, right]
+def row(diagnosis: RanksDiagnosis) -> str:
+    said = diagnosis.verdict or ABSENT
+    if diagnosis.rank is not None:
+        said = f"rank {diagnosis.rank}, {diagnosis.because}"
+    figures = [
+        ABSENT if ms is None else f"{ms:.2f}" for ms in (diagnosis.costs_ms, diagnosis.true_ms)
+    ]
+    late = ABSENT if diagnosis.late_rank is None else str(diagnosis.late_rank)
+    right = "yes" if diagnosis.is_right else "no"
+    cells = [diagnosis.plant, late, diagnosis.planted, diagnosis.tool, said, *figures, right]
     return f"| {' | '.join(cells)} |"

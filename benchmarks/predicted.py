@@ -63,7 +63,7 @@ class Step:
     reduce_dtype: ReduceDtype = "float32"
 
 
-def at_once(keys: ModelKeys) -> ModelKeys:
+def in_one_bucket(keys: ModelKeys) -> ModelKeys:
     return replace(keys, bucket_mb=AT_ONCE)
 
 
@@ -105,9 +105,9 @@ AT_POWER_LIMIT = (
 )
 # 2026-11-22, torch 2.11, CUDA graphs; the first four 2026-11-21
 MEASURED = (
-    Step(f"{SMALL}, {AT_END}", at_once(GPT2_124M), 2_048, 20.4, 2, 22.9, copies=2),
-    Step(f"{SMALL}, {AT_END}", at_once(GPT2_124M), 2_048, 20.4, 4, 23.1, copies=2),
-    Step(f"`shakespeare_char`, {AT_END}", at_once(SHAKESPEARE), 65, 5.40, 4, 5.71, copies=2),
+    Step(f"{SMALL}, {AT_END}", in_one_bucket(GPT2_124M), 2_048, 20.4, 2, 22.9, copies=2),
+    Step(f"{SMALL}, {AT_END}", in_one_bucket(GPT2_124M), 2_048, 20.4, 4, 23.1, copies=2),
+    Step(f"`shakespeare_char`, {AT_END}", in_one_bucket(SHAKESPEARE), 65, 5.40, 4, 5.71, copies=2),
     Step("nanoGPT, 124M, 50,304 tokens, its DDP", NANOGPT, 50_304, 29.0, 4, 30.4, copies=2),
     Step(f"{SMALL}, {BUCKETS}", GPT2_124M, 2_048, 20.56, 2, 22.21),
     Step(f"{WHOLE}, {BUCKETS}", GPT2_124M, 50_257, 21.65, 2, 24.10),
@@ -123,15 +123,15 @@ def main(config: PredictedConfig) -> None:
     print("| from one H200 | GPUs | measured | predicted | off | with no slowdown |")
     print("|---|---|---|---|---|---|")
     for step in MEASURED:
-        print(beside(step))
+        print(comparison_row(step))
     print("\n| GPUs | ddp, ms | kept | sent by each GPU | exposed ", end="")
     print("| five micro-steps, kept | fsdp at best, ms | hsdp at best, ms |\n" + "|---" * 8 + "|")
     one, five = (on_more_gpus(config.step_ms, micro_steps) for micro_steps in (1, 5))
     for gpus in COUNTS:
-        print(on_so_many(by_mode(one, gpus), by_mode(five, gpus)))
+        print(prediction_row(by_mode(one, gpus), by_mode(five, gpus)))
 
 
-def beside(step: Step) -> str:
+def comparison_row(step: Step) -> str:
     """Row of the first table: the step as measured and as predicted."""
     middle, fast, slow = (predicted_ms(step, of) for of in speeds(link()))
     plain = predicted_ms(step, link().gb_per_s, slowed=False)
@@ -211,7 +211,7 @@ def by_mode(rows: list[Prediction], gpus: int) -> dict[Mode, Prediction]:
     return {row.mode: row for row in rows if row.gpus == gpus}
 
 
-def on_so_many(one: dict[Mode, Prediction], five: dict[Mode, Prediction]) -> str:
+def prediction_row(one: dict[Mode, Prediction], five: dict[Mode, Prediction]) -> str:
     """Row of the second table, from predictions with one micro-step on each GPU and with five."""
     if "one" in one:
         return f"| 1 | {one['one'].step_ms:.1f} |" + " |" * 6

@@ -69,13 +69,13 @@ def sizes_of(text: str) -> list[tuple[int, float]]:
 
 
 def measure(ranks: int, mb: float, folder: Path, hta_python: str) -> None:
-    fleet = of_size(ranks, mb)
+    fleet = fleet_of_size(ranks, mb)
     captures, report = folder / "captures", folder / "report.json"
     captures.mkdir()
-    paths = write(fleet, captures)
+    paths = write_captures(fleet, captures)
     whole = sum(path.stat().st_size for path in paths) / MB
     command = [sys.executable, "-m", "profiling", "report", str(captures), "--json", str(report)]
-    load, run = os.getloadavg()[0], measured(command)
+    load, run = os.getloadavg()[0], measure_command(command)
     late, cost_ms = json.loads(report.read_text("utf-8"))["straggler"], cost_us(fleet) / 1e3
     found = f"rank {late['rank']}: {late['because']}, {late['costs_ms_per_step']:.2f} ms"
     found += f" (true: rank {LATE}, {cost_ms:.2f} ms)"
@@ -84,10 +84,10 @@ def measure(ranks: int, mb: float, folder: Path, hta_python: str) -> None:
     if hta_python:
         load = os.getloadavg()[0]
         command = [str(Path(hta_python).absolute()), "-c", HTA, *map(str, paths)]
-        print_row(what, "HolisticTraceAnalysis", measured(command), load, "-")
+        print_row(what, "HolisticTraceAnalysis", measure_command(command), load, "-")
 
 
-def of_size(ranks: int, mb: float) -> Fleet:
+def fleet_of_size(ranks: int, mb: float) -> Fleet:
     a_step = round(KERNELS_A_MB * mb / STEPS)
     return Fleet(
         ranks=ranks,
@@ -102,7 +102,7 @@ def of_size(ranks: int, mb: float) -> Fleet:
     )
 
 
-def write(fleet: Fleet, folder: Path) -> list[Path]:
+def write_captures(fleet: Fleet, folder: Path) -> list[Path]:
     simulation, told = simulate(fleet), Told(clocks_of_hosts(fleet.ranks, 8), operators=True)
     return [
         write_kineto(simulation, rank, folder / f"rank{rank}.trace.json", told)
@@ -115,7 +115,7 @@ def print_row(captures: str, program: str, run: Measured, load: float, found: st
     print(f"| {captures} | {program} | {figures} | {found} |", flush=True)
 
 
-def measured(command: list[str]) -> Measured:
+def measure_command(command: list[str]) -> Measured:
     """Run a command and watch its memory.
 
     Raises ValueError with the end of the output where it fails.

@@ -67,7 +67,7 @@ def main(config: ReliabilityConfig) -> None:
     usual = PARTS[config.part][1]
     count = config.count or usual
     part = import_module(f"benchmarks.reliability_parts.{config.part}")
-    for trial in side_by_side(part.trials, count, config):
+    for trial in run_side_by_side(part.trials, count, config):
         found.append(trial)
         if trial.failure:
             print(f"seed={trial.seed}: {trial.outcome}: {trial.failure}", flush=True)
@@ -86,7 +86,7 @@ def main(config: ReliabilityConfig) -> None:
         sys.exit(1)
 
 
-def side_by_side(trials: Trials, count: int, config: ReliabilityConfig) -> Iterator[Trial]:
+def run_side_by_side(trials: Trials, count: int, config: ReliabilityConfig) -> Iterator[Trial]:
     """Make the trials in `config.jobs` forks of this process, each with a share of the seeds.
 
     Forks and not threads, since a process has one current folder.

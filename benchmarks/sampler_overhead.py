@@ -19,7 +19,7 @@ from statistics import median
 import pynvml
 
 from benchmarks.measuring import Keys, key
-from benchmarks.steps import compared, eager_step, random_batch, timed_ms
+from benchmarks.steps import compare_in_turns, eager_step, random_batch, timed_ms
 from configs.command_line import compose_one
 from profiling.capture.nvml import Gpu
 from profiling.capture.sampler import GpuSampler
@@ -58,10 +58,12 @@ def main(config: OverheadConfig) -> None:
     steps = max(1, round(config.stretch_ms / timed(steps)))
 
     def sampled() -> float:
-        with GpuSampler(opened(uuid), config.interval_ms):
+        with GpuSampler(open_gpu(uuid), config.interval_ms):
             return timed(steps)
 
-    step_ms, (low, middle, high) = compared(partial(timed, steps), sampled, config.rounds, turns=2)
+    step_ms, (low, middle, high) = compare_in_turns(
+        partial(timed, steps), sampled, config.rounds, turns=2
+    )
     share = sample_ms / config.interval_ms
     print(f"{ranks.device_name}: step without sampling {step_ms:.3f} ms")
     print(
@@ -76,7 +78,7 @@ def main(config: OverheadConfig) -> None:
 
 def sample_alone(uuid: str, count: int = 50) -> tuple[float, float]:
     """Median (wall ms, CPU ms) of `count` samples without training."""
-    (gpu,) = opened(uuid)
+    (gpu,) = open_gpu(uuid)
     wall_ms, processor_ms = [], []
     for _ in range(count):
         wall, processor = time.perf_counter(), time.thread_time()
@@ -89,7 +91,7 @@ def sample_alone(uuid: str, count: int = 50) -> tuple[float, float]:
     return median(wall_ms), median(processor_ms)
 
 
-def opened(uuid: str) -> list[Gpu]:
+def open_gpu(uuid: str) -> list[Gpu]:
     try:
         return open_gpus([uuid])
     except pynvml.NVMLError as error:

@@ -24,7 +24,7 @@ from itertools import product
 from pathlib import Path
 from statistics import median
 
-from benchmarks.measuring import PROJECT, Keys, in_turns, key, launcher
+from benchmarks.measuring import PROJECT, Keys, key, launcher, measure_in_turns
 from profiling.launch.bench import printed
 from profiling.launch.bench.printed import Stamped
 from profiling.launch.experiment.plan import LOG_INTERVAL
@@ -81,7 +81,9 @@ def main(config: ScalingConfig) -> None:
     out = Path(config.out).resolve()
     out.mkdir(parents=True, exist_ok=True)
     processes = processes_of(config, ranks)
-    found = in_turns({p: partial(step_ms, p, config, out) for p in processes}, config.rounds)
+    found = measure_in_turns(
+        {p: partial(step_ms, p, config, out) for p in processes}, config.rounds
+    )
     print(HEADER)
     for process in processes:
         fewest = [each for each in processes if is_held_against(process, each, ranks[0])]

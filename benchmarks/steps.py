@@ -11,7 +11,7 @@ from statistics import median, quantiles
 import torch
 from torch import Tensor
 
-from benchmarks.measuring import in_turns
+from benchmarks.measuring import measure_in_turns
 from configs.schema import Config
 from model import GPT
 from profiling.capture.spans import NoSpans, Spans
@@ -58,13 +58,13 @@ def timed_ms(step: TrainingStep, tokens: Tensor, spans: Spans | NoSpans, count: 
     return (time.perf_counter() - start) * 1e3 / count
 
 
-def compared(
+def compare_in_turns(
     off: Callable[[], float], on: Callable[[], float], rounds: int, turns: int
 ) -> tuple[float, list[float]]:
     """(median of off in ms, quartiles of the rounds' ratios of medians, on / off)."""
     off_ms, ratios = [], []
     for _ in range(rounds):
-        taken = in_turns({"off": off, "on": on}, turns)
+        taken = measure_in_turns({"off": off, "on": on}, turns)
         off_ms += taken["off"]
         ratios.append(median(taken["on"]) / median(taken["off"]))
     return median(off_ms), quantiles(ratios, n=4)

@@ -19,7 +19,7 @@ from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 
-from benchmarks.measuring import Keys, in_turns, key, run_process
+from benchmarks.measuring import Keys, key, measure_in_turns, run_process
 from cli import threads
 
 SETTLING_STEPS = 10  # left out at the start: caches, first touches
@@ -48,13 +48,14 @@ def main(config: WaitingConfig) -> None:
         for where, busy in ((ALONE, False), (BESIDE, True))
         for way in ways
     }
-    found = in_turns(measures, config.repetitions)
+    times_ms = measure_in_turns(measures, config.repetitions)
     print("| way | alone: ms (least, most) | beside a busy process |\n|---|---:|---:|")
     for way in ways:
-        print(f"| {way} | {told(found[way + ALONE])} | {told(found[way + BESIDE])} |")
+        alone, beside = (format_times(times_ms[way + where]) for where in (ALONE, BESIDE))
+        print(f"| {way} | {alone} | {beside} |")
 
 
-def told(times_ms: list[float]) -> str:
+def format_times(times_ms: list[float]) -> str:
     return f"{median(times_ms):.1f} ({min(times_ms):.1f}, {max(times_ms):.1f})"
 
 

@@ -10,9 +10,9 @@ from benchmarks.foreign_programs.parts import (
     DEVICE,
     GPT2_VOCAB,
     Step,
+    add_hooks,
     bert,
     gpt2,
-    hooked,
     images,
     labels,
     timm_model,
@@ -55,7 +55,7 @@ def vit_empties_cache_in_layers(fault: bool) -> Step:
     """Calls torch.cuda.empty_cache() after each block."""
     model = timm_model("vit_small_patch16_224")
     if fault:
-        hooked(model, ["Block"], lambda *_: torch.cuda.empty_cache())
+        add_hooks(model, ["Block"], lambda *_: torch.cuda.empty_cache())
     step = training_step(model)
     x, y = images(64)
     return lambda: step(x, y)

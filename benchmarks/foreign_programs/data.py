@@ -24,10 +24,10 @@ from benchmarks.foreign_programs.parts import (
     Photos,
     Step,
     bert,
-    endless,
     gpt2,
-    loaded,
-    nothing,
+    loader_step,
+    no_work,
+    repeat_epochs,
     timm_model,
     tokens,
     torchvision_model,
@@ -47,8 +47,8 @@ def resnet50_transforms(fault: bool) -> Step:
             transforms.GaussianBlur(9),
         ]
     )
-    photos = Photos(augment if fault else nothing)
-    return loaded(step, DataLoader(photos, batch_size=32, num_workers=0))
+    photos = Photos(augment if fault else no_work)
+    return loader_step(step, DataLoader(photos, batch_size=32, num_workers=0))
 
 
 def vit_starved_workers(fault: bool) -> Step:
@@ -56,20 +56,20 @@ def vit_starved_workers(fault: bool) -> Step:
     step = training_step(timm_model("vit_small_patch16_224"))
     photos = Photos(lambda x: time.sleep(0.004 if fault else 0))
     loader = DataLoader(photos, batch_size=32, num_workers=2, pin_memory=True)
-    return loaded(step, loader, non_blocking=True)
+    return loader_step(step, loader, non_blocking=True)
 
 
 def resnet18_restarted_workers(fault: bool) -> Step:
     """Four workers that start anew after each epoch of two batches, which is a step here."""
     step = training_step(torchvision_model("resnet18"))
     loader = DataLoader(
-        Photos(nothing, count=64),
+        Photos(no_work, count=64),
         batch_size=32,
         num_workers=4,
         pin_memory=True,
         persistent_workers=not fault,
     )
-    batches = endless(loader)
+    batches = repeat_epochs(loader)
 
     def epoch() -> None:
         for x, y in itertools.islice(batches, 2):
@@ -105,7 +105,7 @@ class Jpegs(Dataset[tuple[Tensor, int]]):
 def convnext_jpegs(fault: bool) -> Step:
     """Decodes JPEGs in the main process."""
     step = training_step(torchvision_model("convnext_tiny"))
-    return loaded(step, DataLoader(Jpegs(fault), batch_size=32, num_workers=0))
+    return loader_step(step, DataLoader(Jpegs(fault), batch_size=32, num_workers=0))
 
 
 def swin_one_worker(fault: bool) -> Step:
@@ -116,8 +116,8 @@ def swin_one_worker(fault: bool) -> Step:
         for _ in range(4):
             x.copy_(F.avg_pool2d(x[None], 9, 1, 4)[0])
 
-    photos = Photos(pool if fault else nothing)
-    return loaded(step, DataLoader(photos, batch_size=32, num_workers=1))
+    photos = Photos(pool if fault else no_work)
+    return loader_step(step, DataLoader(photos, batch_size=32, num_workers=1))
 
 
 def bert_tokenised_in_collate(fault: bool) -> Step:
@@ -137,7 +137,7 @@ def bert_tokenised_in_collate(fault: bool) -> Step:
 
     rows = range(100_000)  # a data set, though torch's types do not say so
     loader: DataLoader[Tensor] = DataLoader(rows, batch_size=32, collate_fn=collate)  # type: ignore[arg-type]
-    batches = endless(loader)
+    batches = repeat_epochs(loader)
 
     def load_and_step() -> None:
         x = next(batches).to(DEVICE)
@@ -169,7 +169,7 @@ class Files(Dataset[tuple[Tensor, int]]):
 def resnet34_small_files(fault: bool) -> Step:
     """Reads each image from a file of doubles, in the main process."""
     step = training_step(torchvision_model("resnet34"))
-    return loaded(step, DataLoader(Files(fault), batch_size=64, num_workers=0))
+    return loader_step(step, DataLoader(Files(fault), batch_size=64, num_workers=0))
 
 
 def mobilenet_perspective_workers(fault: bool) -> Step:
@@ -177,9 +177,9 @@ def mobilenet_perspective_workers(fault: bool) -> Step:
     from torchvision import transforms
 
     step = training_step(torchvision_model("mobilenet_v2"))
-    photos = Photos(transforms.RandomPerspective(0.5, 1.0) if fault else nothing)
+    photos = Photos(transforms.RandomPerspective(0.5, 1.0) if fault else no_work)
     loader = DataLoader(photos, batch_size=32, num_workers=2, pin_memory=True)
-    return loaded(step, loader, non_blocking=True)
+    return loader_step(step, loader, non_blocking=True)
 
 
 def gpt2_parses_text(fault: bool) -> Step:
@@ -221,7 +221,7 @@ def regnet_inflates_photos(fault: bool) -> Step:
     """Two workers that inflate compressed photos."""
     step = training_step(torchvision_model("regnet_y_400mf"))
     loader = DataLoader(CompressedPhotos(fault), batch_size=64, num_workers=2, pin_memory=True)
-    return loaded(step, loader, non_blocking=True)
+    return loader_step(step, loader, non_blocking=True)
 
 
 class BatchesByLength(Sampler[list[int]]):
@@ -253,7 +253,7 @@ def bert_sorts_for_each_batch(fault: bool) -> Step:
         batch_sampler=BatchesByLength(fault),
         collate_fn=collate,
     )
-    batches = endless(loader)
+    batches = repeat_epochs(loader)
 
     def load_and_step() -> None:
         x = next(batches).to(DEVICE)
@@ -286,7 +286,7 @@ def whisper_extracts_features(fault: bool) -> Step:
         collate_fn=collate,
         pin_memory=True,
     )
-    batches = endless(loader)
+    batches = repeat_epochs(loader)
 
     def load_and_step() -> None:
         x = next(batches).to(DEVICE, non_blocking=True)

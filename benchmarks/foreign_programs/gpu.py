@@ -14,7 +14,7 @@ from benchmarks.foreign_programs.parts import (
     gpt2,
     graph_of,
     images,
-    replays,
+    replay_step,
     timm_model,
     tokens,
     torchvision_model,
@@ -163,29 +163,29 @@ def mixer_norms_by_hand(fault: bool) -> Step:
     return lambda: step(x, y)
 
 
-def inferred_by_graph(model: nn.Module, x: Tensor, replayed: int) -> Step:
+def graph_inference(model: nn.Module, x: Tensor, replayed: int) -> Step:
     """Step that replays a CUDA graph of the inference on `x` `replayed` times."""
     model = model.to(DEVICE).eval()
-    return replays(graph_of(lambda: model(x)), replayed)
+    return replay_step(graph_of(lambda: model(x)), replayed)
 
 
 def resnet18_graph_of_one(fault: bool) -> Step:
     """A CUDA graph of one image instead of 256."""
     x = torch.randn(1 if fault else 256, 3, 64, 64, device=DEVICE)
-    return inferred_by_graph(torchvision_model("resnet18"), x, 10)
+    return graph_inference(torchvision_model("resnet18"), x, 10)
 
 
 def mobilenet_graph_of_one(fault: bool) -> Step:
     """A CUDA graph of one image instead of 512."""
     x = torch.randn(1 if fault else 512, 3, 96, 96, device=DEVICE)
-    return inferred_by_graph(torchvision_model("mobilenet_v3_small"), x, 8)
+    return graph_inference(torchvision_model("mobilenet_v3_small"), x, 8)
 
 
 def gpt2_graph_of_one(fault: bool) -> Step:
     """A CUDA graph of one token instead of 512 times 16."""
     model = gpt2(12).to(DEVICE).eval().to(torch.bfloat16)
     x = tokens(1 if fault else 512, 1 if fault else 16, GPT2_VOCAB)
-    return replays(graph_of(lambda: model(x, use_cache=False)), 8)
+    return replay_step(graph_of(lambda: model(x, use_cache=False)), 8)
 
 
 def gpt2_scores_every_position(fault: bool) -> Step:
@@ -249,7 +249,7 @@ def mixer_trains_two_images_in_a_graph(fault: bool) -> Step:
     model = timm_model("mixer_s32_224")
     step = training_step(model, lambda p: AdamW(p, 1e-4, fused=True, capturable=True))
     x, y = images(2 if fault else 256)
-    return replays(graph_of(lambda: step(x, y), training=True), 4)
+    return replay_step(graph_of(lambda: step(x, y), training=True), 4)
 
 
 def vit_large_probed_with_gradients(fault: bool) -> Step:
@@ -289,7 +289,7 @@ def deit_jitters_whole_pictures(fault: bool) -> Step:
     return infer
 
 
-def orthogonalised(x: Tensor) -> Tensor:
+def orthogonalise(x: Tensor) -> Tensor:
     """Matrices after Muon's five Newton-Schulz steps, (matrices, rows, columns)."""
     x = x.to(torch.bfloat16)
     x = x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)
@@ -314,9 +314,9 @@ def vit_muon_matrix_by_matrix(fault: bool) -> Step:
         loss.backward()
         with torch.no_grad():
             for group in groups:
-                updates = orthogonalised(torch.stack([m.grad for m in group if m.grad is not None]))
+                updates = orthogonalise(torch.stack([m.grad for m in group if m.grad is not None]))
                 for matrix, update in zip(group, updates, strict=True):
                     matrix.sub_(update, alpha=0.01)
         model.zero_grad()
 
-    return replays(graph_of(step, training=True), 2)
+    return replay_step(graph_of(step, training=True), 2)

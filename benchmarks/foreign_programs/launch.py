@@ -13,7 +13,7 @@ from benchmarks.foreign_programs.parts import (
     gpt2,
     graph_of,
     images,
-    replays,
+    replay_step,
     timm_model,
     tokens,
     torchvision_model,
@@ -26,7 +26,7 @@ def gpt2_generate(fault: bool) -> Step:
     model = gpt2().to(DEVICE).eval().to(torch.bfloat16)
     x = tokens(1, 32, GPT2_VOCAB)
     if not fault:
-        return replays(graph_of(lambda: model(x[:, :1], use_cache=False)), 16)
+        return replay_step(graph_of(lambda: model(x[:, :1], use_cache=False)), 16)
 
     def generate() -> None:
         with torch.no_grad():

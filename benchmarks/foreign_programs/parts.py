@@ -73,7 +73,7 @@ def training_step(
     return step
 
 
-def hooked(model: nn.Module, kinds: Iterable[str], hook: Callable[..., None]) -> None:
+def add_hooks(model: nn.Module, kinds: Iterable[str], hook: Callable[..., None]) -> None:
     """Call `hook` after the forward of each module whose class has one of the names `kinds`."""
     for module in model.modules():
         if type(module).__name__ in kinds:
@@ -108,23 +108,23 @@ class Photos(Dataset[tuple[Tensor, int]]):
         return x, index % CLASSES
 
 
-def nothing(x: Tensor) -> None:
+def no_work(x: Tensor) -> None:
     """Do no work for a photo."""
 
 
-def endless(loader: Iterable[Batch]) -> Iterator[Batch]:
+def repeat_epochs(loader: Iterable[Batch]) -> Iterator[Batch]:
     """Batches of the loader, epoch after epoch without end."""
     while True:
         yield from loader
 
 
-def loaded(
+def loader_step(
     step: Callable[[Tensor, Tensor], None],
     loader: DataLoader[tuple[Tensor, int]],
     non_blocking: bool = False,
 ) -> Step:
     """Step that copies the loader's next batch to the GPU and runs `step` on it."""
-    batches = endless(loader)
+    batches = repeat_epochs(loader)
 
     def load_and_step() -> None:
         x, y = next(batches)
@@ -146,7 +146,7 @@ def graph_of(call: Step, training: bool = False) -> torch.cuda.CUDAGraph:
     return graph
 
 
-def replays(graph: torch.cuda.CUDAGraph, count: int) -> Step:
+def replay_step(graph: torch.cuda.CUDAGraph, count: int) -> Step:
     def replay() -> None:
         for _ in range(count):
             graph.replay()

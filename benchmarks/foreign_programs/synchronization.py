@@ -9,8 +9,8 @@ from benchmarks.foreign_programs.parts import (
     CLASSES,
     DEVICE,
     Step,
+    add_hooks,
     bert,
-    hooked,
     images,
     timm_model,
     tokens,
@@ -42,7 +42,7 @@ def bert_boolean_index(fault: bool) -> Step:
         assert output[torch.isnan(output)].numel() == 0
 
     if fault:
-        hooked(model, ["LayerNorm"], select)
+        add_hooks(model, ["LayerNorm"], select)
     step = training_step(model)
     x = tokens(16, 256)
     return lambda: step(x, x)
@@ -113,7 +113,7 @@ def resnet50_statistics_home(fault: bool) -> Step:
             raise FloatingPointError(f"very large behind {module}")
 
     if fault:
-        hooked(model, ["Conv2d", "BatchNorm2d", "ReLU"], check)
+        add_hooks(model, ["Conv2d", "BatchNorm2d", "ReLU"], check)
     step = training_step(model)
     x, y = images(64)
     return lambda: step(x, y)

@@ -21,11 +21,11 @@ class Plant:
     environ: dict[str, str] = field(default_factory=dict)
 
 
-def instead(owner: type, method: str, function: Callable[..., object]) -> None:
+def replace_method(owner: type, method: str, function: Callable[..., object]) -> None:
     setattr(owner, method, function)
 
 
-def before(owner: type, method: str, fault: Callable[..., object]) -> None:
+def call_before(owner: type, method: str, fault: Callable[..., object]) -> None:
     """Call `fault` with the method's arguments each time before the method."""
     original = getattr(owner, method)
 
@@ -33,9 +33,9 @@ def before(owner: type, method: str, fault: Callable[..., object]) -> None:
         fault(*arguments)
         return original(*arguments)
 
-    instead(owner, method, planted)
+    replace_method(owner, method, planted)
 
 
-def before_update(fault: Callable[..., object]) -> None:
+def call_before_update(fault: Callable[..., object]) -> None:
     for step in (Step, GraphedStep):
-        before(step, "update", fault)
+        call_before(step, "update", fault)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from benchmarks.plants.planting import Plant, before, instead
+from benchmarks.plants.planting import Plant, call_before, replace_method
 from configs.schema import Config
 from data.batches import Batches
 from training import layout
@@ -29,7 +29,7 @@ def rank() -> int:
     return int(os.environ.get("RANK", 0))
 
 
-def before_forward(fault: Callable[..., object]) -> None:
+def call_before_forward(fault: Callable[..., object]) -> None:
     """Call `fault` before each forward, except while a CUDA graph records: it would be replayed."""
 
     def outside_graphs(*arguments: object) -> None:
@@ -37,10 +37,10 @@ def before_forward(fault: Callable[..., object]) -> None:
             fault(*arguments)
 
     for step in (Step, GraphedStep):
-        before(step, "forward", outside_graphs)
+        call_before(step, "forward", outside_graphs)
 
 
-def products() -> Callable[..., None]:
+def make_multiply() -> Callable[..., None]:
     """Function that multiplies a random matrix by itself PRODUCTS times on the GPU.
 
     The matrix is made at the first call. It is random, since products of ones draw less power than
@@ -62,12 +62,12 @@ def products() -> Callable[..., None]:
 def extra_products() -> None:
     """One rank runs more kernels in forward."""
     if rank() == LATE:
-        before_forward(products())
+        call_before_forward(make_multiply())
 
 
 def products_in_turns() -> None:
     """Another rank runs more kernels in each iteration, in a pseudo-random order that all know."""
-    world_size, multiply = int(os.environ.get("WORLD_SIZE", 1)), products()
+    world_size, multiply = int(os.environ.get("WORLD_SIZE", 1)), make_multiply()
     count = 0
 
     def in_turn(*_: object) -> None:
@@ -76,23 +76,23 @@ def products_in_turns() -> None:
         if (count * 2654435761 >> 16) % world_size == rank():
             multiply()
 
-    before_forward(in_turn)
+    call_before_forward(in_turn)
 
 
 def slow_loader() -> None:
     """The loader of one rank sleeps."""
     if rank() == LATE:
-        before(Batches, "draw", lambda *_: time.sleep(SLEEP_S))
+        call_before(Batches, "draw", lambda *_: time.sleep(SLEEP_S))
 
 
 def python_stall() -> None:
     """One rank sleeps before each update."""
     if rank() == LATE:
         for step in (Step, GraphedStep):
-            before(step, "update", lambda *_: time.sleep(SLEEP_S))
+            call_before(step, "update", lambda *_: time.sleep(SLEEP_S))
 
 
-def without_rows(config: Config, world_size: int, vocab_size: int) -> bool:
+def refuse_rows(config: Config, world_size: int, vocab_size: int) -> bool:
     """Replacement of training.parallel.rows_travel for `larger_share`: False, or ValueError.
 
     Ranks that exchange rows expect as many from each, so a rank cannot have more tokens.
@@ -108,17 +108,17 @@ def without_rows(config: Config, world_size: int, vocab_size: int) -> bool:
 
 def larger_share() -> None:
     """One rank has half as many tokens again."""
-    layout.rows_travel = without_rows
+    layout.rows_travel = refuse_rows
     if rank() != LATE:
         return
     draw = Batches.draw
 
-    def more(batches: Batches, iteration: int, micro_step: int) -> tuple[Tensor, Tensor]:
+    def draw_more(batches: Batches, iteration: int, micro_step: int) -> tuple[Tensor, Tensor]:
         x, y = draw(batches, iteration, micro_step)
         half = len(x) // 2
         return torch.cat((x, x[:half])), torch.cat((y, y[:half]))
 
-    instead(Batches, "draw", more)
+    replace_method(Batches, "draw", draw_more)
 
 
 OF_RANKS = {

@@ -158,7 +158,7 @@ def training_file(chance: random.Random) -> Case:
     elif how < 0.7:
         content = damage.BOMB
     else:
-        content = chance.choice((damage.flipped, damage.cut))(content, chance)
+        content = chance.choice((damage.flip_bytes, damage.cut_off))(content, chance)
     Path("bad.yaml").write_bytes(content)
     words = ["bad.yaml", "max_iters=2", "wandb.mode=disabled", "out_dir=out", "device=cpu"]
     return Case("train", [*words, "n_layer=1", "n_embd=16", "n_head=2", f"data_source={TEXT}"], [])
@@ -187,7 +187,7 @@ def checkpoint(chance: random.Random) -> Case:
     elif how == 1:
         path.write_bytes(chance.choice((b"", b"text", whole[: chance.randrange(len(whole))])))
     elif how == 2:
-        path.write_bytes(damage.flipped(whole, chance))
+        path.write_bytes(damage.flip_bytes(whole, chance))
     elif how == 3:
         path.symlink_to("ckpt.pt")
     if chance.random() < 0.5:

@@ -38,7 +38,7 @@ OK = ("ok", None)
 
 def trials(count: int, seed: int, limit_s: float) -> Iterator[Trial]:
     """Damage checkpoints and run folders in turn."""
-    signal.signal(signal.SIGALRM, fuzz.stop)
+    signal.signal(signal.SIGALRM, fuzz.raise_hang)
     page.plotly_js = str  # 5 MB that are the same on each page
     with tempfile.TemporaryDirectory(prefix="reliability-") as folder, chdir(folder):
         forks.use_data_folder(Path(folder) / "data")
@@ -50,7 +50,7 @@ def trials(count: int, seed: int, limit_s: float) -> Iterator[Trial]:
         whole, state = path.read_bytes(), checkpoint_file.unpacked(path)
         for number in range(seed, seed + count):
             if number % 2:
-                outcome, what = fuzz.worst(RUN, number, int(limit_s))
+                outcome, what = fuzz.worst_outcome(RUN, number, int(limit_s))
                 yield Trial(number, "run", outcome, what or None)
             else:
                 yield of_checkpoint(number, path, whole, state)
@@ -61,7 +61,7 @@ def of_checkpoint(seed: int, path: Path, whole: bytes, state: dict[str, object])
     chance = random.Random(f"checkpoint {seed}")
     by_bytes = chance.random() < 0.4
     if by_bytes:
-        path.write_bytes(chance.choice((damage.flipped, damage.cut))(whole, chance))
+        path.write_bytes(chance.choice((damage.flip_bytes, damage.cut_off))(whole, chance))
     else:
         path.write_bytes(with_other_entries(state, chance))
     kind = "checkpoint's bytes" if by_bytes else "checkpoint's entries"
@@ -87,7 +87,7 @@ def refusal(path: Path, use: Callable[[], object]) -> tuple[str, str | None]:
         clear = "\n" not in said and (path.name in said or "checkpoint" in said)
         return ("refused", None) if clear else ("unclear", f"{use.__name__}: {said[:200]}")
     except Exception as error:
-        return "traceback", f"{use.__name__}: {fuzz.where(error)}"
+        return "traceback", f"{use.__name__}: {fuzz.describe_error(error)}"
     return OK
 
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from benchmarks.damage import Json, altered
+from benchmarks.damage import Json, alter_export
 from benchmarks.damaged_files import CAPTURES
 from benchmarks.reliability_parts.trial import Trial
 from profiling.report.renderers import page
@@ -118,7 +118,7 @@ def damaged_export(content: bytes, chance: random.Random, lossy: bool) -> tuple[
             done.lost_percent = lost_percent(database)
         database.execute("DROP TABLE temp.launched")
 
-    return altered(content, change), done
+    return alter_export(content, change), done
 
 
 def lost_percent(database: sqlite3.Connection) -> float:

@@ -173,15 +173,15 @@ def test_jobs_share_the_seeds_and_what_ends_one_ends_all():
         yield from (Trial(number, "a", str(os.getpid())) for number in range(seed, seed + count))
 
     keys = reliability.ReliabilityConfig(part="pairs", seed=3, jobs=2)
-    found = list(reliability.side_by_side(trials, 5, keys))
+    found = list(reliability.run_side_by_side(trials, 5, keys))
     assert sorted(trial.seed for trial in found) == [3, 4, 5, 6, 7]
     assert len({trial.outcome for trial in found} - {str(os.getpid())}) == 2
     keys.seed = 99
     with pytest.raises(ValueError, match="needs root"):
-        list(reliability.side_by_side(trials, 5, keys))
+        list(reliability.run_side_by_side(trials, 5, keys))
     keys.seed = 88
     with pytest.raises(RuntimeError, match="ended before"):
-        list(reliability.side_by_side(trials, 5, keys))
+        list(reliability.run_side_by_side(trials, 5, keys))
 
 
 def test_a_process_says_that_it_enters_a_function(tmp_path):
