@@ -130,10 +130,10 @@ def write_run(folder: Path, number: int, rows: int) -> Path:
     with open(folder / "metrics.jsonl", "w", encoding="utf-8") as file:
         for row in range(rows):
             loss = 1.4 + 2.8 * math.exp(-row / 400) + 0.01 * math.sin(row * (number + 1))
-            told = {"iter": row, "train/loss": loss, "time/step_ms": 5 + math.sin(row) / 9}
-            told |= {"perf/tokens_per_s": 3e6 + row, "gpu/power_w": 500 + row % 9}
-            told |= {"val/loss": loss + 0.1} if row % 10 == 0 else {}
-            file.write(json.dumps(told) + "\n")
+            values = {"iter": row, "train/loss": loss, "time/step_ms": 5 + math.sin(row) / 9}
+            values |= {"perf/tokens_per_s": 3e6 + row, "gpu/power_w": 500 + row % 9}
+            values |= {"val/loss": loss + 0.1} if row % 10 == 0 else {}
+            file.write(json.dumps(values) + "\n")
     return folder
 
 

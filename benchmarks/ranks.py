@@ -18,7 +18,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.fleet.files import Told, clocks_of_hosts, write_kineto
+from benchmarks.fleet.files import FileFacts, clocks_of_hosts, write_kineto
 from benchmarks.fleet.simulation import Fault, Fleet, cost_us, simulate
 from benchmarks.measuring import PROJECT, Keys, key
 
@@ -103,9 +103,9 @@ def fleet_of_size(ranks: int, mb: float) -> Fleet:
 
 
 def write_captures(fleet: Fleet, folder: Path) -> list[Path]:
-    simulation, told = simulate(fleet), Told(clocks_of_hosts(fleet.ranks, 8), operators=True)
+    simulation, facts = simulate(fleet), FileFacts(clocks_of_hosts(fleet.ranks, 8), operators=True)
     return [
-        write_kineto(simulation, rank, folder / f"rank{rank}.trace.json", told)
+        write_kineto(simulation, rank, folder / f"rank{rank}.trace.json", facts)
         for rank in range(fleet.ranks)
     ]
 

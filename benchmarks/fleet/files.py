@@ -33,7 +33,7 @@ TABLES = """
 
 
 @dataclass(frozen=True)
-class Told:
+class FileFacts:
     """Facts that the files of a simulated training hold besides times."""
 
     clock_us: np.ndarray  # (ranks,), offset of each rank's clock from the true one
@@ -45,7 +45,7 @@ class Told:
     host: str | None = None  # host of an nsys session, which then has its start and GPUs too
     began_s: float = 1_700_000_000.0  # start of that session, UTC
 
-    def chosen(self, simulation: Simulation, rank: int) -> tuple[float, float]:
+    def span_us(self, simulation: Simulation, rank: int) -> tuple[float, float]:
         """(start, end) of the steps to write, in us of the true clock on the rank's host."""
         found = [each for each in simulation.ranges if each.name.startswith("step ")]
         chosen = found[self.steps.start : self.steps.stop] if self.steps else found
@@ -64,10 +64,10 @@ def clocks_of_hosts(ranks: int, of_one_host: int, seed: int = 1) -> np.ndarray:
     return np.repeat(apart, of_one_host)[:ranks]
 
 
-def write_kineto(simulation: Simulation, rank: int, path: Path, told: Told) -> Path:
+def write_kineto(simulation: Simulation, rank: int, path: Path, facts: FileFacts) -> Path:
     """Write the rank's trace as torch.profiler would; gzipped where the name ends with .gz."""
-    clock_us = 4.3e9 + told.clock_us[rank]
-    begin, end = told.chosen(simulation, rank)
+    clock_us = 4.3e9 + facts.clock_us[rank]
+    begin, end = facts.span_us(simulation, rank)
     lines = []
     for each in simulation.ranges:
         if begin <= each.start_us[rank] <= end:
@@ -80,9 +80,9 @@ def write_kineto(simulation: Simulation, rank: int, path: Path, told: Told) -> P
             lines.append(host_event("cuda_runtime", each.name, *times, ""))
     for number, operation in enumerate(simulation.operations):
         if operation.there[rank] and begin <= operation.launch_us[rank] <= end:
-            lines += events_of(simulation, operation, rank, number, clock_us, told)
+            lines += events_of(simulation, operation, rank, number, clock_us, facts)
     head: dict[str, object] = {"schemaVersion": 1, "deviceProperties": [{"id": 0} | GPU]}
-    if told.rank:
+    if facts.rank:
         of_all = {"backend": "nccl", "rank": rank, "world_size": simulation.fleet.ranks}
         head["distributedInfo"] = of_all
     text = json.dumps(head)[:-1] + ', "traceEvents": [\n' + ",\n".join(lines) + "\n]}"
@@ -101,7 +101,7 @@ def host_event(category: str, name: str, ts: float, dur: float, args: str) -> st
 
 
 def events_of(
-    simulation: Simulation, of: Operation, rank: int, number: int, clock_us: float, told: Told
+    simulation: Simulation, of: Operation, rank: int, number: int, clock_us: float, facts: FileFacts
 ) -> list[str]:
     """Events of a launch, of the kernel that it launches, and of the operator around both."""
     launch, took = clock_us + of.launch_us[rank], of.returned_us[rank] - of.launch_us[rank]
@@ -109,9 +109,9 @@ def events_of(
     found = [host_event("cuda_runtime", "cudaLaunchKernelExC", launch, took, by)]
     about = ""
     if of.group is not None:
-        about = of_collective(simulation, of, rank, told)
+        about = collective_args(simulation, of, rank, facts)
         found.append(host_event("cpu_op", "record_param_comms", launch - 1, took + 2, about))
-    elif told.operators:
+    elif facts.operators:
         about = f'"External id":{number},"Record function id":0,"Ev Idx":{number}'
         found.append(host_event("cpu_op", "aten::mm", launch - 1, took + 2, about))
     found.append(
@@ -125,36 +125,36 @@ def events_of(
     return found
 
 
-def of_collective(simulation: Simulation, of: Operation, rank: int, told: Told) -> str:
+def collective_args(simulation: Simulation, of: Operation, rank: int, facts: FileFacts) -> str:
     elements = of.bytes // 2
-    facts: dict[str, object] = {"Collective name": "allreduce", "dtype": "BFloat16"}
-    facts |= {"In msg nelems": elements, "Out msg nelems": elements}
-    if told.groups:
+    args: dict[str, object] = {"Collective name": "allreduce", "dtype": "BFloat16"}
+    args |= {"In msg nelems": elements, "Out msg nelems": elements}
+    if facts.groups:
         members = simulation.members(of, rank)
-        facts["Process Group Name"] = "1" if of.stream == TENSOR_PARALLEL_STREAM else "0"
-        facts["Process Group Ranks"] = str(members)
-    if told.sequence:
-        facts["Seq"] = of.sequence
-    return json.dumps(facts)[1:-1]
+        args["Process Group Name"] = "1" if of.stream == TENSOR_PARALLEL_STREAM else "0"
+        args["Process Group Ranks"] = str(members)
+    if facts.sequence:
+        args["Seq"] = of.sequence
+    return json.dumps(args)[1:-1]
 
 
-def write_nsys(simulation: Simulation, ranks: Sequence[int], path: Path, told: Told) -> Path:
+def write_nsys(simulation: Simulation, ranks: Sequence[int], path: Path, facts: FileFacts) -> Path:
     """Write the export of an nsys session that traced these ranks' processes, on one clock."""
     database = sqlite3.connect(path)
     database.executescript(TABLES)
-    if told.host:
-        insert(database, "TARGET_INFO_SYSTEM_ENV", [("Hostname", told.host)])
-        insert(database, "TARGET_INFO_SESSION_START_TIME", [(round(told.began_s * 1e9),)])
+    if facts.host:
+        insert(database, "TARGET_INFO_SYSTEM_ENV", [("Hostname", facts.host)])
+        insert(database, "TARGET_INFO_SESSION_START_TIME", [(round(facts.began_s * 1e9),)])
     names: dict[str, int] = {}
-    clock_us = 1e3 + told.clock_us[ranks[0]]
+    clock_us = 1e3 + facts.clock_us[ranks[0]]
     for device, rank in enumerate(ranks):
         process = (PROCESS + rank) << PROCESS_BITS
         thread = process + PROCESS + rank
         database.execute(
             "INSERT INTO TARGET_INFO_GPU VALUES (?, 'NVIDIA H200', 132, 150109880320, ?)",
-            (device, told.host and f"GPU {device} of {told.host}"),
+            (device, facts.host and f"GPU {device} of {facts.host}"),
         )
-        begin, end = told.chosen(simulation, rank)
+        begin, end = facts.span_us(simulation, rank)
 
         def ns(us: np.ndarray, rank: int = rank) -> int:
             return round((clock_us + us[rank]) * 1000)

@@ -138,16 +138,16 @@ class Machine:
         if fault and (number + 1) % fault.every == 0:
             self.faulty[list(fault.ranks)] = True
 
-    def times(self, kind: Kind) -> np.ndarray:
+    def factors(self, kind: Kind) -> np.ndarray:
         """Factor by which a fault of that kind multiplies, (ranks,); 1 where there is none."""
         fault = self.fleet.fault
         of = fault.times if fault and fault.kind == kind else 1.0
         return np.where(self.faulty, of, 1.0)
 
-    def launched(self, there: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def launch(self, there: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Let the hosts of the ranks in `there` launch: (starts of the calls, their ends)."""
         begin = self.host.copy()
-        took = self.fleet.launch_us * self.times("slow_launches")
+        took = self.fleet.launch_us * self.factors("slow_launches")
         self.host = np.where(there, begin + took, begin)
         return begin, begin + 0.6 * took
 
@@ -155,15 +155,15 @@ class Machine:
         return self.streams.setdefault(number, np.zeros(self.fleet.ranks))
 
     def kernel(self, name: str, us: np.ndarray, blocks: np.ndarray, there: np.ndarray) -> None:
-        launch, returned = self.launched(there)
+        launch, returned = self.launch(there)
         start = np.maximum(self.stream(COMPUTE_STREAM) + 1.0, returned + LATENCY_US)
-        end = self.computed(start, us)
+        end = self.compute_end(start, us)
         self.streams[COMPUTE_STREAM] = np.where(there, end, self.stream(COMPUTE_STREAM))
         self.done.operations.append(
             Operation(name, COMPUTE_STREAM, launch, returned, start, end, blocks, there)
         )
 
-    def computed(self, start: np.ndarray, us: np.ndarray) -> np.ndarray:
+    def compute_end(self, start: np.ndarray, us: np.ndarray) -> np.ndarray:
         """End of a kernel that takes `us` alone; slower while a collective of this step runs."""
         slowdown, now, left = self.fleet.slowdown, start, us
         if slowdown == 1.0:
@@ -180,7 +180,7 @@ class Machine:
         """Run a collective, which ends in each group one transfer after its last rank has come."""
         if there is None:
             there = np.ones(self.fleet.ranks, bool)
-        launch, returned = self.launched(there)
+        launch, returned = self.launch(there)
         ready = np.maximum(self.stream(COMPUTE_STREAM), self.stream(stream))
         start = np.maximum(ready + 1.0, returned + LATENCY_US)
         last = np.full(group.max() + 1, -np.inf)
@@ -236,7 +236,7 @@ def step(machine: Machine, number: int) -> None:
                 blocks = HEAD_BLOCKS if fleet.head and bucket == 0 else BLOCKS
                 compute(machine, fleet.backward // parts, slow=True, blocks=blocks)
                 if bucket == parts - 1:
-                    more(machine)
+                    launch_extra_kernels(machine)
                 if fleet.buckets:
                     reduce_gradients(machine, parts)
             if not fleet.buckets:
@@ -262,8 +262,8 @@ def loader_us(machine: Machine) -> np.ndarray:
 
 def compute(machine: Machine, count: int, slow: bool, blocks: int = BLOCKS) -> None:
     """Run the kernels of a phase; slower_kernels acts where `slow`."""
-    larger = machine.times("larger_kernels")
-    longer = larger * (machine.times("slower_kernels") if slow else 1.0)
+    larger = machine.factors("larger_kernels")
+    longer = larger * (machine.factors("slower_kernels") if slow else 1.0)
     parts = 4 if machine.fleet.tensor_parallel > 1 else 1
     for _ in range(parts):
         kernels(machine, GEMM, count // parts, longer, blocks * larger)
@@ -283,9 +283,9 @@ def kernels(
         machine.kernel(kernel, us, np.rint(blocks).astype(int), np.ones(fleet.ranks, bool))
 
 
-def more(machine: Machine) -> None:
+def launch_extra_kernels(machine: Machine) -> None:
     """Launch the additional kernels of the faulty ranks."""
-    extra = machine.times("more_kernels") - 1
+    extra = machine.factors("more_kernels") - 1
     of_all = round(float(extra.max()) * machine.fleet.backward)
     us, blocks = np.full(len(extra), machine.fleet.kernel_us), np.full(len(extra), BLOCKS)
     for _ in range(of_all):

@@ -51,30 +51,30 @@ BOOLEANS = "true FALSE maybe 2 yes 0 None"
 TEXTS = "a /nowhere/x.txt . / ~ cpu cuda:99 é 本 a,b a=b (1) [a] {a:1} $HOME ${oc.env:HOME} \\n"
 
 
-def listed(text: str) -> list[str]:
+def split_words(text: str) -> list[str]:
     """Pieces of the text between ` | `; the end of a line separates as well."""
     return [word for line in text.strip("\n").splitlines() for word in line.split(" | ")]
 
 
 ANY = ["", "x" * 300, "\u202e"]
-ANY += listed("""
+ANY += split_words("""
 null | [1 | {a: 1 | ${nope} | ${oc.env:NOPE} | a b | ' | " | [] | {} | [1,2] | 1,2 | range(1,3)
 glob(*) | choice(1) | ??? | ${ | !!int 3 | -
 """)
 YAML = ["\tn_layer: 1", "n_layer: 1\nn_layer: 2", "a: " + "[" * 3000]
-YAML += listed("""
+YAML += split_words("""
 a: &x [*x] | min_lr: ${learning_rte} | min_lr: ${min_lr} | n_layer: !!python/object:os.x | - a
 n_layr: 1 | wandb: 3 | wandb: [a] | ? a | profile: torch | profile: {kind: nope} | profile: | 1: 2
 defaults: [nope] | n_layer: 2020-01-01 | hydra: {run: {dir: x}} | hydra: 3 | seed: 0o17 | null: 1
 n_layer: .nan | out_dir: 3 | wandb: {tags: 3} | wandb: {nope: 1} | n_layer: {a: 1} | a: &x 1
 """)
-WORDS = listed("""
+WORDS = split_words("""
  | -- | = | =3 | n_layer= | +n_layer=3 | ~n_layer | --n_layer | -x | nope.yaml | n_layer 3 | / | .
 --n_layer=3=4 | max_itrs=3 | wandb.mod=x | config/nope.yaml | hydra.run.dir=/dev/null/x | @
 hydra/launcher=joblib | -m seed=glob(*) | -m seed=1,x | -m device=cpu,cuda | --config-dir=/
 --cfg nope | --multirun out_dir=a,a | n_layer=1 -q | text.txt
 """)
-ENVIRONMENT = listed("""
+ENVIRONMENT = split_words("""
 WORLD_SIZE | RANK | LOCAL_RANK | MASTER_PORT | TMPDIR | HOME | TERM | COLUMNS | OMP_NUM_THREADS
 CUDA_VISIBLE_DEVICES | HYDRA_FULL_ERROR | TINY_SHAKESPEARE_URL | WANDB_MODE | WANDB_DIR
 WANDB_PROJECT | WANDB_NAME | WANDB_TAGS | WANDB_API_KEY

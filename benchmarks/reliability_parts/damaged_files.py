@@ -43,7 +43,7 @@ def trials(count: int, seed: int, limit_s: float) -> Iterator[Trial]:
     with tempfile.TemporaryDirectory(prefix="reliability-") as folder, chdir(folder):
         forks.use_data_folder(Path(folder) / "data")
         bad_inputs.prepare_folder(Path("nowhere"))
-        made = forks.forked(forks.program("train", [bad_inputs.FILE]), {}, 60)
+        made = forks.run_in_fork(forks.program("train", [bad_inputs.FILE]), {}, 60)
         if made.status:
             raise ValueError(f"the run whose checkpoint is damaged failed: {made.err}")
         path = Path("out", CHECKPOINT)
@@ -53,10 +53,10 @@ def trials(count: int, seed: int, limit_s: float) -> Iterator[Trial]:
                 outcome, what = fuzz.worst_outcome(RUN, number, int(limit_s))
                 yield Trial(number, "run", outcome, what or None)
             else:
-                yield of_checkpoint(number, path, whole, state)
+                yield checkpoint_trial(number, path, whole, state)
 
 
-def of_checkpoint(seed: int, path: Path, whole: bytes, state: dict[str, object]) -> Trial:
+def checkpoint_trial(seed: int, path: Path, whole: bytes, state: dict[str, object]) -> Trial:
     """Damage a checkpoint in its bytes or, more often, in its entries, and try to use it."""
     chance = random.Random(f"checkpoint {seed}")
     by_bytes = chance.random() < 0.4

@@ -30,7 +30,7 @@ POLL_S = 0.005
 
 
 @dataclass(frozen=True)
-class Ended:
+class ProcessEnd:
     status: int | None  # exit code; -N: killed by signal N; None: killed at the time limit
     out: str
     err: str
@@ -46,15 +46,15 @@ def use_data_folder(folder: Path) -> None:
 def program(name: str, words: list[str]) -> Callable[[], None]:
     """Function that does what `python NAME.py WORDS` or `python -m NAME WORDS` would do."""
     if name == "data.prepare":
-        return lambda: called(name, words, lambda: prepare.main(words))
+        return lambda: run_main(name, words, lambda: prepare.main(words))
     if name in ("profiling", "training.export"):
         run = runpy.run_module
-        return lambda: called(name, words, lambda: run(name, run_name="__main__", alter_sys=True))
+        return lambda: run_main(name, words, lambda: run(name, run_name="__main__", alter_sys=True))
     path = str(PROJECT / f"{name}.py")
-    return lambda: called(path, words, lambda: runpy.run_path(path, run_name="__main__"))
+    return lambda: run_main(path, words, lambda: runpy.run_path(path, run_name="__main__"))
 
 
-def called(name: str, words: list[str], main: Callable[[], object]) -> None:
+def run_main(name: str, words: list[str], main: Callable[[], object]) -> None:
     sys.argv = [name, *words]
     main()
 
@@ -78,7 +78,7 @@ class Child:
             self.status = os.waitstatus_to_exitcode(status) if ended else None
         return self.status is not None
 
-    def wait(self, until_s: float) -> Ended:
+    def wait(self, until_s: float) -> ProcessEnd:
         """Wait for the end; kill the fork at `until_s` of time.perf_counter()."""
         while not self.has_ended():
             if time.perf_counter() > until_s:
@@ -87,22 +87,22 @@ class Child:
                 break
             time.sleep(POLL_S)
         wall_s = time.perf_counter() - self.began_s
-        return Ended(self.status, written(self.out), written(self.err), wall_s)
+        return ProcessEnd(self.status, read_output(self.out), read_output(self.err), wall_s)
 
 
-def written(file: IO[bytes]) -> str:
+def read_output(file: IO[bytes]) -> str:
     with file:
         file.seek(0)
         return file.read().decode(errors="replace")
 
 
-def forked(call: Callable[[], None], environ: Mapping[str, str], limit_s: float) -> Ended:
+def run_in_fork(call: Callable[[], None], environ: Mapping[str, str], limit_s: float) -> ProcessEnd:
     """Run `call` in a fork until it ends or is killed after `limit_s`."""
-    child = started(call, environ)
+    child = start_fork(call, environ)
     return child.wait(child.began_s + limit_s)
 
 
-def started(call: Callable[[], None], environ: Mapping[str, str]) -> Child:
+def start_fork(call: Callable[[], None], environ: Mapping[str, str]) -> Child:
     out, err = tempfile.TemporaryFile(), tempfile.TemporaryFile()  # noqa: SIM115
     sys.stdout.flush()
     began_s, ready = time.perf_counter(), os.pipe()

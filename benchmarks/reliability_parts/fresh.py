@@ -33,11 +33,11 @@ def only_sources(folder: str, names: list[str]) -> list[str]:
     return [name for name in names if not name.endswith(".py")]
 
 
-def program(project: Path, words: list[str], told: int) -> Callable[[], None]:
+def program(project: Path, words: list[str], writer: int) -> Callable[[], None]:
     """Function that becomes train.py; it writes a byte into a pipe after its first line."""
-    os.set_inheritable(told, True)
+    os.set_inheritable(writer, True)
     code = f"import sys; sys.path[0] = {str(project)!r}{CODE}"
-    command = [sys.executable, "-c", code, str(told), *words]
+    command = [sys.executable, "-c", code, str(writer), *words]
     # as the forks that it goes on from: two threads sum in another order
     environ = {**os.environ, "OMP_NUM_THREADS": "1"}
     return lambda: os.execve(sys.executable, command, environ)

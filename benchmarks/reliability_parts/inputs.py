@@ -14,7 +14,7 @@ from pathlib import Path
 
 from benchmarks.reliability_parts import bad_inputs, forks
 from benchmarks.reliability_parts.bad_inputs import Case
-from benchmarks.reliability_parts.forks import Ended
+from benchmarks.reliability_parts.forks import ProcessEnd
 from benchmarks.reliability_parts.trial import Trial
 from cli.plain import plain
 
@@ -38,7 +38,7 @@ def first_run(folder: Path) -> Path:
     run.parent.mkdir()
     with chdir(run.parent):
         bad_inputs.prepare_folder(run)
-        made = forks.forked(forks.program("train", [bad_inputs.FILE]), QUIET, 60)
+        made = forks.run_in_fork(forks.program("train", [bad_inputs.FILE]), QUIET, 60)
     if made.status:
         raise ValueError(f"the run that the others start from failed: {made.err}")
     return run
@@ -50,8 +50,10 @@ def trial(seed: int, run: Path, limit_s: float) -> Trial:
     with tempfile.TemporaryDirectory(prefix="input-") as folder, chdir(folder):
         bad_inputs.prepare_folder(run)
         case = bad_inputs.KINDS[kind](chance)
-        ended = forks.forked(forks.program(case.program, case.words), QUIET | case.environ, limit_s)
-    outcome, what = judged(case, ended)
+        ended = forks.run_in_fork(
+            forks.program(case.program, case.words), QUIET | case.environ, limit_s
+        )
+    outcome, what = judge(case, ended)
     if what is None:
         return Trial(seed, kind, outcome)
     variables = [f"{name}={value}" for name, value in case.environ.items()]
@@ -59,7 +61,7 @@ def trial(seed: int, run: Path, limit_s: float) -> Trial:
     return Trial(seed, kind, outcome, f"{command}: {what}")
 
 
-def judged(case: Case, ended: Ended) -> tuple[str, str | None]:
+def judge(case: Case, ended: ProcessEnd) -> tuple[str, str | None]:
     """(outcome, what went wrong or None)."""
     lines = [line for line in ended.err.splitlines() if line.strip()]
     last = plain(lines[-1])[:300] if lines else "nothing was said"
@@ -79,10 +81,10 @@ def judged(case: Case, ended: Ended) -> tuple[str, str | None]:
         return "unclear", f"{len(errors)} errors in {len(lines)} lines, {last}"
     if len(errors[0]) > LONGEST:
         return "unclear", f"a line of {len(errors[0])} characters"
-    if case.names and not any(named(name, errors[0]) for name in case.names):
+    if case.names and not any(is_named(name, errors[0]) for name in case.names):
         return "unclear", f"names none of {', '.join(map(plain, case.names))}: {last}"
     return "refused", None
 
 
-def named(name: str, line: str) -> bool:
+def is_named(name: str, line: str) -> bool:
     return bool(name) and (plain(name)[:60] in line or os.path.basename(name) in line)

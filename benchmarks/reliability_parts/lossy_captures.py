@@ -48,14 +48,14 @@ def trials(count: int, seed: int, limit_s: float) -> Iterator[Trial]:
     page.plotly_js = str  # 5 MB that are the same on each page
     with tempfile.TemporaryDirectory(prefix="reliability-") as folder, chdir(folder):
         for number in range(seed, seed + count):
-            yield of_capture(number)
+            yield capture_trial(number)
 
 
-def of_capture(seed: int) -> Trial:
+def capture_trial(seed: int) -> Trial:
     chance = random.Random(f"capture {seed}")
     from_trace = chance.random() < 0.2
     name = "x.json" if from_trace else "x.sqlite"
-    content = whole(TRACE if from_trace else chance.choice(EXPORTS))
+    content = read_capture(TRACE if from_trace else chance.choice(EXPORTS))
     changed, done = (damaged_trace if from_trace else damaged_export)(
         content, chance, seed % 2 == 1
     )
@@ -65,10 +65,10 @@ def of_capture(seed: int) -> Trial:
         report.main([name])
         outputs = ("--json", "out.json", "--markdown", "out.md", "--html", "out.html")
         report.main([name, *outputs])
-    return judged(seed, done, json.loads(Path("out.json").read_bytes()), said.getvalue())
+    return judge(seed, done, json.loads(Path("out.json").read_bytes()), said.getvalue())
 
 
-def judged(seed: int, done: Damage, found: Json, said: str) -> Trial:
+def judge(seed: int, done: Damage, found: Json, said: str) -> Trial:
     """Trial of a capture from its damage, its JSON report `found` and the printed text `said`."""
     verdict, lost = found["bottleneck"]["verdict"], found["health"]["lost_kernels"]
     warned = [row["what"] for row in found["health"]["findings"] if row["level"] == "warning"]
@@ -91,7 +91,7 @@ def judged(seed: int, done: Damage, found: Json, said: str) -> Trial:
 
 
 @cache
-def whole(name: str) -> bytes:
+def read_capture(name: str) -> bytes:
     ending = "json.gz" if name == TRACE else "sqlite.gz"
     return gzip.decompress((CAPTURES / f"{name}.{ending}").read_bytes())
 

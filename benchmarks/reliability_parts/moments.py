@@ -26,17 +26,17 @@ def pipe() -> Iterator[tuple[int, int]]:
             os.close(end)
 
 
-def announcing(call: Call, told: int, *functions: str) -> Call:
+def announce_calls(call: Call, writer: int, *functions: str) -> Call:
     """Function that runs `call` and writes a byte into the pipe when one of `functions` is entered.
 
     The byte is the index of the function.
     """
     for number, function in enumerate(functions):
-        call = entering(call, function, partial(os.write, told, bytes([number])))
+        call = call_on_entry(call, function, partial(os.write, writer, bytes([number])))
     return call
 
 
-def entering(call: Call, function: str, tell: Callable[[], object]) -> Call:
+def call_on_entry(call: Call, function: str, tell: Callable[[], object]) -> Call:
     """Function that runs `call` and calls `tell` whenever `function`, a full name, is entered."""
 
     def changed() -> None:
@@ -53,11 +53,11 @@ def entering(call: Call, function: str, tell: Callable[[], object]) -> Call:
     return changed
 
 
-def wait_for(child: Child, heard: int, calls: int, until_s: float) -> bool:
+def wait_for_calls(child: Child, reader: int, calls: int, until_s: float) -> bool:
     """Wait until the child has entered the function `calls` times; False if it ended before."""
     while calls > 0:
-        if select.select([heard], [], [], forks.POLL_S)[0]:
-            calls -= len(os.read(heard, 1))
+        if select.select([reader], [], [], forks.POLL_S)[0]:
+            calls -= len(os.read(reader, 1))
         elif child.has_ended() or time.perf_counter() > until_s:
             return False
     return True

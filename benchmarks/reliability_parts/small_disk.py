@@ -33,7 +33,7 @@ class Disk:
 
 
 @contextmanager
-def mounted(folder: Path) -> Iterator[Disk]:
+def mount_disk(folder: Path) -> Iterator[Disk]:
     """Mount the disk on a new folder for the block. Raises ValueError where that fails."""
     folder.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", f"size={SIZE}", "tmpfs", str(folder)]

@@ -15,8 +15,8 @@ from pathlib import Path
 import torch
 
 from benchmarks.reliability_parts import forks
-from benchmarks.reliability_parts.forks import Ended
-from benchmarks.reliability_parts.moments import entering
+from benchmarks.reliability_parts.forks import ProcessEnd
+from benchmarks.reliability_parts.moments import call_on_entry
 from training import checkpoint_file
 
 ITERATIONS, SAVED_EACH = 60, 5
@@ -33,7 +33,7 @@ SAVE, ROW = "training.checkpoint.write", "training.tracker.Tracker.log"
 class Whole:
     """A training that nothing disturbed."""
 
-    end: dict[str, object]  # as left_behind()
+    end: dict[str, object]  # as read_end() gives it
     wall_s: float
 
 
@@ -46,12 +46,12 @@ def own_folder() -> Iterator[Path]:
         yield Path(name)
 
 
-def trained(words: list[str], limit_s: float) -> Whole:
+def train_whole(words: list[str], limit_s: float) -> Whole:
     """Train into the folder `run` without disturbance. Raises ValueError where it fails."""
-    ended = forks.forked(forks.program("train", [*WORDS, *words]), {}, limit_s)
+    ended = forks.run_in_fork(forks.program("train", [*WORDS, *words]), {}, limit_s)
     if ended.status:
         raise ValueError(f"the training without interruption failed: {ended.err}")
-    return Whole(left_behind(Path("run")), ended.wall_s)
+    return Whole(read_end(Path("run")), ended.wall_s)
 
 
 def leave_half(folder: str, limit_s: float) -> None:
@@ -64,12 +64,12 @@ def leave_half(folder: str, limit_s: float) -> None:
         if next(rows, None) is None:
             signal.raise_signal(signal.SIGKILL)
 
-    ended = forks.forked(entering(call, ROW, kill_at_the_next), {}, limit_s)
+    ended = forks.run_in_fork(call_on_entry(call, ROW, kill_at_the_next), {}, limit_s)
     if ended.status != -signal.SIGKILL:
         raise ValueError(f"the training up to its middle failed: {ended.err}")
 
 
-def fault_of(ended: Ended) -> str | None:
+def fault_of(ended: ProcessEnd) -> str | None:
     """Traceback or hang, which no process may show whatever happened to it; None without one."""
     last = " ".join(ended.err.split())[-200:]
     if "Traceback (most recent call last)" in ended.err + ended.out:
@@ -83,7 +83,7 @@ def saved_iteration(folder: Path) -> int | None:
     return checkpoint_file.load(path).iteration if path.exists() else None
 
 
-def left_behind(folder: Path) -> dict[str, object]:
+def read_end(folder: Path) -> dict[str, object]:
     """End of a training: its state without the configuration, and its losses."""
     state = checkpoint_file.unpacked(folder / "ckpt.pt")
     state.pop("config")

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.reliability_parts import forks, tiny_run
-from benchmarks.reliability_parts.forks import Child, Ended
-from benchmarks.reliability_parts.moments import announcing, entering, pipe, wait_for
+from benchmarks.reliability_parts.forks import Child, ProcessEnd
+from benchmarks.reliability_parts.moments import announce_calls, call_on_entry, pipe, wait_for_calls
 from benchmarks.reliability_parts.tiny_run import ITERATIONS, ROW, WORDS, Whole
 from benchmarks.reliability_parts.trial import Trial
 
@@ -37,32 +37,32 @@ RUN = Path("run")
 
 @dataclass(frozen=True)
 class Death:
-    ended: Ended
+    ended: ProcessEnd
     core: int | None  # process id of wandb-core, or None if it was never there
 
 
 def trials(count: int, seed: int, limit_s: float) -> Iterator[Trial]:
     """Yield trials of moments and signals in turn. A stopped process delays the run by 30 s."""
     with tiny_run.own_folder():
-        whole = tiny_run.trained([], 10 * limit_s)
+        whole = tiny_run.train_whole([], 10 * limit_s)
         for number in range(seed, seed + count):
             shutil.rmtree(RUN)
             moment = list(MOMENTS)[number % len(MOMENTS)]
             sign = SIGNALS[number // len(MOMENTS) % len(SIGNALS)]
-            death = died(moment, sign, random.Random(f"wandb_deaths {number}"), 10 * limit_s)
+            death = kill_core(moment, sign, random.Random(f"wandb_deaths {number}"), 10 * limit_s)
             problem = what_is_wrong(death, moment == END, whole)
             yield Trial(number, moment, sign.name, problem)
 
 
-def died(moment: str, sign: signal.Signals, chance: random.Random, limit_s: float) -> Death:
+def kill_core(moment: str, sign: signal.Signals, chance: random.Random, limit_s: float) -> Death:
     function, most, longest_s = MOMENTS[moment]
     call = forks.program("train", [*WORDS, "wandb.mode=offline"])
-    call = entering(call, ROW, lambda: time.sleep(ROW_S))
-    with pipe() as (heard, told):
-        child = forks.started(announcing(call, told, *filter(None, [function])), {})
+    call = call_on_entry(call, ROW, lambda: time.sleep(ROW_S))
+    with pipe() as (reader, writer):
+        child = forks.start_fork(announce_calls(call, writer, *filter(None, [function])), {})
         until_s = child.began_s + limit_s
         core = wait_for_core(child, until_s)
-        wait_for(child, heard, chance.randint(min(1, most), most), until_s)
+        wait_for_calls(child, reader, chance.randint(min(1, most), most), until_s)
         time.sleep(chance.uniform(0, longest_s))
         with contextlib.suppress(ProcessLookupError):
             os.kill(core or child.pid, sign if core else 0)
@@ -109,4 +109,4 @@ def what_is_wrong(death: Death, may_be_late: bool, whole: Whole) -> str | None:
         return f"{len(warnings)} warnings, and summary.json has {failure}: {warnings}"
     if failure is None and not may_be_late:
         return "W&B's failure was not noticed"
-    return tiny_run.difference(whole.end, tiny_run.left_behind(RUN))
+    return tiny_run.difference(whole.end, tiny_run.read_end(RUN))

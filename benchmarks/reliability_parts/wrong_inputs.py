@@ -17,7 +17,7 @@ from pathlib import Path
 
 from benchmarks.reliability_parts import bad_inputs, forks
 from benchmarks.reliability_parts.bad_inputs import CAPTURE, FILE, RUN, SAMPLE, TEXT, Case
-from benchmarks.reliability_parts.forks import Ended
+from benchmarks.reliability_parts.forks import ProcessEnd
 from benchmarks.reliability_parts.inputs import QUIET, first_run
 from benchmarks.reliability_parts.trial import Trial
 from cli.keys import Key, keys
@@ -202,15 +202,15 @@ def trial(seed: int, run: Path, limit_s: float) -> Trial:
         for suffix in ("", ".html", ".json"):
             os.mkfifo(f"fifo{suffix}")
             Path(f"loop{suffix}").symlink_to(f"loop{suffix}")
-        ended = forks.forked(forks.program(case.program, case.words), QUIET, limit_s)
-    outcome, what = judged(ended)
+        ended = forks.run_in_fork(forks.program(case.program, case.words), QUIET, limit_s)
+    outcome, what = judge(ended)
     if what is None:
         return Trial(seed, kind, outcome)
     command = " ".join(plain(repr(word))[:90] for word in [case.program, *case.words])
     return Trial(seed, kind, outcome, f"{command}: {what}")
 
 
-def judged(ended: Ended) -> tuple[str, str | None]:
+def judge(ended: ProcessEnd) -> tuple[str, str | None]:
     """(outcome, what went wrong or None)."""
     lines = [line for line in ended.err.splitlines() if line.strip()]
     last = plain(lines[-1])[:300] if lines else "nothing was said"

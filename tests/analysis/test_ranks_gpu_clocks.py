@@ -7,7 +7,7 @@ import pytest
 from benchmarks.fleet.simulation import Fault, Fleet
 from profiling.analysis.ranks.records import RanksReport
 from profiling.analysis.runs.run_clocks import run_clocks
-from tests.helpers.fleet import report_of, written
+from tests.helpers.fleet import report_of, write_fleet
 from tests.helpers.folders import settled, with_rows
 
 LATE = Fleet(ranks=4, steps=4, fault=Fault("slower_kernels", ranks=(2,)))
@@ -20,7 +20,7 @@ def of_run(out_dir: Path, *mhz: float | None, fleet: Fleet = LATE, **more: float
     clocks = dict(zip(names, mhz, strict=True)) | more
     with_rows(out_dir, *(row | clocks for row in settled(20.0)))
     (out_dir / "summary.json").unlink()
-    return report_of(written(fleet, out_dir / "profile"))
+    return report_of(write_fleet(fleet, out_dir / "profile"))
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_where_no_row_tells_of_a_rank_the_reader_has_to_look(tmp_path):
     report = of_run(tmp_path / "out", 1980, 1980)
     assert [row.gpu_clock is None for row in report.ranks] == [False, False, True, True]
     assert report.straggler is not None and "Look at its clocks" in report.straggler.evidence[2]
-    alone = report_of(written(LATE, tmp_path / "elsewhere"))
+    alone = report_of(write_fleet(LATE, tmp_path / "elsewhere"))
     assert alone.straggler is not None and "Look at its clocks" in alone.straggler.evidence[2]
     assert all(row.gpu_clock is None for row in alone.ranks) and not alone.findings
 
@@ -69,7 +69,7 @@ def test_rows_that_cannot_be_read_are_told_and_the_captures_reported(tmp_path):
     out_dir = with_rows(tmp_path / "out", *settled(20.0))
     (out_dir / "summary.json").unlink()
     (out_dir / "config.yaml").write_text("- no\n- mapping\n")
-    report = report_of(written(LATE, out_dir / "profile"))
+    report = report_of(write_fleet(LATE, out_dir / "profile"))
     assert report.straggler is not None and report.straggler.rank == 2
     (found,) = report.findings
     assert found.level == "note" and "clocks are not known" in found.what

@@ -17,7 +17,7 @@ from profiling.analysis.scale.scale import (
 )
 from profiling.records import to_json
 from tests.helpers.captures import capture_of
-from tests.helpers.fleet import report_of, written
+from tests.helpers.fleet import report_of, write_fleet
 from tests.helpers.scale import FUSED, scaled
 
 
@@ -128,12 +128,14 @@ def test_pieces_of_graphs_are_said_where_there_are_graphs():
 def test_the_slowdown_is_what_compute_lost_beside_collectives(tmp_path):
     asked, beside = Asked((1, 4), 8), {"ranks": 2, "steps": 4, "buckets": 2}
     twice, hardly = (
-        slowdown_of(asked, report_of(written(Fleet(**beside, slowdown=by), tmp_path / str(by))))
+        slowdown_of(asked, report_of(write_fleet(Fleet(**beside, slowdown=by), tmp_path / str(by))))
         for by in (1.9, 1.0)
     )
     assert twice.source == hardly.source == "measured"
     assert twice.percent == pytest.approx(90, abs=8) and hardly.percent < 3
-    behind = report_of(written(Fleet(ranks=2, steps=4, buckets=0, slowdown=1.9), tmp_path / "0"))
+    behind = report_of(
+        write_fleet(Fleet(ranks=2, steps=4, buckets=0, slowdown=1.9), tmp_path / "0")
+    )
     assert slowdown_of(asked, behind) == Slowdown(SLOWDOWN_PERCENT, "assumed")
     given = replace(asked, slowdown_percent=7.0)
     assert slowdown_of(given, behind) == Slowdown(7.0, "given")
