@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.ranks import said_by_ranks
+from tests.helpers.ranks import output_of_ranks
 from tests.paths import FAKES, PROJECT
 
 # Before torch is imported, here and in every child: tiny models gain nothing from threads, and
@@ -183,7 +183,7 @@ def together(command, tmp_path):
 
     def train(ranks: int, script: Path | None = None, **keys):
         train_py, *words = command(**keys)
-        return tmp_path / "out", said_by_ranks(ranks, [str(script or train_py), *words], tmp_path)
+        return tmp_path / "out", output_of_ranks(ranks, [str(script or train_py), *words], tmp_path)
 
     return train
 

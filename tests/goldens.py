@@ -49,7 +49,7 @@ def make_all() -> dict[str, object]:
 def reports() -> dict[str, object]:
     captures = [*Path("captures").glob("*.sqlite.gz"), *Path("captures").glob("*.trace.json.gz")]
     return {
-        f"report-{path.name.removesuffix('.gz')}": written("report", str(path))
+        f"report-{path.name.removesuffix('.gz')}": json_of("report", str(path))
         for path in sorted(captures)
     }
 
@@ -58,14 +58,14 @@ def comparisons() -> dict[str, object]:
     made = {}
     for name, (one, other) in PAIRS.items():
         words = [f"captures/{one}", f"captures/{other}", "--force"]
-        made[f"compare-{name}"] = written("compare", *words)
+        made[f"compare-{name}"] = json_of("compare", *words)
     for attention in ("slow", "flash"):
         folder = write_run(Path(f"out-{attention}"), attention)
         (folder / "environment.json").write_text(json.dumps({"packages": {"torch": "2.11.0"}}))
-    made["compare-runs"] = written("compare", "out-slow", "out-flash")
+    made["compare-runs"] = json_of("compare", "out-slow", "out-flash")
     for attention in ("slow", "flash"):
         place_capture(Path(f"out-{attention}"), attention)
-    made["compare-runs-with-captures"] = written("compare", "out-slow", "out-flash")
+    made["compare-runs-with-captures"] = json_of("compare", "out-slow", "out-flash")
     return made
 
 
@@ -82,7 +82,7 @@ def experiments() -> dict[str, object]:
         for label in labels if name == "captured" else ():
             place_capture(folder / "captures" / label, label)
         words = [*WORDS, f"attention={','.join(labels)}", *flags]
-        made[f"ab-{name}"] = written("ab", *words)
+        made[f"ab-{name}"] = json_of("ab", *words)
     return made
 
 
@@ -126,7 +126,7 @@ def record(labels: list[str]) -> dict[str, object]:
     }
 
 
-def written(verb: str, *words: str) -> object:
+def json_of(verb: str, *words: str) -> object:
     """Content of the JSON that the verb writes with --json."""
     before = sys.argv
     sys.argv = ["profiling", verb, *words, "--json", "written.json"]

@@ -50,11 +50,11 @@ def main() -> None:
         demo.main(["-o", folder, "--no-open"])
         for name, picture in TAKEN.items():
             path = PICTURES / f"{name}.png"
-            path.write_bytes(taken(driver, Path(folder), picture))
+            path.write_bytes(take_picture(driver, Path(folder), picture))
             print(f"{path.name}  {path.stat().st_size:,} bytes")
 
 
-def taken(driver, folder: Path, picture: Picture) -> bytes:
+def take_picture(driver, folder: Path, picture: Picture) -> bytes:
     """PNG of what a window of the picture's size shows first."""
     size = {"width": picture.width, "height": picture.height, "deviceScaleFactor": 1}
     theme = {"name": "prefers-color-scheme", "value": picture.theme}

@@ -8,7 +8,7 @@ from benchmarks.fleet.simulation import Fault, Fleet
 from profiling.analysis.ranks.records import RanksReport
 from profiling.analysis.runs.run_clocks import run_clocks
 from tests.helpers.fleet import report_of, write_fleet
-from tests.helpers.folders import settled, with_rows
+from tests.helpers.folders import rows_of_start, with_rows
 
 LATE = Fleet(ranks=4, steps=4, fault=Fault("slower_kernels", ranks=(2,)))
 HOT = {"gpu2/throttle_thermal_percent": 90.0, "gpu2/throttle_power_percent": 60.0}
@@ -18,7 +18,7 @@ def of_run(out_dir: Path, *mhz: float | None, fleet: Fleet = LATE, **more: float
     """Of a run with these clocks of its GPUs, in the order of the ranks."""
     names = ["gpu/sm_clock_mhz", *(f"gpu{number}/sm_clock_mhz" for number in range(1, len(mhz)))]
     clocks = dict(zip(names, mhz, strict=True)) | more
-    with_rows(out_dir, *(row | clocks for row in settled(20.0)))
+    with_rows(out_dir, *(row | clocks for row in rows_of_start(20.0)))
     (out_dir / "summary.json").unlink()
     return report_of(write_fleet(fleet, out_dir / "profile"))
 
@@ -66,7 +66,7 @@ def test_where_no_row_tells_of_a_rank_the_reader_has_to_look(tmp_path):
 
 
 def test_rows_that_cannot_be_read_are_told_and_the_captures_reported(tmp_path):
-    out_dir = with_rows(tmp_path / "out", *settled(20.0))
+    out_dir = with_rows(tmp_path / "out", *rows_of_start(20.0))
     (out_dir / "summary.json").unlink()
     (out_dir / "config.yaml").write_text("- no\n- mapping\n")
     report = report_of(write_fleet(LATE, out_dir / "profile"))
@@ -123,7 +123,7 @@ def test_costs_in_turns_are_more_than_is_to_be_gained_at_the_power_limit(tmp_pat
 
 def test_the_clock_of_a_run_is_that_of_its_median_row(tmp_path):
     """Its start and its captures have others."""
-    rows = [row | {"gpu/sm_clock_mhz": 1550.0} for row in settled(20.0)]
+    rows = [row | {"gpu/sm_clock_mhz": 1550.0} for row in rows_of_start(20.0)]
     with_rows(tmp_path / "out", rows[0] | {"gpu/sm_clock_mhz": 1980.0}, *rows[1:])
     clock = run_clocks(tmp_path / "out").of_rank(0)
     assert clock is not None and clock.sm_mhz == 1550.0

@@ -49,7 +49,7 @@ def report_of(name: str) -> Report:
     return capture_of(name).report
 
 
-def recorded(part: str) -> str:
+def inductor_code(part: str) -> str:
     """Inductor's code of a block, recorded on an H200; `part` is `forward` or `backward`."""
     with gzip.open(CAPTURES / f"inductor_block_{part}.py.gz", "rt") as file:
         return file.read()
@@ -60,7 +60,7 @@ def compilation(
     binaries: dict[tuple[str, str], Binary] | None = None,
 ) -> Compilation:
     """Result of `compiled` for a block recorded on an H200, forward and backward."""
-    texts = [recorded(part) for part in ("forward", "backward")]
+    texts = [inductor_code(part) for part in ("forward", "backward")]
     graphs, kernels, files = indexed([(parse_graph(text), text) for text in texts], binaries or {})
     index = Index(
         torch="2.11.0",

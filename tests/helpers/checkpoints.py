@@ -67,7 +67,7 @@ def evaluations(monkeypatch, values: list[float]) -> None:
     monkeypatch.setattr(train, "evaluate", evaluate)
 
 
-def whole(out_dir: Path) -> Checkpoint:
+def open_whole(out_dir: Path) -> Checkpoint:
     """Checkpoint of a run, put together where its tensors lie in shards."""
     saved = opened(out_dir / "ckpt.pt")
     return shard_files.filled(saved, {}, "cpu") if saved.shards else saved

@@ -46,7 +46,7 @@ def linear(colour: str) -> np.ndarray:
     return np.where(encoded <= 0.04045, encoded / 12.92, ((encoded + 0.055) / 1.055) ** 2.4)
 
 
-def seen(colour: str, sight: str) -> np.ndarray:
+def cielab(colour: str, sight: str) -> np.ndarray:
     """CIELAB coordinates, (3,), of a colour as somebody with that sight sees it."""
     xyz = XYZ @ np.clip(SIGHTS[sight] @ linear(colour), 0, 1) / XYZ.sum(1)
     x, y, z = np.where(xyz > 216 / 24389, np.cbrt(xyz), (24389 / 27 * xyz + 16) / 116)
@@ -54,7 +54,7 @@ def seen(colour: str, sight: str) -> np.ndarray:
 
 
 def distance(one: str, other: str, sight: str) -> float:
-    return ciede2000(seen(one, sight), seen(other, sight))
+    return ciede2000(cielab(one, sight), cielab(other, sight))
 
 
 def ciede2000(one: np.ndarray, other: np.ndarray) -> float:

@@ -118,7 +118,7 @@ def planted(world: int, steps: int = 7, backend: str = "nccl") -> list[PlantedRa
     return ranks
 
 
-def told(folder: Path, most: int = 6) -> str:
+def describe_dumps(folder: Path, most: int = 6) -> str:
     """Content of the dumps in a folder, a line for each group of each rank.
 
     A line has the last `most` calls, and the number of the last that has finished.

@@ -28,7 +28,7 @@ forked.set_forkserver_preload(
 )
 
 
-def said_by_ranks(ranks: int, words: list[str], folder: Path, limit_s: float = 170) -> str:
+def output_of_ranks(ranks: int, words: list[str], folder: Path, limit_s: float = 170) -> str:
     """Run the script `words[0]` on each rank, assert that all succeed, and return all output."""
     output = folder / "output"
     output.write_text("")
@@ -45,7 +45,7 @@ def said_by_ranks(ranks: int, words: list[str], folder: Path, limit_s: float = 1
         "TORCHELASTIC_RESTART_COUNT": "0",
     }
     whos = [{"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(ranks)]
-    started = [forked.Process(target=be, args=(words, environ | who, output)) for who in whos]
+    started = [forked.Process(target=run_rank, args=(words, environ | who, output)) for who in whos]
     for rank in started:
         rank.start()
     end_s = time.monotonic() + limit_s
@@ -65,7 +65,7 @@ def said_by_ranks(ranks: int, words: list[str], folder: Path, limit_s: float = 1
             rank.join()
 
 
-def be(words: list[str], environ: dict[str, str], output: Path) -> None:
+def run_rank(words: list[str], environ: dict[str, str], output: Path) -> None:
     """Run the script as one rank, in a child process."""
     file = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     for stream in (1, 2):

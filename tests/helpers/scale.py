@@ -33,7 +33,7 @@ def all_reduce_ms(megabytes: float, gpus: int, gb_per_s: float) -> float:
     return transfer + START_MS + 2 * (gpus - 1) * LINK_STEP_MS
 
 
-def scaled(asked: Asked, vocab_size: int = 50_257, **config: object) -> Scale:
+def scale_capture(asked: Asked, vocab_size: int = 50_257, **config: object) -> Scale:
     """Predictions of `scale` from a capture of a run with 16,384 tokens per step."""
     capture = capture_of("flash_metrics")
     assert capture.manifest and capture.manifest.config

@@ -10,7 +10,7 @@ from benchmarks.fleet.files import FileFacts, clocks_of_hosts, write_kineto, wri
 from benchmarks.fleet.simulation import Fault, Fleet, simulate
 from profiling.verbs import compare, export, report
 from tests.helpers.fleet import write_fleet
-from tests.helpers.folders import settled, with_rows
+from tests.helpers.folders import rows_of_start, with_rows
 
 FLEET = Fleet(ranks=4, steps=6)
 LATE = Fleet(ranks=4, steps=6, fault=Fault("more_kernels", ranks=(2,)))
@@ -172,7 +172,7 @@ def test_an_export_and_a_comparison_say_what_they_leave_out(late, tmp_path, caps
 
 
 def test_two_runs_compare_by_their_rows_and_by_their_ranks(late, tmp_path, capsys):
-    runs = [with_rows(tmp_path / name, *settled(5.0)) for name in ("a", "b")]
+    runs = [with_rows(tmp_path / name, *rows_of_start(5.0)) for name in ("a", "b")]
     for run, fleet in zip(runs, (LATE, FLEET), strict=True):
         write_fleet(fleet, run / "profile", name="window-1-rank{}")
     result = tmp_path / "comparison.json"
