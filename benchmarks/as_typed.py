@@ -73,7 +73,7 @@ class Pair:
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredPair:
     """A line of pairs.jsonl."""
 
     way: str
@@ -98,26 +98,26 @@ def main(config: AsTypedConfig) -> None:
         print(row(name, pairs[name]))
 
 
-def next_pair(name: str, earlier: list[Measured], config: AsTypedConfig, out: Path) -> Pair:
+def next_pair(name: str, earlier: list[MeasuredPair], config: AsTypedConfig, out: Path) -> Pair:
     """Next pair of this way: taken out of `earlier`, or measured now and appended to RECORD."""
     work = f"{config.config} {config.words} {config.iterations}"
     for known in earlier:
         if (known.way, known.work) == (name, work):
             earlier.remove(known)
             return known.pair
-    measured = Measured(name, work, measure_pair(name, config, out))
+    measured = MeasuredPair(name, work, measure_pair(name, config, out))
     with open(out / RECORD, "ab") as file:
         file.write(msgspec.json.encode(measured) + b"\n")
     print(row(name, [measured.pair]), file=sys.stderr)
     return measured.pair
 
 
-def read_pairs(record: Path) -> list[Measured]:
+def read_pairs(record: Path) -> list[MeasuredPair]:
     """Pairs that earlier commands wrote, in order. Raises ValueError where the file is damaged."""
     if not record.exists():
         return []
     try:
-        return [msgspec.json.decode(line, type=Measured) for line in record.open("rb")]
+        return [msgspec.json.decode(line, type=MeasuredPair) for line in record.open("rb")]
     except msgspec.DecodeError as error:
         raise ValueError(f"{record}: {error}; remove it to measure anew") from error
 

@@ -55,7 +55,7 @@ class Reading:
 
 
 @dataclass(frozen=True)
-class Trained:
+class RunUsage:
     step_ms: float
     data_ms: float
     peak_bytes: int
@@ -178,7 +178,7 @@ def time_batches(draw: Callable[[int], object], config: DataReadingConfig) -> li
 # Whole runs
 
 
-def train_run(folder: Path, config: DataReadingConfig) -> Trained:
+def train_run(folder: Path, config: DataReadingConfig) -> RunUsage:
     """Train on the folder in a process of its own. Raises ValueError where it fails."""
     with TemporaryDirectory() as temporary:
         out = Path(temporary, "out")
@@ -198,7 +198,7 @@ def train_run(folder: Path, config: DataReadingConfig) -> Trained:
     step_ms, data_ms = (
         median(row[f"time/{name}"] for row in steps) for name in ("step_ms", "data_ms")
     )
-    return Trained(step_ms, data_ms, *peaks)
+    return RunUsage(step_ms, data_ms, *peaks)
 
 
 def watch_memory(command: list[str], output: int) -> tuple[int, int]:
@@ -243,7 +243,7 @@ def print_readings(results: dict[str, list[Reading]]) -> None:
     print()
 
 
-def print_runs(results: dict[str, list[Trained]]) -> None:
+def print_runs(results: dict[str, list[RunUsage]]) -> None:
     print("| text | step ms | wait for data ms | own memory MB | with pages of files MB |")
     print("|---|---:|---:|---:|---:|")
     for name, runs in results.items():

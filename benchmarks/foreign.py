@@ -168,5 +168,5 @@ def captures_of(name: str, folder: Path) -> list[Path]:
     """Captures of one program in the folder, by their number."""
     pattern = re.compile(rf"{name}-(\d+)\.(sqlite|json)(\.gz)?")
     paths = folder.iterdir() if folder.is_dir() else ()
-    found = {int(match[1]): path for path in paths if (match := pattern.fullmatch(path.name))}
-    return [found[number] for number in sorted(found)]
+    numbered = {int(match[1]): path for path in paths if (match := pattern.fullmatch(path.name))}
+    return [numbered[number] for number in sorted(numbered)]

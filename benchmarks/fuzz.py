@@ -96,9 +96,9 @@ def worst_outcome(kind: str, seed: int, limit_s: int) -> Outcome:
     """
     with tempfile.TemporaryDirectory(prefix="fuzz-") as folder, chdir(folder):
         commands = KINDS[kind](random.Random(f"{kind} {seed}"))
-        found = [outcome_of(words, limit_s) for words in commands]
-    failed = [outcome for outcome in found if outcome[1]]
-    return max(failed or found[:1], key=lambda outcome: OUTCOMES.index(outcome[0]))
+        outcomes = [outcome_of(words, limit_s) for words in commands]
+    failed = [outcome for outcome in outcomes if outcome[1]]
+    return max(failed or outcomes[:1], key=lambda outcome: OUTCOMES.index(outcome[0]))
 
 
 def outcome_of(words: Words, limit_s: int) -> Outcome:

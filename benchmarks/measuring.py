@@ -49,13 +49,13 @@ def measure_in_turns(measures: Mapping[K, Callable[[], T]], rounds: int) -> dict
 
     A drift of the clock or a busy neighbour then affects all alike.
     """
-    found: dict[K, list[T]] = {name: [] for name in measures}
+    results: dict[K, list[T]] = {name: [] for name in measures}
     order = list(measures)
     for _ in range(rounds):
         for name in order:
-            found[name].append(measures[name]())
+            results[name].append(measures[name]())
         order.reverse()
-    return found
+    return results
 
 
 def launcher(ranks: int) -> list[str]:

@@ -111,14 +111,14 @@ def commands(config: PageConfig, folder: Path) -> dict[str, list[str]]:
     command.append(f"kernels={config.kernels}")
     subprocess.run(command, cwd=PROJECT, stdout=sys.stderr, check=True)
     pair = [str(CAPTURES / f"{name}.sqlite.gz") for name in ("slow_compile", "flash_compile")]
-    found = {
+    pages = {
         f"report, {config.kernels:,} kernels": ["report", str(capture), "--html"],
         "compare": ["compare", *pair, "--html"],
     }
     for runs, rows in SIZES:
         folders = [str(write_run(folder / f"{rows}-{run}", run, rows)) for run in range(runs)]
-        found[f"dashboard, {runs} x {rows:,}"] = ["dashboard", *folders, "-o"]
-    return found
+        pages[f"dashboard, {runs} x {rows:,}"] = ["dashboard", *folders, "-o"]
+    return pages
 
 
 def write_run(folder: Path, number: int, rows: int) -> Path:

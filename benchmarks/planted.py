@@ -174,9 +174,9 @@ def step_ms(run_folder: Path) -> float | None:
     if not metrics.exists():
         return None
     rows = map(json.loads, metrics.read_text(encoding="utf-8").splitlines())
-    found = [
+    times_ms = [
         row["time/step_ms"]
         for row in rows
         if row.get("time/step_ms") is not None and row["iter"] >= TIMED_FROM
     ]
-    return median(found) if found else None
+    return median(times_ms) if times_ms else None

@@ -101,19 +101,19 @@ def main(config: PlantedRanksConfig) -> None:
     else:
         check_machine(out)
     print(HEADER, flush=True)
-    found: list[RanksDiagnosis] = []
+    diagnoses: list[RanksDiagnosis] = []
     for name in names:
         plant = replace(OF_RANKS[name], ranks=config.ranks)
         if not config.reread and (problem := record(name, plant, config, out)):
             print(f"{name}: {problem}", file=sys.stderr, flush=True)
         for tool in TOOLS:
-            found.append(diagnose(name, plant, out, tool))
-            print(row(found[-1]), flush=True)
-        write_text(out / "results.json", to_json(found))
-    right, close = [each.is_right for each in found], [each.is_close for each in found]
+            diagnoses.append(diagnose(name, plant, out, tool))
+            print(row(diagnoses[-1]), flush=True)
+        write_text(out / "results.json", to_json(diagnoses))
+    right, close = [each.is_right for each in diagnoses], [each.is_close for each in diagnoses]
     known = [each for each in close if each is not None]
     print(f"\n{sum(right)} of {len(right)} right; cost within 15 %: {sum(known)} of {len(known)}")
-    if missing := [f"{each.plant} by {each.tool}" for each in found if each.verdict is None]:
+    if missing := [f"{each.plant} by {each.tool}" for each in diagnoses if each.verdict is None]:
         raise SystemExit(f"planted_ranks: no report of {', '.join(missing)}; the logs are in {out}")
 
 

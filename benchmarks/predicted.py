@@ -137,14 +137,14 @@ def comparison_row(step: Step) -> str:
     plain = predicted_ms(step, link().gb_per_s, slowed=False)
     off = 100 * (middle / step.measured_ms - 1)
     took = f"{step.alone_ms:.2f} -> {step.measured_ms:.2f} ms"
-    found = f"{middle:.2f} ({fast:.2f} to {slow:.2f})"
-    return f"| {step.what} | {step.gpus} | {took} | {found} | {off:+.1f} % | {plain:.2f} |"
+    predicted = f"{middle:.2f} ({fast:.2f} to {slow:.2f})"
+    return f"| {step.what} | {step.gpus} | {took} | {predicted} | {off:+.1f} % | {plain:.2f} |"
 
 
 def link() -> LinkSpeed:
-    found = known_link(GPU)
-    assert found is not None
-    return found
+    speed = known_link(GPU)
+    assert speed is not None
+    return speed
 
 
 def speeds(of: LinkSpeed) -> tuple[float, float, float]:

@@ -42,7 +42,7 @@ class RanksConfig(Keys):
 
 
 @dataclass(frozen=True)
-class Measured:
+class Usage:
     wall_s: float
     cpu_s: float  # of all processes together
     peak_bytes: int  # of all processes at one time
@@ -60,12 +60,12 @@ def main(config: RanksConfig) -> None:
 def sizes_of(text: str) -> list[tuple[int, float]]:
     """(ranks, MB) of each size in the text. Raises ValueError."""
     try:
-        found = [(int(ranks), float(mb)) for ranks, mb in (x.split("x") for x in text.split(","))]
+        sizes = [(int(ranks), float(mb)) for ranks, mb in (x.split("x") for x in text.split(","))]
     except ValueError as error:
         raise ValueError(f"sizes={text}: give RANKSxMB by commas, as 8x20,64x20") from error
-    if any(ranks <= LATE or mb <= 0 for ranks, mb in found):
+    if any(ranks <= LATE or mb <= 0 for ranks, mb in sizes):
         raise ValueError(f"sizes={text}: at least {LATE + 1} ranks, of some MB each")
-    return found
+    return sizes
 
 
 def measure(ranks: int, mb: float, folder: Path, hta_python: str) -> None:
@@ -110,12 +110,12 @@ def write_captures(fleet: Fleet, folder: Path) -> list[Path]:
     ]
 
 
-def print_row(captures: str, program: str, run: Measured, load: float, found: str) -> None:
+def print_row(captures: str, program: str, run: Usage, load: float, found: str) -> None:
     figures = f"{run.wall_s:.1f} | {run.cpu_s:.1f} | {run.peak_bytes / MB:,.0f} | {load:.1f}"
     print(f"| {captures} | {program} | {figures} | {found} |", flush=True)
 
 
-def measure_command(command: list[str]) -> Measured:
+def measure_command(command: list[str]) -> Usage:
     """Run a command and watch its memory.
 
     Raises ValueError with the end of the output where it fails.
@@ -132,7 +132,7 @@ def measure_command(command: list[str]) -> Measured:
             printed.seek(0)
             last = " ".join(printed.read().decode(errors="replace").split())[-300:]
             raise ValueError(f"{command[0]} ended with {child.returncode}: {last}")
-    return Measured(wall_s, ended[2].ru_utime + ended[2].ru_stime, peak_bytes)
+    return Usage(wall_s, ended[2].ru_utime + ended[2].ru_stime, peak_bytes)
 
 
 def held_bytes(process: int) -> int:

@@ -63,22 +63,22 @@ class ReliabilityConfig(Keys):
 
 
 def main(config: ReliabilityConfig) -> None:
-    began, found = time.perf_counter(), list[Trial]()
+    began, trials = time.perf_counter(), list[Trial]()
     usual = PARTS[config.part][1]
     count = config.count or usual
     part = import_module(f"benchmarks.reliability_parts.{config.part}")
     for trial in run_side_by_side(part.trials, count, config):
-        found.append(trial)
+        trials.append(trial)
         if trial.failure:
             print(f"seed={trial.seed}: {trial.outcome}: {trial.failure}", flush=True)
-    print_table(found)
-    failed = sum(trial.failure is not None for trial in found)
+    print_table(trials)
+    failed = sum(trial.failure is not None for trial in trials)
     wall_s = time.perf_counter() - began
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu_s = used.ru_utime + used.ru_stime
     print(
         f"\n{config.part}, seeds {config.seed} to {config.seed + count - 1}: {failed} of "
-        f"{len(found)} failed; {wall_s:.0f} s, {cpu_s:.0f} s of CPU"
+        f"{len(trials)} failed; {wall_s:.0f} s, {cpu_s:.0f} s of CPU"
     )
     if count < usual:
         print(f"{usual} trials at this rate: {wall_s / count * usual / 60:.0f} min")

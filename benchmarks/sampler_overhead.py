@@ -57,12 +57,12 @@ def main(config: OverheadConfig) -> None:
     steps = max(1, round(SETTLING_MS / timed(10)))
     steps = max(1, round(config.stretch_ms / timed(steps)))
 
-    def sampled() -> float:
+    def time_with_sampler() -> float:
         with GpuSampler(open_gpu(uuid), config.interval_ms):
             return timed(steps)
 
     step_ms, (low, middle, high) = compare_in_turns(
-        partial(timed, steps), sampled, config.rounds, turns=2
+        partial(timed, steps), time_with_sampler, config.rounds, turns=2
     )
     share = sample_ms / config.interval_ms
     print(f"{ranks.device_name}: step without sampling {step_ms:.3f} ms")

@@ -81,13 +81,13 @@ def main(config: ScalingConfig) -> None:
     out = Path(config.out).resolve()
     out.mkdir(parents=True, exist_ok=True)
     processes = processes_of(config, ranks)
-    found = measure_in_turns(
+    times_ms = measure_in_turns(
         {p: partial(step_ms, p, config, out) for p in processes}, config.rounds
     )
     print(HEADER)
     for process in processes:
         fewest = [each for each in processes if is_held_against(process, each, ranks[0])]
-        print(row(process, found[process], max(median(found[each]) for each in fewest)))
+        print(row(process, times_ms[process], max(median(times_ms[each]) for each in fewest)))
 
 
 def processes_of(config: ScalingConfig, ranks: list[int]) -> list[Process]:

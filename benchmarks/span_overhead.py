@@ -63,12 +63,12 @@ def main(config: OverheadConfig) -> None:
 
 def ranges_alone_us(spans: Spans | NoSpans) -> float:
     """Microseconds of an iteration's ranges around an empty step; the best of several tries."""
-    nothing, tokens = Nothing(spans), torch.zeros(1, 1)
+    nothing, tokens = EmptyStep(spans), torch.zeros(1, 1)
     tries_s = timeit.repeat(lambda: iterate(nothing, tokens, spans), number=ALONE_COUNT)
     return min(tries_s) / ALONE_COUNT * 1e6
 
 
-class Nothing:
+class EmptyStep:
     """An empty step, of which only the ranges are left."""
 
     micro_steps = 1

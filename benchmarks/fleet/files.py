@@ -47,9 +47,9 @@ class FileFacts:
 
     def span_us(self, simulation: Simulation, rank: int) -> tuple[float, float]:
         """(start, end) of the steps to write, in us of the true clock on the rank's host."""
-        found = [each for each in simulation.ranges if each.name.startswith("step ")]
-        chosen = found[self.steps.start : self.steps.stop] if self.steps else found
-        return chosen[0].start_us[rank], chosen[-1].end_us[rank]
+        ranges = [each for each in simulation.ranges if each.name.startswith("step ")]
+        kept = ranges[self.steps.start : self.steps.stop] if self.steps else ranges
+        return kept[0].start_us[rank], kept[-1].end_us[rank]
 
 
 def true_clocks(ranks: int) -> np.ndarray:
@@ -106,15 +106,15 @@ def events_of(
     """Events of a launch, of the kernel that it launches, and of the operator around both."""
     launch, took = clock_us + of.launch_us[rank], of.returned_us[rank] - of.launch_us[rank]
     by = f'"correlation":{number},"External id":{number}'
-    found = [host_event("cuda_runtime", "cudaLaunchKernelExC", launch, took, by)]
+    events = [host_event("cuda_runtime", "cudaLaunchKernelExC", launch, took, by)]
     about = ""
     if of.group is not None:
         about = collective_args(simulation, of, rank, facts)
-        found.append(host_event("cpu_op", "record_param_comms", launch - 1, took + 2, about))
+        events.append(host_event("cpu_op", "record_param_comms", launch - 1, took + 2, about))
     elif facts.operators:
         about = f'"External id":{number},"Record function id":0,"Ev Idx":{number}'
-        found.append(host_event("cpu_op", "aten::mm", launch - 1, took + 2, about))
-    found.append(
+        events.append(host_event("cpu_op", "aten::mm", launch - 1, took + 2, about))
+    events.append(
         f'{{"ph":"X","cat":"kernel","name":"{of.name}","pid":0,"tid":{of.stream},'
         f'"ts":{clock_us + of.start_us[rank]:.3f},'
         f'"dur":{of.end_us[rank] - of.start_us[rank]:.3f},"args":{{"queued":0,"device":0,'
@@ -122,7 +122,7 @@ def events_of(
         f'"blocks per SM":2.0,"warps per SM":24.0,"grid":[{of.blocks[rank]},1,1],'
         f'"block":[384,1,1],"est. achieved occupancy %":17}}}}'
     )
-    return found
+    return events
 
 
 def collective_args(simulation: Simulation, of: Operation, rank: int, facts: FileFacts) -> str:

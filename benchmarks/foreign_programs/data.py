@@ -126,13 +126,13 @@ def bert_tokenised_in_collate(fault: bool) -> Step:
     words = (random.choice(("alpha", "beta", "gamma", "delta")) + str(i) for i in range(2000))
     text = " ".join(words) * 2
 
-    def tokenised() -> list[int]:
+    def tokenise() -> list[int]:
         return [hash(word) % BERT_VOCAB for word in re.findall(r"[a-z]+|\d+", text)]
 
     def collate(rows: list[int]) -> Tensor:
         if fault:
             for _ in rows:
-                tokenised()
+                tokenise()
         return torch.randint(0, BERT_VOCAB, (len(rows), 128))
 
     rows = range(100_000)  # a data set, though torch's types do not say so
@@ -275,8 +275,8 @@ def whisper_extracts_features(fault: bool) -> Step:
         if not fault:
             return ready
         clips = [clip for _ in rows]
-        found: Tensor = extract(clips, sampling_rate=16_000, return_tensors="pt").input_features
-        return found
+        features: Tensor = extract(clips, sampling_rate=16_000, return_tensors="pt").input_features
+        return features
 
     rows = range(100_000)  # a data set, though torch's types do not say so
     loader: DataLoader[Tensor] = DataLoader(

@@ -123,13 +123,13 @@ def vit_tolist_in_blocks(fault: bool) -> Step:
     """Calls .tolist() on four values of each image after each layer."""
     model = timm_model("vit_base_patch16_224")
 
-    def listed(module: nn.Module, inputs: object, output: Tensor) -> None:
+    def read_values(module: nn.Module, inputs: object, output: Tensor) -> None:
         output[:, 0, :4].tolist()
 
     if fault:
         for module in model.get_submodule("blocks").modules():  # timm's norms have their own class
             if isinstance(module, (nn.Linear, nn.LayerNorm, nn.GELU)):
-                module.register_forward_hook(listed)
+                module.register_forward_hook(read_values)
     step = training_step(model)
     x, y = images(48)
     return lambda: step(x, y)

@@ -29,11 +29,11 @@ def call_before(owner: type, method: str, fault: Callable[..., object]) -> None:
     """Call `fault` with the method's arguments each time before the method."""
     original = getattr(owner, method)
 
-    def planted(*arguments: object) -> object:
+    def with_fault(*arguments: object) -> object:
         fault(*arguments)
         return original(*arguments)
 
-    replace_method(owner, method, planted)
+    replace_method(owner, method, with_fault)
 
 
 def call_before_update(fault: Callable[..., object]) -> None:

@@ -35,10 +35,10 @@ def ranks_of_targets() -> None:
     forward = GPT.forward
 
     def keep_outputs(model: GPT, tokens: Tensor, targets: Tensor | None = None) -> object:
-        found = forward(model, tokens, targets)
+        result = forward(model, tokens, targets)
         if targets is not None:
-            outputs[:] = [(found[0].detach().flatten(0, 1)[:4096], targets.flatten()[:4096])]
-        return found
+            outputs[:] = [(result[0].detach().flatten(0, 1)[:4096], targets.flatten()[:4096])]
+        return result
 
     def mean_reciprocal_rank(*_: object) -> float:
         ((logits, targets),) = outputs

@@ -136,8 +136,8 @@ def training_key(chance: random.Random) -> Case:
 def sampling_key(chance: random.Random) -> Case:
     key = chance.choice(list(keys(SampleConfig).values()))
     word = f"{key.name}={bad_value(key, chance)}"
-    found = ["ckpt.pt"] if key.name == "out_dir" else []
-    return Case("sample", [*SAMPLE, word], [*key.name.split("."), word, *found])
+    also = ["ckpt.pt"] if key.name == "out_dir" else []
+    return Case("sample", [*SAMPLE, word], [*key.name.split("."), word, *also])
 
 
 def preparing_key(chance: random.Random) -> Case:
@@ -234,17 +234,17 @@ def flags_of(verb: str) -> list[argparse.Action]:
     """Flags that the verb declares to its parser, without --open and --in-place."""
     from importlib import import_module
 
-    found: list[argparse.Action] = []
+    flags: list[argparse.Action] = []
 
     def keep(parser: Parser, *_: object) -> None:
-        found.extend(action for action in parser._actions if action.option_strings)
+        flags.extend(action for action in parser._actions if action.option_strings)
         raise ValueError("only looked at")
 
     with mock.patch.object(Parser, "parse_known_args", keep):
         try:
             import_module(f"profiling.verbs.{verb}").main([])
         except ValueError:
-            return [flag for flag in found if flag.dest not in ("open", "in_place")]
+            return [flag for flag in flags if flag.dest not in ("open", "in_place")]
     raise AssertionError(f"{verb}: reads its words without a Parser")
 
 

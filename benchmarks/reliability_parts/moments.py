@@ -39,7 +39,7 @@ def announce_calls(call: Call, writer: int, *functions: str) -> Call:
 def call_on_entry(call: Call, function: str, tell: Callable[[], object]) -> Call:
     """Function that runs `call` and calls `tell` whenever `function`, a full name, is entered."""
 
-    def changed() -> None:
+    def call_patched() -> None:
         place, _, name = function.rpartition(".")
         original = getattr(resolve_name(place), name)
 
@@ -50,7 +50,7 @@ def call_on_entry(call: Call, function: str, tell: Callable[[], object]) -> Call
         with mock.patch(function, enter):
             call()
 
-    return changed
+    return call_patched
 
 
 def wait_for_calls(child: Child, reader: int, calls: int, until_s: float) -> bool:

@@ -51,7 +51,7 @@ class PlantedRank:
         self.entries.append(
             {
                 "frames": FRAMES,
-                "record_id": len(self.recorded(backend)),
+                "record_id": len(self.entries_of(backend)),
                 "pg_id": int(group[0]),
                 "process_group": group,
                 "thread_name": "python",
@@ -74,7 +74,7 @@ class PlantedRank:
             }
         )
 
-    def recorded(self, backend: str) -> list[dict]:
+    def entries_of(self, backend: str) -> list[dict]:
         """Entries of one backend, each of which has a recorder of its own."""
         return [e for e in self.entries if e["profiling_name"].startswith(f"{backend}:")]
 
@@ -90,7 +90,7 @@ class PlantedRank:
             "pg_config": groups,
             "comm_lib_version": "2.27.5",
             "pg_status": {"0": {"last_enqueued_collective": 1, "last_completed_collective": 1}},
-            "entries": self.recorded(backend),
+            "entries": self.entries_of(backend),
         }
 
     def write(self, folder: Path, at_s: float, note: bool = False, **known: object) -> Path:

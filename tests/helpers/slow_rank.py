@@ -30,10 +30,10 @@ def train_with_a_slow_rank(folder: Path, rank: int, ms: float, said_after_s: flo
     return path
 
 
-def describe_waits(waited: Iterable[dict[str, float]]) -> str:
+def describe_waits(rows: Iterable[dict[str, float]]) -> str:
     """One line about the waits of ranks in these rows: median (least to most) of each figure."""
-    names = {name for row in waited for name in row if name.startswith(PLACES)}
-    return "; ".join(f"{name} {spread([row[name] for row in waited])}" for name in sorted(names))
+    names = {name for row in rows for name in row if name.startswith(PLACES)}
+    return "; ".join(f"{name} {spread([row[name] for row in rows])}" for name in sorted(names))
 
 
 PLACES = tuple(metric.name for metric in (*RANKS, SLOWEST_RANK)) + ("time/step_ms",)

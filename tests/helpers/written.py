@@ -96,5 +96,5 @@ def write_kineto(trace: Trace, path: Path) -> Path:
 
 def event_of(row: dict[str, int], category: str, name: str, **args: int) -> dict[str, object]:
     took_us = (row["end_ns"] - row["start_ns"]) / US
-    found = event(category, name, row["start_ns"] / US, took_us, **args)
-    return found if category in ("kernel", "gpu_memcpy") else found | {"tid": row["thread"]}
+    result = event(category, name, row["start_ns"] / US, took_us, **args)
+    return result if category in ("kernel", "gpu_memcpy") else result | {"tid": row["thread"]}
