@@ -140,7 +140,7 @@ def spread(values: list[float], places: int) -> str:
 
 
 def measure_pair(name: str, config: AsTypedConfig, out: Path) -> Pair:
-    """Two processes, one after the other: the second finds what the first has compiled."""
+    """Run two processes, one after the other: the second finds what the first has compiled."""
     caches = out / "caches"
     shutil.rmtree(caches, ignore_errors=True)
     environ = os.environ | {variable: str(caches / variable) for variable in CACHES}

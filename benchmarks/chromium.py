@@ -32,8 +32,8 @@ LOGS = {"browser": "ALL", "performance": "ALL"}  # the console, and every reques
 def title_of(page: Path, begin: str, width: int, height: int, longest_s: float) -> str:
     """Rest of the page's title, once the title starts with `begin`, in a browser of its own.
 
-    Nothing looks into the page: an inspector, which selenium is, makes V8 read scripts again for
-    the places of their functions. Raises ValueError where there is no browser or no such title.
+    No inspector is attached, such as selenium: it would make V8 parse scripts again for the
+    positions of their functions. Raises ValueError where there is no browser or no such title.
     """
     program = chromium_path()
     if not program:

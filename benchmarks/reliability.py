@@ -1,4 +1,4 @@
-"""Whether nothing is lost and everything is told, however a run or a command is ill-treated.
+"""Whether nothing is lost and everything is reported, however runs and commands are ill-treated.
 
     python -m benchmarks reliability part=inputs count=600 seed=1
 

@@ -1,7 +1,6 @@
-"""The training that is ill-treated: a small one, the end that it comes to, and how another differs.
+"""Tiny training that the trials disturb: its undisturbed end, and the difference of another end.
 
-Whatever happens to it on the way, what it leaves has to be, bit for bit, what an undisturbed one
-leaves.
+Whatever happens to it on the way, its end has to be bitwise equal to that of an undisturbed one.
 """
 
 import json
