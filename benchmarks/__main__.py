@@ -24,11 +24,11 @@ from cli.keys import parse_keys
 
 @dataclass(frozen=True)
 class Measurement:
-    """Of the module benchmarks.NAME, whose main(config) makes it."""
+    """Entry in the table of measurements; main(config) of the module benchmarks.NAME runs it."""
 
-    what: str
-    keys: str = ""  # those that it asks for
-    gpu: bool = False  # needs one
+    what: str  # is measured
+    keys: str = ""  # required ones, as KEY=VALUE words
+    gpu: bool = False  # whether it needs one
 
 
 MEASUREMENTS = {
@@ -75,7 +75,7 @@ MEASUREMENTS = {
 
 
 def main(words: list[str]) -> None:
-    """Raises ValueError for a mistake."""
+    """Run the measurement `words[0]`, or print the table. Raises ValueError for a mistake."""
     if not words or words[0] in ("-h", "--help"):
         print(__doc__)
         print_table()

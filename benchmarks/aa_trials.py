@@ -22,7 +22,7 @@ from profiling.analysis.difference.records import Experiment
 from profiling.analysis.statistics import noise_of_processes, ratio_over_processes
 from profiling.records import read_json
 
-Process = list[float]  # step times in ms, medians of ten
+Process = list[float]  # step times of one process in ms, each a median of ten steps
 
 
 @dataclass
@@ -42,7 +42,7 @@ def main(config: TrialsConfig) -> None:
     print(f"{config.trials} A/A trials of {config.size} against {config.size} processes\n")
     print("| configuration | processes | called a difference | interval alone | steps as units |")
     print("|---|---:|---:|---:|---:|")
-    for name, processes in recorded(paths).items():
+    for name, processes in read_processes(paths).items():
         if len(processes) < 2 * config.size:
             print(f"| {name} | {len(processes)} | too few for {config.size} a side | | |")
             continue
@@ -51,23 +51,23 @@ def main(config: TrialsConfig) -> None:
         print(f"| {name} | {len(processes)} | {shares} |")
 
 
-def recorded(paths: list[Path]) -> dict[str, list[Process]]:
-    """Configuration -> its processes, over all records. Raises ValueError naming a bad file."""
-    found: dict[str, list[Process]] = {}
+def read_processes(paths: list[Path]) -> dict[str, list[Process]]:
+    """Configuration -> its processes in all records. Raises ValueError that names a bad file."""
+    processes: dict[str, list[Process]] = {}
     for path in paths:
         experiment = read_json(path, Experiment)
         factor = experiment.factor
         values = dict(zip(factor.labels, factor.values, strict=True))
         for run in experiment.runs:
             words = [*experiment.words, f"{factor.key}={values[run.label]}"]
-            found.setdefault(" ".join(words), []).append(run.step_ms)
-    return found
+            processes.setdefault(" ".join(words), []).append(run.step_ms)
+    return processes
 
 
 def count_called(
     processes: list[Process], trials: int, size: int, seed: int
 ) -> tuple[int, int, int]:
-    """Trials with a difference: as `ab` judges, by the interval alone, by steps as units."""
+    """Number of trials called a difference: (by `ab`, by the interval alone, by steps as units)."""
     random = np.random.default_rng(seed)
     medians = np.array([statistics.median(process) for process in processes])
     by_ab = by_interval = by_steps = 0

@@ -1,4 +1,4 @@
-"""What a training command takes as it is typed: its first process, with empty caches, and the next.
+"""Time of a training command as typed: its first process, with empty caches, and the second.
 
     python -m benchmarks as_typed against=../nanoGPT
     python -m benchmarks as_typed ways="attention=flash; attention=slow" iterations=1000 rounds=3
@@ -6,7 +6,7 @@
 Each way of ours is `config` with its keys, `theirs` is nanoGPT's train.py as it stands, whose text
 has to be prepared. All take turns, round by round. A first process has no compiled kernel of an
 earlier one: Triton's and inductor's caches are new folders, which its second process finds full.
-Steps are timed from outside, from line to line of what is printed, behind a warm-up; a process by
+Steps are timed from outside, from line to line of what is printed, after a warm-up; a process by
 its whole time on the wall. Both sides evaluate at their two ends alone, each in its own way. Prints
 a row for each way: the median of the rounds, and the least and the most.
 
@@ -24,7 +24,7 @@ from statistics import median
 
 import msgspec
 
-from benchmarks.measuring import PROJECT, Keys, in_turns, key
+from benchmarks.measuring import PROJECT, Keys, key, measure_in_turns
 from profiling.launch.bench import printed
 from profiling.launch.bench.printed import Stamped
 from profiling.launch.experiment.plan import LOG_INTERVAL
@@ -57,11 +57,11 @@ class AsTypedConfig(Keys):
 
 @dataclass(frozen=True)
 class Process:
-    """What was seen of one that has ended."""
+    """Measured times and loss of a process that has ended."""
 
     wall_s: float
     step_ms: float
-    val_loss: float  # of its last evaluation
+    val_loss: float  # at its last evaluation
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Pair:
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredPair:
     """A line of pairs.jsonl."""
 
     way: str
@@ -90,66 +90,66 @@ def main(config: AsTypedConfig) -> None:
     out.mkdir(parents=True, exist_ok=True)
     ways = [way.strip() for way in config.ways.split(";")]
     names = [*ways, *([THEIRS] if config.against else [])]
-    earlier = pairs_in(out / RECORD)
-    measures = {name: partial(recorded, name, earlier, config, out) for name in names}
-    pairs = in_turns(measures, config.rounds)
+    earlier = read_pairs(out / RECORD)
+    measures = {name: partial(next_pair, name, earlier, config, out) for name in names}
+    pairs = measure_in_turns(measures, config.rounds)
     print(HEADER)
     for name in names:
         print(row(name, pairs[name]))
 
 
-def recorded(name: str, earlier: list[Measured], config: AsTypedConfig, out: Path) -> Pair:
-    """The next pair of this way: one that an earlier command measured, or a new one."""
+def next_pair(name: str, earlier: list[MeasuredPair], config: AsTypedConfig, out: Path) -> Pair:
+    """Next pair of this way: taken out of `earlier`, or measured now and appended to RECORD."""
     work = f"{config.config} {config.words} {config.iterations}"
     for known in earlier:
         if (known.way, known.work) == (name, work):
             earlier.remove(known)
             return known.pair
-    measured = Measured(name, work, pair(name, config, out))
+    measured = MeasuredPair(name, work, measure_pair(name, config, out))
     with open(out / RECORD, "ab") as file:
         file.write(msgspec.json.encode(measured) + b"\n")
     print(row(name, [measured.pair]), file=sys.stderr)
     return measured.pair
 
 
-def pairs_in(record: Path) -> list[Measured]:
-    """What earlier commands measured, in their order. Raises ValueError where it is damaged."""
+def read_pairs(record: Path) -> list[MeasuredPair]:
+    """Pairs that earlier commands wrote, in order. Raises ValueError where the file is damaged."""
     if not record.exists():
         return []
     try:
-        return [msgspec.json.decode(line, type=Measured) for line in record.open("rb")]
+        return [msgspec.json.decode(line, type=MeasuredPair) for line in record.open("rb")]
     except msgspec.DecodeError as error:
         raise ValueError(f"{record}: {error}; remove it to measure anew") from error
 
 
 def row(name: str, pairs: list[Pair]) -> str:
-    both = [process for each in pairs for process in (each.first, each.second)]
+    both = [process for pair in pairs for process in (pair.first, pair.second)]
     columns = (
         spread([process.step_ms for process in both], 2),
-        spread([each.first.wall_s for each in pairs], 1),
-        spread([each.second.wall_s for each in pairs], 1),
+        spread([pair.first.wall_s for pair in pairs], 1),
+        spread([pair.second.wall_s for pair in pairs], 1),
         spread([process.val_loss for process in both], 3),
     )
     return f"| {name or 'as it is'} | {' | '.join(columns)} |"
 
 
 def spread(values: list[float], places: int) -> str:
-    """The median, and in brackets the least and the most."""
+    """Median, with the least and the most in brackets."""
     middle, least, most = (f"{f(values):.{places}f}" for f in (median, min, max))
     return f"{middle} ({least}, {most})"
 
 
-def pair(name: str, config: AsTypedConfig, out: Path) -> Pair:
-    """Two processes, one after the other: the second finds what the first has compiled."""
+def measure_pair(name: str, config: AsTypedConfig, out: Path) -> Pair:
+    """Run two processes, one after the other: the second finds what the first has compiled."""
     caches = out / "caches"
     shutil.rmtree(caches, ignore_errors=True)
     environ = os.environ | {variable: str(caches / variable) for variable in CACHES}
     environ["PYTHONUNBUFFERED"] = "1"  # lines are timed as they come
-    return Pair(trained(name, config, out, environ), trained(name, config, out, environ))
+    return Pair(run_training(name, config, out, environ), run_training(name, config, out, environ))
 
 
-def trained(name: str, config: AsTypedConfig, out: Path, environ: dict[str, str]) -> Process:
-    """Runs a process to its end. Raises ValueError where it fails or prints no step."""
+def run_training(name: str, config: AsTypedConfig, out: Path, environ: dict[str, str]) -> Process:
+    """Run one process to its end. Raises ValueError where it fails or prints no step."""
     label = "-".join(name.replace("=", "-").split()) or "as-it-is"
     folder, words = command(name, config, out / label)
     log = out / f"{label}.log"
@@ -166,7 +166,7 @@ def trained(name: str, config: AsTypedConfig, out: Path, environ: dict[str, str]
 
 
 def command(name: str, config: AsTypedConfig, out_dir: Path) -> tuple[Path, list[str]]:
-    """The folder to start it in, and the words behind python."""
+    """(folder to start the process in, arguments of python)."""
     keys: dict[str, object] = {"max_iters": config.iterations, "eval_interval": config.iterations}
     keys |= {"log_interval": LOG_INTERVAL, "out_dir": out_dir}
     if name == THEIRS:

@@ -37,7 +37,7 @@ MODEL = ["device=cpu", "compile=false", "n_head=2", "n_embd=32", "block_size=32"
 MODEL += [f"data_source={quoted(PROJECT / 'CONTRIBUTING.md')}"]
 RUN = ["n_layer=2", "max_iters=200", "log_interval=5", "eval_interval=1000000", "eval_iters=1"]
 RUN += ["wandb.mode=disabled"]
-EQUAL = ((), ("seed=2",), ("learning_rate=0.003",))  # of the second run of a pair, by turns
+EQUAL = ((), ("seed=2",), ("learning_rate=0.003",))  # words of a pair's second run, by turns
 LAYERS = "n_layer=4,7"
 TRIALS = 40
 NEIGHBOUR = """
@@ -91,7 +91,7 @@ def print_equal(pairs: Sequence[tuple[RunFolder, RunFolder]], config: PairsConfi
 
 
 def answers(experiments: Sequence[Against]) -> list[str]:
-    """Outcomes; a difference in the wrong direction is none that was found."""
+    """Verdicts, with `wrong` for a difference in the wrong direction."""
     return ["wrong" if each.verdict == "faster" else each.verdict for each in experiments]
 
 
@@ -103,7 +103,7 @@ def table_row(name: str, outcomes: Sequence[str]) -> str:
 
 
 def equal_pair(folder: Path, number: int, config: PairsConfig) -> tuple[RunFolder, RunFolder]:
-    """Runs of equal work one after the other; raises ValueError where one fails."""
+    """Two runs of equal work, one after the other. Raises ValueError where one fails."""
     runs = []
     for side, words in enumerate(((), EQUAL[number % len(EQUAL)])):
         out_dir = folder / f"equal-{number:02d}" / "ab"[side]
@@ -118,7 +118,7 @@ def equal_pair(folder: Path, number: int, config: PairsConfig) -> tuple[RunFolde
 
 
 def experiments(folder: Path, config: PairsConfig) -> list[Against]:
-    """What `ab` says of values that differ, of `size` processes each that ran in turns.
+    """Verdicts of `ab` on values that really differ, with `size` processes of each, run in turns.
 
     Raises ValueError where a process fails.
     """
@@ -135,7 +135,7 @@ def experiments(folder: Path, config: PairsConfig) -> list[Against]:
 
 @contextmanager
 def neighbours(config: PairsConfig, number: int) -> Iterator[None]:
-    """Other work beside run `number`, the same in each series with this seed."""
+    """Run other work beside the block, the same for each pair of `config.seed` and `number`."""
     with ExitStack() as beside:
         for each in range(config.neighbours):
             seed = str((config.seed * 10_000 + number) * 10 + each)

@@ -1,6 +1,6 @@
-"""A headless Chromium for what is measured of the pages: driven by selenium, or left alone.
+"""A headless Chromium to measure the pages with: driven by selenium, or left alone.
 
-The tests of the pages open theirs with it, too (tests/helpers/chromium.py).
+Tests of the pages use it too (tests/helpers/chromium.py).
 """
 
 import json
@@ -30,30 +30,33 @@ LOGS = {"browser": "ALL", "performance": "ALL"}  # the console, and every reques
 
 
 def title_of(page: Path, begin: str, width: int, height: int, longest_s: float) -> str:
-    """The page's title once it begins so, behind that, in a browser of its own.
+    """Rest of the page's title, once the title starts with `begin`, in a browser of its own.
 
-    Nothing looks into the page: an inspector, which selenium is, makes V8 read scripts again for
-    the places of their functions. Raises ValueError where there is no browser or no such title.
+    No inspector is attached, such as selenium: it would make V8 parse scripts again for the
+    positions of their functions. Raises ValueError where there is no browser or no such title.
     """
-    program = installed()
+    program = chromium_path()
     if not program:
         raise ValueError("needs chromium (apt-get install chromium)")
     with tempfile.TemporaryDirectory(prefix="chromium-", ignore_cleanup_errors=True) as profile:
-        asked = [f"--user-data-dir={profile}", "--remote-debugging-port=0", page.as_uri()]
-        words = [program, *ARGUMENTS, f"--window-size={width},{height}", *asked]
+        arguments = [f"--user-data-dir={profile}", "--remote-debugging-port=0", page.as_uri()]
+        words = [program, *ARGUMENTS, f"--window-size={width},{height}", *arguments]
         with subprocess.Popen(
             words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        ) as opened:
+        ) as browser:
             try:
-                return told_title(Path(profile) / "DevToolsActivePort", begin, longest_s)
+                return wait_for_title(Path(profile) / "DevToolsActivePort", begin, longest_s)
             except TimeoutError:
                 raise ValueError(f"{page}: not drawn within {longest_s:.0f} s") from None
             finally:
-                opened.terminate()
+                browser.terminate()
 
 
-def told_title(port_file: Path, begin: str, longest_s: float) -> str:
-    """From the browser's list of its pages. Raises TimeoutError."""
+def wait_for_title(port_file: Path, begin: str, longest_s: float) -> str:
+    """Rest of the first title that starts with `begin` in the browser's list of its pages.
+
+    Raises TimeoutError after `longest_s`.
+    """
     end = time.monotonic() + longest_s
     while time.monotonic() < end:
         time.sleep(0.2)
@@ -67,14 +70,17 @@ def told_title(port_file: Path, begin: str, longest_s: float) -> str:
     raise TimeoutError
 
 
-def installed() -> str | None:
+def chromium_path() -> str | None:
     return shutil.which("chromium") or shutil.which("chromium-browser")
 
 
 @contextmanager
 def chromium(width: int, height: int, logged: bool = False) -> Iterator["Chrome"]:
-    """Its window in px. `logged`: it keeps LOGS. Raises ValueError where there is none."""
-    program, driver_program = installed(), shutil.which("chromedriver")
+    """Open a browser for the block, with a window of `width` x `height` px; `logged` keeps LOGS.
+
+    Raises ValueError where selenium, chromium or chromedriver is missing.
+    """
+    program, driver_program = chromium_path(), shutil.which("chromedriver")
     if not (find_spec("selenium") and program and driver_program):
         raise ValueError("needs the extra dev, chromium and chromedriver (apt-get install both)")
     from selenium import webdriver

@@ -20,7 +20,7 @@ from benchmarks.measuring import Keys, key
 KINDS = ("code", "types", "docs", "comments", "imports", "templates", "blank")
 SKIPPED = (".*", "__pycache__", "node_modules", "tests", "out", "out-*", "outputs", "wandb")
 TEMPLATES = (".html", ".css", ".js", ".j2")
-TYPES = {"Protocol", "NamedTuple", "TypedDict", "Enum", "StrEnum"}  # classes of these
+TYPES = {"Protocol", "NamedTuple", "TypedDict", "Enum", "StrEnum"}  # base classes
 
 
 @dataclass
@@ -47,12 +47,12 @@ def files(root: Path) -> Iterator[Path]:
 
 
 def kinds_of(path: Path) -> Counter[str]:
-    """How many lines of the file are of each kind."""
+    """Number of lines of each kind in the file."""
     lines = dict(enumerate(path.read_text(encoding="utf-8").splitlines(), start=1))
     if path.suffix in TEMPLATES:
         return Counter("templates" for line in lines.values() if line.strip())
     kinds = dict.fromkeys(lines, "code")
-    # from the outside inwards: what a node inside another says of its lines counts
+    # ast.walk goes from the outside inwards, so that the innermost node decides
     for node in ast.walk(ast.parse(path.read_bytes())):
         for part, kind in parts_of(node):
             kinds |= dict.fromkeys(range(part.lineno, (part.end_lineno or part.lineno) + 1), kind)
@@ -65,7 +65,7 @@ def kinds_of(path: Path) -> Counter[str]:
 
 
 def parts_of(node: ast.AST) -> Iterator[tuple[ast.stmt | ast.expr, str]]:
-    """The parts of a node that are no code, with their kinds."""
+    """Yield the parts of a node that are not code, with their kinds."""
     match node:
         case ast.Import() | ast.ImportFrom():
             yield node, "imports"

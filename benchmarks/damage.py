@@ -1,7 +1,7 @@
-"""Files damaged at random, from a seed: what people bring may be cut off, foreign or hostile.
+"""Damage files at random, from a seed: what people bring may be cut off, foreign or hostile.
 
 Used by `python -m benchmarks fuzz` and by the tests of damaged captures. `chance` is a
-random.Random whose state says what is done; nothing here needs a file.
+random.Random whose state decides what is done; nothing here touches the disk.
 """
 
 import csv
@@ -28,6 +28,7 @@ DEEP = b"[" * 100_000
 BOMB = b"a0: &a0 [x]\n" + b"".join(
     b"a%d: &a%d [%b]\n" % (i, i, b", ".join([b"*a%d" % (i - 1)] * 9)) for i in range(1, 12)
 )  # YAML
+# prefixes of the names of tables that the reader of exports reads
 READ: tuple[str, ...] = ("CUPTI", "NVTX", "GPU_METRICS", "ENUM_CUDA_MEMCPY", "META_DATA")
 READ += (
     "StringIds",
@@ -35,23 +36,23 @@ READ += (
     "TARGET_INFO_GPU",
     "PROFILER_OVERHEAD",
     "ProcessStreams",
-)  # tables
+)
 LEAVES = 0.1  # the chance that a whole branch of JSON is replaced, and that one is deleted
 
 
-def flipped(content: bytes, chance: random.Random) -> bytes:
+def flip_bytes(content: bytes, chance: random.Random) -> bytes:
     changed = bytearray(content)
     for _ in range(chance.choice((1, 2, 8, 64))):
         changed[chance.randrange(len(changed))] = chance.randrange(256)
     return bytes(changed)
 
 
-def cut(content: bytes, chance: random.Random) -> bytes:
+def cut_off(content: bytes, chance: random.Random) -> bytes:
     return content[: chance.randrange(len(content))]
 
 
-def altered(content: bytes, change: Callable[[sqlite3.Connection], object]) -> bytes:
-    """An export that was changed, without a disk that would have to be waited for."""
+def alter_export(content: bytes, change: Callable[[sqlite3.Connection], object]) -> bytes:
+    """Bytes of an export after `change`, which works in memory because a disk would be slower."""
     database = sqlite3.connect(":memory:")
     database.deserialize(content)
     change(database)
@@ -60,7 +61,10 @@ def altered(content: bytes, change: Callable[[sqlite3.Connection], object]) -> b
 
 
 def without_constraints(content: bytes, rows: int) -> bytes:
-    """The first rows of each table that is read, where every value may be put."""
+    """Copy of an export with the first `rows` of each table that is read, and no constraints.
+
+    Any value can then be stored in any column.
+    """
 
     def change(database: sqlite3.Connection) -> None:
         for table in tables(database):
@@ -73,7 +77,7 @@ def without_constraints(content: bytes, rows: int) -> bytes:
         database.commit()
         database.execute("VACUUM")
 
-    return altered(content, change)
+    return alter_export(content, change)
 
 
 def tables(database: sqlite3.Connection) -> list[str]:
@@ -113,7 +117,7 @@ def change_tables(database: sqlite3.Connection, chance: random.Random) -> None:
 
 
 def change_times(database: sqlite3.Connection, chance: random.Random) -> None:
-    """Of several tables: there may be nothing left, nothing in a step, or steps of 0 ms alone."""
+    """Change the times in some tables, so that nothing is left, in a step, or longer than 0 ms."""
     timed = [t for t in tables(database) if t.startswith(("CUPTI", "NVTX"))]
     queries = (
         "DELETE FROM {}",
@@ -138,15 +142,15 @@ def change_names(database: sqlite3.Connection, chance: random.Random) -> None:
 
 def damaged_export(content: bytes, chance: random.Random) -> bytes:
     if chance.random() < 0.2:
-        return chance.choice((flipped, cut))(content, chance)
+        return chance.choice((flip_bytes, cut_off))(content, chance)
     change = chance.choice((change_cells, change_tables, change_times, change_names))
-    return altered(content, lambda database: change(database, chance))
+    return alter_export(content, lambda database: change(database, chance))
 
 
 def damaged_value(value: Json, chance: random.Random) -> Json:
-    """With one to three values, deep inside as a rule, replaced by hostile ones, or gone.
+    """Replace one to three values, usually deep inside, by hostile ones, or delete them.
 
-    `value`, a dictionary or a list, is changed itself.
+    Changes `value`, a dictionary or a list, in place and returns it.
     """
     for _ in range(chance.choice((1, 1, 3))):
         place = value
@@ -166,28 +170,28 @@ def damaged_value(value: Json, chance: random.Random) -> Json:
 
 
 def hostile_value(value: Json, chance: random.Random) -> Json:
-    """Half of them of its own type, which gets further."""
+    """A hostile value; half of the time one of `value`'s own type, which gets further."""
     alike = [other for other in HOSTILE_VALUES if type(other) is type(value)]
     return chance.choice(alike if alike and chance.random() < 0.5 else HOSTILE_VALUES)
 
 
 def damaged_json(content: bytes, chance: random.Random) -> bytes:
-    """By its values mostly, else by its bytes."""
+    """Damage JSON, mostly in its values, else in its bytes."""
     how = chance.random()
     if how < 0.03:
         return chance.choice(
             (b"", DEEP, b'{"a":' * 50_000, content + content, b"[]", b"{}", b"null")
         )
     if how < 0.15:
-        return chance.choice((flipped, cut))(content, chance)
+        return chance.choice((flip_bytes, cut_off))(content, chance)
     return json.dumps(damaged_value(json.loads(content), chance)).encode(errors="surrogatepass")
 
 
 def damaged_page(content: bytes, chance: random.Random) -> bytes:
-    """Of ncu: a column or rows gone, cells replaced."""
+    """Damage a CSV page of ncu: flip bytes, delete a column, or replace its header or cells."""
     how = chance.random()
     if how < 0.15:
-        return chance.choice((flipped, cut))(content, chance)
+        return chance.choice((flip_bytes, cut_off))(content, chance)
     rows = list(csv.reader(io.StringIO(content.decode())))
     column = chance.randrange(min(map(len, rows)))
     if how < 0.4:

@@ -1,7 +1,7 @@
 """A damaged file of each kind that profiling reads, and the commands that read it.
 
 Used by `python -m benchmarks fuzz`. Each of KINDS writes into the current folder, as `chance` says,
-and returns the words of command lines behind `python -m profiling`.
+and returns command lines, without the leading `python -m profiling`.
 """
 
 import gzip
@@ -28,7 +28,7 @@ def export(name: str, rows: int) -> bytes:
 
 @cache
 def trace(most: int) -> bytes:
-    """A real one, at most so many events of each category."""
+    """A real Chrome trace, cut to at most `most` events of each category."""
     whole = json.loads(gzip.decompress((CAPTURES / "flash_eager.trace.json.gz").read_bytes()))
     seen = Counter[str]()
     kept = []
@@ -43,9 +43,9 @@ def command(verb: str, *words: str, outputs: str = "json,markdown,html") -> Word
     return [verb, *words, *(word for o in outputs.split(",") for word in (f"--{o}", f"out.{o}"))]
 
 
-def reading(content: bytes, name: str, chance: random.Random) -> list[Words]:
-    """The commands that read a capture: by itself, and beside a whole one."""
-    capture = f"{hostile(chance)}{name}"
+def reading_commands(content: bytes, name: str, chance: random.Random) -> list[Words]:
+    """Commands that read a capture: by itself, and compared with an undamaged one."""
+    capture = f"{name_prefix(chance)}{name}"
     Path(capture).write_bytes(content)
     Path("base.sqlite").write_bytes(export("flash_compile", 4000))
     pairs = ("base.sqlite", capture), (capture, "base.sqlite")
@@ -53,32 +53,32 @@ def reading(content: bytes, name: str, chance: random.Random) -> list[Words]:
     return [["report", capture], command("report", capture), *compared]
 
 
-def hostile(chance: random.Random) -> str:
-    """The beginning of a name, which may be a hostile one."""
+def name_prefix(chance: random.Random) -> str:
+    """Beginning of a file's name, which is sometimes hostile."""
     return damage.NAME.replace("/", "_") if chance.random() < HOSTILE_NAMES else "x"
 
 
 def damage_export(chance: random.Random) -> list[Words]:
     content = export(chance.choice(EXPORTS), chance.choice((40, 4000)))
-    return reading(damage.damaged_export(content, chance), "x.sqlite", chance)
+    return reading_commands(damage.damaged_export(content, chance), "x.sqlite", chance)
 
 
 def damage_trace(chance: random.Random) -> list[Words]:
     content = trace(chance.choice((2, 20, 500)))
-    return reading(damage.damaged_json(content, chance), "x.json", chance)
+    return reading_commands(damage.damaged_json(content, chance), "x.json", chance)
 
 
 def damage_manifest(chance: random.Random) -> list[Words]:
-    """Where it lies beside its capture, and named."""
+    """Damage a manifest that is found beside its capture, or named by --manifest."""
     content = (CAPTURES / "flash_metrics.window-1.json").read_bytes()
     Path("window-1.json").write_bytes(damage.damaged_json(content, chance))
-    beside = reading(export("flash_metrics", 4000), "x.sqlite", chance)
+    beside = reading_commands(export("flash_metrics", 4000), "x.sqlite", chance)
     return [[*beside[1], "--manifest", "window-1.json"], *beside]
 
 
 def damage_run(chance: random.Random) -> list[Words]:
-    """One of two runs."""
-    name = hostile(chance)
+    """Damage one of two run folders."""
+    name = name_prefix(chance)
     damaged = damage.damaged_run(small_run(6.0), chance)
     for folder, files in (("base", small_run(5.0)), (name, damaged)):
         Path(folder).mkdir()
@@ -90,13 +90,13 @@ def damage_run(chance: random.Random) -> list[Words]:
 
 def damage_ncu(chance: random.Random) -> list[Words]:
     whole = chance.choice(sorted(CAPTURES.glob("ncu_*.csv"))).read_bytes()
-    name = f"{hostile(chance)}.csv"
+    name = f"{name_prefix(chance)}.csv"
     Path(name).write_bytes(damage.damaged_page(whole, chance))
     return [command("ncu", name, outputs="json,html")]
 
 
 def small_run(step_ms: float) -> dict[str, bytes]:
-    """The files of a run's folder, by name, as training writes them."""
+    """File name -> content of a run's folder, as training writes it."""
     config: dict[str, object] = {
         "batch_size": 4,
         "block_size": 32,

@@ -25,12 +25,12 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from benchmarks.measuring import PROJECT, Keys, in_turns, key
+from benchmarks.measuring import PROJECT, Keys, key, measure_in_turns
 
 TOKEN_BYTES = 2
 CHARACTERS = string.ascii_letters + string.digits + " \n"  # few: logits take no memory to speak of
-WRITTEN_TOKENS = 1 << 24  # at once
-SETTLING_ROWS = 5  # at the start of a run, left out
+WRITTEN_TOKENS = 1 << 24  # in one write
+SETTLING_ROWS = 5  # left out at the start of a run
 SMALL_GB = 0.01
 POLL_S = 0.05
 
@@ -50,12 +50,12 @@ class DataReadingConfig(Keys):
 
 @dataclass(frozen=True)
 class Reading:
-    wait_ms: float  # for a batch, median
-    peak_bytes: int  # of the process's own memory, without pages of files
+    wait_ms: float  # median wait for a batch
+    peak_bytes: int  # process's own memory, without pages of files
 
 
 @dataclass(frozen=True)
-class Trained:
+class RunUsage:
     step_ms: float
     data_ms: float
     peak_bytes: int
@@ -65,25 +65,25 @@ class Trained:
 def main(config: DataReadingConfig) -> None:
     with TemporaryDirectory() as temporary:
         root = Path(config.folder or temporary).resolve()
-        large = made(root / "large", config.gigabytes)
-        small = made(root / "small", SMALL_GB)
+        large = make_folder(root / "large", config.gigabytes)
+        small = make_folder(root / "small", SMALL_GB)
         readings: dict[str, Callable[[], Reading]] = {
             f"{way.__name__.replace('_', ' ')}, {state}": partial(
-                apart, way, large, state == "cold", config
+                measure_in_fresh_process, way, large, state == "cold", config
             )
             for state in ("cold", "warm")
             for way in (read_by_us, read_as_nanogpt)
         }
-        print_readings(in_turns(readings, config.repetitions))
+        print_readings(measure_in_turns(readings, config.repetitions))
         runs = {
-            name: partial(trained, folder, config)
+            name: partial(train_run, folder, config)
             for name, folder in (("large", large), ("small", small))
         }
-        print_runs(in_turns(runs, config.repetitions))
+        print_runs(measure_in_turns(runs, config.repetitions))
 
 
-def made(folder: Path, gigabytes: float) -> Path:
-    """A folder with so much random text to train on, if it is not there yet."""
+def make_folder(folder: Path, gigabytes: float) -> Path:
+    """Write `gigabytes` of random tokens to train on into the folder, unless they are there."""
     folder.mkdir(parents=True, exist_ok=True)
     random = np.random.default_rng(0)
     for split, count in (("train", int(gigabytes * 1e9) // TOKEN_BYTES), ("val", 100_000)):
@@ -105,18 +105,18 @@ def made(folder: Path, gigabytes: float) -> Path:
 # Batches alone
 
 
-def apart(
+def measure_in_fresh_process(
     way: Callable[[Path, DataReadingConfig], list[float]],
     folder: Path,
     cold: bool,
     config: DataReadingConfig,
 ) -> Reading:
-    """In a fresh process, whose memory is its own."""
+    """Measure in a fresh process, so that the peak memory is that of this measurement alone."""
     with get_context("spawn").Pool(1) as pool:
-        return pool.apply(measured, (way, folder, cold, config))
+        return pool.apply(measure, (way, folder, cold, config))
 
 
-def measured(
+def measure(
     way: Callable[[Path, DataReadingConfig], list[float]],
     folder: Path,
     cold: bool,
@@ -133,6 +133,7 @@ def measured(
 
 
 def read_by_us(folder: Path, config: DataReadingConfig) -> list[float]:
+    """Seconds waited for each batch of data.batches."""
     import torch
 
     from configs.schema import Config
@@ -141,11 +142,15 @@ def read_by_us(folder: Path, config: DataReadingConfig) -> list[float]:
 
     keys = Config(batch_size=config.batch_size, block_size=config.block_size, token_storage="mmap")
     batches = Batches(load_dataset(folder).tokens("train"), "train", keys, torch.device("cpu"))
-    return timed(lambda number: batches.draw(number, 0), config)
+    return time_batches(lambda number: batches.draw(number, 0), config)
 
 
 def read_as_nanogpt(folder: Path, config: DataReadingConfig) -> list[float]:
-    """A map made for each batch, a slice for each sequence of inputs and of targets, stacked."""
+    """Seconds waited for each batch when it is read as nanoGPT does.
+
+    For each batch it makes a new memory map, and stacks a slice for each sequence of inputs and of
+    targets.
+    """
     import torch
 
     def draw(_: int) -> object:
@@ -156,11 +161,11 @@ def read_as_nanogpt(folder: Path, config: DataReadingConfig) -> list[float]:
         return [torch.stack([torch.from_numpy(each) for each in part]) for part in slices]
 
     torch.manual_seed(0)
-    return timed(draw, config)
+    return time_batches(draw, config)
 
 
-def timed(draw: Callable[[int], object], config: DataReadingConfig) -> list[float]:
-    """Seconds that each batch was waited for, with pauses between them."""
+def time_batches(draw: Callable[[int], object], config: DataReadingConfig) -> list[float]:
+    """Seconds that each batch took, with a pause after each."""
     waits_s = []
     for number in range(config.batches):
         begin_s = time.perf_counter()
@@ -173,8 +178,8 @@ def timed(draw: Callable[[int], object], config: DataReadingConfig) -> list[floa
 # Whole runs
 
 
-def trained(folder: Path, config: DataReadingConfig) -> Trained:
-    """Raises ValueError where it fails."""
+def train_run(folder: Path, config: DataReadingConfig) -> RunUsage:
+    """Train on the folder in a process of its own. Raises ValueError where it fails."""
     with TemporaryDirectory() as temporary:
         out = Path(temporary, "out")
         words = [f"dataset={folder}", f"out_dir={out}", "wandb.mode=disabled", "log_interval=1"]
@@ -183,7 +188,7 @@ def trained(folder: Path, config: DataReadingConfig) -> Trained:
         words += ["n_layer=2", "n_head=2", "n_embd=64", "dropout=0", "token_storage=mmap"]
         command = [sys.executable, "train.py", *words, *config.words.split()]
         with open(Path(temporary, "log"), "w+b") as log:
-            peaks = watched(command, log.fileno())
+            peaks = watch_memory(command, log.fileno())
             rows = Path(out, "metrics.jsonl")
             if not rows.exists():
                 log.seek(0)
@@ -193,11 +198,11 @@ def trained(folder: Path, config: DataReadingConfig) -> Trained:
     step_ms, data_ms = (
         median(row[f"time/{name}"] for row in steps) for name in ("step_ms", "data_ms")
     )
-    return Trained(step_ms, data_ms, *peaks)
+    return RunUsage(step_ms, data_ms, *peaks)
 
 
-def watched(command: list[str], output: int) -> tuple[int, int]:
-    """The most memory that the process had while it ran, as `memory_of` has it."""
+def watch_memory(command: list[str], output: int) -> tuple[int, int]:
+    """Largest memory of the process while it ran, as the pair that `memory_of` gives."""
     peaks = (0, 0)
     with subprocess.Popen(command, cwd=PROJECT, stdout=output, stderr=output) as process:
         while process.poll() is None:
@@ -208,7 +213,7 @@ def watched(command: list[str], output: int) -> tuple[int, int]:
 
 
 def memory_of(pid: int) -> tuple[int, int]:
-    """Bytes of its own, and with those pages of files that are mapped. Linux; 0 elsewhere."""
+    """Resident bytes of a process: (anonymous, anonymous and mapped files). (0, 0) off Linux."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except OSError:
@@ -223,33 +228,35 @@ def memory_of(pid: int) -> tuple[int, int]:
 # What came out
 
 
-def print_readings(found: dict[str, list[Reading]]) -> None:
+def print_readings(results: dict[str, list[Reading]]) -> None:
     print("| batches | wait ms, median (least, most) | own memory MB |\n|---|---:|---:|")
-    for name, readings in found.items():
+    for name, readings in results.items():
         peak = max(reading.peak_bytes for reading in readings) / 1e6
-        print(f"| {name} | {told([reading.wait_ms for reading in readings])} | {peak:.0f} |")
+        waits = format_times([reading.wait_ms for reading in readings])
+        print(f"| {name} | {waits} | {peak:.0f} |")
     for state in ("cold", "warm"):
         ours, theirs = (
-            median(reading.wait_ms for reading in found[f"read {way}, {state}"])
+            median(reading.wait_ms for reading in results[f"read {way}, {state}"])
             for way in ("by us", "as nanogpt")
         )
         print(f"{state}: ours waits {ours / theirs:.3f} of nanoGPT's")
     print()
 
 
-def print_runs(found: dict[str, list[Trained]]) -> None:
+def print_runs(results: dict[str, list[RunUsage]]) -> None:
     print("| text | step ms | wait for data ms | own memory MB | with pages of files MB |")
     print("|---|---:|---:|---:|---:|")
-    for name, runs in found.items():
+    for name, runs in results.items():
         own = max(run.peak_bytes for run in runs) / 1e6
         both = max(run.peak_with_files_bytes for run in runs) / 1e6
-        steps, waits = told([run.step_ms for run in runs]), told([run.data_ms for run in runs])
+        steps = format_times([run.step_ms for run in runs])
+        waits = format_times([run.data_ms for run in runs])
         print(f"| {name} | {steps} | {waits} | {own:.0f} | {both:.0f} |")
-    large, small = (median(run.step_ms for run in found[name]) for name in ("large", "small"))
-    wait_ms = median(run.data_ms for run in found["large"])
+    large, small = (median(run.step_ms for run in results[name]) for name in ("large", "small"))
+    wait_ms = median(run.data_ms for run in results["large"])
     print(f"step of the large text over that of the small one: {large / small:.3f}")
     print(f"of a step on the large text the host waits {wait_ms / large:.2%} for data")
 
 
-def told(times_ms: list[float]) -> str:
+def format_times(times_ms: list[float]) -> str:
     return f"{median(times_ms):.3f} ({min(times_ms):.3f}, {max(times_ms):.3f})"

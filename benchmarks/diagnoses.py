@@ -1,6 +1,6 @@
-"""What the report says of runs whose bottleneck was planted, beside what taking it out gained.
+"""Verdicts of the report on runs with a planted bottleneck, beside what its removal gained.
 
-Called by planted and foreign, whose tables are made here, and by planted_ranks.
+Used by planted and foreign, whose tables are made here, and by planted_ranks.
 """
 
 import sys
@@ -14,12 +14,12 @@ from profiling.analysis.ranks.found import captures_of_run
 from profiling.analysis.report import Bottleneck
 from profiling.units import ABSENT, milliseconds
 
-TOOLS = ("nsys", "torch.profiler")  # what captures
+TOOLS = ("nsys", "torch.profiler")  # profilers that capture
 
 
 @dataclass(frozen=True, kw_only=True)
 class Diagnosis(Bottleneck):
-    """What the report says of a run with a plant."""
+    """Verdict of the report on one capture of a run with a planted fault."""
 
     plant: str
     planted: str  # the verdict that would be right
@@ -29,7 +29,7 @@ class Diagnosis(Bottleneck):
 
 @dataclass(frozen=True)
 class Times:
-    """Of the same work with the fault and without, without a profiler."""
+    """Step times of the same work with and without the fault, measured without a profiler."""
 
     with_ms: float
     without_ms: float
@@ -37,21 +37,24 @@ class Times:
 
 @dataclass(frozen=True)
 class Result:
-    """Of one program with a fault."""
+    """Times and diagnoses of one program with a planted fault."""
 
     program: str
     planted: str  # the verdict that would be right
     times: Times | None  # None where it failed
-    by_tool: dict[str, list[Diagnosis]]  # a diagnosis of each capture
+    by_tool: dict[str, list[Diagnosis]]  # one diagnosis for each capture
 
 
 def check_kept(out: Path, runs: Iterable[str]) -> None:
-    """For reread=true. Raises ValueError where no folder of these runs in `out` has a capture."""
+    """Check that reread=true has captures to read.
+
+    Raises ValueError where no folder of these runs in `out` has one.
+    """
     if not any(captures_of_run(out / run) for run in runs):
         raise ValueError(f"out={out}: has no captures; leave reread=true away to make them")
 
 
-def diagnosed(name: str, planted: str, capture: Path) -> Diagnosis:
+def diagnose(name: str, planted: str, capture: Path) -> Diagnosis:
     report = open_report(capture).report
     return Diagnosis(
         **vars(report.bottleneck),
@@ -62,19 +65,19 @@ def diagnosed(name: str, planted: str, capture: Path) -> Diagnosis:
     )
 
 
-def each_diagnosed(name: str, planted: str, captures: Iterable[Path]) -> list[Diagnosis]:
-    """One that cannot be read is told, and left out."""
-    found = []
+def diagnose_all(name: str, planted: str, captures: Iterable[Path]) -> list[Diagnosis]:
+    """Diagnose each capture; print the error of one that cannot be read, and leave it out."""
+    diagnoses = []
     for capture in captures:
         try:
-            found.append(diagnosed(name, planted, capture))
+            diagnoses.append(diagnose(name, planted, capture))
         except ValueError as error:
             print(error, file=sys.stderr)
-    return found
+    return diagnoses
 
 
 def print_confusion(rows: Sequence[Diagnosis]) -> None:
-    """Planted classes down, verdicts across."""
+    """Print the confusion table: planted classes down, verdicts across."""
     pairs = Counter((row.planted, row.verdict) for row in rows)
     classes = sorted({name for pair in pairs for name in pair})
     print(f"\n| planted \\ verdict | {' | '.join(classes)} |\n|{'---|' * (len(classes) + 1)}")
@@ -100,24 +103,24 @@ def markdown_row(result: Result) -> str:
         cells += [both, f"{milliseconds(times.with_ms - times.without_ms)} ms"]
     else:
         cells += [ABSENT, ABSENT]
-    cells += [predicted(result.by_tool[tool]) for tool in TOOLS]
+    cells += [predicted_gain(result.by_tool[tool]) for tool in TOOLS]
     return f"| {' | '.join(cells)} |"
 
 
-def verdicts(found: Sequence[Diagnosis]) -> str:
-    """`launch`; of several captures `launch 4, host 1`; in capitals where it is wrong."""
+def verdicts(diagnoses: Sequence[Diagnosis]) -> str:
+    """Cell such as `launch`, or `launch 4, host 1` of several captures; wrong ones in capitals."""
     counts = Counter(
         diagnosis.verdict if diagnosis.verdict == diagnosis.planted else diagnosis.verdict.upper()
-        for diagnosis in found
+        for diagnosis in diagnoses
     )
-    if len(found) == 1:
+    if len(diagnoses) == 1:
         return next(iter(counts))
     return ", ".join(f"{verdict} {count}" for verdict, count in counts.most_common()) or ABSENT
 
 
-def predicted(found: Sequence[Diagnosis]) -> str:
-    """By the first capture; classes such as gpu_latency have no gain of their own."""
-    for diagnosis in found[:1]:
+def predicted_gain(diagnoses: Sequence[Diagnosis]) -> str:
+    """Gain that the first capture predicts; ABSENT for classes without one, such as gpu_latency."""
+    for diagnosis in diagnoses[:1]:
         for gain in diagnosis.ranked:
             if gain.verdict == diagnosis.planted:
                 ms = milliseconds(gain.recoverable_ms_per_step)

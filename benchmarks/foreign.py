@@ -12,9 +12,9 @@ time. With `reread=true` an earlier series is diagnosed again, without a GPU.
 Needs CUDA, nsys, and three packages that this project itself does not need: pip install torchvision
 timm transformers. benchmarks/foreign_programs/series.py lists the programs.
 
-In a row, a verdict in capitals is wrong. The gain is what the step took less without the fault; by
-a capture it is what the report says it would take less, and the step's time in that capture, whose
-steps may be parts of the program's or several at once.
+In a row, a verdict in capitals is wrong. The gain is the time by which a step was shorter without
+the fault; the gain by a capture is the time that the report says would be saved, beside the step's
+time in that capture, whose steps may be parts of the program's or several at once.
 """
 
 import re
@@ -34,7 +34,7 @@ from benchmarks.diagnoses import (
     Result,
     Times,
     check_kept,
-    each_diagnosed,
+    diagnose_all,
     markdown_row,
     print_counts,
     print_header,
@@ -49,7 +49,7 @@ from profiling.tools import nsight, nsys_tool
 from profiling.tools.nsys_tool import Nsys
 
 PACKAGES = ("torchvision", "timm", "transformers")
-FOLDERS = dict(zip(TOOLS, ("nsys", "torch"), strict=True))  # of the captures, in OUT
+FOLDERS = dict(zip(TOOLS, ("nsys", "torch"), strict=True))  # folders of captures, in OUT
 NSYS_OPTIONS = (
     "--trace=cuda,nvtx,osrt",
     "--cuda-graph-trace=node",
@@ -71,12 +71,12 @@ class ForeignConfig(Keys):
 
 
 def main(config: ForeignConfig) -> None:
-    programs = chosen(config)
+    programs = choose_programs(config)
     out = Path(config.out).resolve()
     if config.reread:
         check_kept(out, FOLDERS.values())
     else:
-        record(programs, config.repeats, out, checked_nsys(config.nsys, out))
+        record(programs, config.repeats, out, find_nsys(config.nsys, out))
     times = read_json(out / TIMES, dict[str, Times]) if (out / TIMES).exists() else {}
     print_header()
     results = []
@@ -87,7 +87,7 @@ def main(config: ForeignConfig) -> None:
     print_counts(results)
 
 
-def chosen(config: ForeignConfig) -> list[Program]:
+def choose_programs(config: ForeignConfig) -> list[Program]:
     if config.series not in SERIES:
         raise ValueError(f"series={config.series}: there are {', '.join(map(str, SERIES))}")
     if config.programs == "all":
@@ -100,8 +100,8 @@ def chosen(config: ForeignConfig) -> list[Program]:
     return [PROGRAMS[name] for name in dict.fromkeys(names)]
 
 
-def checked_nsys(given: str, out: Path) -> Nsys:
-    """The nsys to capture with, where all else is there too. Raises ValueError."""
+def find_nsys(given: str, out: Path) -> Nsys:
+    """The nsys to capture with. Raises ValueError where a requirement of the passes is missing."""
     if missing := " ".join(name for name in PACKAGES if not find_spec(name)):
         raise ValueError(f"foreign: its programs need more packages: pip install {missing}")
     if not torch.cuda.is_available():
@@ -112,13 +112,13 @@ def checked_nsys(given: str, out: Path) -> Nsys:
 
 
 def record(programs: Sequence[Program], repeats: int, out: Path, nsys: Nsys) -> None:
-    """Three passes over all programs, each in a process of its own."""
+    """Make three passes over all programs, each pass in a process of its own."""
     for folder in FOLDERS.values():
         (out / folder).mkdir(parents=True)
     names = ",".join(program.name for program in programs)
     run_pass("time", names, repeats, out)
     run_pass("torch", names, repeats, out)
-    # one more than there are: nsys numbers the reports, and the program goes on behind the last
+    # one more than there are: nsys numbers the reports, and the program goes on after the last
     at_end = f"--capture-range-end=repeat:{len(programs) * repeats + 1}"
     target = ["-o", str(out / "nsys" / "range")]
     run_pass("nsys", names, repeats, out, [nsys.path, "profile", *NSYS_OPTIONS, at_end, *target])
@@ -126,7 +126,7 @@ def record(programs: Sequence[Program], repeats: int, out: Path, nsys: Nsys) -> 
 
 
 def run_pass(task: str, names: str, repeats: int, out: Path, profiler: Sequence[str] = ()) -> None:
-    """OUT/TASK.log says how it went."""
+    """Run one pass in a process, with its output in OUT/TASK.log."""
     log = out / f"{task}.log"
     print(f"{task}: see {log}", flush=True)
     program = [sys.executable, "-m", "benchmarks.foreign_programs", task]
@@ -140,7 +140,7 @@ def run_pass(task: str, names: str, repeats: int, out: Path, profiler: Sequence[
 
 
 def export_ranges(nsys: Nsys, out: Path) -> None:
-    """Names the report of each range after its program, and makes a .sqlite of it."""
+    """Name the report of each range after its program, and export each to .sqlite."""
     captured = read_json(out / RANGES, list[str | None]) if (out / RANGES).exists() else []
     named = []
     for number, stem in enumerate(captured, 1):
@@ -158,15 +158,15 @@ def export_ranges(nsys: Nsys, out: Path) -> None:
 def read(program: Program, times: Times | None, out: Path) -> Result:
     name, planted = program.name, program.planted
     by_tool = {
-        tool: each_diagnosed(name, planted, captures(name, out / folder))
+        tool: diagnose_all(name, planted, captures_of(name, out / folder))
         for tool, folder in FOLDERS.items()
     }
     return Result(name, planted, times, by_tool)
 
 
-def captures(name: str, folder: Path) -> list[Path]:
-    """Of one program, in order."""
+def captures_of(name: str, folder: Path) -> list[Path]:
+    """Captures of one program in the folder, by their number."""
     pattern = re.compile(rf"{name}-(\d+)\.(sqlite|json)(\.gz)?")
     paths = folder.iterdir() if folder.is_dir() else ()
-    found = {int(match[1]): path for path in paths if (match := pattern.fullmatch(path.name))}
-    return [found[number] for number in sorted(found)]
+    numbered = {int(match[1]): path for path in paths if (match := pattern.fullmatch(path.name))}
+    return [numbered[number] for number in sorted(numbered)]

@@ -39,16 +39,16 @@ from cli.errors import user_errors
 from cli.plain import CONTROLS, plain
 from profiling.report.renderers import page
 
-MEMORY_BYTES = 8 << 30  # who asks for more gets a MemoryError
-ELEMENT = re.compile(r"(?<!\\)<zz")  # of damage.NAME, where nothing escapes it
+MEMORY_BYTES = 8 << 30  # an allocation beyond it is a MemoryError
+ELEMENT = re.compile(r"(?<!\\)<zz")  # in damage.NAME, unescaped
 ATTRIBUTE = re.compile(r'(?<!\\)" zz=')
-CODE = re.compile(r"(?<!\\)`[^`\n]*`")  # in Markdown, where it is none
+CODE = re.compile(r"(?<!\\)`[^`\n]*`")  # in Markdown, where the name is harmless
 OUTCOMES = ("ok", "refused", "unclear", "traceback", "hang", "raw")
-Outcome = tuple[str, str]  # one of OUTCOMES, what went wrong
+Outcome = tuple[str, str]  # (one of OUTCOMES, what went wrong or "")
 
 
 class Hang(BaseException):
-    """No Exception: nothing on the way is to take it for an error of the file's."""
+    """A command took too long. No Exception, or a handler might take it for a damaged file."""
 
 
 @dataclass
@@ -67,7 +67,7 @@ class FuzzConfig(Keys):
 
 def main(config: FuzzConfig) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-    signal.signal(signal.SIGALRM, stop)
+    signal.signal(signal.SIGALRM, raise_hang)
     page.plotly_js = str  # 5 MB that are the same on each page
     failures: dict[str, list[int]] = {}
     print(f"| kind | mutations | {' | '.join(OUTCOMES)} |")
@@ -75,7 +75,7 @@ def main(config: FuzzConfig) -> None:
     for kind in config.kinds.split(","):
         counts = Counter[str]()
         for seed in range(config.seed, config.seed + config.mutations):
-            outcome, what = worst(kind, seed, config.limit_s)
+            outcome, what = worst_outcome(kind, seed, config.limit_s)
             counts[outcome] += 1
             if what:
                 failures.setdefault(f"{kind}: {outcome}: {what}", []).append(seed)
@@ -85,21 +85,24 @@ def main(config: FuzzConfig) -> None:
         print(f"seed={seeds[0]} and {len(seeds) - 1} more: {what}")
 
 
-def stop(*_: object) -> None:
+def raise_hang(*_: object) -> None:
     raise Hang
 
 
-def worst(kind: str, seed: int, limit_s: int) -> Outcome:
-    """What went wrong with a mutation, in a folder of its own; else what its first command did."""
+def worst_outcome(kind: str, seed: int, limit_s: int) -> Outcome:
+    """Worst failure among the commands on a mutation, or what the first did where none failed.
+
+    The commands run in a folder of their own.
+    """
     with tempfile.TemporaryDirectory(prefix="fuzz-") as folder, chdir(folder):
         commands = KINDS[kind](random.Random(f"{kind} {seed}"))
-        found = [outcome_of(words, limit_s) for words in commands]
-    failed = [outcome for outcome in found if outcome[1]]
-    return max(failed or found[:1], key=lambda outcome: OUTCOMES.index(outcome[0]))
+        outcomes = [outcome_of(words, limit_s) for words in commands]
+    failed = [outcome for outcome in outcomes if outcome[1]]
+    return max(failed or outcomes[:1], key=lambda outcome: OUTCOMES.index(outcome[0]))
 
 
 def outcome_of(words: Words, limit_s: int) -> Outcome:
-    """Of the command `python -m profiling` with these words."""
+    """Outcome of the command `python -m profiling` with these words, run in this process."""
     for name in ("out.json", "out.markdown", "out.html"):
         Path(name).unlink(missing_ok=True)
     out, err, code = io.StringIO(), io.StringIO(), 0
@@ -113,10 +116,10 @@ def outcome_of(words: Words, limit_s: int) -> Outcome:
     except Hang:
         return "hang", words[0]
     except Exception as error:
-        return "traceback", f"{words[0]}: {where(error)}"
+        return "traceback", f"{words[0]}: {describe_error(error)}"
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
-    if raw := raw_in(out.getvalue() + err.getvalue()):
+    if raw := find_raw(out.getvalue() + err.getvalue()):
         return "raw", f"{words[0]}: {raw}"
     if code == 2:
         return refusal(words, err.getvalue().splitlines())
@@ -125,15 +128,15 @@ def outcome_of(words: Words, limit_s: int) -> Outcome:
 
 @contextmanager
 def all_warnings() -> Iterator[None]:
-    """As errors: what numpy warns of is a figure that is wrong."""
+    """Turn warnings into errors within the block: a warning of numpy's means a wrong figure."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         warnings.simplefilter("ignore", DeprecationWarning)
         yield
 
 
-def where(error: Exception) -> str:
-    """The error and the last place of this project's that it passed."""
+def describe_error(error: Exception) -> str:
+    """The error in a line, with the last file and line of this project that it passed through."""
     own = [at for at in traceback.extract_tb(error.__traceback__) if "profiling/" in at.filename]
     said = f"{type(error).__name__}: {plain(error)[:100]}"
     return f"{said} ({Path(own[-1].filename).name}:{own[-1].lineno})" if own else said
@@ -147,8 +150,8 @@ def refusal(words: Words, lines: list[str]) -> Outcome:
     return "unclear", f"{words[0]}: {said[:200]}"
 
 
-def raw_in(terminal: str) -> str | None:
-    """What a name could do in the outputs of the last command."""
+def find_raw(terminal: str) -> str | None:
+    """Harm that a hostile name could do in the outputs of the last command, or None."""
     if control := CONTROLS.search(terminal):
         return f"{control[0]!r} in the terminal"
     if (markdown := Path("out.markdown")).exists():

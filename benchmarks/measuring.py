@@ -1,4 +1,4 @@
-"""What the measurements share: keys that are checked, turns, and whole processes that are timed."""
+"""Parts that the measurements share: checked keys, taking turns, and timed processes."""
 
 import math
 import os
@@ -22,9 +22,9 @@ BYTES_OF_MAXRSS = 1 if sys.platform == "darwin" else 1024  # getrusage's unit
 def key(
     default: T, help: str, *, least: float = -math.inf, needed: str = "", file: bool = False
 ) -> T:
-    """A field of `Keys`. It is at least `least`; `needed` says what to name where it is empty.
+    """Field of `Keys`, at least `least`. `needed` says what the user has to name where it is empty.
 
-    `file`: it names one that is there, if it is given.
+    `file`: the value, if it is given, is the path of an existing file.
     """
     rules = {"help": help, "least": least, "needed": needed, "file": file}
     return field(default=default, metadata=rules)
@@ -32,7 +32,7 @@ def key(
 
 @dataclass
 class Keys:
-    """The keys of a measurement. Raises ValueError for what `key` does not allow."""
+    """Base of the keys of a measurement. Raises ValueError for what `key` does not allow."""
 
     def __post_init__(self) -> None:
         check_values(self)
@@ -44,19 +44,22 @@ class Keys:
                 raise ValueError(f"{name}={value}: no such file")
 
 
-def in_turns(measures: Mapping[K, Callable[[], T]], rounds: int) -> dict[K, list[T]]:
-    """What each gave: a, b, b, a, a, b, ... so that a drift or a neighbour touches all alike."""
-    found: dict[K, list[T]] = {name: [] for name in measures}
+def measure_in_turns(measures: Mapping[K, Callable[[], T]], rounds: int) -> dict[K, list[T]]:
+    """Results of each measure, called `rounds` times in the order a, b, b, a, a, b, ...
+
+    A drift of the clock or a busy neighbour then affects all alike.
+    """
+    results: dict[K, list[T]] = {name: [] for name in measures}
     order = list(measures)
     for _ in range(rounds):
         for name in order:
-            found[name].append(measures[name]())
+            results[name].append(measures[name]())
         order.reverse()
-    return found
+    return results
 
 
 def launcher(ranks: int) -> list[str]:
-    """The arguments of python that start so many ranks on this host."""
+    """Arguments of python that start `ranks` ranks on this host."""
     if ranks == 1:
         return []
     return ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
@@ -64,7 +67,7 @@ def launcher(ranks: int) -> list[str]:
 
 @dataclass(frozen=True)
 class Process:
-    """How one went that has ended."""
+    """Exit status, times and peak memory of a process that has ended."""
 
     status: int
     wall_s: float
@@ -78,7 +81,7 @@ def run_process(
     folder: Path = PROJECT,
     environ: Mapping[str, str] | None = None,
 ) -> Process:
-    """`output` gets stdout and stderr."""
+    """Run a command to its end; `output` gets its stdout and stderr."""
     start = time.perf_counter()
     with subprocess.Popen(
         command, cwd=folder, env=environ, stdout=output, stderr=subprocess.STDOUT

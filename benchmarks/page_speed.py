@@ -8,8 +8,8 @@
 
 Each checkout makes its own pages, from the same files. Chromium (with chromedriver and selenium)
 opens them in turns: ms until the first text is painted, until the first chart is there, until the
-page has loaded. Each load has a browser of its own, into which nothing looks, as a reader's first
-has. `again` is of one browser, driven by selenium, from its second load on: it has compiled plotly
+page has loaded. Each load has a browser of its own without an inspector, as a reader's first load
+has. `again` is one browser, driven by selenium, from its second load on: it has compiled plotly
 before. Prints a Markdown table with the ratios of this checkout's medians to the other's.
 """
 
@@ -28,7 +28,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from benchmarks.chromium import chromium, title_of
-from benchmarks.measuring import PROJECT, Keys, in_turns, key
+from benchmarks.measuring import PROJECT, Keys, key, measure_in_turns
 
 if TYPE_CHECKING:
     from selenium.webdriver import Chrome
@@ -66,7 +66,7 @@ class PageConfig(Keys):
 
 @dataclass(frozen=True)
 class Load:
-    """ms since the navigation began."""
+    """Times of one load, in ms since the navigation began."""
 
     text_ms: float
     chart_ms: float
@@ -81,15 +81,15 @@ def main(config: PageConfig) -> None:
         print("| page | what | before | now | ratio |\n|---|---|---:|---:|---:|")
         for number, (page, words) in enumerate(commands(config, folder).items()):
             paths = {
-                which: made(checkout, words, folder / f"{number}-{which}.html")
+                which: make_page(checkout, words, folder / f"{number}-{which}.html")
                 for which, checkout in checkouts.items()
             }
-            first = {which: partial(loaded_first, path) for which, path in paths.items()}
-            loads = {which: partial(loaded, driver, path) for which, path in paths.items()}
+            first = {which: partial(load_in_new_browser, path) for which, path in paths.items()}
+            loads = {which: partial(load_in_driver, driver, path) for which, path in paths.items()}
             rows = {"MB": [path.stat().st_size / 1e6 for path in paths.values()]}
-            rows |= medians(in_turns(first, config.repeats))
+            rows |= medians(measure_in_turns(first, config.repeats))
             again = medians(
-                {w: runs[1:] for w, runs in in_turns(loads, config.repeats + 1).items()}
+                {w: runs[1:] for w, runs in measure_in_turns(loads, config.repeats + 1).items()}
             )
             rows["chart_ms, again"] = again["chart_ms"]
             for measured, (before, now) in rows.items():
@@ -98,31 +98,31 @@ def main(config: PageConfig) -> None:
 
 
 def medians(runs: dict[str, list[Load]]) -> dict[str, list[float]]:
-    """What was measured -> of each of those that ran."""
+    """Field of Load -> its median for each entry of `runs`, in their order."""
     names = [each.name for each in fields(Load)]
     return {name: [median(getattr(r, name) for r in of) for of in runs.values()] for name in names}
 
 
 def commands(config: PageConfig, folder: Path) -> dict[str, list[str]]:
-    """Page -> words after `python -m profiling`, but for the page's file."""
+    """Page -> words after `python -m profiling`, without the file to write."""
     capture = folder / "long.sqlite"
     repeat = [f"capture={CAPTURES / 'slow_eager.sqlite.gz'}", f"out={capture}"]
     command = [sys.executable, "-m", "benchmarks", "repeat_capture", *repeat]
     command.append(f"kernels={config.kernels}")
     subprocess.run(command, cwd=PROJECT, stdout=sys.stderr, check=True)
     pair = [str(CAPTURES / f"{name}.sqlite.gz") for name in ("slow_compile", "flash_compile")]
-    found = {
+    pages = {
         f"report, {config.kernels:,} kernels": ["report", str(capture), "--html"],
         "compare": ["compare", *pair, "--html"],
     }
     for runs, rows in SIZES:
         folders = [str(write_run(folder / f"{rows}-{run}", run, rows)) for run in range(runs)]
-        found[f"dashboard, {runs} x {rows:,}"] = ["dashboard", *folders, "-o"]
-    return found
+        pages[f"dashboard, {runs} x {rows:,}"] = ["dashboard", *folders, "-o"]
+    return pages
 
 
 def write_run(folder: Path, number: int, rows: int) -> Path:
-    """As a trainer leaves it: ten learning rates, a curve that falls."""
+    """Write a run's folder as the trainer does: one of ten learning rates, a falling loss."""
     folder.mkdir()
     settings = {"dataset": "made up", "learning_rate": (number % 10 + 1) / 1e4, "seed": number}
     settings |= {"batch_size": 8, "block_size": 64, "gradient_accumulation_steps": 1}
@@ -130,17 +130,17 @@ def write_run(folder: Path, number: int, rows: int) -> Path:
     with open(folder / "metrics.jsonl", "w", encoding="utf-8") as file:
         for row in range(rows):
             loss = 1.4 + 2.8 * math.exp(-row / 400) + 0.01 * math.sin(row * (number + 1))
-            told = {"iter": row, "train/loss": loss, "time/step_ms": 5 + math.sin(row) / 9}
-            told |= {"perf/tokens_per_s": 3e6 + row, "gpu/power_w": 500 + row % 9}
-            told |= {"val/loss": loss + 0.1} if row % 10 == 0 else {}
-            file.write(json.dumps(told) + "\n")
+            values = {"iter": row, "train/loss": loss, "time/step_ms": 5 + math.sin(row) / 9}
+            values |= {"perf/tokens_per_s": 3e6 + row, "gpu/power_w": 500 + row % 9}
+            values |= {"val/loss": loss + 0.1} if row % 10 == 0 else {}
+            file.write(json.dumps(values) + "\n")
     return folder
 
 
-def made(checkout: Path, words: list[str], path: Path) -> Path:
-    """The page, by that checkout, with a script of our own that measures its load.
+def make_page(checkout: Path, words: list[str], path: Path) -> Path:
+    """Let a checkout write the page, and add a script that measures its load.
 
-    Raises ValueError with the end of what it printed.
+    Raises ValueError with the end of the output where it writes no page.
     """
     command = [sys.executable, "-m", "profiling", *words, str(path)]
     run = subprocess.run(command, cwd=checkout, capture_output=True, text=True)
@@ -151,13 +151,13 @@ def made(checkout: Path, words: list[str], path: Path) -> Path:
     return path
 
 
-def loaded_first(path: Path) -> Load:
-    """Raises ValueError for a page that draws nothing."""
+def load_in_new_browser(path: Path) -> Load:
+    """Load the page in a new browser. Raises ValueError for a page that draws nothing."""
     return Load(*json.loads(title_of(path, "loaded ", *WINDOW, LONGEST_S)))
 
 
-def loaded(driver: "Chrome", path: Path) -> Load:
-    """Raises ValueError for a page that draws nothing."""
+def load_in_driver(driver: "Chrome", path: Path) -> Load:
+    """Load the page in the driver's browser. Raises ValueError for a page that draws nothing."""
     driver.get("about:blank")
     driver.get(path.as_uri())
     end = time.monotonic() + LONGEST_S

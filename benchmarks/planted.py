@@ -28,7 +28,7 @@ from benchmarks.diagnoses import (
     Result,
     Times,
     check_kept,
-    each_diagnosed,
+    diagnose_all,
     markdown_row,
     print_counts,
     print_header,
@@ -46,8 +46,8 @@ from profiling.verbs import run
 SHORT = "max_iters=90 eval_interval=1000 eval_iters=1 log_interval=10 wandb.mode=disabled"
 NSYS_WINDOW = "profile.start=60 profile.steps=20"
 TORCH_WINDOW = "profile=torch profile.start=70 profile.steps=10"
-TIMED_FROM = 20  # iterations before it settle
-TOLD_LINES = 12  # of the log of a training that failed
+TIMED_FROM = 20  # first iteration that counts; those before it settle
+LOG_LINES = 12  # of the log of a training that failed
 TRAINER = ["-m", "benchmarks.planted_train"]
 
 
@@ -62,7 +62,7 @@ class PlantedConfig(Keys):
 
 
 def main(config: PlantedConfig) -> None:
-    names = chosen(config)
+    names = choose_plants(config)
     out = Path(config.out).resolve()
     if config.reread:
         check_kept(out, (f"{name}/{folder}" for name in names for folder in ("nsys", "torch")))
@@ -80,7 +80,7 @@ def main(config: PlantedConfig) -> None:
     print_counts(results)
 
 
-def chosen(config: PlantedConfig) -> list[str]:
+def choose_plants(config: PlantedConfig) -> list[str]:
     if config.series not in SERIES:
         raise ValueError(f"series={config.series}: there are {', '.join(map(str, SERIES))}")
     names = list(SERIES[config.series]) if config.plants == "all" else config.plants.split(",")
@@ -90,7 +90,7 @@ def chosen(config: PlantedConfig) -> list[str]:
 
 
 def check_machine(out: Path) -> None:
-    """Raises ValueError where nothing can be captured, or something is there already."""
+    """Raise ValueError where there is no GPU or no nsys, or where `out` holds a series already."""
     if not torch.cuda.is_available():
         raise ValueError("planted: needs a CUDA GPU; PyTorch sees none here")
     if (out / "results.json").exists():
@@ -99,7 +99,7 @@ def check_machine(out: Path) -> None:
 
 
 def record(name: str, plant: Plant, config: PlantedConfig, folder: Path) -> str | None:
-    """Three trainings; says what failed, where something did."""
+    """Train three times for a plant. Returns what failed, or None."""
     if torch.cuda.device_count() < plant.ranks:
         return f"left out, needs {plant.ranks} GPUs"
     folder.mkdir(parents=True, exist_ok=True)
@@ -112,20 +112,20 @@ def record(name: str, plant: Plant, config: PlantedConfig, folder: Path) -> str 
         "torch": train(launched, folder / "torch", fault),
         "nsys": train_under_nsys(with_fault, plant, config.preset, folder / "nsys", fault),
     }
-    failed = [failure(folder / which, status) for which, status in ended.items() if status]
+    failed = [failure_message(folder / which, status) for which, status in ended.items() if status]
     return "\n".join(failed) or None
 
 
-def failure(out_dir: Path, status: int) -> str:
-    """Of the training with this folder: how it ended, where its log is, and the log's end."""
+def failure_message(out_dir: Path, status: int) -> str:
+    """Message about a failed training: its exit code, the path of its log, and the log's end."""
     log = out_dir.with_suffix(".log")
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines() if log.exists() else []
-    told = [f"    {without_controls(line)}" for line in lines[-TOLD_LINES:]]
-    return "\n".join([f"{out_dir.name} ended with {status}; the end of {log}:", *told])
+    end = [f"    {without_controls(line)}" for line in lines[-LOG_LINES:]]
+    return "\n".join([f"{out_dir.name} ended with {status}; the end of {log}:", *end])
 
 
 def train(words: Sequence[str], out_dir: Path, environ: Mapping[str, str]) -> int:
-    """The exit code; OUT_DIR.log has what it said."""
+    """Train with these words and return the exit code; the output is in OUT_DIR.log."""
     command = [sys.executable, *words, f"out_dir={out_dir}"]
     with open(out_dir.with_suffix(".log"), "wb") as log:
         return run_process(command, log, environ={**os.environ, **environ}).status
@@ -139,6 +139,7 @@ def train_under_nsys(
     environ: Mapping[str, str],
     ranks: str = "0",
 ) -> int:
+    """Train under `profiling run` and return the exit code; the output is in OUT_DIR.log."""
     flags = ["--preset", preset]
     if plant.ranks > 1:
         flags += ["--nproc-per-node", str(plant.ranks), "--ranks", ranks]
@@ -157,7 +158,7 @@ def read(name: str, plant: Plant, folder: Path) -> Result:
         "torch.profiler": folder / "torch" / "profile" / f"window-1{rank}.trace.json.gz",
     }
     by_tool = {
-        tool: each_diagnosed(name, plant.verdict, [capture] if capture.exists() else [])
+        tool: diagnose_all(name, plant.verdict, [capture] if capture.exists() else [])
         for tool, capture in captures.items()
     }
     with_ms, without_ms = step_ms(folder / "torch"), step_ms(folder / "without")
@@ -168,14 +169,14 @@ def read(name: str, plant: Plant, folder: Path) -> Result:
 
 
 def step_ms(run_folder: Path) -> float | None:
-    """Of the iterations without a profiler, the median of the rows; None where there are none."""
+    """Median step in ms over the rows without a profiler, or None without such rows."""
     metrics = run_folder / METRICS
     if not metrics.exists():
         return None
     rows = map(json.loads, metrics.read_text(encoding="utf-8").splitlines())
-    found = [
+    times_ms = [
         row["time/step_ms"]
         for row in rows
         if row.get("time/step_ms") is not None and row["iter"] >= TIMED_FROM
     ]
-    return median(found) if found else None
+    return median(times_ms) if times_ms else None

@@ -6,9 +6,9 @@
     python -m benchmarks planted_ranks reread=true out=out-planted-ranks
 
 Trains twice for each plant: with the fault and torch.profiler on all ranks in the last iterations,
-after others that give the step's time; under nsys on all ranks. Without a fault once for all plants
-of the same keys. Prints a row for each plant and tool: who is late, why, at what cost, beside what
-the fault really cost.
+after others that give the step's time; and under nsys on all ranks. Trains without a fault once for
+all plants of the same keys. Prints a row for each plant and tool: who is late, why, at what cost,
+beside what the fault really cost.
 
 Needs nsys and as many GPUs as `ranks` says.
 """
@@ -25,7 +25,7 @@ from benchmarks.planted import (
     TORCH_WINDOW,
     TRAINER,
     check_machine,
-    failure,
+    failure_message,
     step_ms,
     train,
     train_under_nsys,
@@ -40,7 +40,7 @@ from profiling.records import to_json
 from profiling.units import ABSENT
 
 TOOLS = {"nsys": "nsys", "torch": "torch.profiler"}  # a training's folder, and what captured it
-WITHIN = 0.15  # of what the fault really costs
+WITHIN = 0.15  # share of the true cost by which the reported cost may be off
 HEADER = (
     "| plant | rank | cause | tool | told | cost told, ms | cost, ms | right |\n"
     "|---|---:|---|---|---|---:|---:|---|"
@@ -59,18 +59,18 @@ class PlantedRanksConfig(Keys):
 
 
 @dataclass(frozen=True)
-class Told:
-    """What the report of all ranks says of a run with a plant, beside what is true."""
+class RanksDiagnosis:
+    """Verdict of the report of all ranks on a run with a plant, beside the truth."""
 
     plant: str
     planted: str
     late_rank: int | None
     tool: str
-    verdict: str | None  # None: there is no report; the next three too
+    verdict: str | None  # None, as the next three, without a report
     rank: int | None
     because: str | None
     costs_ms: float | None
-    true_ms: float | None  # by which the fault lengthens a step without a profiler
+    true_ms: float | None  # time that the fault adds to a step without a profiler
     evidence: list[str]
 
     @property
@@ -81,14 +81,17 @@ class Told:
 
     @property
     def is_close(self) -> bool | None:
-        """Whether the cost is; None: there is none to hold it against."""
+        """Whether the reported cost is within WITHIN of the true one; None where one is missing."""
         if self.costs_ms is None or not self.true_ms or self.planted == "balanced":
             return None
         return abs(self.costs_ms / self.true_ms - 1) <= WITHIN
 
 
 def main(config: PlantedRanksConfig) -> None:
-    """Raises ValueError for a mistake, SystemExit where a capture failed or cannot be read."""
+    """Run the measurement.
+
+    Raises ValueError for a mistake, SystemExit where a capture failed or cannot be read.
+    """
     names = list(OF_RANKS) if config.plants == "all" else config.plants.split(",")
     if unknown := set(names) - set(OF_RANKS):
         raise ValueError(f"plants={','.join(sorted(unknown))}: there are {', '.join(OF_RANKS)}")
@@ -98,30 +101,30 @@ def main(config: PlantedRanksConfig) -> None:
     else:
         check_machine(out)
     print(HEADER, flush=True)
-    found: list[Told] = []
+    diagnoses: list[RanksDiagnosis] = []
     for name in names:
         plant = replace(OF_RANKS[name], ranks=config.ranks)
         if not config.reread and (problem := record(name, plant, config, out)):
             print(f"{name}: {problem}", file=sys.stderr, flush=True)
         for tool in TOOLS:
-            found.append(told(name, plant, out, tool))
-            print(row(found[-1]), flush=True)
-        write_text(out / "results.json", to_json(found))
-    right, close = [each.is_right for each in found], [each.is_close for each in found]
+            diagnoses.append(diagnose(name, plant, out, tool))
+            print(row(diagnoses[-1]), flush=True)
+        write_text(out / "results.json", to_json(diagnoses))
+    right, close = [each.is_right for each in diagnoses], [each.is_close for each in diagnoses]
     known = [each for each in close if each is not None]
     print(f"\n{sum(right)} of {len(right)} right; cost within 15 %: {sum(known)} of {len(known)}")
-    if missing := [f"{each.plant} by {each.tool}" for each in found if each.verdict is None]:
+    if missing := [f"{each.plant} by {each.tool}" for each in diagnoses if each.verdict is None]:
         raise SystemExit(f"planted_ranks: no report of {', '.join(missing)}; the logs are in {out}")
 
 
-def faultless(plant: Plant, out: Path) -> Path:
-    """Where the training with the plant's keys and without its fault lies: one for all of them."""
+def faultless_folder(plant: Plant, out: Path) -> Path:
+    """Folder of the training without a fault, shared by all plants that have the same keys."""
     return out / "without" / next(name for name in OF_RANKS if OF_RANKS[name].keys == plant.keys)
 
 
 def record(name: str, plant: Plant, config: PlantedRanksConfig, out: Path) -> str | None:
-    """Two trainings, or three; says what failed, where something did."""
-    folder, without = out / name, faultless(plant, out)
+    """Train twice, and once without a fault if nobody has. Returns what failed, or None."""
+    folder, without = out / name, faultless_folder(plant, out)
     for parent in (folder, without.parent):
         parent.mkdir(parents=True, exist_ok=True)
     one_each = f"gradient_accumulation_steps={plant.ranks}"
@@ -137,13 +140,13 @@ def record(name: str, plant: Plant, config: PlantedRanksConfig, out: Path) -> st
     }
     if not without.exists():
         ended[without] = train([*launcher(plant.ranks), "train.py", *words], without, {})
-    failed = [failure(out_dir, status) for out_dir, status in ended.items() if status]
+    failed = [failure_message(out_dir, status) for out_dir, status in ended.items() if status]
     return "\n".join(failed) or None
 
 
-def told(name: str, plant: Plant, out: Path, folder: str) -> Told:
-    """What the report says of the captures in this folder of a plant's."""
-    with_ms, without_ms = step_ms(out / name / "torch"), step_ms(faultless(plant, out))
+def diagnose(name: str, plant: Plant, out: Path, folder: str) -> RanksDiagnosis:
+    """Diagnosis of the captures in a plant's folder; its verdict is None if they cannot be read."""
+    with_ms, without_ms = step_ms(out / name / "torch"), step_ms(faultless_folder(plant, out))
     true_ms = with_ms - without_ms if with_ms and without_ms else None
     tool = TOOLS[folder]
     try:
@@ -151,9 +154,9 @@ def told(name: str, plant: Plant, out: Path, folder: str) -> Told:
     except (ValueError, OSError) as error:
         print(f"{name}, {tool}: {error}", file=sys.stderr)
         nothing = (None, None, None, None)
-        return Told(name, plant.verdict, plant.late_rank, tool, *nothing, true_ms, [])
+        return RanksDiagnosis(name, plant.verdict, plant.late_rank, tool, *nothing, true_ms, [])
     late = report.straggler
-    return Told(
+    return RanksDiagnosis(
         plant=name,
         planted=plant.verdict,
         late_rank=plant.late_rank,
@@ -168,7 +171,7 @@ def told(name: str, plant: Plant, out: Path, folder: str) -> Told:
 
 
 def cost_ms(report: RanksReport) -> float | None:
-    """Of a step, what the verdict is about, and what removing the fault is said to give."""
+    """Time in ms per step that the report's verdict says the fault costs."""
     if report.straggler:
         return report.straggler.gains_ms_per_step
     if report.verdict == "communication":
@@ -176,12 +179,14 @@ def cost_ms(report: RanksReport) -> float | None:
     return report.jitter_ms_per_step
 
 
-def row(told: Told) -> str:
-    said = told.verdict or ABSENT
-    if told.rank is not None:
-        said = f"rank {told.rank}, {told.because}"
-    figures = [ABSENT if ms is None else f"{ms:.2f}" for ms in (told.costs_ms, told.true_ms)]
-    late = ABSENT if told.late_rank is None else str(told.late_rank)
-    right = "yes" if told.is_right else "no"
-    cells = [told.plant, late, told.planted, told.tool, said, *figures, right]
+def row(diagnosis: RanksDiagnosis) -> str:
+    said = diagnosis.verdict or ABSENT
+    if diagnosis.rank is not None:
+        said = f"rank {diagnosis.rank}, {diagnosis.because}"
+    figures = [
+        ABSENT if ms is None else f"{ms:.2f}" for ms in (diagnosis.costs_ms, diagnosis.true_ms)
+    ]
+    late = ABSENT if diagnosis.late_rank is None else str(diagnosis.late_rank)
+    right = "yes" if diagnosis.is_right else "no"
+    cells = [diagnosis.plant, late, diagnosis.planted, diagnosis.tool, said, *figures, right]
     return f"| {' | '.join(cells)} |"

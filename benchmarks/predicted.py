@@ -1,4 +1,4 @@
-"""What `scale` predicts for the trainer's own steps, beside what they took on several GPUs.
+"""Steps of the trainer on several GPUs: as `scale` predicts them, beside as they were measured.
 
     python -m benchmarks predicted [step_ms=MS]
 
@@ -34,9 +34,9 @@ from profiling.hardware import peak_bytes_per_s
 GPU = "NVIDIA H200"
 GPT2_124M = ModelKeys(12, 768, 1024, 12)
 COUNTS = (1, 2, 4, 8, 64, 1024)
-# of a step: 124M on one H200 (2026-11-21); what is left is the update
+# shares of a step of 124M on one H200 (2026-11-21); what is left is the update
 FORWARD, BACKWARD = 0.31, 0.63
-EMBEDDING_MS = 0.36  # of that backward: its dense gradient of 12,288 tokens and 50,257 ids
+EMBEDDING_MS = 0.36  # in that backward: dense gradient of 12,288 tokens and 50,257 ids
 FUSED_UPDATE_MS = 1.04  # AdamW of 124M with kernels=fused, in a capture (docs/optimisation.md)
 AT_ONCE = 1e5  # bucket_mb above any model's size
 
@@ -48,7 +48,7 @@ class PredictedConfig(Keys):
 
 @dataclass(frozen=True)
 class Step:
-    """Of ddp on H200s of one host."""
+    """A measured step of ddp on H200s of one host, and the step on one of them."""
 
     what: str
     keys: ModelKeys
@@ -56,14 +56,14 @@ class Step:
     alone_ms: float
     gpus: int
     measured_ms: float
-    copies: int = 1  # of each gradient: into its bucket; 2: and out of it again
+    copies: int = 1  # of each gradient: 1 into its bucket, 2 also out of it
     rows: bool = False  # the embedding's gradient travels as rows
     all_reduce: AllReduce = "collective"
     shard_update: bool = False
     reduce_dtype: ReduceDtype = "float32"
 
 
-def at_once(keys: ModelKeys) -> ModelKeys:
+def in_one_bucket(keys: ModelKeys) -> ModelKeys:
     return replace(keys, bucket_mb=AT_ONCE)
 
 
@@ -89,7 +89,7 @@ SHARED = replace(
     shard_update=True,
 )
 NANOGPT = replace(GPT2_124M, cuda_graphs="false")
-# 2026-11-23, from line to line at the power limit; the last three beside the slower GPU by itself
+# 2026-11-23, from line to line at the power limit; the last three against the slower GPU alone
 AT_POWER_LIMIT = (
     replace(BY_COPIES, alone_ms=21.52, measured_ms=22.64),
     replace(SHARED, alone_ms=20.96, measured_ms=21.60),
@@ -105,9 +105,9 @@ AT_POWER_LIMIT = (
 )
 # 2026-11-22, torch 2.11, CUDA graphs; the first four 2026-11-21
 MEASURED = (
-    Step(f"{SMALL}, {AT_END}", at_once(GPT2_124M), 2_048, 20.4, 2, 22.9, copies=2),
-    Step(f"{SMALL}, {AT_END}", at_once(GPT2_124M), 2_048, 20.4, 4, 23.1, copies=2),
-    Step(f"`shakespeare_char`, {AT_END}", at_once(SHAKESPEARE), 65, 5.40, 4, 5.71, copies=2),
+    Step(f"{SMALL}, {AT_END}", in_one_bucket(GPT2_124M), 2_048, 20.4, 2, 22.9, copies=2),
+    Step(f"{SMALL}, {AT_END}", in_one_bucket(GPT2_124M), 2_048, 20.4, 4, 23.1, copies=2),
+    Step(f"`shakespeare_char`, {AT_END}", in_one_bucket(SHAKESPEARE), 65, 5.40, 4, 5.71, copies=2),
     Step("nanoGPT, 124M, 50,304 tokens, its DDP", NANOGPT, 50_304, 29.0, 4, 30.4, copies=2),
     Step(f"{SMALL}, {BUCKETS}", GPT2_124M, 2_048, 20.56, 2, 22.21),
     Step(f"{WHOLE}, {BUCKETS}", GPT2_124M, 50_257, 21.65, 2, 24.10),
@@ -123,28 +123,28 @@ def main(config: PredictedConfig) -> None:
     print("| from one H200 | GPUs | measured | predicted | off | with no slowdown |")
     print("|---|---|---|---|---|---|")
     for step in MEASURED:
-        print(beside(step))
+        print(comparison_row(step))
     print("\n| GPUs | ddp, ms | kept | sent by each GPU | exposed ", end="")
     print("| five micro-steps, kept | fsdp at best, ms | hsdp at best, ms |\n" + "|---" * 8 + "|")
     one, five = (on_more_gpus(config.step_ms, micro_steps) for micro_steps in (1, 5))
     for gpus in COUNTS:
-        print(on_so_many(by_mode(one, gpus), by_mode(five, gpus)))
+        print(prediction_row(by_mode(one, gpus), by_mode(five, gpus)))
 
 
-def beside(step: Step) -> str:
-    """A row of the first table."""
+def comparison_row(step: Step) -> str:
+    """Row of the first table: the step as measured and as predicted."""
     middle, fast, slow = (predicted_ms(step, of) for of in speeds(link()))
     plain = predicted_ms(step, link().gb_per_s, slowed=False)
     off = 100 * (middle / step.measured_ms - 1)
     took = f"{step.alone_ms:.2f} -> {step.measured_ms:.2f} ms"
-    found = f"{middle:.2f} ({fast:.2f} to {slow:.2f})"
-    return f"| {step.what} | {step.gpus} | {took} | {found} | {off:+.1f} % | {plain:.2f} |"
+    predicted = f"{middle:.2f} ({fast:.2f} to {slow:.2f})"
+    return f"| {step.what} | {step.gpus} | {took} | {predicted} | {off:+.1f} % | {plain:.2f} |"
 
 
 def link() -> LinkSpeed:
-    found = known_link(GPU)
-    assert found is not None
-    return found
+    speed = known_link(GPU)
+    assert speed is not None
+    return speed
 
 
 def speeds(of: LinkSpeed) -> tuple[float, float, float]:
@@ -163,7 +163,7 @@ def predicted_ms(step: Step, gb_per_s: float, slowed: bool = True) -> float:
 
 
 def work_of(step_ms: float, keys: ModelKeys, vocabulary: int, slowed: bool = True) -> Work:
-    """One micro-step, its blocks by their share of the arithmetic."""
+    """Work of one micro-step; the time of a block is its share of the arithmetic."""
     sizes, rows = sizes_of(keys, vocabulary), rows_of(keys, vocabulary)
     forward_ms, backward_ms = FORWARD * step_ms, BACKWARD * step_ms
     embedding_ms = EMBEDDING_MS if rows and rows.travel(2) else 0.0
@@ -198,7 +198,7 @@ def work_of(step_ms: float, keys: ModelKeys, vocabulary: int, slowed: bool = Tru
 
 
 def on_more_gpus(step_ms: float, micro_steps: int) -> list[Prediction]:
-    """124M by each way; fsdp and hsdp at best, where nobody waits for the host."""
+    """Predictions for 124M by each mode; fsdp and hsdp at best, without waits for the host."""
     work = work_of(step_ms, GPT2_124M, 50_304)
     work = replace(work, parts=with_micro_steps(work.parts, micro_steps))
     host = HostTime(0.0, 0.0, "given")
@@ -211,8 +211,8 @@ def by_mode(rows: list[Prediction], gpus: int) -> dict[Mode, Prediction]:
     return {row.mode: row for row in rows if row.gpus == gpus}
 
 
-def on_so_many(one: dict[Mode, Prediction], five: dict[Mode, Prediction]) -> str:
-    """A row of the second table, by one micro-step on each GPU and by five."""
+def prediction_row(one: dict[Mode, Prediction], five: dict[Mode, Prediction]) -> str:
+    """Row of the second table, from predictions with one micro-step on each GPU and with five."""
     if "one" in one:
         return f"| 1 | {one['one'].step_ms:.1f} |" + " |" * 6
     ddp = one["ddp"]

@@ -18,12 +18,12 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.fleet.files import Told, clocks_of_hosts, write_kineto
+from benchmarks.fleet.files import FileFacts, clocks_of_hosts, write_kineto
 from benchmarks.fleet.simulation import Fault, Fleet, cost_us, simulate
 from benchmarks.measuring import PROJECT, Keys, key
 
-EVERY_S = 0.1  # memory is looked at
-KERNELS_A_MB = 1420  # each with its launch and PyTorch's operator
+EVERY_S = 0.1  # interval at which memory is read
+KERNELS_A_MB = 1420  # in a trace with the launch and operator of each
 STEPS, LATE, MB = 10, 5, 1e6
 HTA = """
 import sys
@@ -42,7 +42,7 @@ class RanksConfig(Keys):
 
 
 @dataclass(frozen=True)
-class Measured:
+class Usage:
     wall_s: float
     cpu_s: float  # of all processes together
     peak_bytes: int  # of all processes at one time
@@ -58,24 +58,24 @@ def main(config: RanksConfig) -> None:
 
 
 def sizes_of(text: str) -> list[tuple[int, float]]:
-    """(ranks, MB) of each. Raises ValueError."""
+    """(ranks, MB) of each size in the text. Raises ValueError."""
     try:
-        found = [(int(ranks), float(mb)) for ranks, mb in (x.split("x") for x in text.split(","))]
+        sizes = [(int(ranks), float(mb)) for ranks, mb in (x.split("x") for x in text.split(","))]
     except ValueError as error:
         raise ValueError(f"sizes={text}: give RANKSxMB by commas, as 8x20,64x20") from error
-    if any(ranks <= LATE or mb <= 0 for ranks, mb in found):
+    if any(ranks <= LATE or mb <= 0 for ranks, mb in sizes):
         raise ValueError(f"sizes={text}: at least {LATE + 1} ranks, of some MB each")
-    return found
+    return sizes
 
 
 def measure(ranks: int, mb: float, folder: Path, hta_python: str) -> None:
-    fleet = of_size(ranks, mb)
+    fleet = fleet_of_size(ranks, mb)
     captures, report = folder / "captures", folder / "report.json"
     captures.mkdir()
-    paths = write(fleet, captures)
+    paths = write_captures(fleet, captures)
     whole = sum(path.stat().st_size for path in paths) / MB
     command = [sys.executable, "-m", "profiling", "report", str(captures), "--json", str(report)]
-    load, run = os.getloadavg()[0], measured(command)
+    load, run = os.getloadavg()[0], measure_command(command)
     late, cost_ms = json.loads(report.read_text("utf-8"))["straggler"], cost_us(fleet) / 1e3
     found = f"rank {late['rank']}: {late['because']}, {late['costs_ms_per_step']:.2f} ms"
     found += f" (true: rank {LATE}, {cost_ms:.2f} ms)"
@@ -84,10 +84,10 @@ def measure(ranks: int, mb: float, folder: Path, hta_python: str) -> None:
     if hta_python:
         load = os.getloadavg()[0]
         command = [str(Path(hta_python).absolute()), "-c", HTA, *map(str, paths)]
-        print_row(what, "HolisticTraceAnalysis", measured(command), load, "-")
+        print_row(what, "HolisticTraceAnalysis", measure_command(command), load, "-")
 
 
-def of_size(ranks: int, mb: float) -> Fleet:
+def fleet_of_size(ranks: int, mb: float) -> Fleet:
     a_step = round(KERNELS_A_MB * mb / STEPS)
     return Fleet(
         ranks=ranks,
@@ -102,21 +102,24 @@ def of_size(ranks: int, mb: float) -> Fleet:
     )
 
 
-def write(fleet: Fleet, folder: Path) -> list[Path]:
-    simulation, told = simulate(fleet), Told(clocks_of_hosts(fleet.ranks, 8), operators=True)
+def write_captures(fleet: Fleet, folder: Path) -> list[Path]:
+    simulation, facts = simulate(fleet), FileFacts(clocks_of_hosts(fleet.ranks, 8), operators=True)
     return [
-        write_kineto(simulation, rank, folder / f"rank{rank}.trace.json", told)
+        write_kineto(simulation, rank, folder / f"rank{rank}.trace.json", facts)
         for rank in range(fleet.ranks)
     ]
 
 
-def print_row(captures: str, program: str, run: Measured, load: float, found: str) -> None:
+def print_row(captures: str, program: str, run: Usage, load: float, found: str) -> None:
     figures = f"{run.wall_s:.1f} | {run.cpu_s:.1f} | {run.peak_bytes / MB:,.0f} | {load:.1f}"
     print(f"| {captures} | {program} | {figures} | {found} |", flush=True)
 
 
-def measured(command: list[str]) -> Measured:
-    """Raises ValueError with the end of what it printed where it fails."""
+def measure_command(command: list[str]) -> Usage:
+    """Run a command and watch its memory.
+
+    Raises ValueError with the end of the output where it fails.
+    """
     begin, peak_bytes = time.perf_counter(), 0
     with tempfile.TemporaryFile() as printed:
         child = subprocess.Popen(command, cwd=PROJECT, stdout=printed, stderr=subprocess.STDOUT)
@@ -129,11 +132,11 @@ def measured(command: list[str]) -> Measured:
             printed.seek(0)
             last = " ".join(printed.read().decode(errors="replace").split())[-300:]
             raise ValueError(f"{command[0]} ended with {child.returncode}: {last}")
-    return Measured(wall_s, ended[2].ru_utime + ended[2].ru_stime, peak_bytes)
+    return Usage(wall_s, ended[2].ru_utime + ended[2].ru_stime, peak_bytes)
 
 
 def held_bytes(process: int) -> int:
-    """Of a process and all below it, each in proportion to who else holds the same pages."""
+    """Memory of a process and its descendants: pages shared by N processes count as 1/N in each."""
     children: dict[int, list[int]] = {}
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit() and (words := read(folder / "stat").rpartition(")")[2].split()):

@@ -1,4 +1,4 @@
-"""Whether nothing is lost and everything is told, however a run or a command is ill-treated.
+"""Whether nothing is lost and everything is reported, however runs and commands are ill-treated.
 
     python -m benchmarks reliability part=inputs count=600 seed=1
 
@@ -26,10 +26,10 @@ from benchmarks.measuring import Keys, key
 from benchmarks.reliability_parts.trial import Trial
 from cli.keys import choice
 
-POLL_S = 1.0  # whether jobs still live
-Trials = Callable[[int, int, float], Iterator[Trial]]  # of count, seed, limit_s
+POLL_S = 1.0  # interval at which jobs are checked to be alive
+Trials = Callable[[int, int, float], Iterator[Trial]]  # (count, seed, limit_s)
 
-# a part, as its module in benchmarks.reliability_parts -> what it tries, how often as a rule
+# module in benchmarks.reliability_parts -> (what it tries, usual number of trials)
 PARTS = {
     "inputs": ("bad inputs of all programs: one line and exit code 2, or valid", 600),
     "clock_kills": ("SIGKILL at random moments of README's CPU run: at most an interval lost", 100),
@@ -63,22 +63,22 @@ class ReliabilityConfig(Keys):
 
 
 def main(config: ReliabilityConfig) -> None:
-    began, found = time.perf_counter(), list[Trial]()
+    began, trials = time.perf_counter(), list[Trial]()
     usual = PARTS[config.part][1]
     count = config.count or usual
     part = import_module(f"benchmarks.reliability_parts.{config.part}")
-    for trial in side_by_side(part.trials, count, config):
-        found.append(trial)
+    for trial in run_side_by_side(part.trials, count, config):
+        trials.append(trial)
         if trial.failure:
             print(f"seed={trial.seed}: {trial.outcome}: {trial.failure}", flush=True)
-    print_table(found)
-    failed = sum(trial.failure is not None for trial in found)
+    print_table(trials)
+    failed = sum(trial.failure is not None for trial in trials)
     wall_s = time.perf_counter() - began
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu_s = used.ru_utime + used.ru_stime
     print(
         f"\n{config.part}, seeds {config.seed} to {config.seed + count - 1}: {failed} of "
-        f"{len(found)} failed; {wall_s:.0f} s, {cpu_s:.0f} s of CPU"
+        f"{len(trials)} failed; {wall_s:.0f} s, {cpu_s:.0f} s of CPU"
     )
     if count < usual:
         print(f"{usual} trials at this rate: {wall_s / count * usual / 60:.0f} min")
@@ -86,8 +86,11 @@ def main(config: ReliabilityConfig) -> None:
         sys.exit(1)
 
 
-def side_by_side(trials: Trials, count: int, config: ReliabilityConfig) -> Iterator[Trial]:
-    """Shares of the seeds in forks of this process: a folder is current to a whole process."""
+def run_side_by_side(trials: Trials, count: int, config: ReliabilityConfig) -> Iterator[Trial]:
+    """Make the trials in `config.jobs` forks of this process, each with a share of the seeds.
+
+    Forks and not threads, since a process has one current folder.
+    """
     jobs = min(config.jobs, count)
     if jobs == 1:
         yield from trials(count, config.seed, config.limit_s)

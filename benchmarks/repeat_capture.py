@@ -60,7 +60,7 @@ def repetitions_of(count: int, kernels: int) -> int:
 
 
 def repeat_sqlite(path: Path, kernels: int) -> int:
-    """Repeats the events of the file in place; returns how many kernels it has then."""
+    """Repeat the events of the file in place. Returns the number of kernels in the result."""
     with closing(sqlite3.connect(path)) as database:
         database.execute("PRAGMA journal_mode = OFF")
         database.execute("PRAGMA synchronous = OFF")
@@ -71,9 +71,11 @@ def repeat_sqlite(path: Path, kernels: int) -> int:
             "min(start), max(end), max(correlationId) + 1 FROM CUPTI_ACTIVITY_KIND_RUNTIME)"
         ).fetchone()
         repetitions = repetitions_of(count, kernels)
-        moved = dict.fromkeys(TIMES, max(last, kernels_end) + 1000 - first) | {"correlationId": ids}
+        growth = dict.fromkeys(TIMES, max(last, kernels_end) + 1000 - first) | {
+            "correlationId": ids
+        }
         for table in tables:
-            repeat_rows(database, table, moved, repetitions)
+            repeat_rows(database, table, growth, repetitions)
         if "NVTX_EVENTS" in tables:
             number_iterations(database)
         database.commit()
@@ -81,12 +83,12 @@ def repeat_sqlite(path: Path, kernels: int) -> int:
 
 
 def repeat_rows(
-    database: sqlite3.Connection, table: str, moved: Mapping[str, int], repetitions: int
+    database: sqlite3.Connection, table: str, growth: Mapping[str, int], repetitions: int
 ) -> None:
-    """`moved`: by how much a column's values grow with each repetition."""
+    """Repeat the rows of a table. `growth`: column -> increase with each repetition."""
     names = [row[1] for row in database.execute(f"PRAGMA table_info({table})")]
     values = [
-        f'"{name}" + :number * {moved[name]}' if name in moved else f'"{name}"' for name in names
+        f'"{name}" + :number * {growth[name]}' if name in growth else f'"{name}"' for name in names
     ]
     (last_row,) = database.execute(f"SELECT max(rowid) FROM {table}").fetchone()
     columns = ", ".join(f'"{name}"' for name in names)
@@ -98,7 +100,7 @@ def repeat_rows(
 
 
 def number_iterations(database: sqlite3.Connection) -> None:
-    """Gives the repeated iterations the numbers that follow."""
+    """Number the repeated iterations consecutively."""
     rows = database.execute(
         "SELECT n.rowid, COALESCE(n.text, s.value) FROM NVTX_EVENTS n "
         "LEFT JOIN StringIds s ON s.id = n.textId "
@@ -110,7 +112,7 @@ def number_iterations(database: sqlite3.Connection) -> None:
 
 
 def repeat_json(trace: dict[str, Any], out: Path, kernels: int) -> int:
-    """Writes the trace, repeated; returns how many kernels it has then."""
+    """Write the repeated trace. Returns the number of kernels in the result."""
     events = trace.pop("traceEvents")
     timed = [event for event in events if event.get("ph") in ("X", "s", "f")]
     count = sum(event.get("cat") == "kernel" for event in timed)
@@ -126,7 +128,7 @@ def repeat_json(trace: dict[str, Any], out: Path, kernels: int) -> int:
         for number in range(1, repetitions):
             grown = {name: number * step for name, step in growth.items()}
             for event in timed:
-                written.write(",\n" + dumps(moved(event, grown, number * iterations)))
+                written.write(",\n" + dumps(shift_event(event, grown, number * iterations)))
         written.write("\n]}\n")
     return count * repetitions
 
@@ -135,8 +137,10 @@ def largest(records: list[dict[str, Any]], name: str) -> int:
     return max((record[name] for record in records if name in record), default=0)
 
 
-def moved(event: dict[str, Any], grown: Mapping[str, float], iterations: int) -> dict[str, Any]:
-    """The event in a later repetition."""
+def shift_event(
+    event: dict[str, Any], grown: Mapping[str, float], iterations: int
+) -> dict[str, Any]:
+    """Copy of the event for a later repetition, with its times, ids and iteration moved on."""
     event = event | {n: round(event[n] + grown[n], 3) for n in ("ts", "id") if n in event}
     if match := ITERATION.fullmatch(event["name"]):
         event["name"] = f"iteration {int(match[1]) + iterations}"

@@ -22,11 +22,11 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 
-from benchmarks.measuring import PROJECT, Keys, Process, in_turns, key, run_process
+from benchmarks.measuring import PROJECT, Keys, Process, key, measure_in_turns, run_process
 from profiling.tools import nsight
 
 CAPTURES = PROJECT / "tests" / "captures"
-LONG = {  # made of a capture of the tests, with so many kernels
+LONG = {  # file -> (capture of the tests to repeat, number of kernels)
     "long.sqlite": ("slow_eager.sqlite.gz", 1_000_000),
     "long.json": ("flash_eager.trace.json.gz", 100_000),
 }
@@ -51,8 +51,8 @@ class SpeedConfig(Keys):
 def main(config: SpeedConfig) -> None:
     with tempfile.TemporaryDirectory(prefix="report-speed-") as name:
         folder = Path(name)
-        sqlite = Path(config.sqlite) if config.sqlite else made("long.sqlite", folder)
-        trace = Path(config.trace) if config.trace else made("long.json", folder)
+        sqlite = Path(config.sqlite) if config.sqlite else make_capture("long.sqlite", folder)
+        trace = Path(config.trace) if config.trace else make_capture("long.json", folder)
         contests = {
             path: {"report --json": report_command(path, folder)} for path in (sqlite, trace)
         }
@@ -63,7 +63,9 @@ def main(config: SpeedConfig) -> None:
             except ValueError as error:
                 left_out.append(str(error))
         load = os.getloadavg()[0]
-        runs = {path: warmed(programs, config.repeats) for path, programs in contests.items()}
+        runs = {
+            path: measure_programs(programs, config.repeats) for path, programs in contests.items()
+        }
     print(f"{platform.machine()}, {os.cpu_count()} cores, load before {load:.1f}; medians\n")
     print("| capture | program | wall s (least, most) | peak MB | of report's time, memory |")
     print("|---|---|---:|---:|---:|")
@@ -73,8 +75,8 @@ def main(config: SpeedConfig) -> None:
         print(f"\nleft out: {why}")
 
 
-def made(name: str, folder: Path) -> Path:
-    """A long capture, made by another process: no child's peak memory is below its parent's."""
+def make_capture(name: str, folder: Path) -> Path:
+    """Make a long capture in another process: a child's peak memory starts at its parent's."""
     source, kernels = CAPTURES / LONG[name][0], LONG[name][1]
     if not source.is_file():
         raise ValueError(f"{source}: no such file; give sqlite= and trace=")
@@ -98,32 +100,34 @@ def stock_programs(path: Path, _: SpeedConfig) -> dict[str, list[str]]:
 
 
 def hta_programs(path: Path, config: SpeedConfig) -> dict[str, list[str]]:
-    """Name -> command. Raises ValueError where no interpreter with it is known."""
+    """Name -> command. Raises ValueError where no interpreter with HTA is given."""
     python = config.hta_python
     if not python:
         raise ValueError("HolisticTraceAnalysis: hta_python= is not given")
     asked = "from importlib.metadata import version; print(version('HolisticTraceAnalysis'))"
-    told = subprocess.run([python, "-c", asked], capture_output=True, text=True)
-    if told.returncode:
+    answer = subprocess.run([python, "-c", asked], capture_output=True, text=True)
+    if answer.returncode:
         raise ValueError(f"HolisticTraceAnalysis: {python} has none")
     command = [str(Path(python).absolute()), "-c", HTA, str(path.resolve())]
-    return {f"HolisticTraceAnalysis {told.stdout.strip()}": command}
+    return {f"HolisticTraceAnalysis {answer.stdout.strip()}": command}
 
 
-def warmed(programs: dict[str, list[str]], repeats: int) -> dict[str, list[Process]]:
-    """The runs that count: behind a first one of each."""
-    measures = {name: partial(told, name, command) for name, command in programs.items()}
-    return {name: runs[1:] for name, runs in in_turns(measures, repeats + 1).items()}
+def measure_programs(programs: dict[str, list[str]], repeats: int) -> dict[str, list[Process]]:
+    """Name -> runs of each program in turns, without a first one that warms the caches."""
+    measures = {
+        name: partial(measure_and_print, name, command) for name, command in programs.items()
+    }
+    return {name: runs[1:] for name, runs in measure_in_turns(measures, repeats + 1).items()}
 
 
-def told(name: str, command: list[str]) -> Process:
-    run = measured(command)
+def measure_and_print(name: str, command: list[str]) -> Process:
+    run = measure(command)
     print(f"{name}: {run.wall_s:.1f} s, {run.peak_bytes / 1e6:.0f} MB", file=sys.stderr)
     return run
 
 
-def measured(command: list[str]) -> Process:
-    """One run of it. Raises ValueError with the end of what it printed where it fails."""
+def measure(command: list[str]) -> Process:
+    """Run a command once. Raises ValueError with the end of the output where it fails."""
     environ = {n: value for n, value in os.environ.items() if n != "PYTHONDONTWRITEBYTECODE"}
     with tempfile.TemporaryFile() as printed:
         run = run_process(command, printed, environ=environ)

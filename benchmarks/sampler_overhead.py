@@ -1,4 +1,4 @@
-"""What sampling the GPUs costs a step: stretches of steps with the sampler and without take turns.
+"""Cost of sampling the GPUs to a step: stretches of steps with the sampler and without take turns.
 
     python -m benchmarks sampler_overhead [KEY=VALUE ...]
 
@@ -19,7 +19,7 @@ from statistics import median
 import pynvml
 
 from benchmarks.measuring import Keys, key
-from benchmarks.steps import compared, eager_step, random_batch, timed_ms
+from benchmarks.steps import compare_in_turns, eager_step, random_batch, timed_ms
 from configs.command_line import compose_one
 from profiling.capture.nvml import Gpu
 from profiling.capture.sampler import GpuSampler
@@ -57,11 +57,13 @@ def main(config: OverheadConfig) -> None:
     steps = max(1, round(SETTLING_MS / timed(10)))
     steps = max(1, round(config.stretch_ms / timed(steps)))
 
-    def sampled() -> float:
-        with GpuSampler(opened(uuid), config.interval_ms):
+    def time_with_sampler() -> float:
+        with GpuSampler(open_gpu(uuid), config.interval_ms):
             return timed(steps)
 
-    step_ms, (low, middle, high) = compared(partial(timed, steps), sampled, config.rounds, turns=2)
+    step_ms, (low, middle, high) = compare_in_turns(
+        partial(timed, steps), time_with_sampler, config.rounds, turns=2
+    )
     share = sample_ms / config.interval_ms
     print(f"{ranks.device_name}: step without sampling {step_ms:.3f} ms")
     print(
@@ -75,8 +77,8 @@ def main(config: OverheadConfig) -> None:
 
 
 def sample_alone(uuid: str, count: int = 50) -> tuple[float, float]:
-    """Milliseconds of a sample on the wall and on the processor: the median of some."""
-    (gpu,) = opened(uuid)
+    """Median (wall ms, CPU ms) of `count` samples without training."""
+    (gpu,) = open_gpu(uuid)
     wall_ms, processor_ms = [], []
     for _ in range(count):
         wall, processor = time.perf_counter(), time.thread_time()
@@ -89,7 +91,7 @@ def sample_alone(uuid: str, count: int = 50) -> tuple[float, float]:
     return median(wall_ms), median(processor_ms)
 
 
-def opened(uuid: str) -> list[Gpu]:
+def open_gpu(uuid: str) -> list[Gpu]:
     try:
         return open_gpus([uuid])
     except pynvml.NVMLError as error:

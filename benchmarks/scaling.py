@@ -1,4 +1,4 @@
-"""What each GPU more keeps of a training step; another checkout of nanoGPT beside it.
+"""Efficiency of a training step on more GPUs, with another checkout of nanoGPT beside it.
 
     python -m benchmarks scaling ranks=1,2,4 config=gpt2_124m \\
         words="dataset=FOLDER attention=triton kernels=fused compile=false"
@@ -8,7 +8,7 @@
     python -m benchmarks scaling ranks=1,2 alone=0,1 words="dataset=FOLDER"
 
 Each process trains one micro-step of batch_size sequences on each GPU. All take turns, round by
-round, and are timed alike, from outside: from line to line of what they print, behind a warm-up.
+round, and are timed alike, from outside: from line to line of what they print, after a warm-up.
 `ways` are for several ranks. Prints a row for each way and number of ranks; `kept` is the step of
 the fewest ranks, of one rank where it is among them, over this one. GPUs of one kind differ, at
 their power limits by some per cent of clock, and the slowest leads: name them in `alone`, and
@@ -24,7 +24,7 @@ from itertools import product
 from pathlib import Path
 from statistics import median
 
-from benchmarks.measuring import PROJECT, Keys, in_turns, key, launcher
+from benchmarks.measuring import PROJECT, Keys, key, launcher, measure_in_turns
 from profiling.launch.bench import printed
 from profiling.launch.bench.printed import Stamped
 from profiling.launch.experiment.plan import LOG_INTERVAL
@@ -52,11 +52,11 @@ class ScalingConfig(Keys):
 
 @dataclass(frozen=True)
 class Process:
-    """To come: a way of ours, or the other checkout, on so many GPUs."""
+    """A process to run: one of our ways, or the other checkout, on `ranks` GPUs."""
 
     way: str
     ranks: int
-    gpu: int | None = None  # None: the first so many
+    gpu: int | None = None  # index of the only GPU; None: the first `ranks`
 
     @property
     def label(self) -> str:
@@ -81,11 +81,13 @@ def main(config: ScalingConfig) -> None:
     out = Path(config.out).resolve()
     out.mkdir(parents=True, exist_ok=True)
     processes = processes_of(config, ranks)
-    found = in_turns({p: partial(step_ms, p, config, out) for p in processes}, config.rounds)
+    times_ms = measure_in_turns(
+        {p: partial(step_ms, p, config, out) for p in processes}, config.rounds
+    )
     print(HEADER)
     for process in processes:
         fewest = [each for each in processes if is_held_against(process, each, ranks[0])]
-        print(row(process, found[process], max(median(found[each]) for each in fewest)))
+        print(row(process, times_ms[process], max(median(times_ms[each]) for each in fewest)))
 
 
 def processes_of(config: ScalingConfig, ranks: list[int]) -> list[Process]:
@@ -98,13 +100,17 @@ def processes_of(config: ScalingConfig, ranks: list[int]) -> list[Process]:
 
 
 def is_held_against(process: Process, other: Process, fewest: int) -> bool:
-    """One rank of ours is trained in no way; the fewest of several are in the same."""
+    """Whether `kept` of `process` compares it with `other`.
+
+    `other` has the fewest ranks and is of the same checkout and way; but a single rank of ours has
+    no way.
+    """
     of_one_side = (process.way == THEIRS) == (other.way == THEIRS)
     return other.ranks == fewest and of_one_side and (fewest == 1 or process.way == other.way)
 
 
 def numbers(name: str, value: str, least: int = 0) -> list[int]:
-    """The least first. Raises ValueError."""
+    """Numbers in a comma-separated value, sorted. Raises ValueError below `least`."""
     words = value.split(",")
     if not all(word.strip().isdecimal() and int(word) >= least for word in words):
         raise ValueError(f"{name}={value}: not numbers of GPUs by comma, such as 1,2,4")
@@ -118,7 +124,7 @@ def row(process: Process, times_ms: list[float], fewest_ms: float) -> str:
 
 
 def step_ms(process: Process, config: ScalingConfig, out: Path) -> float:
-    """The median step of a process, over the rows behind the warm-up. Raises ValueError."""
+    """Median step in ms of a process, over the rows after the warm-up. Raises ValueError."""
     name = re.sub(r"\W+", "-", f"{process.label} {process.where}").strip("-")
     folder, words = command(process, config, out / name)
     log = out / f"{name}.log"
@@ -136,7 +142,7 @@ def step_ms(process: Process, config: ScalingConfig, out: Path) -> float:
 
 
 def command(process: Process, config: ScalingConfig, out_dir: Path) -> tuple[Path, list[str]]:
-    """The folder to start it in, and the words behind python."""
+    """(folder to start the process in, arguments of python)."""
     started, never, each = launcher(process.ranks), 10 * config.iterations, process.ranks
     if process.way == THEIRS:
         keys = {"max_iters": config.iterations, "log_interval": LOG_INTERVAL, "eval_iters": 1}

@@ -1,4 +1,4 @@
-"""What the ranges of the loop cost: a step without them, with them, and with an NVTX tool.
+"""Cost of the loop's ranges: a step without them, with them, and with an NVTX tool.
 
     python -m benchmarks span_overhead [KEY=VALUE ...]
 
@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.measuring import Keys, key
-from benchmarks.steps import compared, eager_step, iterate, random_batch, timed_ms
+from benchmarks.steps import compare_in_turns, eager_step, iterate, random_batch, timed_ms
 from configs.command_line import compose_one
 from profiling.capture.spans import NoSpans, Spans
 from training.distributed import Ranks
@@ -46,8 +46,8 @@ def main(config: OverheadConfig) -> None:
         return timed_ms(step, tokens, spans, 1)
 
     measures = partial(step_ms, off), partial(step_ms, on)
-    compared(*measures, rounds=2, turns=SETTLING_TURNS)
-    off_ms, (low, middle, high) = compared(*measures, config.rounds, config.steps)
+    compare_in_turns(*measures, rounds=2, turns=SETTLING_TURNS)
+    off_ms, (low, middle, high) = compare_in_turns(*measures, config.rounds, config.steps)
     listening = "a tool listens" if on.phases["data"].attributes else "no tool listens"
     print(f"step without ranges: {off_ms:.3f} ms ({experiment.n_layer} layers of")
     print(f"{experiment.n_embd}, {config.threads} threads); {listening} to NVTX")
@@ -62,14 +62,14 @@ def main(config: OverheadConfig) -> None:
 
 
 def ranges_alone_us(spans: Spans | NoSpans) -> float:
-    """Microseconds of the same ranges around nothing; the best of several tries."""
-    nothing, tokens = Nothing(spans), torch.zeros(1, 1)
+    """Microseconds of an iteration's ranges around an empty step; the best of several tries."""
+    nothing, tokens = EmptyStep(spans), torch.zeros(1, 1)
     tries_s = timeit.repeat(lambda: iterate(nothing, tokens, spans), number=ALONE_COUNT)
     return min(tries_s) / ALONE_COUNT * 1e6
 
 
-class Nothing:
-    """A step that is only its ranges."""
+class EmptyStep:
+    """An empty step, of which only the ranges are left."""
 
     micro_steps = 1
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from statistics import median
 
-from benchmarks.measuring import Keys, Process, in_turns, key, run_process
+from benchmarks.measuring import Keys, Process, key, measure_in_turns, run_process
 
 TORCH = "import torch"
 COMMANDS = {
@@ -34,8 +34,8 @@ class StartUpConfig(Keys):
 
 
 def main(config: StartUpConfig) -> None:
-    measures = {name: partial(ended, words) for name, words in COMMANDS.items()}
-    processes = in_turns(measures, config.repetitions)
+    measures = {name: partial(run_command, words) for name, words in COMMANDS.items()}
+    processes = measure_in_turns(measures, config.repetitions)
     wall_s = {name: median(p.wall_s for p in processes[name]) for name in COMMANDS}
     cpu_s = {name: median(p.cpu_s for p in processes[name]) for name in COMMANDS}
     print("| command | wall s | of import torch | CPU s | of import torch |")
@@ -45,7 +45,7 @@ def main(config: StartUpConfig) -> None:
         print(f"| {name} | {wall} | {cpu} |")
 
 
-def ended(words: tuple[str, ...]) -> Process:
-    """Maybe with a mistake."""
+def run_command(words: tuple[str, ...]) -> Process:
+    """Run a command to its end, whatever its exit code."""
     environ = os.environ | {"COMP_LINE": "python train.py n_la"}
     return run_process([sys.executable, *words], subprocess.DEVNULL, environ=environ)

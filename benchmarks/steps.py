@@ -1,4 +1,4 @@
-"""Iterations of the trainer on random tokens, with something and without it. Called by *_overhead.
+"""Iterations of the trainer on random tokens, with something and without it. Used by *_overhead.
 
 Both take turns inside one process (off, on, on, off, ...), so that a drifting clock or a neighbour
 touches them alike.
@@ -11,7 +11,7 @@ from statistics import median, quantiles
 import torch
 from torch import Tensor
 
-from benchmarks.measuring import in_turns
+from benchmarks.measuring import measure_in_turns
 from configs.schema import Config
 from model import GPT
 from profiling.capture.spans import NoSpans, Spans
@@ -23,7 +23,7 @@ VOCAB = 65
 
 
 def random_batch(experiment: Config, device: torch.device) -> Tensor:
-    """(B, T) tokens, to be both input and target."""
+    """Tokens (B, T), to be both input and target."""
     return torch.randint(VOCAB, (experiment.batch_size, experiment.block_size), device=device)
 
 
@@ -33,7 +33,7 @@ def eager_step(experiment: Config, ranks: Ranks) -> Step:
 
 
 def iterate(step: TrainingStep, tokens: Tensor, spans: Spans | NoSpans) -> None:
-    """An iteration with the ranges that train.py has around it."""
+    """Run an iteration within the ranges that train.py puts around it."""
     with spans.iteration(0):
         for number in range(step.micro_steps):
             with spans.micro_step(number, of=step.micro_steps):
@@ -58,13 +58,13 @@ def timed_ms(step: TrainingStep, tokens: Tensor, spans: Spans | NoSpans, count: 
     return (time.perf_counter() - start) * 1e3 / count
 
 
-def compared(
+def compare_in_turns(
     off: Callable[[], float], on: Callable[[], float], rounds: int, turns: int
 ) -> tuple[float, list[float]]:
-    """(median of off, quartiles of on / off over the rounds); a round compares medians."""
+    """(median of off in ms, quartiles of the rounds' ratios of medians, on / off)."""
     off_ms, ratios = [], []
     for _ in range(rounds):
-        taken = in_turns({"off": off, "on": on}, turns)
+        taken = measure_in_turns({"off": off, "on": on}, turns)
         off_ms += taken["off"]
         ratios.append(median(taken["on"]) / median(taken["off"]))
     return median(off_ms), quantiles(ratios, n=4)

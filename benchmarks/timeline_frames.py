@@ -28,7 +28,7 @@ from profiling.report.capture.document import report_document
 from profiling.report.renderers.page import page
 
 CAPTURE = PROJECT / "tests" / "captures" / "slow_eager.sqlite.gz"
-KERNELS, EVENTS = 10_302, 48_076  # of it
+KERNELS, EVENTS = 10_302, 48_076  # in that capture
 DATA = re.compile(r'<script type="application/json" id="timeline-data">(.*?)</script>', re.S)
 ROUNDS = {
     "zooming": "const span = last * 10 ** (-3 * Math.abs(Math.sin(4 * Math.PI * share)))",
@@ -85,7 +85,7 @@ def late(values: list[float]) -> float:
 
 
 def write_page(events: int, file: Path) -> tuple[int, int]:
-    """(events of its timeline, bytes of their JSON)."""
+    """Write the page of a capture with about `events` events: (its events, bytes of their JSON)."""
     capture = file.with_suffix(".sqlite")
     kernels = KERNELS * max(1, round(events / EVENTS))
     repeat_capture.main(repeat_capture.RepeatConfig(str(CAPTURE), str(capture), kernels))

@@ -19,10 +19,10 @@ from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 
-from benchmarks.measuring import Keys, in_turns, key, run_process
+from benchmarks.measuring import Keys, key, measure_in_turns, run_process
 from cli import threads
 
-SETTLING_STEPS = 10  # at the start, left out: caches, first touches
+SETTLING_STEPS = 10  # left out at the start: caches, first touches
 SPIN_COUNTS = (300_000, 100_000, 10_000, 5000, 2000, 1000)
 WAYS = [
     *(f"{threads.SPIN_COUNT}={count}" for count in SPIN_COUNTS),
@@ -48,18 +48,19 @@ def main(config: WaitingConfig) -> None:
         for where, busy in ((ALONE, False), (BESIDE, True))
         for way in ways
     }
-    found = in_turns(measures, config.repetitions)
+    times_ms = measure_in_turns(measures, config.repetitions)
     print("| way | alone: ms (least, most) | beside a busy process |\n|---|---:|---:|")
     for way in ways:
-        print(f"| {way} | {told(found[way + ALONE])} | {told(found[way + BESIDE])} |")
+        alone, beside = (format_times(times_ms[way + where]) for where in (ALONE, BESIDE))
+        print(f"| {way} | {alone} | {beside} |")
 
 
-def told(times_ms: list[float]) -> str:
+def format_times(times_ms: list[float]) -> str:
     return f"{median(times_ms):.1f} ({min(times_ms):.1f}, {max(times_ms):.1f})"
 
 
 def step_ms(way: str, busy: bool, config: WaitingConfig) -> float:
-    """The median step of one run, a process of its own. Raises ValueError where it fails."""
+    """Median step in ms of one run, in a process of its own. Raises ValueError where it fails."""
     variable, _, value = way.partition("=")
     environ = {name: text for name, text in os.environ.items() if name not in threads.VARIABLES}
     with TemporaryDirectory() as folder, neighbour(busy):
@@ -78,7 +79,7 @@ def step_ms(way: str, busy: bool, config: WaitingConfig) -> float:
 
 @contextmanager
 def neighbour(busy: bool) -> Iterator[None]:
-    """A process that computes all along, where `busy`."""
+    """Run a process that computes all the time beside the block, if `busy`."""
     if not busy:
         yield
         return

@@ -1,4 +1,4 @@
-"""What tests of the trainer share: one small text, one tiny configuration, and runs of it."""
+"""Fixtures that tests of the trainer share: a small text, a tiny configuration, runs of it."""
 
 import json
 import logging
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.ranks import said_by_ranks
+from tests.helpers.ranks import output_of_ranks
 from tests.paths import FAKES, PROJECT
 
 # Before torch is imported, here and in every child: tiny models gain nothing from threads, and
@@ -72,7 +72,7 @@ def logging_as_before():
 
 @pytest.fixture(scope="session")
 def text_file(tmp_path_factory) -> Path:
-    """Some pages of the built-in play; the process id keeps test runs side by side apart."""
+    """Some pages of the built-in play; the process id in its name separates parallel test runs."""
     from data.standin import stand_in_text
 
     path = tmp_path_factory.mktemp("text") / f"test-{os.getpid()}.txt"
@@ -101,7 +101,7 @@ def config(text_file, tmp_path):
 
 @pytest.fixture
 def prepared(data_dir):
-    """prepared(config): its Dataset, in a folder of the tests' own."""
+    """prepared(config): the configuration's Dataset, in a folder of the tests' own."""
     from data.prepare import prepare
 
     return partial(prepare, data_dir=data_dir)
@@ -124,7 +124,7 @@ def run(config, prepared, monkeypatch):
 
 @pytest.fixture(scope="session")
 def project_data(text_file):
-    """Takes away what a trainer in a process of its own prepared under data/."""
+    """Remove what trainers in processes of their own prepared under data/."""
     yield
     for folder in (PROJECT / "data").glob(f"*{text_file.stem}*"):
         shutil.rmtree(folder)
@@ -151,7 +151,7 @@ def command(text_file, tmp_path, project_data):
 
 @pytest.fixture
 def start():
-    """start(words): a Python process, whose output is a text pipe."""
+    """start(words): a Python process, whose output is a text pipe; it is killed after the test."""
     started = []
 
     def popen(words: list[str], **environ: str) -> subprocess.Popen:
@@ -176,21 +176,21 @@ def start():
 
 @pytest.fixture
 def together(command, tmp_path):
-    """together(ranks, **keys): trains on several ranks; returns its out_dir, and what they said.
+    """together(ranks, **keys): trains on several ranks; returns the out_dir and their output.
 
-    `script` stands for train.py.
+    `script` replaces train.py.
     """
 
     def train(ranks: int, script: Path | None = None, **keys):
         train_py, *words = command(**keys)
-        return tmp_path / "out", said_by_ranks(ranks, [str(script or train_py), *words], tmp_path)
+        return tmp_path / "out", output_of_ranks(ranks, [str(script or train_py), *words], tmp_path)
 
     return train
 
 
 @pytest.fixture
 def rows():
-    """rows(out_dir): what metrics.jsonl says by iteration, the last word on each counting."""
+    """rows(out_dir): {iteration: row} of metrics.jsonl; later values replace earlier ones."""
 
     def read(out_dir: Path) -> dict[int, dict]:
         merged: dict[int, dict] = {}

@@ -1,8 +1,8 @@
-"""The JSON of every fixture, frozen: what `report`, `compare` and `ab` write of the same input.
+"""Golden JSON of every fixture: the output of `report`, `compare` and `ab` for the same input.
 
     python -m tests.goldens        writes tests/goldens anew; the commit says which field changed
 
-Made by way of the command line, as a user gets it, so that nothing inside is held fast.
+Made through the command line, as a user gets it, so that nothing internal is frozen.
 """
 
 import json
@@ -35,7 +35,7 @@ def main() -> None:
 
 
 def make_all() -> dict[str, object]:
-    """Name -> what the JSON holds. Everything is read and written in a folder of its own."""
+    """Name -> content of the golden JSON. Works in a temporary folder."""
     before = Path.cwd()
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
@@ -49,7 +49,7 @@ def make_all() -> dict[str, object]:
 def reports() -> dict[str, object]:
     captures = [*Path("captures").glob("*.sqlite.gz"), *Path("captures").glob("*.trace.json.gz")]
     return {
-        f"report-{path.name.removesuffix('.gz')}": written("report", str(path))
+        f"report-{path.name.removesuffix('.gz')}": json_of("report", str(path))
         for path in sorted(captures)
     }
 
@@ -58,19 +58,19 @@ def comparisons() -> dict[str, object]:
     made = {}
     for name, (one, other) in PAIRS.items():
         words = [f"captures/{one}", f"captures/{other}", "--force"]
-        made[f"compare-{name}"] = written("compare", *words)
+        made[f"compare-{name}"] = json_of("compare", *words)
     for attention in ("slow", "flash"):
         folder = write_run(Path(f"out-{attention}"), attention)
         (folder / "environment.json").write_text(json.dumps({"packages": {"torch": "2.11.0"}}))
-    made["compare-runs"] = written("compare", "out-slow", "out-flash")
+    made["compare-runs"] = json_of("compare", "out-slow", "out-flash")
     for attention in ("slow", "flash"):
         place_capture(Path(f"out-{attention}"), attention)
-    made["compare-runs-with-captures"] = written("compare", "out-slow", "out-flash")
+    made["compare-runs-with-captures"] = json_of("compare", "out-slow", "out-flash")
     return made
 
 
 def experiments() -> dict[str, object]:
-    """Experiments whose processes have all run, so that `ab` has only to tell what they came to."""
+    """JSON of `ab` for experiments whose processes have all run, so that it only judges them."""
     made = {}
     for name, labels in {"captured": ["slow", "flash"], "bare": ["slow", "flash", "math"]}.items():
         folder = Path(f"ab-{name}")
@@ -82,7 +82,7 @@ def experiments() -> dict[str, object]:
         for label in labels if name == "captured" else ():
             place_capture(folder / "captures" / label, label)
         words = [*WORDS, f"attention={','.join(labels)}", *flags]
-        made[f"ab-{name}"] = written("ab", *words)
+        made[f"ab-{name}"] = json_of("ab", *words)
     return made
 
 
@@ -92,7 +92,7 @@ def place_capture(folder: Path, attention: str) -> None:
 
 
 def record(labels: list[str]) -> dict[str, object]:
-    """results.json as `ab` leaves it when the last process has ended."""
+    """Content of results.json as `ab` leaves it when the last process has ended."""
     order = [[*labels, *labels[::-1], *labels][i] for i in range(3 * len(labels))]
     times = {label: iter(PROCESS_MS[label]) for label in labels}
     runs = []
@@ -126,8 +126,8 @@ def record(labels: list[str]) -> dict[str, object]:
     }
 
 
-def written(verb: str, *words: str) -> object:
-    """What the verb writes with --json."""
+def json_of(verb: str, *words: str) -> object:
+    """Content of the JSON that the verb writes with --json."""
     before = sys.argv
     sys.argv = ["profiling", verb, *words, "--json", "written.json"]
     try:

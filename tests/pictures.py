@@ -1,4 +1,4 @@
-"""The pictures of whole pages in docs/pictures, taken of the pages of `demo` in Chromium.
+"""Take the pictures of whole pages in docs/pictures: pages of `demo`, in Chromium.
 
 python -m tests.pictures        takes all of them anew
 """
@@ -50,12 +50,12 @@ def main() -> None:
         demo.main(["-o", folder, "--no-open"])
         for name, picture in TAKEN.items():
             path = PICTURES / f"{name}.png"
-            path.write_bytes(taken(driver, Path(folder), picture))
+            path.write_bytes(take_picture(driver, Path(folder), picture))
             print(f"{path.name}  {path.stat().st_size:,} bytes")
 
 
-def taken(driver, folder: Path, picture: Picture) -> bytes:
-    """A PNG of what a window of this size shows first."""
+def take_picture(driver, folder: Path, picture: Picture) -> bytes:
+    """PNG of what a window of the picture's size shows first."""
     size = {"width": picture.width, "height": picture.height, "deviceScaleFactor": 1}
     theme = {"name": "prefers-color-scheme", "value": picture.theme}
     send = driver.execute_cdp_cmd

@@ -1,4 +1,4 @@
-"""CONTRIBUTING.md's recipes, followed on a copy of the project: what they say is all it takes."""
+"""Recipes of CONTRIBUTING.md, followed on a copy of the project: they are complete."""
 
 import os
 import re

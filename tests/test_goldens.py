@@ -1,4 +1,4 @@
-"""The JSON of every fixture is what it was: tests/goldens.py says how to change that on purpose."""
+"""JSON of every fixture, unchanged: tests/goldens.py says how to change it on purpose."""
 
 import json
 

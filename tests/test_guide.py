@@ -1,4 +1,4 @@
-"""docs/guide.md: what it shows of commands is what they print, its sums are right, links exist."""
+"""docs/guide.md: shown output is what commands print, sums are right, links exist."""
 
 import ast
 import operator

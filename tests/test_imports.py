@@ -1,4 +1,4 @@
-"""The direction of imports, read off the sources: nothing here is executed."""
+"""Direction of imports, read from the sources: nothing here is executed."""
 
 import ast
 import re

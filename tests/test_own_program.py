@@ -1,4 +1,4 @@
-"""docs/own_program.md: its snippets run, its commands exist, and report says what it shows."""
+"""docs/own_program.md: its snippets run, its commands exist, and its report is the real one."""
 
 import ast
 import gzip

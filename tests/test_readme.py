@@ -1,4 +1,4 @@
-"""The commands of README.md and docs/usage.md work: they compose, and CI runs the test command."""
+"""Commands of README.md and docs/usage.md: they compose, and CI runs the test command."""
 
 import re
 import shlex

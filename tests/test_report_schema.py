@@ -1,4 +1,4 @@
-"""docs/report-schema.md names every field of the records that become JSON, and no other."""
+"""docs/report-schema.md: it names every field of the records that become JSON, and no other."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""What is told at once imports none of the slow packages: seen in the processes themselves."""
+"""Start-up: quick answers import none of the slow packages, as seen in the processes."""
 
 import ast
 import os

@@ -1,1 +1,1 @@
-"""Trainings on many ranks that were never run: simulated, and written as profilers write them."""
+"""Simulated trainings on many ranks, written to files as profilers would write them."""

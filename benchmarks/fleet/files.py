@@ -1,4 +1,4 @@
-"""Simulated trainings as files: what torch.profiler and nsys would have written of them."""
+"""Write simulated trainings as torch.profiler and nsys would have written them."""
 
 import gzip
 import json
@@ -33,41 +33,41 @@ TABLES = """
 
 
 @dataclass(frozen=True)
-class Told:
-    """What files say besides times."""
+class FileFacts:
+    """Facts that the files of a simulated training hold besides times."""
 
-    clock_us: np.ndarray  # (ranks,): what each rank's clock shows more than the true one
-    sequence: bool = True  # of collectives, their numbers
-    groups: bool = True  # the names and members of process groups
-    rank: bool = True  # in the header
-    operators: bool = False  # PyTorch's, one around each launch
-    steps: range | None = None  # of the simulated ones; None: all
-    host: str | None = None  # of an nsys session, which then tells its start and its GPUs too
-    began_s: float = 1_700_000_000.0  # of that session, UTC
+    clock_us: np.ndarray  # (ranks,), offset of each rank's clock from the true one
+    sequence: bool = True  # sequence numbers of collectives
+    groups: bool = True  # names and members of process groups
+    rank: bool = True  # rank and world size in the header
+    operators: bool = False  # an operator of PyTorch's around each launch
+    steps: range | None = None  # simulated steps to write, or None for all
+    host: str | None = None  # host of an nsys session, which then has its start and GPUs too
+    began_s: float = 1_700_000_000.0  # start of that session, UTC
 
-    def chosen(self, simulation: Simulation, rank: int) -> tuple[float, float]:
-        """The true times on the host of the first and the last of the steps."""
-        found = [each for each in simulation.ranges if each.name.startswith("step ")]
-        chosen = found[self.steps.start : self.steps.stop] if self.steps else found
-        return chosen[0].start_us[rank], chosen[-1].end_us[rank]
+    def span_us(self, simulation: Simulation, rank: int) -> tuple[float, float]:
+        """(start, end) of the steps to write, in us of the true clock on the rank's host."""
+        ranges = [each for each in simulation.ranges if each.name.startswith("step ")]
+        kept = ranges[self.steps.start : self.steps.stop] if self.steps else ranges
+        return kept[0].start_us[rank], kept[-1].end_us[rank]
 
 
 def true_clocks(ranks: int) -> np.ndarray:
-    """Of one host: none differs."""
+    """Clock offsets in us of ranks on one host, (ranks,): all zero."""
     return np.zeros(ranks)
 
 
 def clocks_of_hosts(ranks: int, of_one_host: int, seed: int = 1) -> np.ndarray:
-    """Hours apart from host to host."""
+    """Clock offsets in us, (ranks,), equal within a host and up to hours apart between hosts."""
     hosts = -(-ranks // of_one_host)
     apart = np.random.default_rng(seed).uniform(0, 5e9, hosts).round(3)
     return np.repeat(apart, of_one_host)[:ranks]
 
 
-def write_kineto(simulation: Simulation, rank: int, path: Path, told: Told) -> Path:
-    """As torch.profiler writes the rank's trace; packed where the name ends so."""
-    clock_us = 4.3e9 + told.clock_us[rank]
-    begin, end = told.chosen(simulation, rank)
+def write_kineto(simulation: Simulation, rank: int, path: Path, facts: FileFacts) -> Path:
+    """Write the rank's trace as torch.profiler would; gzipped where the name ends with .gz."""
+    clock_us = 4.3e9 + facts.clock_us[rank]
+    begin, end = facts.span_us(simulation, rank)
     lines = []
     for each in simulation.ranges:
         if begin <= each.start_us[rank] <= end:
@@ -80,9 +80,9 @@ def write_kineto(simulation: Simulation, rank: int, path: Path, told: Told) -> P
             lines.append(host_event("cuda_runtime", each.name, *times, ""))
     for number, operation in enumerate(simulation.operations):
         if operation.there[rank] and begin <= operation.launch_us[rank] <= end:
-            lines += events_of(simulation, operation, rank, number, clock_us, told)
+            lines += events_of(simulation, operation, rank, number, clock_us, facts)
     head: dict[str, object] = {"schemaVersion": 1, "deviceProperties": [{"id": 0} | GPU]}
-    if told.rank:
+    if facts.rank:
         of_all = {"backend": "nccl", "rank": rank, "world_size": simulation.fleet.ranks}
         head["distributedInfo"] = of_all
     text = json.dumps(head)[:-1] + ', "traceEvents": [\n' + ",\n".join(lines) + "\n]}"
@@ -101,20 +101,20 @@ def host_event(category: str, name: str, ts: float, dur: float, args: str) -> st
 
 
 def events_of(
-    simulation: Simulation, of: Operation, rank: int, number: int, clock_us: float, told: Told
+    simulation: Simulation, of: Operation, rank: int, number: int, clock_us: float, facts: FileFacts
 ) -> list[str]:
-    """A launch, what it launched, and what PyTorch says around it."""
+    """Events of a launch, of the kernel that it launches, and of the operator around both."""
     launch, took = clock_us + of.launch_us[rank], of.returned_us[rank] - of.launch_us[rank]
     by = f'"correlation":{number},"External id":{number}'
-    found = [host_event("cuda_runtime", "cudaLaunchKernelExC", launch, took, by)]
+    events = [host_event("cuda_runtime", "cudaLaunchKernelExC", launch, took, by)]
     about = ""
     if of.group is not None:
-        about = of_collective(simulation, of, rank, told)
-        found.append(host_event("cpu_op", "record_param_comms", launch - 1, took + 2, about))
-    elif told.operators:
+        about = collective_args(simulation, of, rank, facts)
+        events.append(host_event("cpu_op", "record_param_comms", launch - 1, took + 2, about))
+    elif facts.operators:
         about = f'"External id":{number},"Record function id":0,"Ev Idx":{number}'
-        found.append(host_event("cpu_op", "aten::mm", launch - 1, took + 2, about))
-    found.append(
+        events.append(host_event("cpu_op", "aten::mm", launch - 1, took + 2, about))
+    events.append(
         f'{{"ph":"X","cat":"kernel","name":"{of.name}","pid":0,"tid":{of.stream},'
         f'"ts":{clock_us + of.start_us[rank]:.3f},'
         f'"dur":{of.end_us[rank] - of.start_us[rank]:.3f},"args":{{"queued":0,"device":0,'
@@ -122,39 +122,39 @@ def events_of(
         f'"blocks per SM":2.0,"warps per SM":24.0,"grid":[{of.blocks[rank]},1,1],'
         f'"block":[384,1,1],"est. achieved occupancy %":17}}}}'
     )
-    return found
+    return events
 
 
-def of_collective(simulation: Simulation, of: Operation, rank: int, told: Told) -> str:
+def collective_args(simulation: Simulation, of: Operation, rank: int, facts: FileFacts) -> str:
     elements = of.bytes // 2
-    facts: dict[str, object] = {"Collective name": "allreduce", "dtype": "BFloat16"}
-    facts |= {"In msg nelems": elements, "Out msg nelems": elements}
-    if told.groups:
+    args: dict[str, object] = {"Collective name": "allreduce", "dtype": "BFloat16"}
+    args |= {"In msg nelems": elements, "Out msg nelems": elements}
+    if facts.groups:
         members = simulation.members(of, rank)
-        facts["Process Group Name"] = "1" if of.stream == TENSOR_PARALLEL_STREAM else "0"
-        facts["Process Group Ranks"] = str(members)
-    if told.sequence:
-        facts["Seq"] = of.sequence
-    return json.dumps(facts)[1:-1]
+        args["Process Group Name"] = "1" if of.stream == TENSOR_PARALLEL_STREAM else "0"
+        args["Process Group Ranks"] = str(members)
+    if facts.sequence:
+        args["Seq"] = of.sequence
+    return json.dumps(args)[1:-1]
 
 
-def write_nsys(simulation: Simulation, ranks: Sequence[int], path: Path, told: Told) -> Path:
-    """An export of a session that traced the processes of these ranks, on one clock."""
+def write_nsys(simulation: Simulation, ranks: Sequence[int], path: Path, facts: FileFacts) -> Path:
+    """Write the export of an nsys session that traced these ranks' processes, on one clock."""
     database = sqlite3.connect(path)
     database.executescript(TABLES)
-    if told.host:
-        insert(database, "TARGET_INFO_SYSTEM_ENV", [("Hostname", told.host)])
-        insert(database, "TARGET_INFO_SESSION_START_TIME", [(round(told.began_s * 1e9),)])
+    if facts.host:
+        insert(database, "TARGET_INFO_SYSTEM_ENV", [("Hostname", facts.host)])
+        insert(database, "TARGET_INFO_SESSION_START_TIME", [(round(facts.began_s * 1e9),)])
     names: dict[str, int] = {}
-    clock_us = 1e3 + told.clock_us[ranks[0]]
+    clock_us = 1e3 + facts.clock_us[ranks[0]]
     for device, rank in enumerate(ranks):
         process = (PROCESS + rank) << PROCESS_BITS
         thread = process + PROCESS + rank
         database.execute(
             "INSERT INTO TARGET_INFO_GPU VALUES (?, 'NVIDIA H200', 132, 150109880320, ?)",
-            (device, told.host and f"GPU {device} of {told.host}"),
+            (device, facts.host and f"GPU {device} of {facts.host}"),
         )
-        begin, end = told.chosen(simulation, rank)
+        begin, end = facts.span_us(simulation, rank)
 
         def ns(us: np.ndarray, rank: int = rank) -> int:
             return round((clock_us + us[rank]) * 1000)

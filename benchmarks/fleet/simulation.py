@@ -2,7 +2,7 @@
 
 All ranks run one program, so that they are simulated side by side: a time is a column, (ranks,)
 float64 microseconds of one true clock. A fault is known, and so is what its removal gives:
-`cost_us`. Asked by the tests of profiling.analysis.ranks and by `python -m benchmarks ranks`.
+`cost_us`. Used by the tests of profiling.analysis.ranks and by `python -m benchmarks ranks`.
 """
 
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 
 COMPUTE_STREAM, DATA_PARALLEL_STREAM, TENSOR_PARALLEL_STREAM = 7, 20, 24
-LATENCY_US, WAKE_US, RANGE_US = 3.0, 8.0, 2.0  # of a launch, of a wait's end, of a range's edges
+LATENCY_US, WAKE_US, RANGE_US = 3.0, 8.0, 2.0  # of a launch, a wait's end, a range's edge
 GEMM, ADD = "nvjet_sm90_tst_192x128_64x5_1x2_h_bz_coopB_NNT", "vectorized_elementwise_kernel<add>"
 ADAM = "multi_tensor_apply_kernel<FusedAdam>"
 ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
@@ -26,25 +26,25 @@ Kind = Literal[
 
 @dataclass(frozen=True)
 class Fault:
-    """What is wrong with some ranks; `slow_link` is wrong for all of them."""
+    """A fault of some ranks in some steps; `slow_link` is a fault of all ranks."""
 
     kind: Kind
-    times: float = 1.3  # as many kernels, as large grids, as long kernels, launches, transfers
+    times: float = 1.3  # factor of the kernels' number, grids or durations, of launches, transfers
     ranks: tuple[int, ...] = (1,)
-    every: int = 1  # in each N-th step
-    loader_us: float = 3000.0  # that it takes longer, of slow_loader
+    every: int = 1  # N: only each N-th step is faulty
+    loader_us: float = 3000.0  # extra time of slow_loader
 
 
 @dataclass(frozen=True)
 class Fleet:
-    """A program, and the machine that it runs on."""
+    """A training program, and the machine that it runs on."""
 
     ranks: int = 8
     steps: int = 8
     first_iteration: int = 10
     tensor_parallel: int = 1  # ranks that share each layer; neighbours
-    buckets: int = 4  # in which gradients are reduced while backward runs; 0: once, behind it
-    forward: int = 24  # kernels of each phase
+    buckets: int = 4  # of gradients, reduced while backward runs; 0: one all-reduce after it
+    forward: int = 24  # kernels of the phase, as the next and `optimizer`
     backward: int = 48
     head: bool = False  # backward's kernels before the first bucket are on a grid of their own
     optimizer: int = 8
@@ -52,11 +52,11 @@ class Fleet:
     launch_us: float = 12.0
     loader_us: float = 300.0
     transfer_us: float = 400.0  # of all gradients
-    noise: float = 0.01  # of a kernel's time
-    slowdown: float = 1.0  # as many times as long a kernel takes while a collective runs beside it
-    leave_us: float = 1.0  # within which ranks leave a collective
-    jitter_us: float = 0.0  # by which some rank, another one each step, computes longer
-    odd_step: int | None = None  # in which rank 0 has a collective more than the others
+    noise: float = 0.01  # standard deviation, as a share of a kernel's time
+    slowdown: float = 1.0  # factor of a kernel's time while a collective runs beside it
+    leave_us: float = 1.0  # mean delay with which ranks leave a collective
+    jitter_us: float = 0.0  # extra computation of one random rank in each step
+    odd_step: int | None = None  # step in which rank 0 has one more collective than the others
     fault: Fault | None = None
     seed: int = 1
 
@@ -72,8 +72,8 @@ class Operation:
     start_us: np.ndarray
     end_us: np.ndarray
     blocks: np.ndarray
-    there: np.ndarray  # bool: the ranks that launch it
-    group: np.ndarray | None = None  # of a collective: which group of its kind each rank is in
+    there: np.ndarray  # bool: whether the rank launches it
+    group: np.ndarray | None = None  # of a collective: index of the group that the rank is in
     bytes: int = 0
     sequence: int = 0  # from 1 on
 
@@ -90,24 +90,24 @@ class Simulation:
     fleet: Fleet
     operations: list[Operation] = field(default_factory=list)
     ranges: list[Range] = field(default_factory=list)
-    waits: list[Range] = field(default_factory=list)  # of the host, for the GPU
+    waits: list[Range] = field(default_factory=list)  # of the host for the GPU
 
     @cached_property
     def step_us(self) -> float:
-        """The mean step."""
+        """Mean duration of a step, over all ranks."""
         found = [each for each in self.ranges if each.name.startswith("step ")]
         starts, ends = [each.start_us for each in found], [each.end_us for each in found]
         return float((ends[-1] - starts[0]).mean()) / len(ends)
 
     def members(self, operation: Operation, rank: int) -> list[int]:
-        """The ranks of the group in which the rank runs this collective."""
+        """Ranks of the group in which `rank` runs this collective; empty for other operations."""
         if operation.group is None:
             return []
         return np.flatnonzero(operation.group == operation.group[rank]).tolist()
 
 
 def cost_us(fleet: Fleet) -> float:
-    """By how much its fault lengthens a step: simulated with it and without it."""
+    """Time in us that the fault adds to a step: simulated with the fault and without it."""
     return simulate(fleet).step_us - simulate(replace(fleet, fault=None)).step_us
 
 
@@ -119,7 +119,7 @@ def simulate(fleet: Fleet) -> Simulation:
 
 
 class Machine:
-    """What each rank's host and streams are about; all faults are applied here."""
+    """State of each rank's host and streams while a step is simulated; faults are applied here."""
 
     def __init__(self, fleet: Fleet):
         self.fleet, self.done = fleet, Simulation(fleet)
@@ -127,25 +127,27 @@ class Machine:
         self.streams: dict[int, np.ndarray] = {}
         self.random = np.random.default_rng(fleet.seed)
         self.sequences: dict[int, int] = {}
-        self.collectives: list[tuple[np.ndarray, np.ndarray]] = []  # of this step, begins and ends
-        self.faulty = np.zeros(fleet.ranks, bool)  # in this step
+        self.collectives: list[tuple[np.ndarray, np.ndarray]] = []  # (starts, ends) in this step
+        self.faulty = np.zeros(fleet.ranks, bool)  # ranks whose fault acts in this step
 
     def begin(self, number: int) -> None:
+        """Begin step `number`: forget the last step's collectives, choose the faulty ranks."""
         fault = self.fleet.fault
         self.collectives.clear()
         self.faulty[:] = False
         if fault and (number + 1) % fault.every == 0:
             self.faulty[list(fault.ranks)] = True
 
-    def times(self, kind: Kind) -> np.ndarray:
-        """By what the fault of that kind multiplies, on each rank."""
+    def factors(self, kind: Kind) -> np.ndarray:
+        """Factor by which a fault of that kind multiplies, (ranks,); 1 where there is none."""
         fault = self.fleet.fault
         of = fault.times if fault and fault.kind == kind else 1.0
         return np.where(self.faulty, of, 1.0)
 
-    def launched(self, there: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def launch(self, there: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Let the hosts of the ranks in `there` launch: (starts of the calls, their ends)."""
         begin = self.host.copy()
-        took = self.fleet.launch_us * self.times("slow_launches")
+        took = self.fleet.launch_us * self.factors("slow_launches")
         self.host = np.where(there, begin + took, begin)
         return begin, begin + 0.6 * took
 
@@ -153,16 +155,16 @@ class Machine:
         return self.streams.setdefault(number, np.zeros(self.fleet.ranks))
 
     def kernel(self, name: str, us: np.ndarray, blocks: np.ndarray, there: np.ndarray) -> None:
-        launch, returned = self.launched(there)
+        launch, returned = self.launch(there)
         start = np.maximum(self.stream(COMPUTE_STREAM) + 1.0, returned + LATENCY_US)
-        end = self.computed(start, us)
+        end = self.compute_end(start, us)
         self.streams[COMPUTE_STREAM] = np.where(there, end, self.stream(COMPUTE_STREAM))
         self.done.operations.append(
             Operation(name, COMPUTE_STREAM, launch, returned, start, end, blocks, there)
         )
 
-    def computed(self, start: np.ndarray, us: np.ndarray) -> np.ndarray:
-        """When a kernel ends that takes `us` beside no collective."""
+    def compute_end(self, start: np.ndarray, us: np.ndarray) -> np.ndarray:
+        """End of a kernel that takes `us` alone; slower while a collective of this step runs."""
         slowdown, now, left = self.fleet.slowdown, start, us
         if slowdown == 1.0:
             return start + us
@@ -175,10 +177,10 @@ class Machine:
     def collective(
         self, stream: int, group: np.ndarray, us: float, size: int, there: np.ndarray | None = None
     ) -> None:
-        """Each group's ranks leave when the last has come, and the transfer is over."""
+        """Run a collective, which ends in each group one transfer after its last rank has come."""
         if there is None:
             there = np.ones(self.fleet.ranks, bool)
-        launch, returned = self.launched(there)
+        launch, returned = self.launch(there)
         ready = np.maximum(self.stream(COMPUTE_STREAM), self.stream(stream))
         start = np.maximum(ready + 1.0, returned + LATENCY_US)
         last = np.full(group.max() + 1, -np.inf)
@@ -195,7 +197,7 @@ class Machine:
         self.done.operations.append(Operation(ALL_REDUCE, stream, *columns))
 
     def join(self, stream: int) -> None:
-        """Kernels wait for that stream from here on."""
+        """Let the compute stream wait for `stream`."""
         ours = self.stream(COMPUTE_STREAM)
         self.streams[COMPUTE_STREAM] = np.maximum(ours, self.stream(stream))
 
@@ -234,7 +236,7 @@ def step(machine: Machine, number: int) -> None:
                 blocks = HEAD_BLOCKS if fleet.head and bucket == 0 else BLOCKS
                 compute(machine, fleet.backward // parts, slow=True, blocks=blocks)
                 if bucket == parts - 1:
-                    more(machine)
+                    launch_extra_kernels(machine)
                 if fleet.buckets:
                     reduce_gradients(machine, parts)
             if not fleet.buckets:
@@ -259,9 +261,9 @@ def loader_us(machine: Machine) -> np.ndarray:
 
 
 def compute(machine: Machine, count: int, slow: bool, blocks: int = BLOCKS) -> None:
-    """`slow`: the phase in which slower kernels are so."""
-    larger = machine.times("larger_kernels")
-    longer = larger * (machine.times("slower_kernels") if slow else 1.0)
+    """Run the kernels of a phase; slower_kernels acts where `slow`."""
+    larger = machine.factors("larger_kernels")
+    longer = larger * (machine.factors("slower_kernels") if slow else 1.0)
     parts = 4 if machine.fleet.tensor_parallel > 1 else 1
     for _ in range(parts):
         kernels(machine, GEMM, count // parts, longer, blocks * larger)
@@ -281,9 +283,9 @@ def kernels(
         machine.kernel(kernel, us, np.rint(blocks).astype(int), np.ones(fleet.ranks, bool))
 
 
-def more(machine: Machine) -> None:
-    """Kernels that the faulty ranks alone launch."""
-    extra = machine.times("more_kernels") - 1
+def launch_extra_kernels(machine: Machine) -> None:
+    """Launch the additional kernels of the faulty ranks."""
+    extra = machine.factors("more_kernels") - 1
     of_all = round(float(extra.max()) * machine.fleet.backward)
     us, blocks = np.full(len(extra), machine.fleet.kernel_us), np.full(len(extra), BLOCKS)
     for _ in range(of_all):
@@ -298,7 +300,7 @@ def jitter(machine: Machine) -> None:
 
 
 def reduce_gradients(machine: Machine, parts: int) -> None:
-    """Over the ranks that hold the same part of the model."""
+    """Reduce one of `parts` buckets over the ranks that hold the same part of the model."""
     fleet = machine.fleet
     group = np.arange(fleet.ranks) % fleet.tensor_parallel
     machine.collective(DATA_PARALLEL_STREAM, group, fleet.transfer_us / parts, (50 << 20) // parts)

@@ -3,7 +3,7 @@
     python -m benchmarks.foreign_programs time|torch|nsys OUT REPEATS NAME,NAME
 
 `python -m benchmarks foreign` starts it, for nsys under `nsys profile
---capture-range=cudaProfilerApi`. A program that fails is told, and the next one follows.
+--capture-range=cudaProfilerApi`. A program that fails is reported, and the next one follows.
 """
 
 import gc
@@ -26,7 +26,7 @@ from cli.files import write_text
 from profiling.records import to_json
 
 WARM_UP = 6  # steps
-TIMED, BLOCKS = 10, 5  # steps of a block, whose mean counts; blocks, whose median counts
+TIMED, BLOCKS = 10, 5  # steps in a block, whose mean counts; blocks, whose median counts
 IN_NSYS, IN_TORCH = 10, 6  # steps of a capture
 
 
@@ -48,8 +48,8 @@ def main(words: list[str]) -> None:
 
 
 @contextmanager
-def told(name: str) -> Iterator[None]:
-    """Says how it went, also if it failed; the memory of the GPU is free again behind it."""
+def report_outcome(name: str) -> Iterator[None]:
+    """Print how the block went, even if it failed, and free the GPU's memory after it."""
     try:
         yield
         print(f"{name}: done", flush=True)
@@ -59,17 +59,17 @@ def told(name: str) -> Iterator[None]:
     torch.cuda.empty_cache()
 
 
-def ready(program: Program, fault: bool) -> Step:
-    """The step, warmed up."""
+def prepare_step(program: Program, fault: bool) -> Step:
+    """The program's step, seeded and warmed up."""
     torch.manual_seed(0)
     random.seed(0)
     np.random.seed(0)
     step = program.make(fault)
-    walk(step, WARM_UP)
+    run_steps(step, WARM_UP)
     return step
 
 
-def walk(step: Step, steps: int) -> None:
+def run_steps(step: Step, steps: int) -> None:
     for _ in range(steps):
         step()
     torch.cuda.synchronize()
@@ -78,23 +78,23 @@ def walk(step: Step, steps: int) -> None:
 def time_all(programs: list[Program], file: Path) -> None:
     times: dict[str, Times] = {}
     for program in programs:
-        with told(program.name):
-            times[program.name] = timed(program)
+        with report_outcome(program.name):
+            times[program.name] = measure_times(program)
             write_text(file, to_json(times))
 
 
-def timed(program: Program) -> Times:
+def measure_times(program: Program) -> Times:
     without_ms = step_ms(program, fault=False) / program.work_without
     return Times(step_ms(program, fault=True), without_ms)
 
 
 def step_ms(program: Program, fault: bool) -> float:
-    """Nothing waits inside a block that the program does not wait for itself."""
-    step = ready(program, fault)
+    """Median time of a step in ms; within a timed block only the program itself waits."""
+    step = prepare_step(program, fault)
     laps = []
     for _ in range(BLOCKS):
         start = time.perf_counter()
-        walk(step, TIMED)
+        run_steps(step, TIMED)
         laps.append(1000 * (time.perf_counter() - start) / TIMED)
     del step
     gc.collect()
@@ -104,8 +104,8 @@ def step_ms(program: Program, fault: bool) -> float:
 
 def record_all_by_torch(captures: dict[str, Program], out: Path) -> None:
     for stem, program in captures.items():
-        with told(stem):
-            record_by_torch(ready(program, fault=True), out / "torch" / f"{stem}.json.gz")
+        with report_outcome(stem):
+            record_by_torch(prepare_step(program, fault=True), out / "torch" / f"{stem}.json.gz")
 
 
 def record_by_torch(step: Step, file: Path) -> None:
@@ -121,11 +121,14 @@ def record_by_torch(step: Step, file: Path) -> None:
 
 
 def record_all_in_ranges(captures: dict[str, Program], file: Path) -> None:
-    """A range of nsys for each. The file says which capture is in which, None if it failed."""
+    """Record one range of nsys for each capture.
+
+    The file lists the capture in each range, None where it failed.
+    """
     ranges: list[str | None] = []
     for stem, program in captures.items():
-        with told(stem):
-            step = ready(program, fault=True)
+        with report_outcome(stem):
+            step = prepare_step(program, fault=True)
             ranges.append(None)
             try:
                 record_in_range(step)
@@ -138,7 +141,7 @@ def record_all_in_ranges(captures: dict[str, Program], file: Path) -> None:
 def record_in_range(step: Step) -> None:
     torch.cuda.profiler.start()
     try:
-        walk(step, IN_NSYS)
+        run_steps(step, IN_NSYS)
     finally:
         torch.cuda.profiler.stop()
 

@@ -10,9 +10,9 @@ from benchmarks.foreign_programs.parts import (
     DEVICE,
     GPT2_VOCAB,
     Step,
+    add_hooks,
     bert,
     gpt2,
-    hooked,
     images,
     labels,
     timm_model,
@@ -23,7 +23,7 @@ from benchmarks.foreign_programs.parts import (
 
 
 def resnet50_empty_cache(fault: bool) -> Step:
-    """torch.cuda.empty_cache() behind each step."""
+    """Calls torch.cuda.empty_cache() after each step."""
     step = training_step(torchvision_model("resnet50"))
     x, y = images(32)
 
@@ -36,7 +36,7 @@ def resnet50_empty_cache(fault: bool) -> Step:
 
 
 def vit_growing_shapes(fault: bool) -> Step:
-    """Images of another size each time, and the cache emptied behind each."""
+    """Runs images of another size each time, and empties the cache after each."""
     model = timm_model("vit_small_patch16_224", dynamic_img_size=True)
     model = model.to(DEVICE).to(torch.bfloat16).eval()
     sizes = itertools.cycle(range(160, 420, 16))
@@ -52,17 +52,17 @@ def vit_growing_shapes(fault: bool) -> Step:
 
 
 def vit_empties_cache_in_layers(fault: bool) -> Step:
-    """torch.cuda.empty_cache() behind each block."""
+    """Calls torch.cuda.empty_cache() after each block."""
     model = timm_model("vit_small_patch16_224")
     if fault:
-        hooked(model, ["Block"], lambda *_: torch.cuda.empty_cache())
+        add_hooks(model, ["Block"], lambda *_: torch.cuda.empty_cache())
     step = training_step(model)
     x, y = images(64)
     return lambda: step(x, y)
 
 
 def resnet18_pins_each_batch(fault: bool) -> Step:
-    """Pins the batch, and a buffer of another size each time, instead of one buffer for good."""
+    """Pins the batch and a buffer of another size in each step, instead of one buffer once."""
     step = training_step(torchvision_model("resnet18"))
     host = torch.randn(16, 3, 224, 224)
     kept, y = host.pin_memory(), labels(16)
@@ -84,7 +84,7 @@ def resnet18_pins_each_batch(fault: bool) -> Step:
 
 
 def bert_empties_cache_twice(fault: bool) -> Step:
-    """torch.cuda.empty_cache() before the backward pass and behind the update."""
+    """Calls torch.cuda.empty_cache() before the backward pass and after the update."""
     model = bert(12).to(DEVICE)
     optimizer = AdamW(model.parameters(), 1e-4)
     x = tokens(32, 256)
@@ -106,7 +106,7 @@ def bert_empties_cache_twice(fault: bool) -> Step:
 
 
 def fcn_empties_cache_between_tiles(fault: bool) -> Step:
-    """Eight tiles of a large image, and torch.cuda.empty_cache() behind each."""
+    """Runs eight tiles of a large image, and calls torch.cuda.empty_cache() after each."""
     from torchvision.models import get_model
 
     model = get_model("fcn_resnet50", weights_backbone=None, num_classes=21)
@@ -125,7 +125,7 @@ def fcn_empties_cache_between_tiles(fault: bool) -> Step:
 
 
 def gpt2_empties_cache_between_chunks(fault: bool) -> Step:
-    """Scores a text in 64 chunks, to save memory, and torch.cuda.empty_cache() behind each."""
+    """Scores a text in 64 chunks, to save memory, and empties the cache after each."""
     model = gpt2(4).to(DEVICE).eval().to(torch.bfloat16)
     transformer, head = model.get_submodule("transformer"), model.get_submodule("lm_head")
     x = tokens(16, 1024, GPT2_VOCAB)

@@ -23,7 +23,7 @@ from benchmarks.foreign_programs.parts import (
 
 
 def convolution_pageable(fault: bool) -> Step:
-    """600 MB of images from pageable memory each step."""
+    """Copies 600 MB of images from pageable memory each step."""
     layers = [nn.Conv2d(3, 8, 7, stride=8), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()]
     step = training_step(nn.Sequential(*layers, nn.Linear(8, CLASSES)))
     host = torch.randn(192, 3, 512, 512)
@@ -32,7 +32,7 @@ def convolution_pageable(fault: bool) -> Step:
 
 
 def resnet18_pinned_full_link(fault: bool) -> Step:
-    """1.4 GB of pinned memory each step; without it the images alone, as bytes."""
+    """Copies 1.4 GB of pinned memory each step; without the fault the images alone, as bytes."""
     step = training_step(torchvision_model("resnet18"))
     host = torch.randn(512, 3, 224, 224).pin_memory()
     small = torch.randint(0, 255, (512, 3, 224, 224), dtype=torch.uint8).pin_memory()
@@ -49,7 +49,7 @@ def resnet18_pinned_full_link(fault: bool) -> Step:
 
 
 def bert_logits_home(fault: bool) -> Step:
-    """Copies all logits to the host; without it the most likely tokens alone."""
+    """Copies all logits to the host; without the fault the most likely tokens alone."""
     model = bert(4).to(DEVICE).eval().to(torch.bfloat16)
     x = tokens(64, 256)
 
@@ -98,7 +98,7 @@ def bert_weights_streamed(fault: bool) -> Step:
 
 
 def resnet18_double_arrays(fault: bool) -> Step:
-    """NumPy's doubles, from pageable memory, made float32 on the GPU."""
+    """Copies NumPy's doubles from pageable memory, and converts them to float32 on the GPU."""
     step = training_step(torchvision_model("resnet18"))
     doubles = np.random.rand(64, 3, 224, 224)
     resident = torch.from_numpy(doubles.astype("float32")).to(DEVICE)
@@ -107,7 +107,7 @@ def resnet18_double_arrays(fault: bool) -> Step:
 
 
 def video_batches(fault: bool) -> Step:
-    """Copies 96 videos, of which it uses two; without it these two."""
+    """Copies 96 videos, of which it uses two; without the fault these two."""
     layers = [nn.Conv3d(3, 16, 3, stride=2), nn.ReLU(), nn.AdaptiveAvgPool3d(1), nn.Flatten()]
     step = training_step(nn.Sequential(*layers, nn.Linear(16, CLASSES)), amp=False)
     host = torch.randn(96 if fault else 2, 3, 16, 112, 112).pin_memory()
@@ -134,7 +134,7 @@ def vit_saved_on_cpu(fault: bool) -> Step:
 
 
 def lraspp_masks_of_floats(fault: bool) -> Step:
-    """Copies a float of each class for each pixel; without it the class alone, as a byte."""
+    """Copies a float of each class for each pixel; without the fault the class alone, as a byte."""
     from torchvision.models import get_model
 
     classes = 100
@@ -172,7 +172,7 @@ def deit_takes_weights_from_a_server(fault: bool) -> Step:
 
 
 def wide_resnet_maps_home(fault: bool) -> Step:
-    """Copies the feature maps of two stages to the host; without it their means alone."""
+    """Copies the feature maps of two stages to the host; without the fault their means alone."""
     model = timm_model("wide_resnet50_2", features_only=True, out_indices=(2, 3))
     model = model.to(DEVICE).eval()
     x = images(48)[0]

@@ -23,8 +23,8 @@ from benchmarks.foreign_programs.parts import (
 )
 
 
-def then(step: Step, work: Step | None) -> Step:
-    """The work behind each step, where there is any."""
+def add_work(step: Step, work: Step | None) -> Step:
+    """Step that is followed by `work`, if there is any."""
 
     def both() -> None:
         step()
@@ -49,7 +49,7 @@ def text_step() -> Step:
 
 
 def edit_distance(a: Sequence[int], b: Sequence[int]) -> int:
-    """Levenshtein's."""
+    """Levenshtein distance of two sequences."""
     row = list(range(len(b) + 1))
     for i, one in enumerate(a, 1):
         last, row[0] = row[0], i
@@ -66,7 +66,7 @@ def bert_python_metric(fault: bool) -> Step:
         for _ in range(3):
             edit_distance(words, words[::-1])
 
-    return then(text_step(), distances if fault else None)
+    return add_work(text_step(), distances if fault else None)
 
 
 def vit_gc(fault: bool) -> Step:
@@ -78,25 +78,25 @@ def vit_gc(fault: bool) -> Step:
         gc.collect()
         len(kept)
 
-    return then(step, collect if fault else None)
+    return add_work(step, collect if fault else None)
 
 
 def resnet26_sleeps(fault: bool) -> Step:
     """Sleeps 40 ms."""
-    return then(image_step("resnet26"), (lambda: time.sleep(0.04)) if fault else None)
+    return add_work(image_step("resnet26"), (lambda: time.sleep(0.04)) if fault else None)
 
 
 def deit_json_log(fault: bool) -> Step:
     """Writes 60,000 numbers as JSON."""
     values = [random.random() for _ in range(60_000)]
     dump = (lambda: json.dumps({"step": 1, "values": values})) if fault else None
-    return then(image_step("deit_tiny_patch16_224"), dump)
+    return add_work(image_step("deit_tiny_patch16_224"), dump)
 
 
 def bert_checksum(fault: bool) -> Step:
     """SHA-256 of 32 MiB."""
     blob = os.urandom(1 << 25)
-    return then(text_step(), (lambda: hashlib.sha256(blob).hexdigest()) if fault else None)
+    return add_work(text_step(), (lambda: hashlib.sha256(blob).hexdigest()) if fault else None)
 
 
 def resnet18_spins(fault: bool) -> Step:
@@ -107,20 +107,20 @@ def resnet18_spins(fault: bool) -> Step:
         while time.perf_counter() - start < 0.04:
             pass
 
-    return then(image_step("resnet18", "torchvision"), spin if fault else None)
+    return add_work(image_step("resnet18", "torchvision"), spin if fault else None)
 
 
 def bert_sorts_a_list(fault: bool) -> Step:
     """Sorts 150,000 numbers."""
     values = [random.random() for _ in range(150_000)]
-    return then(text_step(), (lambda: sorted(values)) if fault else None)
+    return add_work(text_step(), (lambda: sorted(values)) if fault else None)
 
 
 def mixer_deepcopies(fault: bool) -> Step:
     """Copies 20,000 small lists, deeply."""
     state = {str(i): [[j, str(j)] for j in range(40)] for i in range(500)}
     deepcopy = (lambda: copy.deepcopy(state)) if fault else None
-    return then(image_step("mixer_s32_224"), deepcopy)
+    return add_work(image_step("mixer_s32_224"), deepcopy)
 
 
 def efficientnet_saves_pictures(fault: bool) -> Step:
@@ -129,7 +129,7 @@ def efficientnet_saves_pictures(fault: bool) -> Step:
 
     picture = Image.fromarray(np.random.randint(0, 255, (512, 1024, 3), dtype=np.uint8))
     save = (lambda: picture.save(io.BytesIO(), "PNG")) if fault else None
-    return then(image_step("efficientnet_b0"), save)
+    return add_work(image_step("efficientnet_b0"), save)
 
 
 def bert_keeps_beams_in_lists(fault: bool) -> Step:
@@ -146,7 +146,7 @@ def bert_keeps_beams_in_lists(fault: bool) -> Step:
             ]
             beams = sorted(longer, reverse=True)[:8]
 
-    return then(text_step(), search if fault else None)
+    return add_work(text_step(), search if fault else None)
 
 
 def resnet18_spectrum_of_its_head(fault: bool) -> Step:
@@ -159,4 +159,4 @@ def resnet18_spectrum_of_its_head(fault: bool) -> Step:
     def spectrum() -> None:
         np.linalg.svd(weights.detach().cpu().numpy(), compute_uv=False)
 
-    return then(lambda: step(x, y), spectrum if fault else None)
+    return add_work(lambda: step(x, y), spectrum if fault else None)

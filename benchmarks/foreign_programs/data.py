@@ -24,10 +24,10 @@ from benchmarks.foreign_programs.parts import (
     Photos,
     Step,
     bert,
-    endless,
     gpt2,
-    loaded,
-    nothing,
+    loader_step,
+    no_work,
+    repeat_epochs,
     timm_model,
     tokens,
     torchvision_model,
@@ -47,8 +47,8 @@ def resnet50_transforms(fault: bool) -> Step:
             transforms.GaussianBlur(9),
         ]
     )
-    photos = Photos(augment if fault else nothing)
-    return loaded(step, DataLoader(photos, batch_size=32, num_workers=0))
+    photos = Photos(augment if fault else no_work)
+    return loader_step(step, DataLoader(photos, batch_size=32, num_workers=0))
 
 
 def vit_starved_workers(fault: bool) -> Step:
@@ -56,20 +56,20 @@ def vit_starved_workers(fault: bool) -> Step:
     step = training_step(timm_model("vit_small_patch16_224"))
     photos = Photos(lambda x: time.sleep(0.004 if fault else 0))
     loader = DataLoader(photos, batch_size=32, num_workers=2, pin_memory=True)
-    return loaded(step, loader, non_blocking=True)
+    return loader_step(step, loader, non_blocking=True)
 
 
 def resnet18_restarted_workers(fault: bool) -> Step:
     """Four workers that start anew after each epoch of two batches, which is a step here."""
     step = training_step(torchvision_model("resnet18"))
     loader = DataLoader(
-        Photos(nothing, count=64),
+        Photos(no_work, count=64),
         batch_size=32,
         num_workers=4,
         pin_memory=True,
         persistent_workers=not fault,
     )
-    batches = endless(loader)
+    batches = repeat_epochs(loader)
 
     def epoch() -> None:
         for x, y in itertools.islice(batches, 2):
@@ -79,7 +79,7 @@ def resnet18_restarted_workers(fault: bool) -> Step:
 
 
 class Jpegs(Dataset[tuple[Tensor, int]]):
-    """One JPEG of noise, decoded and made smaller each time, or an image that is ready."""
+    """One JPEG of noise, decoded and made smaller each time, or a ready image without `decode`."""
 
     def __init__(self, decode: bool) -> None:
         from PIL import Image
@@ -105,7 +105,7 @@ class Jpegs(Dataset[tuple[Tensor, int]]):
 def convnext_jpegs(fault: bool) -> Step:
     """Decodes JPEGs in the main process."""
     step = training_step(torchvision_model("convnext_tiny"))
-    return loaded(step, DataLoader(Jpegs(fault), batch_size=32, num_workers=0))
+    return loader_step(step, DataLoader(Jpegs(fault), batch_size=32, num_workers=0))
 
 
 def swin_one_worker(fault: bool) -> Step:
@@ -116,28 +116,28 @@ def swin_one_worker(fault: bool) -> Step:
         for _ in range(4):
             x.copy_(F.avg_pool2d(x[None], 9, 1, 4)[0])
 
-    photos = Photos(pool if fault else nothing)
-    return loaded(step, DataLoader(photos, batch_size=32, num_workers=1))
+    photos = Photos(pool if fault else no_work)
+    return loader_step(step, DataLoader(photos, batch_size=32, num_workers=1))
 
 
 def bert_tokenised_in_collate(fault: bool) -> Step:
-    """Takes a text apart by a regular expression for each row, when the batch is collated."""
+    """Tokenizes a text by a regular expression for each row when the batch is collated."""
     step = training_step(bert(6))
     words = (random.choice(("alpha", "beta", "gamma", "delta")) + str(i) for i in range(2000))
     text = " ".join(words) * 2
 
-    def tokenised() -> list[int]:
+    def tokenise() -> list[int]:
         return [hash(word) % BERT_VOCAB for word in re.findall(r"[a-z]+|\d+", text)]
 
     def collate(rows: list[int]) -> Tensor:
         if fault:
             for _ in rows:
-                tokenised()
+                tokenise()
         return torch.randint(0, BERT_VOCAB, (len(rows), 128))
 
     rows = range(100_000)  # a data set, though torch's types do not say so
     loader: DataLoader[Tensor] = DataLoader(rows, batch_size=32, collate_fn=collate)  # type: ignore[arg-type]
-    batches = endless(loader)
+    batches = repeat_epochs(loader)
 
     def load_and_step() -> None:
         x = next(batches).to(DEVICE)
@@ -147,7 +147,7 @@ def bert_tokenised_in_collate(fault: bool) -> Step:
 
 
 class Files(Dataset[tuple[Tensor, int]]):
-    """64 arrays of doubles, each in a file that is read again and again; or empty images."""
+    """64 arrays of doubles, each read from a file every time, or, without `read`, empty images."""
 
     def __init__(self, read: bool) -> None:
         self.read, self.folder = read, TemporaryDirectory(prefix="small-files-")
@@ -169,7 +169,7 @@ class Files(Dataset[tuple[Tensor, int]]):
 def resnet34_small_files(fault: bool) -> Step:
     """Reads each image from a file of doubles, in the main process."""
     step = training_step(torchvision_model("resnet34"))
-    return loaded(step, DataLoader(Files(fault), batch_size=64, num_workers=0))
+    return loader_step(step, DataLoader(Files(fault), batch_size=64, num_workers=0))
 
 
 def mobilenet_perspective_workers(fault: bool) -> Step:
@@ -177,13 +177,13 @@ def mobilenet_perspective_workers(fault: bool) -> Step:
     from torchvision import transforms
 
     step = training_step(torchvision_model("mobilenet_v2"))
-    photos = Photos(transforms.RandomPerspective(0.5, 1.0) if fault else nothing)
+    photos = Photos(transforms.RandomPerspective(0.5, 1.0) if fault else no_work)
     loader = DataLoader(photos, batch_size=32, num_workers=2, pin_memory=True)
-    return loaded(step, loader, non_blocking=True)
+    return loader_step(step, loader, non_blocking=True)
 
 
 def gpt2_parses_text(fault: bool) -> Step:
-    """Makes its tokens of lines of text, of which it uses an eighth."""
+    """Parses its tokens from lines of text, of which it uses an eighth."""
     step = training_step(gpt2(6, vocab_size=4096))
     lines = [" ".join(str(random.randint(0, 4095)) for _ in range(1025)) for _ in range(64)]
     ready = torch.randint(0, 4096, (64, 1024))
@@ -199,7 +199,7 @@ def gpt2_parses_text(fault: bool) -> Step:
 
 
 class CompressedPhotos(Dataset[tuple[Tensor, int]]):
-    """One photo of 448 x 448 pixels, inflated and made smaller each time, or one that is ready."""
+    """One photo of 448 x 448 pixels, inflated and made smaller each time, or a ready one."""
 
     def __init__(self, inflate: bool) -> None:
         pixels = np.random.randint(0, 64, (448, 448, 3), dtype=np.uint8)
@@ -221,11 +221,11 @@ def regnet_inflates_photos(fault: bool) -> Step:
     """Two workers that inflate compressed photos."""
     step = training_step(torchvision_model("regnet_y_400mf"))
     loader = DataLoader(CompressedPhotos(fault), batch_size=64, num_workers=2, pin_memory=True)
-    return loaded(step, loader, non_blocking=True)
+    return loader_step(step, loader, non_blocking=True)
 
 
 class BatchesByLength(Sampler[list[int]]):
-    """Batches of 32 texts of about the same length, by an order that is made once or for each."""
+    """Batches of 32 texts of about the same length, sorted once, or for each batch if `again`."""
 
     def __init__(self, again: bool) -> None:
         self.again, self.lengths = again, [random.randint(8, 128) for _ in range(200_000)]
@@ -253,7 +253,7 @@ def bert_sorts_for_each_batch(fault: bool) -> Step:
         batch_sampler=BatchesByLength(fault),
         collate_fn=collate,
     )
-    batches = endless(loader)
+    batches = repeat_epochs(loader)
 
     def load_and_step() -> None:
         x = next(batches).to(DEVICE)
@@ -275,8 +275,8 @@ def whisper_extracts_features(fault: bool) -> Step:
         if not fault:
             return ready
         clips = [clip for _ in rows]
-        found: Tensor = extract(clips, sampling_rate=16_000, return_tensors="pt").input_features
-        return found
+        features: Tensor = extract(clips, sampling_rate=16_000, return_tensors="pt").input_features
+        return features
 
     rows = range(100_000)  # a data set, though torch's types do not say so
     loader: DataLoader[Tensor] = DataLoader(
@@ -286,7 +286,7 @@ def whisper_extracts_features(fault: bool) -> Step:
         collate_fn=collate,
         pin_memory=True,
     )
-    batches = endless(loader)
+    batches = repeat_epochs(loader)
 
     def load_and_step() -> None:
         x = next(batches).to(DEVICE, non_blocking=True)

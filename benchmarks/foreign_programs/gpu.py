@@ -14,7 +14,7 @@ from benchmarks.foreign_programs.parts import (
     gpt2,
     graph_of,
     images,
-    replays,
+    replay_step,
     timm_model,
     tokens,
     torchvision_model,
@@ -37,7 +37,7 @@ def resnet152_float32(fault: bool) -> Step:
 
 
 def bert_large_float32(fault: bool) -> Step:
-    """Products of float32; without it of TF32."""
+    """Matrix products in float32; without the fault in TF32."""
     torch.set_float32_matmul_precision("highest" if fault else "high")
     step = training_step(bert(8, 1024), amp=False)
     x = tokens(16, 256)
@@ -55,7 +55,7 @@ def wide_convolutions(fault: bool) -> Step:
 
 
 def vit_large_float32(fault: bool) -> Step:
-    """Products of float32; without it of TF32."""
+    """Matrix products in float32; without the fault in TF32."""
     torch.set_float32_matmul_precision("highest" if fault else "high")
     step = training_step(timm_model("vit_large_patch16_224"), amp=False)
     x, y = images(32)
@@ -78,7 +78,7 @@ def bert_attention_written_out(fault: bool) -> Step:
 
 
 class SpelledOutGELU(nn.Module):
-    """In float32, a kernel for each operator."""
+    """GELU in float32, with a kernel for each operator."""
 
     def forward(self, x: Tensor) -> Tensor:
         x = x.float()
@@ -94,7 +94,7 @@ def vit_unfused_gelu(fault: bool) -> Step:
 
 
 class ScaledNorm(nn.Module):
-    """The norm, and six products and sums of float32 behind it."""
+    """Norm that is followed by six products and sums in float32."""
 
     def __init__(self, norm: nn.Module) -> None:
         super().__init__()
@@ -108,7 +108,7 @@ class ScaledNorm(nn.Module):
 
 
 def llama_norms_by_hand(fault: bool) -> Step:
-    """Twelve element-wise kernels more behind each norm."""
+    """Twelve additional element-wise kernels after each norm."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
     config = LlamaConfig(
@@ -139,7 +139,7 @@ def gpt2_eager_attention(fault: bool) -> Step:
 
 
 class NormTwice(nn.Module):
-    """The norm, and another one, tanh and a scale, spelled out in float32 behind it."""
+    """Norm that is followed by another norm, tanh and a scale, spelled out in float32."""
 
     def __init__(self, norm: nn.Module) -> None:
         super().__init__()
@@ -152,7 +152,7 @@ class NormTwice(nn.Module):
 
 
 def mixer_norms_by_hand(fault: bool) -> Step:
-    """A norm and a tanh spelled out behind each norm."""
+    """A norm and a tanh, spelled out, after each norm."""
     model = timm_model("mixer_s16_224")
     if fault:
         for block in model.get_submodule("blocks").children():
@@ -163,32 +163,33 @@ def mixer_norms_by_hand(fault: bool) -> Step:
     return lambda: step(x, y)
 
 
-def inferred_by_graph(model: nn.Module, x: Tensor, replayed: int) -> Step:
+def graph_inference(model: nn.Module, x: Tensor, replayed: int) -> Step:
+    """Step that replays a CUDA graph of the inference on `x` `replayed` times."""
     model = model.to(DEVICE).eval()
-    return replays(graph_of(lambda: model(x)), replayed)
+    return replay_step(graph_of(lambda: model(x)), replayed)
 
 
 def resnet18_graph_of_one(fault: bool) -> Step:
     """A CUDA graph of one image instead of 256."""
     x = torch.randn(1 if fault else 256, 3, 64, 64, device=DEVICE)
-    return inferred_by_graph(torchvision_model("resnet18"), x, 10)
+    return graph_inference(torchvision_model("resnet18"), x, 10)
 
 
 def mobilenet_graph_of_one(fault: bool) -> Step:
     """A CUDA graph of one image instead of 512."""
     x = torch.randn(1 if fault else 512, 3, 96, 96, device=DEVICE)
-    return inferred_by_graph(torchvision_model("mobilenet_v3_small"), x, 8)
+    return graph_inference(torchvision_model("mobilenet_v3_small"), x, 8)
 
 
 def gpt2_graph_of_one(fault: bool) -> Step:
     """A CUDA graph of one token instead of 512 times 16."""
     model = gpt2(12).to(DEVICE).eval().to(torch.bfloat16)
     x = tokens(1 if fault else 512, 1 if fault else 16, GPT2_VOCAB)
-    return replays(graph_of(lambda: model(x, use_cache=False)), 8)
+    return replay_step(graph_of(lambda: model(x, use_cache=False)), 8)
 
 
 def gpt2_scores_every_position(fault: bool) -> Step:
-    """The next token's scores at each of 1,024 positions; without it at the last alone."""
+    """Scores the next token at each of 1,024 positions; without the fault at the last alone."""
     model = gpt2(2, n_embd=1024, n_head=16).to(DEVICE).eval().to(torch.bfloat16)
     x = tokens(32, 1024, GPT2_VOCAB)
     transformer, head = model.get_submodule("transformer"), model.get_submodule("lm_head")
@@ -248,7 +249,7 @@ def mixer_trains_two_images_in_a_graph(fault: bool) -> Step:
     model = timm_model("mixer_s32_224")
     step = training_step(model, lambda p: AdamW(p, 1e-4, fused=True, capturable=True))
     x, y = images(2 if fault else 256)
-    return replays(graph_of(lambda: step(x, y), training=True), 4)
+    return replay_step(graph_of(lambda: step(x, y), training=True), 4)
 
 
 def vit_large_probed_with_gradients(fault: bool) -> Step:
@@ -272,7 +273,7 @@ def vit_large_probed_with_gradients(fault: bool) -> Step:
 
 
 def deit_jitters_whole_pictures(fault: bool) -> Step:
-    """Jitters the colours of whole pictures, and crops them then; without it crops them first."""
+    """Jitters the colours of whole pictures, then crops; without the fault it crops first."""
     from torchvision import transforms
 
     model = timm_model("deit_tiny_patch16_224").to(DEVICE).eval().to(torch.bfloat16)
@@ -288,8 +289,8 @@ def deit_jitters_whole_pictures(fault: bool) -> Step:
     return infer
 
 
-def orthogonalised(x: Tensor) -> Tensor:
-    """Muon's five Newton-Schulz steps for each matrix of (matrices, rows, columns)."""
+def orthogonalise(x: Tensor) -> Tensor:
+    """Matrices after Muon's five Newton-Schulz steps, (matrices, rows, columns)."""
     x = x.to(torch.bfloat16)
     x = x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)
     for _ in range(5):
@@ -313,9 +314,9 @@ def vit_muon_matrix_by_matrix(fault: bool) -> Step:
         loss.backward()
         with torch.no_grad():
             for group in groups:
-                updates = orthogonalised(torch.stack([m.grad for m in group if m.grad is not None]))
+                updates = orthogonalise(torch.stack([m.grad for m in group if m.grad is not None]))
                 for matrix, update in zip(group, updates, strict=True):
                     matrix.sub_(update, alpha=0.01)
         model.zero_grad()
 
-    return replays(graph_of(step, training=True), 2)
+    return replay_step(graph_of(step, training=True), 2)

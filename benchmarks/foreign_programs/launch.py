@@ -13,7 +13,7 @@ from benchmarks.foreign_programs.parts import (
     gpt2,
     graph_of,
     images,
-    replays,
+    replay_step,
     timm_model,
     tokens,
     torchvision_model,
@@ -22,11 +22,11 @@ from benchmarks.foreign_programs.parts import (
 
 
 def gpt2_generate(fault: bool) -> Step:
-    """Generates 16 tokens for one text, eagerly; without it a CUDA graph of a token, 16 times."""
+    """Generates 16 tokens eagerly; without the fault replays a CUDA graph of one token 16 times."""
     model = gpt2().to(DEVICE).eval().to(torch.bfloat16)
     x = tokens(1, 32, GPT2_VOCAB)
     if not fault:
-        return replays(graph_of(lambda: model(x[:, :1], use_cache=False)), 16)
+        return replay_step(graph_of(lambda: model(x[:, :1], use_cache=False)), 16)
 
     def generate() -> None:
         with torch.no_grad():
@@ -73,7 +73,7 @@ def lstm_by_cells(fault: bool) -> Step:
 
 
 def t5_generates(fault: bool) -> Step:
-    """Generates 24 tokens one by one; without it they are known, and go through at once."""
+    """Generates 24 tokens one by one; without the fault they are given, and go through at once."""
     from transformers import T5Config, T5ForConditionalGeneration
 
     model = T5ForConditionalGeneration(T5Config(decoder_start_token_id=0)).to(DEVICE).eval()
@@ -106,7 +106,7 @@ def densenet_looped_sgd(fault: bool) -> Step:
 
 
 def resnet18_augments_one_by_one(fault: bool) -> Step:
-    """Jitters colours on the GPU image by image, instead of those of the whole batch."""
+    """Jitters colours on the GPU image by image, instead of the whole batch at once."""
     from torchvision import transforms
 
     jitter = transforms.ColorJitter(0.4, 0.4, 0.4)

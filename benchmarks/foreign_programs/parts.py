@@ -1,4 +1,4 @@
-"""What the programs share: models, inputs, loaders, a step of training, a CUDA graph."""
+"""Parts that the programs share: models, inputs, loaders, a training step, a CUDA graph."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
@@ -18,7 +18,7 @@ Batch = TypeVar("Batch")
 
 
 def torchvision_model(name: str) -> nn.Module:
-    """With random weights, as all models here."""
+    """Model of torchvision with random weights, as all models here have."""
     from torchvision.models import get_model
 
     return get_model(name)
@@ -31,7 +31,7 @@ def timm_model(name: str, **options: object) -> nn.Module:
 
 
 def bert(layers: int = 12, width: int = 768, **options: object) -> nn.Module:
-    """Heads of 64."""
+    """BERT with heads of 64 channels."""
     from transformers import BertConfig, BertForMaskedLM
 
     shape = {
@@ -54,7 +54,10 @@ def training_step(
     optimizer: Callable[[Iterable[nn.Parameter]], Optimizer] | None = None,
     amp: bool = True,
 ) -> Callable[[Tensor, Tensor], None]:
-    """Cross entropy, backward, update. AdamW and bfloat16 autocast, unless told otherwise."""
+    """Function (inputs, labels) that runs forward, cross entropy, backward and update.
+
+    `optimizer` makes the optimizer, AdamW by default; `amp` is bfloat16 autocast.
+    """
     model = model.to(DEVICE).train()
     optimized = optimizer(model.parameters()) if optimizer else AdamW(model.parameters(), lr=1e-4)
 
@@ -70,15 +73,15 @@ def training_step(
     return step
 
 
-def hooked(model: nn.Module, kinds: Iterable[str], hook: Callable[..., None]) -> None:
-    """Calls it after the forward of each module whose class has one of these names."""
+def add_hooks(model: nn.Module, kinds: Iterable[str], hook: Callable[..., None]) -> None:
+    """Call `hook` after the forward of each module whose class has one of the names `kinds`."""
     for module in model.modules():
         if type(module).__name__ in kinds:
             module.register_forward_hook(hook)
 
 
 def images(count: int, size: int = 224) -> tuple[Tensor, Tensor]:
-    """(count, 3, size, size) and their labels, on the GPU."""
+    """Images (count, 3, size, size) and labels (count,), on the GPU."""
     return torch.randn(count, 3, size, size, device=DEVICE), labels(count)
 
 
@@ -91,7 +94,7 @@ def tokens(batch: int, length: int, vocab: int = BERT_VOCAB) -> Tensor:
 
 
 class Photos(Dataset[tuple[Tensor, int]]):
-    """Blank images; `work` is what each costs."""
+    """Blank images with labels; `work` is done for each image."""
 
     def __init__(self, work: Callable[[Tensor], object], count: int = 100_000) -> None:
         self.work, self.count = work, count
@@ -105,23 +108,23 @@ class Photos(Dataset[tuple[Tensor, int]]):
         return x, index % CLASSES
 
 
-def nothing(x: Tensor) -> None:
-    """The work of a photo that costs none."""
+def no_work(x: Tensor) -> None:
+    """Do no work for a photo."""
 
 
-def endless(loader: Iterable[Batch]) -> Iterator[Batch]:
-    """Epoch after epoch."""
+def repeat_epochs(loader: Iterable[Batch]) -> Iterator[Batch]:
+    """Batches of the loader, epoch after epoch without end."""
     while True:
         yield from loader
 
 
-def loaded(
+def loader_step(
     step: Callable[[Tensor, Tensor], None],
     loader: DataLoader[tuple[Tensor, int]],
     non_blocking: bool = False,
 ) -> Step:
-    """The step on the loader's next batch, copied to the GPU."""
-    batches = endless(loader)
+    """Step that copies the loader's next batch to the GPU and runs `step` on it."""
+    batches = repeat_epochs(loader)
 
     def load_and_step() -> None:
         x, y = next(batches)
@@ -131,7 +134,7 @@ def loaded(
 
 
 def graph_of(call: Step, training: bool = False) -> torch.cuda.CUDAGraph:
-    """A CUDA graph of an inference, or a training, warmed up on a stream of its own."""
+    """CUDA graph of `call`, an inference or a training step, warmed up on a stream of its own."""
     with torch.set_grad_enabled(training):
         with torch.cuda.stream(torch.cuda.Stream()):
             for _ in range(3):
@@ -143,7 +146,7 @@ def graph_of(call: Step, training: bool = False) -> torch.cuda.CUDAGraph:
     return graph
 
 
-def replays(graph: torch.cuda.CUDAGraph, count: int) -> Step:
+def replay_step(graph: torch.cuda.CUDAGraph, count: int) -> Step:
     def replay() -> None:
         for _ in range(count):
             graph.replay()

@@ -1,4 +1,4 @@
-"""The five series: which program has which fault. A series runs in this order."""
+"""The five series of programs, each with its fault. A series runs in this order."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,11 +9,11 @@ from benchmarks.foreign_programs.parts import Step
 
 @dataclass(frozen=True)
 class Program:
-    """`make(fault)` gives its step."""
+    """A program with a planted fault; `make(fault)` builds its step with or without the fault."""
 
     planted: str  # the verdict that would be right
     make: Callable[[bool], Step]
-    work_without: float = 1  # of a step without the fault, in steps with it
+    work_without: float = 1  # work of a step without the fault, in steps with the fault
 
     @property
     def name(self) -> str:
@@ -113,4 +113,4 @@ FIFTH = (
 )
 SERIES = {1: FIRST, 2: SECOND, 3: THIRD, 4: FOURTH, 5: FIFTH}
 PROGRAMS = {program.name: program for programs in SERIES.values() for program in programs}
-TIMES, RANGES = "times.json", "nsys/ranges.json"  # what the passes leave in OUT
+TIMES, RANGES = "times.json", "nsys/ranges.json"  # files that the passes write in OUT

@@ -1,4 +1,4 @@
-"""Planted: the host waits for the GPU. `fault=False` keeps the values there."""
+"""Planted: the host waits for the GPU. `fault=False` keeps the values on the GPU."""
 
 import torch
 import torch.nn.functional as F
@@ -9,8 +9,8 @@ from benchmarks.foreign_programs.parts import (
     CLASSES,
     DEVICE,
     Step,
+    add_hooks,
     bert,
-    hooked,
     images,
     timm_model,
     tokens,
@@ -20,7 +20,7 @@ from benchmarks.foreign_programs.parts import (
 
 
 def bert_grad_norms(fault: bool) -> Step:
-    """.item() of the norm of each parameter, behind the update."""
+    """Calls .item() on the norm of each parameter after the update."""
     model = bert()
     step = training_step(model)
     x = tokens(16, 128)
@@ -35,21 +35,21 @@ def bert_grad_norms(fault: bool) -> Step:
 
 
 def bert_boolean_index(fault: bool) -> Step:
-    """An index of booleans behind each norm: its size has to come to the host."""
+    """Indexes by booleans after each norm: the size of the result has to come to the host."""
     model = bert(8, 512)
 
     def select(module: nn.Module, inputs: object, output: Tensor) -> None:
         assert output[torch.isnan(output)].numel() == 0
 
     if fault:
-        hooked(model, ["LayerNorm"], select)
+        add_hooks(model, ["LayerNorm"], select)
     step = training_step(model)
     x = tokens(16, 256)
     return lambda: step(x, x)
 
 
 def vit_nan_checks(fault: bool) -> Step:
-    """`if` over a check for NaN, behind each linear layer and norm."""
+    """Branches by `if` on a check for NaN after each linear layer and norm."""
     model = timm_model("vit_small_patch16_224")
 
     def check(module: nn.Module, inputs: object, output: Tensor) -> None:
@@ -66,7 +66,7 @@ def vit_nan_checks(fault: bool) -> Step:
 
 
 def vit_clipping_by_if(fault: bool) -> Step:
-    """Clips each gradient by an `if` over its norm; without it by a factor, left on the GPU."""
+    """Clips each gradient by an `if` on its norm; without the fault by a factor on the GPU."""
     model = timm_model("vit_small_patch16_224").to(DEVICE)
     optimizer = SGD(model.parameters(), lr=1e-3)
     x, y = images(96)
@@ -92,7 +92,7 @@ def vit_clipping_by_if(fault: bool) -> Step:
 
 
 def mixer_synchronised_blocks(fault: bool) -> Step:
-    """torch.cuda.synchronize() behind each MLP, forward and backward."""
+    """Calls torch.cuda.synchronize() after each MLP, forward and backward."""
     model = timm_model("mixer_b16_224")
     if fault:
         for module in model.modules():
@@ -105,7 +105,7 @@ def mixer_synchronised_blocks(fault: bool) -> Step:
 
 
 def resnet50_statistics_home(fault: bool) -> Step:
-    """.item() of the mean behind each convolution, norm and activation."""
+    """Calls .item() on the mean after each convolution, norm and activation."""
     model = torchvision_model("resnet50")
 
     def check(module: nn.Module, inputs: object, output: Tensor) -> None:
@@ -113,30 +113,30 @@ def resnet50_statistics_home(fault: bool) -> Step:
             raise FloatingPointError(f"very large behind {module}")
 
     if fault:
-        hooked(model, ["Conv2d", "BatchNorm2d", "ReLU"], check)
+        add_hooks(model, ["Conv2d", "BatchNorm2d", "ReLU"], check)
     step = training_step(model)
     x, y = images(64)
     return lambda: step(x, y)
 
 
 def vit_tolist_in_blocks(fault: bool) -> Step:
-    """.tolist() of four values of each image behind each layer."""
+    """Calls .tolist() on four values of each image after each layer."""
     model = timm_model("vit_base_patch16_224")
 
-    def listed(module: nn.Module, inputs: object, output: Tensor) -> None:
+    def read_values(module: nn.Module, inputs: object, output: Tensor) -> None:
         output[:, 0, :4].tolist()
 
     if fault:
         for module in model.get_submodule("blocks").modules():  # timm's norms have their own class
             if isinstance(module, (nn.Linear, nn.LayerNorm, nn.GELU)):
-                module.register_forward_hook(listed)
+                module.register_forward_hook(read_values)
     step = training_step(model)
     x, y = images(48)
     return lambda: step(x, y)
 
 
 def resnet18_losses_one_by_one(fault: bool) -> Step:
-    """.item() of the loss of each of 512 images, to log the hardest."""
+    """Calls .item() on the loss of each of 512 images, to log the hardest."""
     model = torchvision_model("resnet18").to(DEVICE)
     optimizer = SGD(model.parameters(), lr=1e-3)
     x, y = images(512, 96)
@@ -154,7 +154,7 @@ def resnet18_losses_one_by_one(fault: bool) -> Step:
 
 
 def resnet50_boxes_by_if(fault: bool) -> Step:
-    """An `if` over the score of each of 600 boxes that are left by torchvision's NMS."""
+    """Branches by `if` on the score of each of 600 boxes that torchvision's NMS leaves."""
     from torchvision.ops import batched_nms
 
     model = torchvision_model("resnet50").to(DEVICE).eval().to(torch.bfloat16)

@@ -1,4 +1,4 @@
-"""The first series: twelve faults, of which the rules were made."""
+"""The first series: twelve faults, from which the rules of the verdict were made."""
 
 import time
 from functools import cache
@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from benchmarks.plants.planting import Plant, before, before_update, instead
+from benchmarks.plants.planting import Plant, call_before, call_before_update, replace_method
 from data.batches import Batches
 from model import GPT
 from training.graphs import GraphedStep
@@ -20,23 +20,23 @@ WIDE = f"{GRAPHS} n_layer=4 n_head=16 block_size=512 batch_size=32 dropout=0"
 
 def slow_loader() -> None:
     """The loader sleeps."""
-    before(Batches, "draw", lambda *_: time.sleep(0.006))
+    call_before(Batches, "draw", lambda *_: time.sleep(0.006))
 
 
 def sorting_loader() -> None:
     """The loader sorts on the CPU."""
     numbers = np.random.default_rng(0).random(2_000_000)
-    before(Batches, "draw", lambda *_: np.sort(numbers))
+    call_before(Batches, "draw", lambda *_: np.sort(numbers))
 
 
 def pageable_copies() -> None:
-    """Each step copies memory that nobody pinned."""
+    """Each step copies pageable memory."""
     images = torch.zeros(32 << 20)  # 128 MB
-    before(Batches, "draw", lambda batches, *_: images.to(batches.device))
+    call_before(Batches, "draw", lambda batches, *_: images.to(batches.device))
 
 
 def item_in_every_step() -> None:
-    """.item() of three statistics of each parameter."""
+    """Call .item() on three statistics of each parameter."""
 
     def log_weights(step: Step | GraphedStep, _: float) -> None:
         plain = step.step if isinstance(step, GraphedStep) else step
@@ -44,11 +44,11 @@ def item_in_every_step() -> None:
             for statistic in (torch.norm, torch.amax, torch.amin):
                 statistic(parameter.detach()).item()
 
-    before_update(log_weights)
+    call_before_update(log_weights)
 
 
 def item_in_every_layer() -> None:
-    """.item() of two checks in each layer."""
+    """Call .item() on two checks in each layer."""
 
     def check(module: nn.Module, inputs: object, output: Tensor) -> None:
         if output.is_cuda and torch.cuda.is_current_stream_capturing():
@@ -62,17 +62,17 @@ def item_in_every_layer() -> None:
             if hasattr(module, "weight"):
                 module.register_forward_hook(check)
 
-    before(GPT, "forward", lambda model, *_: hook(model))
+    call_before(GPT, "forward", lambda model, *_: hook(model))
 
 
 def python_stall() -> None:
     """Sleep before each update."""
-    before_update(lambda *_: time.sleep(0.010))
+    call_before_update(lambda *_: time.sleep(0.010))
 
 
 def python_work() -> None:
     """A Python loop before each update."""
-    before_update(lambda *_: sum(number * number for number in range(400_000)))
+    call_before_update(lambda *_: sum(number * number for number in range(400_000)))
 
 
 def unfused_elementwise() -> None:
@@ -83,7 +83,7 @@ def unfused_elementwise() -> None:
         inner = 0.7978845608 * (x + 0.044715 * x * x * x)
         return 0.5 * x * (1.0 + torch.tanh(inner))
 
-    instead(nn.GELU, "forward", lambda _, x: gelu(x))
+    replace_method(nn.GELU, "forward", lambda _, x: gelu(x))
 
 
 FIRST = {

@@ -1,4 +1,4 @@
-"""What a plant is, and how a fault is put into a method of the trainer."""
+"""Plants, and functions that put a fault into a method of the trainer."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -14,28 +14,28 @@ class Plant:
     verdict: str
     keys: str
     put: Callable[[], None] = lambda: None
-    without: str = ""  # the keys without the fault; the same where it is not in them
-    work_without: float = 1  # of a step without the fault, in steps with it
+    without: str = ""  # keys of the run without the fault; empty: `keys`
+    work_without: float = 1  # work of a step without the fault, in steps with the fault
     ranks: int = 1
-    late_rank: int | None = None  # the one that has it; None: all, or none
+    late_rank: int | None = None  # rank that has the fault; None: all ranks, or none
     environ: dict[str, str] = field(default_factory=dict)
 
 
-def instead(owner: type, method: str, function: Callable[..., object]) -> None:
+def replace_method(owner: type, method: str, function: Callable[..., object]) -> None:
     setattr(owner, method, function)
 
 
-def before(owner: type, method: str, fault: Callable[..., object]) -> None:
-    """Lets `fault` happen, with the method's arguments, each time before the method."""
+def call_before(owner: type, method: str, fault: Callable[..., object]) -> None:
+    """Call `fault` with the method's arguments each time before the method."""
     original = getattr(owner, method)
 
-    def planted(*arguments: object) -> object:
+    def with_fault(*arguments: object) -> object:
         fault(*arguments)
         return original(*arguments)
 
-    instead(owner, method, planted)
+    replace_method(owner, method, with_fault)
 
 
-def before_update(fault: Callable[..., object]) -> None:
+def call_before_update(fault: Callable[..., object]) -> None:
     for step in (Step, GraphedStep):
-        before(step, "update", fault)
+        call_before(step, "update", fault)

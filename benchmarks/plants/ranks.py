@@ -1,4 +1,4 @@
-"""Faults of one rank among several, which the report of all ranks is to name; and none."""
+"""Faults of one rank among several, which the report of all ranks should name, and no fault."""
 
 import os
 import time
@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from benchmarks.plants.planting import Plant, before, instead
+from benchmarks.plants.planting import Plant, call_before, replace_method
 from configs.schema import Config
 from data.batches import Batches
 from training import layout
@@ -17,7 +17,7 @@ from training.step import Step
 
 LATE = 1  # the rank with the fault
 PRODUCTS, SIZE = 24, 4096  # extra matrix products, about 0.2 ms each on an H200
-SLEEP_S = 0.040  # longer than a step of 124M, behind which a host that runs ahead would hide it
+SLEEP_S = 0.040  # longer than a step of 124M, or a host that runs ahead would hide it
 GRAPHS = "attention=flash kernels=compiled compile=true dropout=0"
 WIDE = (
     "attention=flash kernels=compiled compile=false dropout=0 n_layer=8 n_head=16 n_embd=2048 "
@@ -29,19 +29,23 @@ def rank() -> int:
     return int(os.environ.get("RANK", 0))
 
 
-def before_forward(fault: Callable[..., object]) -> None:
-    """Not where a graph is recorded: what it holds would be replayed on top."""
+def call_before_forward(fault: Callable[..., object]) -> None:
+    """Call `fault` before each forward, except while a CUDA graph records: it would be replayed."""
 
     def outside_graphs(*arguments: object) -> None:
         if not torch.cuda.is_current_stream_capturing():
             fault(*arguments)
 
     for step in (Step, GraphedStep):
-        before(step, "forward", outside_graphs)
+        call_before(step, "forward", outside_graphs)
 
 
-def products() -> Callable[..., None]:
-    """Of a matrix that is made at the first call, by chance: ones draw less power than training."""
+def make_multiply() -> Callable[..., None]:
+    """Function that multiplies a random matrix by itself PRODUCTS times on the GPU.
+
+    The matrix is made at the first call. It is random, since products of ones draw less power than
+    training.
+    """
     made: list[Tensor] = []
 
     def multiply(*_: object) -> None:
@@ -56,14 +60,14 @@ def products() -> Callable[..., None]:
 
 
 def extra_products() -> None:
-    """More kernels in forward, on one rank."""
+    """One rank runs more kernels in forward."""
     if rank() == LATE:
-        before_forward(products())
+        call_before_forward(make_multiply())
 
 
 def products_in_turns() -> None:
-    """The same on another rank each iteration, by chance but for all alike."""
-    world_size, multiply = int(os.environ.get("WORLD_SIZE", 1)), products()
+    """Another rank runs more kernels in each iteration, in a pseudo-random order that all know."""
+    world_size, multiply = int(os.environ.get("WORLD_SIZE", 1)), make_multiply()
     count = 0
 
     def in_turn(*_: object) -> None:
@@ -72,24 +76,27 @@ def products_in_turns() -> None:
         if (count * 2654435761 >> 16) % world_size == rank():
             multiply()
 
-    before_forward(in_turn)
+    call_before_forward(in_turn)
 
 
 def slow_loader() -> None:
     """The loader of one rank sleeps."""
     if rank() == LATE:
-        before(Batches, "draw", lambda *_: time.sleep(SLEEP_S))
+        call_before(Batches, "draw", lambda *_: time.sleep(SLEEP_S))
 
 
 def python_stall() -> None:
     """One rank sleeps before each update."""
     if rank() == LATE:
         for step in (Step, GraphedStep):
-            before(step, "update", lambda *_: time.sleep(SLEEP_S))
+            call_before(step, "update", lambda *_: time.sleep(SLEEP_S))
 
 
-def without_rows(config: Config, world_size: int, vocab_size: int) -> bool:
-    """In place of training.parallel's: ranks that exchange rows wait for as many from each."""
+def refuse_rows(config: Config, world_size: int, vocab_size: int) -> bool:
+    """Replacement of training.parallel.rows_travel for `larger_share`: False, or ValueError.
+
+    Ranks that exchange rows expect as many from each, so a rank cannot have more tokens.
+    """
     if rows_travel(config, world_size, vocab_size):
         least = vocab_size // (world_size * config.block_size) + 1
         raise ValueError(
@@ -100,18 +107,18 @@ def without_rows(config: Config, world_size: int, vocab_size: int) -> bool:
 
 
 def larger_share() -> None:
-    """One rank has half as many tokens more."""
-    layout.rows_travel = without_rows
+    """One rank has half as many tokens again."""
+    layout.rows_travel = refuse_rows
     if rank() != LATE:
         return
     draw = Batches.draw
 
-    def more(batches: Batches, iteration: int, micro_step: int) -> tuple[Tensor, Tensor]:
+    def draw_more(batches: Batches, iteration: int, micro_step: int) -> tuple[Tensor, Tensor]:
         x, y = draw(batches, iteration, micro_step)
         half = len(x) // 2
         return torch.cat((x, x[:half])), torch.cat((y, y[:half]))
 
-    instead(Batches, "draw", more)
+    replace_method(Batches, "draw", draw_more)
 
 
 OF_RANKS = {

@@ -1,10 +1,10 @@
-"""The second series: ten other faults, put in when the rules had been made."""
+"""The second series: ten other faults, added after the rules of the verdict had been made."""
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from benchmarks.plants.planting import Plant, before, before_update, instead
+from benchmarks.plants.planting import Plant, call_before, call_before_update, replace_method
 from data.batches import Batches
 from data.standin import stand_in_text
 from model import GPT, CausalSelfAttention, LayerNorm, attend
@@ -18,27 +18,27 @@ GRAPHS = f"{EAGER} cuda_graphs=true"
 FLOATS = "attention=efficient kernels=compiled compile=false cuda_graphs=true"
 
 
-def plain(step: Step | GraphedStep) -> Step:
+def plain_step(step: Step | GraphedStep) -> Step:
     return step.step if isinstance(step, GraphedStep) else step
 
 
 def reencoded_text() -> None:
-    """Makes tokens of 300,000 characters anew for each batch."""
+    """Encode 300,000 characters as tokens again for each batch."""
     text = stand_in_text(300_000)
     ids = {character: number for number, character in enumerate(sorted(set(text)))}
-    before(Batches, "draw", lambda *_: np.array([ids[character] for character in text]))
+    call_before(Batches, "draw", lambda *_: np.array([ids[character] for character in text]))
 
 
 def ranks_of_targets() -> None:
-    """Sorts the scores of 4,096 tokens in Python, to see where the right one stands."""
+    """Sort the scores of 4,096 tokens in Python, to find the rank of the target."""
     outputs: list[tuple[Tensor, Tensor]] = []
     forward = GPT.forward
 
-    def kept(model: GPT, tokens: Tensor, targets: Tensor | None = None) -> object:
-        found = forward(model, tokens, targets)
+    def keep_outputs(model: GPT, tokens: Tensor, targets: Tensor | None = None) -> object:
+        result = forward(model, tokens, targets)
         if targets is not None:
-            outputs[:] = [(found[0].detach().flatten(0, 1)[:4096], targets.flatten()[:4096])]
-        return found
+            outputs[:] = [(result[0].detach().flatten(0, 1)[:4096], targets.flatten()[:4096])]
+        return result
 
     def mean_reciprocal_rank(*_: object) -> float:
         ((logits, targets),) = outputs
@@ -46,28 +46,28 @@ def ranks_of_targets() -> None:
         ranks = [sorted(row, reverse=True).index(row[target]) for row, target in rows]
         return sum(1 / (1 + rank) for rank in ranks) / len(ranks)
 
-    instead(GPT, "forward", kept)
-    before_update(mean_reciprocal_rank)
+    replace_method(GPT, "forward", keep_outputs)
+    call_before_update(mean_reciprocal_rank)
 
 
 def snapshot_in_memory() -> None:
-    """Copies weights and AdamW's moments to the host before each update, to pageable memory."""
+    """Copy weights and AdamW's moments to pageable memory before each update."""
     homes: dict[int, Tensor] = {}
 
     def snapshot(step: Step | GraphedStep, _: float) -> None:
-        states = plain(step).optimizer.state.values()
+        states = plain_step(step).optimizer.state.values()
         moments = [state[name] for state in states for name in ("exp_avg", "exp_avg_sq")]
-        for tensor in (*plain(step).parameters, *moments):
+        for tensor in (*plain_step(step).parameters, *moments):
             if id(tensor) not in homes:
                 homes[id(tensor)] = torch.zeros(tensor.shape)
             homes[id(tensor)].copy_(tensor.detach())
 
-    before_update(snapshot)
+    call_before_update(snapshot)
 
 
 def emptied_cache() -> None:
-    """torch.cuda.empty_cache() before each micro-step."""
-    before(Step, "forward", lambda *_: empty_cache())
+    """Call torch.cuda.empty_cache() before each micro-step."""
+    call_before(Step, "forward", lambda *_: empty_cache())
 
 
 def empty_cache() -> None:
@@ -76,14 +76,14 @@ def empty_cache() -> None:
 
 
 def gradient_histograms() -> None:
-    """A histogram of the gradient of each parameter, brought home."""
+    """Copy a histogram of each parameter's gradient to the host."""
 
     def watch(step: Step | GraphedStep, _: float) -> None:
-        for parameter in plain(step).parameters:
+        for parameter in plain_step(step).parameters:
             if parameter.grad is not None:
                 torch.histc(parameter.grad, 64).tolist()
 
-    before_update(watch)
+    call_before_update(watch)
 
 
 def attention_head_by_head() -> None:
@@ -99,7 +99,7 @@ def attention_head_by_head() -> None:
         y: Tensor = layer.c_proj(torch.cat(heads, dim=-1).squeeze(1))
         return y
 
-    instead(CausalSelfAttention, "forward", forward)
+    replace_method(CausalSelfAttention, "forward", forward)
 
 
 def norms_and_dropout_by_hand() -> None:
@@ -115,8 +115,8 @@ def norms_and_dropout_by_hand() -> None:
         mask = (torch.rand_like(x, dtype=torch.float32) >= layer.p).float()
         return x * mask / (1 - layer.p)
 
-    instead(LayerNorm, "forward", norm)
-    instead(nn.Dropout, "forward", drop)
+    replace_method(LayerNorm, "forward", norm)
+    replace_method(nn.Dropout, "forward", drop)
 
 
 def looped_adamw() -> None:
@@ -129,7 +129,7 @@ def looped_adamw() -> None:
 
     # not sooner: the step at learning rate 0 that makes the moments is 0 / 0 where AdamW is
     # capturable and not fused, and leaves weights that are no numbers
-    before(Step, "clip_and_step", loop)
+    call_before(Step, "clip_and_step", loop)
 
 
 SECOND = {

@@ -43,7 +43,7 @@ wandb:
   mode: disabled
 """
 SAMPLE = [f"out_dir={RUN}", "num_samples=1", "max_new_tokens=3", "device=cpu"]
-# of the types of keys and flags: wrong, at a limit, and right
+# values for each type of keys and flags: wrong, at a limit, and right
 INTEGERS = "-1 0 1 2 3 1.5 1e3 1e400 abc 0x10 1_000 nan 2147483648 4294967296 9223372036854775808"
 INTEGERS += f" {10**23} -{10**23} true"
 FLOATS = "-1 0 1 0.5 1e-40 1e308 1e400 -inf inf nan abc 1,5 .5 5e true 1e-400"
@@ -51,30 +51,30 @@ BOOLEANS = "true FALSE maybe 2 yes 0 None"
 TEXTS = "a /nowhere/x.txt . / ~ cpu cuda:99 é 本 a,b a=b (1) [a] {a:1} $HOME ${oc.env:HOME} \\n"
 
 
-def listed(text: str) -> list[str]:
-    """What stands between bars; a line's end counts as one."""
+def split_words(text: str) -> list[str]:
+    """Pieces of the text between ` | `; the end of a line separates as well."""
     return [word for line in text.strip("\n").splitlines() for word in line.split(" | ")]
 
 
 ANY = ["", "x" * 300, "\u202e"]
-ANY += listed("""
+ANY += split_words("""
 null | [1 | {a: 1 | ${nope} | ${oc.env:NOPE} | a b | ' | " | [] | {} | [1,2] | 1,2 | range(1,3)
 glob(*) | choice(1) | ??? | ${ | !!int 3 | -
 """)
 YAML = ["\tn_layer: 1", "n_layer: 1\nn_layer: 2", "a: " + "[" * 3000]
-YAML += listed("""
+YAML += split_words("""
 a: &x [*x] | min_lr: ${learning_rte} | min_lr: ${min_lr} | n_layer: !!python/object:os.x | - a
 n_layr: 1 | wandb: 3 | wandb: [a] | ? a | profile: torch | profile: {kind: nope} | profile: | 1: 2
 defaults: [nope] | n_layer: 2020-01-01 | hydra: {run: {dir: x}} | hydra: 3 | seed: 0o17 | null: 1
 n_layer: .nan | out_dir: 3 | wandb: {tags: 3} | wandb: {nope: 1} | n_layer: {a: 1} | a: &x 1
 """)
-WORDS = listed("""
+WORDS = split_words("""
  | -- | = | =3 | n_layer= | +n_layer=3 | ~n_layer | --n_layer | -x | nope.yaml | n_layer 3 | / | .
 --n_layer=3=4 | max_itrs=3 | wandb.mod=x | config/nope.yaml | hydra.run.dir=/dev/null/x | @
 hydra/launcher=joblib | -m seed=glob(*) | -m seed=1,x | -m device=cpu,cuda | --config-dir=/
 --cfg nope | --multirun out_dir=a,a | n_layer=1 -q | text.txt
 """)
-ENVIRONMENT = listed("""
+ENVIRONMENT = split_words("""
 WORLD_SIZE | RANK | LOCAL_RANK | MASTER_PORT | TMPDIR | HOME | TERM | COLUMNS | OMP_NUM_THREADS
 CUDA_VISIBLE_DEVICES | HYDRA_FULL_ERROR | TINY_SHAKESPEARE_URL | WANDB_MODE | WANDB_DIR
 WANDB_PROJECT | WANDB_NAME | WANDB_TAGS | WANDB_API_KEY
@@ -82,7 +82,7 @@ WANDB_PROJECT | WANDB_NAME | WANDB_TAGS | WANDB_API_KEY
 FILES = ("nowhere", "empty", "folder", TEXT, CAPTURE, "cut.json.gz", "bytes", RUN, "/dev/null", "-")
 OUTPUTS = ["nowhere/x.html", "folder", CAPTURE, f"{RUN}/summary.json", "/x"]
 OUTPUTS += ["x.html", "x.json", "x.md"]
-# a flag that a verb refuses before its work: what else is given is looked at first, or after it
+# a flag with which a verb is refused before it begins its work, whatever else is given
 REFUSED = {
     "ab": ["n_layer=1"],
     "attention": ["--device", "nope"],
@@ -102,12 +102,12 @@ TAKES_FILES = ("report", "compare", "export", "log", "scrub", "dashboard", "ncu"
 class Case:
     program: str  # as benchmarks.reliability_parts.forks knows it
     words: list[str]
-    names: list[str]  # a refusal has one of these in it; none: whatever it says
+    names: list[str]  # of which a refusal has to contain one; empty: no check
     environ: dict[str, str] = field(default_factory=dict)
 
 
 def prepare_folder(run: Path) -> None:
-    """What the commands read: a text, a small configuration, a run's folder, captures."""
+    """Write what the commands read into the current folder: text, configuration, run, captures."""
     Path(TEXT).write_text("To be, or not to be, that is the question.\n" * 60, "utf-8")
     Path(FILE).write_text(TINY, "utf-8")
     if run.is_dir():
@@ -120,7 +120,7 @@ def prepare_folder(run: Path) -> None:
 
 
 def bad_value(of: Key, chance: random.Random) -> str:
-    """Half of them of the key's own type, or its choices misspelt."""
+    """Value for a key: often of its own type or near its choices, else any text."""
     own = {int: INTEGERS, float: FLOATS, bool: BOOLEANS}.get(of.kind, TEXTS).split()
     if of.choices:
         own = [*of.choices, *(f"{choice}x" for choice in of.choices), "Auto"]
@@ -136,8 +136,8 @@ def training_key(chance: random.Random) -> Case:
 def sampling_key(chance: random.Random) -> Case:
     key = chance.choice(list(keys(SampleConfig).values()))
     word = f"{key.name}={bad_value(key, chance)}"
-    found = ["ckpt.pt"] if key.name == "out_dir" else []
-    return Case("sample", [*SAMPLE, word], [*key.name.split("."), word, *found])
+    also = ["ckpt.pt"] if key.name == "out_dir" else []
+    return Case("sample", [*SAMPLE, word], [*key.name.split("."), word, *also])
 
 
 def preparing_key(chance: random.Random) -> Case:
@@ -148,7 +148,7 @@ def preparing_key(chance: random.Random) -> Case:
 
 
 def training_file(chance: random.Random) -> Case:
-    """Lines of YAML that mean something else, or nothing; bytes that are no text."""
+    """Write a configuration with a wrong or meaningless line of YAML, or with damaged bytes."""
     content = TINY.encode()
     how = chance.random()
     if how < 0.6:
@@ -158,7 +158,7 @@ def training_file(chance: random.Random) -> Case:
     elif how < 0.7:
         content = damage.BOMB
     else:
-        content = chance.choice((damage.flipped, damage.cut))(content, chance)
+        content = chance.choice((damage.flip_bytes, damage.cut_off))(content, chance)
     Path("bad.yaml").write_bytes(content)
     words = ["bad.yaml", "max_iters=2", "wandb.mode=disabled", "out_dir=out", "device=cpu"]
     return Case("train", [*words, "n_layer=1", "n_embd=16", "n_head=2", f"data_source={TEXT}"], [])
@@ -177,7 +177,7 @@ def variable(chance: random.Random) -> Case:
 
 
 def checkpoint(chance: random.Random) -> Case:
-    """Absent, cut off, something else; resumed or sampled from."""
+    """Damage, replace or remove the checkpoint, and resume or sample from it."""
     path = Path(RUN, "ckpt.pt")
     whole = path.read_bytes()
     path.unlink()
@@ -187,7 +187,7 @@ def checkpoint(chance: random.Random) -> Case:
     elif how == 1:
         path.write_bytes(chance.choice((b"", b"text", whole[: chance.randrange(len(whole))])))
     elif how == 2:
-        path.write_bytes(damage.flipped(whole, chance))
+        path.write_bytes(damage.flip_bytes(whole, chance))
     elif how == 3:
         path.symlink_to("ckpt.pt")
     if chance.random() < 0.5:
@@ -196,7 +196,7 @@ def checkpoint(chance: random.Random) -> Case:
 
 
 def verb_flag(chance: random.Random) -> Case:
-    """One of a verb's own flags with a value at random, beside what the verb needs."""
+    """One of a verb's own flags with a random value, beside what the verb requires."""
     verb = chance.choice(list(VERBS))
     flag = chance.choice(flags_of(verb))
     values = [*INTEGERS.split(), *FLOATS.split(), *OUTPUTS, *ANY]
@@ -214,7 +214,7 @@ def verb_flag(chance: random.Random) -> Case:
 
 
 def verb_file(chance: random.Random) -> Case:
-    """A file that a verb cannot read, or writes to."""
+    """Files that a verb perhaps cannot read, and an output that it perhaps cannot write."""
     verb = chance.choice(TAKES_FILES)
     count = 2 if verb == "compare" else 1
     words = [chance.choice(FILES) for _ in range(count)]
@@ -231,20 +231,20 @@ def verb_words(chance: random.Random) -> Case:
 
 
 def flags_of(verb: str) -> list[argparse.Action]:
-    """As the verb declares them."""
+    """Flags that the verb declares to its parser, without --open and --in-place."""
     from importlib import import_module
 
-    found: list[argparse.Action] = []
+    flags: list[argparse.Action] = []
 
     def keep(parser: Parser, *_: object) -> None:
-        found.extend(action for action in parser._actions if action.option_strings)
+        flags.extend(action for action in parser._actions if action.option_strings)
         raise ValueError("only looked at")
 
     with mock.patch.object(Parser, "parse_known_args", keep):
         try:
             import_module(f"profiling.verbs.{verb}").main([])
         except ValueError:
-            return [flag for flag in found if flag.dest not in ("open", "in_place")]
+            return [flag for flag in flags if flag.dest not in ("open", "in_place")]
     raise AssertionError(f"{verb}: reads its words without a Parser")
 
 

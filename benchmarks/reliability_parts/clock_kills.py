@@ -1,8 +1,8 @@
 """SIGKILL at random moments of README's CPU run, whose evaluations lie at its two ends.
 
-What it goes on from are checkpoints by the clock. None of the work before the last of them may be
-lost, and at the end nothing may tell the run from one that was left alone. Most trials have an
-interval of two seconds; of every 25 one has the default, a minute, in a longer run.
+The run resumes from checkpoints that are saved by the clock. No work from before the last of them
+may be lost, and at the end nothing may tell the run from one that was left alone. Most trials have
+an interval of two seconds; of every 25 one has the default, a minute, in a longer run.
 """
 
 import os
@@ -18,8 +18,8 @@ from pathlib import Path
 
 from benchmarks.measuring import PROJECT
 from benchmarks.reliability_parts import forks, tiny_run
-from benchmarks.reliability_parts.moments import entering, pipe
-from benchmarks.reliability_parts.tiny_run import difference, left_behind
+from benchmarks.reliability_parts.moments import call_on_entry, pipe
+from benchmarks.reliability_parts.tiny_run import difference, read_end
 from benchmarks.reliability_parts.trial import Trial
 from training.save_timer import ON_CPU_S
 
@@ -37,7 +37,7 @@ SLACK_S = 5.0
 
 @dataclass(frozen=True)
 class Training:
-    """A run, and how long after its start it may be killed."""
+    """A kind of run, and how long after the start of a process it may be killed."""
 
     name: str
     interval_s: float
@@ -52,33 +52,35 @@ class Training:
 
     @cached_property
     def end(self) -> dict[str, object]:
-        """What it leaves when nothing disturbs it. Raises ValueError where it fails."""
-        ended = forks.forked(forks.program("train", [*self.command, "out_dir=whole"]), {}, 1800)
+        """End of the run when nothing disturbs it. Raises ValueError where it fails."""
+        ended = forks.run_in_fork(
+            forks.program("train", [*self.command, "out_dir=whole"]), {}, 1800
+        )
         if ended.status:
             raise ValueError(f"the training without interruption failed: {ended.err}")
-        return left_behind(Path("whole"))
+        return read_end(Path("whole"))
 
 
 @dataclass(frozen=True)
 class Life:
-    """One process of a run."""
+    """Result of one process of a run."""
 
     problem: str | None
     killed: bool  # else it came to the end before
-    lost_s: float  # of training behind the last checkpoint
+    lost_s: float  # training time since the last checkpoint
 
 
 def trials(count: int, seed: int, limit_s: float) -> Iterator[Trial]:
-    """`count` kills; where a run comes to its end it is looked at, and another one begins."""
+    """Make `count` kills; a run that comes to its end is checked, and another one begins."""
     short = Training("each 2 s", 2.0, 2000, 6.0, ("checkpoint_interval_s=2",))
     usual = Training("each 60 s, the default", ON_CPU_S, 12_000, 1.5 * ON_CPU_S)
     numbers = range(seed, seed + count)
     with tiny_run.own_folder():
-        yield from killed(usual, [n for n in numbers if n % USUAL_EACH == 0], limit_s)
-        yield from killed(short, [n for n in numbers if n % USUAL_EACH], limit_s)
+        yield from kill_repeatedly(usual, [n for n in numbers if n % USUAL_EACH == 0], limit_s)
+        yield from kill_repeatedly(short, [n for n in numbers if n % USUAL_EACH], limit_s)
 
 
-def killed(training: Training, seeds: list[int], limit_s: float) -> Iterator[Trial]:
+def kill_repeatedly(training: Training, seeds: list[int], limit_s: float) -> Iterator[Trial]:
     waiting = seeds[::-1]
     while waiting:
         shutil.rmtree(RUN, ignore_errors=True)
@@ -87,27 +89,27 @@ def killed(training: Training, seeds: list[int], limit_s: float) -> Iterator[Tri
         while life.killed and not life.problem:
             begun += 1
             number = waiting[-1] if waiting else None
-            life = lived(training, number, begun, saved is not None, 60 * limit_s)
-            problem, saved = judged(training, life, saved)
+            life = run_life(training, number, begun, saved is not None, 60 * limit_s)
+            problem, saved = judge_life(training, life, saved)
             life = Life(problem, life.killed, life.lost_s)
             if life.killed and number is not None:
                 waiting.pop()
-                yield Trial(number, training.name, lost(life.lost_s, training), problem)
+                yield Trial(number, training.name, loss_outcome(life.lost_s, training), problem)
             elif problem:
                 yield Trial(number or seeds[-1], training.name, "the end", problem)
 
 
-def lived(
+def run_life(
     training: Training, number: int | None, begun: int, resumes: bool, limit_s: float
 ) -> Life:
-    """A process that starts, or resumes what lies there; without a `number` nobody kills it."""
+    """Run a process that starts or resumes the run; it is killed unless `number` is None."""
     words = [*training.command, f"init_from={'resume' if resumes else 'scratch'}"]
-    with pipe() as (heard, told):
-        os.set_blocking(heard, False)
-        call = entering(
-            forks.program("train", words), TIMER, lambda: os.write(told, SECOND.pack(time.time()))
+    with pipe() as (reader, writer):
+        os.set_blocking(reader, False)
+        call = call_on_entry(
+            forks.program("train", words), TIMER, lambda: os.write(writer, SECOND.pack(time.time()))
         )
-        child = forks.started(call, {})
+        child = forks.start_fork(call, {})
         until_s = child.began_s + training.longest_s + limit_s
         lost_s = 0.0
         if number is not None:
@@ -116,7 +118,7 @@ def lived(
         is_killed = number is not None and not child.has_ended()
         if is_killed:
             child.signal(signal.SIGKILL)
-            lost_s = time.time() - last_safe_s(heard)
+            lost_s = time.time() - last_safe_s(reader)
         ended = child.wait(until_s)
         problem = tiny_run.fault_of(ended)
         if ended.status != (-signal.SIGKILL if is_killed else 0):
@@ -129,18 +131,18 @@ def sleep_until(child: forks.Child, when_s: float) -> None:
         time.sleep(forks.POLL_S)
 
 
-def last_safe_s(heard: int) -> float:
-    """When this life's last checkpoint was made, else when its loop began; now, had it not yet."""
+def last_safe_s(reader: int) -> float:
+    """Time of this process's last checkpoint, else of the start of its loop, else now."""
     try:
-        (loop_s,) = SECOND.unpack(os.read(heard, SECOND.size))
+        (loop_s,) = SECOND.unpack(os.read(reader, SECOND.size))
     except BlockingIOError:
         return time.time()
     path = RUN / "ckpt.pt"
     return max(loop_s, path.stat().st_mtime) if path.exists() else float(loop_s)
 
 
-def judged(training: Training, life: Life, before: int | None) -> tuple[str | None, int | None]:
-    """(what is wrong with the life, the iteration that is safe after it)."""
+def judge_life(training: Training, life: Life, before: int | None) -> tuple[str | None, int | None]:
+    """(what is wrong with the life or None, iteration of the checkpoint after it or None)."""
     if life.problem:
         return life.problem, before
     try:
@@ -153,11 +155,11 @@ def judged(training: Training, life: Life, before: int | None) -> tuple[str | No
         return f"{life.lost_s:.1f} s of training lost", saved
     if life.killed:
         return None, saved
-    return difference(training.end, left_behind(RUN)), saved
+    return difference(training.end, read_end(RUN)), saved
 
 
-def lost(lost_s: float, training: Training) -> str:
-    """A column of the table."""
+def loss_outcome(lost_s: float, training: Training) -> str:
+    """Column of the table that so many lost seconds count in."""
     if not lost_s:
         return "nothing lost"
     half = training.interval_s / 2

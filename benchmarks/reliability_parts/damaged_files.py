@@ -37,31 +37,31 @@ OK = ("ok", None)
 
 
 def trials(count: int, seed: int, limit_s: float) -> Iterator[Trial]:
-    """Of checkpoints and runs in turn."""
-    signal.signal(signal.SIGALRM, fuzz.stop)
+    """Damage checkpoints and run folders in turn."""
+    signal.signal(signal.SIGALRM, fuzz.raise_hang)
     page.plotly_js = str  # 5 MB that are the same on each page
     with tempfile.TemporaryDirectory(prefix="reliability-") as folder, chdir(folder):
         forks.use_data_folder(Path(folder) / "data")
         bad_inputs.prepare_folder(Path("nowhere"))
-        made = forks.forked(forks.program("train", [bad_inputs.FILE]), {}, 60)
+        made = forks.run_in_fork(forks.program("train", [bad_inputs.FILE]), {}, 60)
         if made.status:
             raise ValueError(f"the run whose checkpoint is damaged failed: {made.err}")
         path = Path("out", CHECKPOINT)
         whole, state = path.read_bytes(), checkpoint_file.read_state(path)
         for number in range(seed, seed + count):
             if number % 2:
-                outcome, what = fuzz.worst(RUN, number, int(limit_s))
+                outcome, what = fuzz.worst_outcome(RUN, number, int(limit_s))
                 yield Trial(number, "run", outcome, what or None)
             else:
-                yield of_checkpoint(number, path, whole, state)
+                yield checkpoint_trial(number, path, whole, state)
 
 
-def of_checkpoint(seed: int, path: Path, whole: bytes, state: dict[str, object]) -> Trial:
-    """One that was damaged by its bytes, or, more often, by what is in it."""
+def checkpoint_trial(seed: int, path: Path, whole: bytes, state: dict[str, object]) -> Trial:
+    """Damage a checkpoint in its bytes or, more often, in its entries, and try to use it."""
     chance = random.Random(f"checkpoint {seed}")
     by_bytes = chance.random() < 0.4
     if by_bytes:
-        path.write_bytes(chance.choice((damage.flipped, damage.cut))(whole, chance))
+        path.write_bytes(chance.choice((damage.flip_bytes, damage.cut_off))(whole, chance))
     else:
         path.write_bytes(with_other_entries(state, chance))
     kind = "checkpoint's bytes" if by_bytes else "checkpoint's entries"
@@ -78,7 +78,7 @@ def of_checkpoint(seed: int, path: Path, whole: bytes, state: dict[str, object])
 
 
 def refusal(path: Path, use: Callable[[], object]) -> tuple[str, str | None]:
-    """(outcome, what is wrong with it)."""
+    """(outcome, what is wrong with it or None) of one use of a damaged checkpoint."""
     try:
         with warnings.catch_warnings(action="ignore"):
             use()
@@ -87,7 +87,7 @@ def refusal(path: Path, use: Callable[[], object]) -> tuple[str, str | None]:
         clear = "\n" not in said and (path.name in said or "checkpoint" in said)
         return ("refused", None) if clear else ("unclear", f"{use.__name__}: {said[:200]}")
     except Exception as error:
-        return "traceback", f"{use.__name__}: {fuzz.where(error)}"
+        return "traceback", f"{use.__name__}: {fuzz.describe_error(error)}"
     return OK
 
 
@@ -96,7 +96,7 @@ def sampled() -> None:
 
 
 def resumed() -> None:
-    """And trained on for an iteration, which uses all that was loaded."""
+    """Resume the checkpoint and train one iteration, which uses all that was loaded."""
     with join_run("cpu") as ranks:
         words = [bad_inputs.FILE, "init_from=resume", "max_iters=9"]
         config = resolve_and_check(command_line.compose_one(words), ranks.device, 1)
@@ -106,7 +106,7 @@ def resumed() -> None:
 
 
 def with_other_entries(state: dict[str, object], chance: random.Random) -> bytes:
-    """As torch saves it: an entry, or one inside of it, is gone or something else."""
+    """Checkpoint as torch saves it, with one entry, possibly a nested one, removed or replaced."""
     changed = copy.deepcopy(state)
     place: dict[str, object] = changed
     key = chance.choice(list(place))

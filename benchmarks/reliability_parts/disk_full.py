@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.reliability_parts import forks, small_disk, tiny_run
-from benchmarks.reliability_parts.forks import Ended
-from benchmarks.reliability_parts.moments import announcing, pipe, wait_for
+from benchmarks.reliability_parts.forks import ProcessEnd
+from benchmarks.reliability_parts.moments import announce_calls, pipe, wait_for_calls
 from benchmarks.reliability_parts.small_disk import Disk
 from benchmarks.reliability_parts.tiny_run import ITERATIONS, SAVED_EACH, WORDS, Whole
 from benchmarks.reliability_parts.trial import Trial
@@ -24,7 +24,7 @@ from cli.lock import NAME as LOCK
 RUN = Path("disk/run")
 HALF = Path("half")
 RESUME = "a resume"
-# a moment -> the function of the trainer, that it enters so many times at most
+# moment -> (function of the trainer, number of calls of it at most)
 MOMENTS = {
     "the start": ("", 0),
     "a row": (tiny_run.ROW, ITERATIONS),
@@ -32,7 +32,7 @@ MOMENTS = {
     "the end": ("training.record.Record.__exit__", 1),
     RESUME: ("training.checkpoint.read_checkpoint", 1),
 }
-MOST_FREE_PAGES = 3  # a disk that is almost full takes a part
+MOST_FREE_PAGES = 3  # an almost full disk takes a part of a file
 SAFE = re.compile(r": not on the disk: .+?; (?:\S+ is whole, of iteration (\d+)|there is no check)")
 
 
@@ -40,15 +40,15 @@ SAFE = re.compile(r": not on the disk: .+?; (?:\S+ is whole, of iteration (\d+)|
 class Case:
     moment: str
     calls: int  # of its function, until the disk is filled
-    there: bool  # a run that was killed in its middle lies there
+    there: bool  # whether a run that was killed halfway lies in the folder
     init_from: str
     free_pages: int
-    for_s: float  # then there is room again; inf: not before the end
+    for_s: float  # time until there is room again; inf: not before the end
 
 
 def trials(count: int, seed: int, limit_s: float) -> Iterator[Trial]:
-    with tiny_run.own_folder() as folder, small_disk.mounted(folder / "disk") as disk:
-        whole = tiny_run.trained([], 10 * limit_s)
+    with tiny_run.own_folder() as folder, small_disk.mount_disk(folder / "disk") as disk:
+        whole = tiny_run.train_whole([], 10 * limit_s)
         tiny_run.leave_half(str(HALF), 10 * limit_s)
         for number in range(seed, seed + count):
             case = case_of(random.Random(f"disk_full {number}"), number, whole.wall_s)
@@ -63,7 +63,7 @@ def trials(count: int, seed: int, limit_s: float) -> Iterator[Trial]:
 
 
 def case_of(chance: random.Random, number: int, whole_s: float) -> Case:
-    """Of the moments in turn."""
+    """Case for trial `number`, which takes the moments in turn."""
     moment = list(MOMENTS)[number % len(MOMENTS)]
     there = moment == RESUME or chance.random() < 0.5
     resumes = there and (moment == RESUME or chance.random() < 0.5)
@@ -77,16 +77,16 @@ def case_of(chance: random.Random, number: int, whole_s: float) -> Case:
     )
 
 
-def with_full_disk(disk: Disk, case: Case, limit_s: float) -> Ended:
-    """The training; the disk is free again afterwards."""
+def with_full_disk(disk: Disk, case: Case, limit_s: float) -> ProcessEnd:
+    """Train while the disk fills up. The disk is free again afterwards."""
     function = MOMENTS[case.moment][0]
     call = forks.program("train", [*WORDS, f"out_dir={RUN}", f"init_from={case.init_from}"])
     if not function:
         disk.fill(case.free_pages)
-    with pipe() as (heard, told):
-        child = forks.started(announcing(call, told, *filter(None, [function])), {})
+    with pipe() as (reader, writer):
+        child = forks.start_fork(announce_calls(call, writer, *filter(None, [function])), {})
         until_s = child.began_s + limit_s
-        wait_for(child, heard, case.calls, until_s)
+        wait_for_calls(child, reader, case.calls, until_s)
         if function:
             disk.fill(case.free_pages)
         full_s = time.perf_counter()
@@ -100,18 +100,18 @@ def with_full_disk(disk: Disk, case: Case, limit_s: float) -> Ended:
 
 
 def content(folder: Path) -> dict[str, bytes]:
-    """Of all files of runs in it, by their path from there."""
+    """Relative path -> content of all files in the folder, except locks."""
     files = [path for path in folder.rglob("*") if path.is_file() and path.name != LOCK]
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
-def what_is_wrong(ended: Ended, before: dict[str, bytes], whole: Whole) -> str | None:
-    """With how the training ended, and with what is on the disk then."""
+def what_is_wrong(ended: ProcessEnd, before: dict[str, bytes], whole: Whole) -> str | None:
+    """Problem with how the training ended or with what is on the disk then, or None."""
     if fault := tiny_run.fault_of(ended):
         return fault
     lines = ended.err.splitlines()
     if ended.status == 0:
-        return tiny_run.difference(whole.end, tiny_run.left_behind(RUN))
+        return tiny_run.difference(whole.end, tiny_run.read_end(RUN))
     if len(lines) != 1:
         return f"exit code {ended.status} and {len(lines)} lines: {lines[-1:]}"
     if ended.status == 2:
@@ -125,16 +125,16 @@ def what_is_wrong(ended: Ended, before: dict[str, bytes], whole: Whole) -> str |
 
 
 def end_of_resume(case: Case, whole: Whole, limit_s: float) -> str | None:
-    """What is wrong with it, and with the run that lay there before a start from scratch."""
+    """Problem with a resume once there is room, or with the run that a fresh start moved away."""
     half = (HALF / "ckpt.pt").read_bytes()
     kept = [path.read_bytes() for path in RUN.rglob("ckpt.pt")]
     if case.there and case.init_from == "scratch" and half not in kept:
         return "the run that lay there lost its checkpoint"
     there = tiny_run.saved_iteration(RUN)
     words = [*WORDS, f"out_dir={RUN}", f"init_from={'scratch' if there is None else 'resume'}"]
-    ended = forks.forked(forks.program("train", words), {}, 10 * limit_s)
+    ended = forks.run_in_fork(forks.program("train", words), {}, 10 * limit_s)
     if fault := tiny_run.fault_of(ended):
         return fault
     if ended.status:
         return f"with room again: exit code {ended.status}: {' '.join(ended.err.split())[-200:]}"
-    return tiny_run.difference(whole.end, tiny_run.left_behind(RUN))
+    return tiny_run.difference(whole.end, tiny_run.read_end(RUN))

@@ -1,6 +1,6 @@
-"""Our programs as processes that need not import anything: forks of this one, which has.
+"""Run our programs in forks of this process, which has imported what they need.
 
-The same code in a real process, that can be killed and limited, in a hundredth of the time.
+The same code runs in a real process that can be killed and limited, in a hundredth of the time.
 """
 
 import os
@@ -25,43 +25,43 @@ from benchmarks.measuring import PROJECT
 from cli.start_up import begin
 from data import prepare
 
-DATA_BYTES = 6 << 30  # who asks for more gets a MemoryError, as on a small machine
+DATA_BYTES = 6 << 30  # an allocation beyond it is a MemoryError, as on a small machine
 POLL_S = 0.005
 
 
 @dataclass(frozen=True)
-class Ended:
-    status: int | None  # None: it was killed at the limit; -N: by signal N
+class ProcessEnd:
+    status: int | None  # exit code; -N: killed by signal N; None: killed at the time limit
     out: str
     err: str
     wall_s: float
 
 
 def use_data_folder(folder: Path) -> None:
-    """Texts are prepared in it by all programs from here on, not in the project's data/."""
+    """Let all programs from here on prepare their texts in `folder`, not in the project's data/."""
     prepare.DATA_DIR = folder
     prepare.prepare.__defaults__ = (folder,)
 
 
 def program(name: str, words: list[str]) -> Callable[[], None]:
-    """What `python NAME.py WORDS`, or `python -m NAME WORDS`, does in a process of its own."""
+    """Function that does what `python NAME.py WORDS` or `python -m NAME WORDS` would do."""
     if name == "data.prepare":
-        return lambda: called(name, words, lambda: prepare.main(words))
+        return lambda: run_main(name, words, lambda: prepare.main(words))
     if name in ("profiling", "training.export"):
         run = runpy.run_module
-        return lambda: called(name, words, lambda: run(name, run_name="__main__", alter_sys=True))
+        return lambda: run_main(name, words, lambda: run(name, run_name="__main__", alter_sys=True))
     path = str(PROJECT / f"{name}.py")
-    return lambda: called(path, words, lambda: runpy.run_path(path, run_name="__main__"))
+    return lambda: run_main(path, words, lambda: runpy.run_path(path, run_name="__main__"))
 
 
-def called(name: str, words: list[str], main: Callable[[], object]) -> None:
+def run_main(name: str, words: list[str], main: Callable[[], object]) -> None:
     sys.argv = [name, *words]
     main()
 
 
 @dataclass
 class Child:
-    """A fork that runs in the current folder; what it starts ends with it."""
+    """A fork that runs in the current folder and leads a process group, which signals go to."""
 
     pid: int
     out: IO[bytes]
@@ -78,8 +78,8 @@ class Child:
             self.status = os.waitstatus_to_exitcode(status) if ended else None
         return self.status is not None
 
-    def wait(self, until_s: float) -> Ended:
-        """Kills it at that time of time.perf_counter()."""
+    def wait(self, until_s: float) -> ProcessEnd:
+        """Wait for the end; kill the fork at `until_s` of time.perf_counter()."""
         while not self.has_ended():
             if time.perf_counter() > until_s:
                 self.signal(signal.SIGKILL)
@@ -87,22 +87,22 @@ class Child:
                 break
             time.sleep(POLL_S)
         wall_s = time.perf_counter() - self.began_s
-        return Ended(self.status, written(self.out), written(self.err), wall_s)
+        return ProcessEnd(self.status, read_output(self.out), read_output(self.err), wall_s)
 
 
-def written(file: IO[bytes]) -> str:
+def read_output(file: IO[bytes]) -> str:
     with file:
         file.seek(0)
         return file.read().decode(errors="replace")
 
 
-def forked(call: Callable[[], None], environ: Mapping[str, str], limit_s: float) -> Ended:
-    """Runs `call` in a fork until it ends, or is killed at the limit."""
-    child = started(call, environ)
+def run_in_fork(call: Callable[[], None], environ: Mapping[str, str], limit_s: float) -> ProcessEnd:
+    """Run `call` in a fork until it ends or is killed after `limit_s`."""
+    child = start_fork(call, environ)
     return child.wait(child.began_s + limit_s)
 
 
-def started(call: Callable[[], None], environ: Mapping[str, str]) -> Child:
+def start_fork(call: Callable[[], None], environ: Mapping[str, str]) -> Child:
     out, err = tempfile.TemporaryFile(), tempfile.TemporaryFile()  # noqa: SIM115
     sys.stdout.flush()
     began_s, ready = time.perf_counter(), os.pipe()
@@ -121,7 +121,7 @@ def started(call: Callable[[], None], environ: Mapping[str, str]) -> Child:
 
 
 def exit_code(call: Callable[[], None], environ: Mapping[str, str]) -> int:
-    """In the fork: as Python itself ends a process."""
+    """Run `call` in the fork, and return the exit code with which Python would end a process."""
     # text streams of its own: those of whoever runs the measurement may be no files
     sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
     sys.stderr = open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115

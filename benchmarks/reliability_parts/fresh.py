@@ -19,7 +19,7 @@ runpy.run_path(sys.path[0] + "/train.py", run_name="__main__")
 
 
 def link_project(folder: Path) -> None:
-    """This project in `folder`, whose texts are prepared there and not in the project's data/."""
+    """Link this project into `folder`, with a copy of data/ so that texts are prepared there."""
     folder.mkdir()
     for path in PROJECT.iterdir():
         is_code = path.suffix == ".py" or path.is_dir() and any(path.glob("*.py"))
@@ -33,11 +33,11 @@ def only_sources(folder: str, names: list[str]) -> list[str]:
     return [name for name in names if not name.endswith(".py")]
 
 
-def program(project: Path, words: list[str], told: int) -> Callable[[], None]:
-    """For forks.started(): writes a byte into a pipe behind its first line."""
-    os.set_inheritable(told, True)
+def program(project: Path, words: list[str], writer: int) -> Callable[[], None]:
+    """Function that becomes train.py; it writes a byte into a pipe after its first line."""
+    os.set_inheritable(writer, True)
     code = f"import sys; sys.path[0] = {str(project)!r}{CODE}"
-    command = [sys.executable, "-c", code, str(told), *words]
+    command = [sys.executable, "-c", code, str(writer), *words]
     # as the forks that it goes on from: two threads sum in another order
     environ = {**os.environ, "OMP_NUM_THREADS": "1"}
     return lambda: os.execve(sys.executable, command, environ)

@@ -14,17 +14,17 @@ from pathlib import Path
 
 from benchmarks.reliability_parts import bad_inputs, forks
 from benchmarks.reliability_parts.bad_inputs import Case
-from benchmarks.reliability_parts.forks import Ended
+from benchmarks.reliability_parts.forks import ProcessEnd
 from benchmarks.reliability_parts.trial import Trial
 from cli.plain import plain
 
-ROW = "\niter "  # of a training
-LONGEST = 2000  # characters of a line that somebody is to read
+ROW = "\niter "  # begins a line that a training prints
+LONGEST = 2000  # characters in a message that somebody has to read
 QUIET = {"WANDB_MODE": "disabled", "TINY_SHAKESPEARE_URL": "http://[::1]:9"}
 
 
 def trials(count: int, seed: int, limit_s: float) -> Iterator[Trial]:
-    """Trial N, of seed + N, is the same whatever came before it."""
+    """Yield `count` trials; each depends on its own seed alone."""
     with tempfile.TemporaryDirectory(prefix="reliability-") as folder:
         run = first_run(Path(folder))
         for number in range(seed, seed + count):
@@ -32,13 +32,13 @@ def trials(count: int, seed: int, limit_s: float) -> Iterator[Trial]:
 
 
 def first_run(folder: Path) -> Path:
-    """The folder of a small run that commands read, made in `folder`."""
+    """Train a small run in `folder` for the commands to read, and return its own folder."""
     forks.use_data_folder(folder / "data")
     run = folder / "first" / "out"
     run.parent.mkdir()
     with chdir(run.parent):
         bad_inputs.prepare_folder(run)
-        made = forks.forked(forks.program("train", [bad_inputs.FILE]), QUIET, 60)
+        made = forks.run_in_fork(forks.program("train", [bad_inputs.FILE]), QUIET, 60)
     if made.status:
         raise ValueError(f"the run that the others start from failed: {made.err}")
     return run
@@ -50,8 +50,10 @@ def trial(seed: int, run: Path, limit_s: float) -> Trial:
     with tempfile.TemporaryDirectory(prefix="input-") as folder, chdir(folder):
         bad_inputs.prepare_folder(run)
         case = bad_inputs.KINDS[kind](chance)
-        ended = forks.forked(forks.program(case.program, case.words), QUIET | case.environ, limit_s)
-    outcome, what = judged(case, ended)
+        ended = forks.run_in_fork(
+            forks.program(case.program, case.words), QUIET | case.environ, limit_s
+        )
+    outcome, what = judge(case, ended)
     if what is None:
         return Trial(seed, kind, outcome)
     variables = [f"{name}={value}" for name, value in case.environ.items()]
@@ -59,8 +61,8 @@ def trial(seed: int, run: Path, limit_s: float) -> Trial:
     return Trial(seed, kind, outcome, f"{command}: {what}")
 
 
-def judged(case: Case, ended: Ended) -> tuple[str, str | None]:
-    """(outcome, what went wrong)."""
+def judge(case: Case, ended: ProcessEnd) -> tuple[str, str | None]:
+    """(outcome, what went wrong or None)."""
     lines = [line for line in ended.err.splitlines() if line.strip()]
     last = plain(lines[-1])[:300] if lines else "nothing was said"
     if "Traceback (most recent call last)" in ended.err + ended.out:
@@ -79,10 +81,10 @@ def judged(case: Case, ended: Ended) -> tuple[str, str | None]:
         return "unclear", f"{len(errors)} errors in {len(lines)} lines, {last}"
     if len(errors[0]) > LONGEST:
         return "unclear", f"a line of {len(errors[0])} characters"
-    if case.names and not any(named(name, errors[0]) for name in case.names):
+    if case.names and not any(is_named(name, errors[0]) for name in case.names):
         return "unclear", f"names none of {', '.join(map(plain, case.names))}: {last}"
     return "refused", None
 
 
-def named(name: str, line: str) -> bool:
+def is_named(name: str, line: str) -> bool:
     return bool(name) and (plain(name)[:60] in line or os.path.basename(name) in line)

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.reliability_parts import forks, fresh, tiny_run
-from benchmarks.reliability_parts.forks import Ended
-from benchmarks.reliability_parts.moments import announcing, pipe, wait_for
-from benchmarks.reliability_parts.tiny_run import SAVE, WORDS, difference, left_behind
+from benchmarks.reliability_parts.forks import ProcessEnd
+from benchmarks.reliability_parts.moments import announce_calls, pipe, wait_for_calls
+from benchmarks.reliability_parts.tiny_run import SAVE, WORDS, difference, read_end
 from benchmarks.reliability_parts.trial import Trial
 
 MOST_SAVES = 6
@@ -25,11 +25,11 @@ ANY, RESUME, START_UP = "any moment", "a resume", "start-up"
 
 @dataclass(frozen=True)
 class Moment:
-    """Of a life, in which it is ended."""
+    """A kind of moment at which a process is ended."""
 
-    function: str  # of the trainer, that it enters; empty: whenever
-    longest_s: float  # after that
-    calls: int = 1  # it is one of so many
+    function: str  # of the trainer, whose call begins the moment; empty: any time
+    longest_s: float  # delay of the signal at most
+    calls: int = 1  # the signal follows one of the first `calls` calls
 
 
 MOMENTS = {
@@ -42,18 +42,18 @@ MOMENTS = {
     "giving the lock back": Moment("cli.lock.Lock.__exit__", 0.002, 2),
 }
 SHARE_OF_ANY, SHARE_OF_START_UP = 0.4, 0.1
-Judge = Callable[[Ended], str | None]  # what is wrong with how a life ended; None: nothing
+Judge = Callable[[ProcessEnd], str | None]  # what is wrong with how a life ended, or None
 
 
 @dataclass(frozen=True)
 class Life:
-    """One process of the training."""
+    """Result of one process of the training."""
 
     seed: int
     moment: str
     number: int  # the signal
-    ended: Ended
-    signalled: bool  # else it had ended before
+    ended: ProcessEnd
+    signalled: bool  # False where it had ended before
 
     def trial(self, failure: str | None) -> Trial:
         return Trial(self.seed, self.moment, signal.Signals(self.number).name, failure)
@@ -62,10 +62,10 @@ class Life:
 def trials(
     count: int, seed: int, limit_s: float, part: str, signals: tuple[int, ...], judge: Judge
 ) -> Iterator[Trial]:
-    """`count` lives that a signal ended, over as many whole trainings as they make."""
+    """Make `count` processes end by a signal, in as many whole trainings as that takes."""
     with tiny_run.own_folder() as folder:
         fresh.link_project(folder / PROJECT)
-        expected, done, begun = tiny_run.trained([], 10 * limit_s).end, 0, 0
+        expected, done, begun = tiny_run.train_whole([], 10 * limit_s).end, 0, 0
         while done < count:
             shutil.rmtree(RUN, ignore_errors=True)  # a life that failed may have left none
             iteration = 0
@@ -73,10 +73,10 @@ def trials(
                 last = done >= count
                 chance = random.Random(f"{part} {seed + done} {begun}")
                 begun += 1  # a life that ended before its signal is followed by another
-                life = lived(seed + done, chance, signals, 10 * limit_s, quiet=last)
-                problem, iteration = judged(life, judge, iteration)
+                life = run_life(seed + done, chance, signals, 10 * limit_s, quiet=last)
+                problem, iteration = judge_life(life, judge, iteration)
                 if not life.signalled and not problem:
-                    problem = difference(expected, left_behind(RUN))
+                    problem = difference(expected, read_end(RUN))
                 if life.signalled:
                     done += 1
                 if life.signalled or problem:
@@ -85,24 +85,24 @@ def trials(
                     break
 
 
-def lived(
+def run_life(
     seed: int, chance: random.Random, signals: tuple[int, ...], limit_s: float, quiet: bool
 ) -> Life:
-    """A process that starts, or resumes what lies there, and gets a signal, unless `quiet`."""
+    """Run a process that starts or resumes the run; it gets a signal unless `quiet`."""
     there = (RUN / "ckpt.pt").is_file()
     name = moment_of(chance, there)
     moment, number = MOMENTS[name], chance.choice(signals)
     words = [*WORDS, f"init_from={'resume' if there else 'scratch'}"]
-    with pipe() as (heard, told):
+    with pipe() as (reader, writer):
         call = forks.program("train", words)
         if name == START_UP:
-            call = fresh.program(Path(PROJECT).resolve(), words, told)
+            call = fresh.program(Path(PROJECT).resolve(), words, writer)
         elif moment.function:
-            call = announcing(call, told, moment.function)
-        child = forks.started(call, {})
+            call = announce_calls(call, writer, moment.function)
+        child = forks.start_fork(call, {})
         until_s = child.began_s + limit_s
         calls = 0 if name == ANY else chance.randint(1, moment.calls)
-        signalled = not quiet and wait_for(child, heard, calls, until_s)
+        signalled = not quiet and wait_for_calls(child, reader, calls, until_s)
         if signalled:
             time.sleep(chance.uniform(0, moment.longest_s))
             signalled = not child.has_ended()
@@ -112,7 +112,7 @@ def lived(
 
 
 def moment_of(chance: random.Random, there: bool) -> str:
-    """`there`: a checkpoint that can be resumed."""
+    """Random key of MOMENTS; a resume only where `there`, a checkpoint to resume from."""
     share = chance.random()
     if share < SHARE_OF_ANY + SHARE_OF_START_UP:
         return ANY if share < SHARE_OF_ANY else START_UP
@@ -120,8 +120,8 @@ def moment_of(chance: random.Random, there: bool) -> str:
     return chance.choice(some)
 
 
-def judged(life: Life, judge: Judge, before: int) -> tuple[str | None, int]:
-    """(what is wrong with the life, the iteration that is safe after it)."""
+def judge_life(life: Life, judge: Judge, before: int) -> tuple[str | None, int]:
+    """(what is wrong with the life or None, iteration of the checkpoint after it)."""
     ended = life.ended
     if fault := tiny_run.fault_of(ended):
         return fault, before

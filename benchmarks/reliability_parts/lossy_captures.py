@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from benchmarks.damage import Json, altered
+from benchmarks.damage import Json, alter_export
 from benchmarks.damaged_files import CAPTURES
 from benchmarks.reliability_parts.trial import Trial
 from profiling.report.renderers import page
@@ -29,9 +29,9 @@ TRACE = "flash_eager.trace"
 KERNELS, CALLS, RANGES = "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS"
 ON_GPU = (KERNELS, "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET")
 OF_TRACE = ("kernel", "cuda_runtime", "cuda_driver", "gpu_memcpy", "gpu_memset")
-REFUSED_PERCENT = 5.0  # of the launched kernels: from above it on there may be no verdict
-BOGUS_NS = (10**10, 3 * 10**16)  # 10 s, as no session here takes, and a year
-GAP_NS = 2000  # between two calls, in which more calls are put
+REFUSED_PERCENT = 5.0  # of the launched kernels; if more are lost there may be no verdict
+BOGUS_NS = (10**10, 3 * 10**16)  # 10 s, longer than any session here, and a year
+GAP_NS = 2000  # between two calls, at least, where more calls are inserted
 OURS = ("not in the capture", "its kernel in the capture", "longer than the whole", "lost its end")
 
 
@@ -40,22 +40,22 @@ class Damage:
     kind: str
     lost_percent: float = 0.0  # of the launched kernels
     left_out: int = 0  # events that end too late
-    open_steps: int = 0  # that lost their ends
+    open_steps: int = 0  # steps that lost their ends
 
 
 def trials(count: int, seed: int, limit_s: float) -> Iterator[Trial]:
-    """Whole and damaged captures in turn."""
+    """Yield trials of whole and damaged captures in turn."""
     page.plotly_js = str  # 5 MB that are the same on each page
     with tempfile.TemporaryDirectory(prefix="reliability-") as folder, chdir(folder):
         for number in range(seed, seed + count):
-            yield of_capture(number)
+            yield capture_trial(number)
 
 
-def of_capture(seed: int) -> Trial:
+def capture_trial(seed: int) -> Trial:
     chance = random.Random(f"capture {seed}")
     from_trace = chance.random() < 0.2
     name = "x.json" if from_trace else "x.sqlite"
-    content = whole(TRACE if from_trace else chance.choice(EXPORTS))
+    content = read_capture(TRACE if from_trace else chance.choice(EXPORTS))
     changed, done = (damaged_trace if from_trace else damaged_export)(
         content, chance, seed % 2 == 1
     )
@@ -65,11 +65,11 @@ def of_capture(seed: int) -> Trial:
         report.main([name])
         outputs = ("--json", "out.json", "--markdown", "out.md", "--html", "out.html")
         report.main([name, *outputs])
-    return judged(seed, done, json.loads(Path("out.json").read_bytes()), said.getvalue())
+    return judge(seed, done, json.loads(Path("out.json").read_bytes()), said.getvalue())
 
 
-def judged(seed: int, done: Damage, found: Json, said: str) -> Trial:
-    """`found`: the report; `said`: what it printed, which has to say what is wrong."""
+def judge(seed: int, done: Damage, found: Json, said: str) -> Trial:
+    """Trial of a capture from its damage, its JSON report `found` and the printed text `said`."""
     verdict, lost = found["bottleneck"]["verdict"], found["health"]["lost_kernels"]
     warned = [row["what"] for row in found["health"]["findings"] if row["level"] == "warning"]
     ours = [what for what in warned if any(part in what for part in (*OURS, "lost their ends"))]
@@ -91,13 +91,13 @@ def judged(seed: int, done: Damage, found: Json, said: str) -> Trial:
 
 
 @cache
-def whole(name: str) -> bytes:
+def read_capture(name: str) -> bytes:
     ending = "json.gz" if name == TRACE else "sqlite.gz"
     return gzip.decompress((CAPTURES / f"{name}.{ending}").read_bytes())
 
 
 def share_of(chance: random.Random) -> float:
-    """From 1 to 50 %, small ones as often as large ones."""
+    """Random share from 1 to 50 %, below 10 % as often as above."""
     return chance.choice((chance.uniform(0.01, 0.1), chance.uniform(0.1, 0.5)))
 
 
@@ -118,11 +118,11 @@ def damaged_export(content: bytes, chance: random.Random, lossy: bool) -> tuple[
             done.lost_percent = lost_percent(database)
         database.execute("DROP TABLE temp.launched")
 
-    return altered(content, change), done
+    return alter_export(content, change), done
 
 
 def lost_percent(database: sqlite3.Connection) -> float:
-    """Of the kernels whose launch is still there: how many are not, or end in a year."""
+    """Percentage of the kernels with a launch in the file that are gone or have a bogus end."""
     query = f"SELECT count(*) FROM launched WHERE c IN (SELECT correlationId FROM {CALLS})"
     there = f'SELECT rowid FROM {KERNELS} WHERE "end" - start < {BOGUS_NS[0] // 2}'
     ((launched,),) = database.execute(query).fetchall()
@@ -195,7 +195,7 @@ LOSSES: tuple[Callable[[sqlite3.Connection, random.Random, Damage], None], ...] 
 
 
 def ended_early(database: sqlite3.Connection, chance: random.Random, done: Damage) -> None:
-    """At any moment of the last two thirds; then what has no kernel for good reasons."""
+    """End the capture in its last two thirds, and add launches that rightly have no kernel."""
     ((first, last),) = database.execute(f'SELECT min(start), max("end") FROM {CALLS}').fetchall()
     end = int(first + chance.uniform(0.33, 1) * (last - first))
     for table in (*ON_GPU, CALLS):

@@ -1,4 +1,4 @@
-"""Moments of a process that is a fork of ours: it says when it comes to one."""
+"""Moments in a fork of this process, which announces when it comes to one."""
 
 import os
 import select
@@ -17,7 +17,7 @@ Call = Callable[[], None]
 
 @contextmanager
 def pipe() -> Iterator[tuple[int, int]]:
-    """(the end that is read, the end that is written)"""
+    """Open a pipe for the block: (file descriptor to read, file descriptor to write)."""
     ends = os.pipe()
     try:
         yield ends
@@ -26,20 +26,20 @@ def pipe() -> Iterator[tuple[int, int]]:
             os.close(end)
 
 
-def announcing(call: Call, told: int, *functions: str) -> Call:
-    """`call`, which writes a byte into a pipe as it enters one of the functions.
+def announce_calls(call: Call, writer: int, *functions: str) -> Call:
+    """Function that runs `call` and writes a byte into the pipe when one of `functions` is entered.
 
-    The byte is the number of the function, from 0.
+    The byte is the index of the function.
     """
     for number, function in enumerate(functions):
-        call = entering(call, function, partial(os.write, told, bytes([number])))
+        call = call_on_entry(call, function, partial(os.write, writer, bytes([number])))
     return call
 
 
-def entering(call: Call, function: str, tell: Callable[[], object]) -> Call:
-    """`call`, which calls `tell` whenever it enters the function of that full name."""
+def call_on_entry(call: Call, function: str, tell: Callable[[], object]) -> Call:
+    """Function that runs `call` and calls `tell` whenever `function`, a full name, is entered."""
 
-    def changed() -> None:
+    def call_patched() -> None:
         place, _, name = function.rpartition(".")
         original = getattr(resolve_name(place), name)
 
@@ -50,14 +50,14 @@ def entering(call: Call, function: str, tell: Callable[[], object]) -> Call:
         with mock.patch(function, enter):
             call()
 
-    return changed
+    return call_patched
 
 
-def wait_for(child: Child, heard: int, calls: int, until_s: float) -> bool:
-    """Until the child enters the function for that time; False where it ended before."""
+def wait_for_calls(child: Child, reader: int, calls: int, until_s: float) -> bool:
+    """Wait until the child has entered the function `calls` times; False if it ended before."""
     while calls > 0:
-        if select.select([heard], [], [], forks.POLL_S)[0]:
-            calls -= len(os.read(heard, 1))
+        if select.select([reader], [], [], forks.POLL_S)[0]:
+            calls -= len(os.read(reader, 1))
         elif child.has_ended() or time.perf_counter() > until_s:
             return False
     return True

@@ -13,24 +13,24 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.reliability_parts import forks, tiny_run
-from benchmarks.reliability_parts.forks import Child, Ended
-from benchmarks.reliability_parts.moments import announcing, pipe
+from benchmarks.reliability_parts.forks import Child, ProcessEnd
+from benchmarks.reliability_parts.moments import announce_calls, pipe
 from benchmarks.reliability_parts.tiny_run import ITERATIONS, WORDS, Whole
 from benchmarks.reliability_parts.trial import Trial
 
 KINDS = (("scratch", "scratch"), ("resume", "resume"), ("scratch", "resume"))
-CLOSE_S = 0.03  # between the two of every other pair
+CLOSE_S = 0.03  # between the two starts at most, in every other pair
 RUN, HALF = Path("run"), Path("half")
-# a process has the folder between these two; the second is called after the checks, too
+# a process owns the folder between calls of these; the second is also called after the checks
 OWNS, LETS_GO = "training.record.open_run_folder", "cli.lock.Lock.__exit__"
 BOTH_OWN = b"\0\0"
 REFUSED = re.compile(r"train.py: error: out_dir=run: in use by (process (\d+) on|another process)")
 
 
 def trials(count: int, seed: int, limit_s: float) -> Iterator[Trial]:
-    """Of the kinds in turn."""
+    """Yield trials of the kinds in turn."""
     with tiny_run.own_folder():
-        whole = tiny_run.trained([], 10 * limit_s)
+        whole = tiny_run.train_whole([], 10 * limit_s)
         tiny_run.leave_half("half", 10 * limit_s)
         half = tiny_run.saved_iteration(HALF)
         for number in range(seed, seed + count):
@@ -47,22 +47,22 @@ def trials(count: int, seed: int, limit_s: float) -> Iterator[Trial]:
 
 def run_both(
     kind: tuple[str, str], chance: random.Random, whole_s: float, limit_s: float
-) -> tuple[list[Child], list[Ended], bytes]:
-    """With what the two announced: who had the folder when."""
+) -> tuple[list[Child], list[ProcessEnd], bytes]:
+    """Run both processes: (children, their ends, announcements of owning and letting go)."""
     offset_s = chance.uniform(0, CLOSE_S if chance.random() < 0.5 else whole_s)
     children: list[Child] = []
-    with pipe() as (heard, told):
+    with pipe() as (reader, writer):
         for name in chance.sample(kind, 2):
             time.sleep(offset_s if children else 0)
             call = forks.program("train", [*WORDS, f"init_from={name}"])
-            children.append(forks.started(announcing(call, told, OWNS, LETS_GO), {}))
+            children.append(forks.start_fork(announce_calls(call, writer, OWNS, LETS_GO), {}))
         ended = [child.wait(child.began_s + limit_s) for child in children]
-        os.write(told, b"\n")  # there may be nothing else
-        return children, ended, os.read(heard, 999)
+        os.write(writer, b"\n")  # there may be nothing else
+        return children, ended, os.read(reader, 999)
 
 
-def what_is_wrong(children: list[Child], ended: list[Ended], owners: bytes) -> str | None:
-    """With how the two ended."""
+def what_is_wrong(children: list[Child], ended: list[ProcessEnd], owners: bytes) -> str | None:
+    """Problem with how the two processes ended, or None."""
     for one, other in ((0, 1), (1, 0)):
         if fault := tiny_run.fault_of(ended[one]):
             return fault
@@ -79,7 +79,7 @@ def what_is_wrong(children: list[Child], ended: list[Ended], owners: bytes) -> s
 
 
 def what_is_left(whole: Whole, half: int | None) -> str | None:
-    """What is wrong with the folder."""
+    """Problem with what is in the folder afterwards, or None."""
     spare = [path.name for path in RUN.iterdir() if path.suffix in (".tmp", ".lock")]
     if spare:
         return f"left behind: {', '.join(spare)}"
@@ -89,4 +89,4 @@ def what_is_left(whole: Whole, half: int | None) -> str | None:
     for previous in RUN.glob("previous-*"):
         if tiny_run.saved_iteration(previous) not in (half, ITERATIONS):
             return f"{previous}: lacks the checkpoint of what it was"
-    return tiny_run.difference(whole.end, tiny_run.left_behind(RUN))
+    return tiny_run.difference(whole.end, tiny_run.read_end(RUN))

@@ -4,7 +4,7 @@ import signal
 from collections.abc import Iterator
 
 from benchmarks.reliability_parts import lives
-from benchmarks.reliability_parts.forks import Ended
+from benchmarks.reliability_parts.forks import ProcessEnd
 from benchmarks.reliability_parts.trial import Trial
 
 # 0, or by the signal itself: it was at its end, where Python has given its handlers back
@@ -16,7 +16,7 @@ def trials(count: int, seed: int, limit_s: float) -> Iterator[Trial]:
     return lives.trials(count, seed, limit_s, "signals", both, judge)
 
 
-def judge(ended: Ended) -> str | None:
+def judge(ended: ProcessEnd) -> str | None:
     if ended.status not in EXPECTED:
         return f"exit code {ended.status}: {' '.join(ended.err.split())[-200:]}"
     lines = [line for line in ended.err.splitlines() if line.strip()]

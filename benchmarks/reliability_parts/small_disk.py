@@ -21,7 +21,7 @@ class Disk:
         return self.folder / "filler"
 
     def fill(self, free_pages: int) -> None:
-        """With a file of our own; what others write meanwhile goes in, or not."""
+        """Fill the disk with a file of our own, up to `free_pages`; others may write meanwhile."""
         with open(self.filler, "wb", buffering=0) as file:
             with contextlib.suppress(OSError):
                 while file.write(bytes(PAGE_BYTES)):
@@ -33,8 +33,8 @@ class Disk:
 
 
 @contextmanager
-def mounted(folder: Path) -> Iterator[Disk]:
-    """Makes the folder. Raises ValueError where nothing can be mounted, as without root."""
+def mount_disk(folder: Path) -> Iterator[Disk]:
+    """Mount the disk on a new folder for the block. Raises ValueError where that fails."""
     folder.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", f"size={SIZE}", "tmpfs", str(folder)]
     try:

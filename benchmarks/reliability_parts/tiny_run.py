@@ -1,7 +1,6 @@
-"""The training that is ill-treated: a small one, the end that it comes to, and how another differs.
+"""Tiny training that the trials disturb: its undisturbed end, and the difference of another end.
 
-Whatever happens to it on the way, what it leaves has to be, bit for bit, what an undisturbed one
-leaves.
+Whatever happens to it on the way, its end has to be bitwise equal to that of an undisturbed one.
 """
 
 import json
@@ -15,8 +14,8 @@ from pathlib import Path
 import torch
 
 from benchmarks.reliability_parts import forks
-from benchmarks.reliability_parts.forks import Ended
-from benchmarks.reliability_parts.moments import entering
+from benchmarks.reliability_parts.forks import ProcessEnd
+from benchmarks.reliability_parts.moments import call_on_entry
 from training import checkpoint_file
 
 ITERATIONS, SAVED_EACH = 60, 5
@@ -33,29 +32,29 @@ SAVE, ROW = "training.checkpoint.write", "training.tracker.Tracker.log"
 class Whole:
     """A training that nothing disturbed."""
 
-    end: dict[str, object]  # as left_behind()
+    end: dict[str, object]  # as read_end() gives it
     wall_s: float
 
 
 @contextmanager
 def own_folder() -> Iterator[Path]:
-    """The current folder, with a text in it; what is prepared of texts lies there, too."""
+    """Change into a new folder for the block, with a text in it, where texts are prepared too."""
     with tempfile.TemporaryDirectory(prefix="reliability-") as name, chdir(name):
         forks.use_data_folder(Path(name) / "data")
         Path("text.txt").write_text("To be, or not to be, that is the question.\n" * 60, "utf-8")
         yield Path(name)
 
 
-def trained(words: list[str], limit_s: float) -> Whole:
-    """Into the folder `run`. Raises ValueError where it fails."""
-    ended = forks.forked(forks.program("train", [*WORDS, *words]), {}, limit_s)
+def train_whole(words: list[str], limit_s: float) -> Whole:
+    """Train into the folder `run` without disturbance. Raises ValueError where it fails."""
+    ended = forks.run_in_fork(forks.program("train", [*WORDS, *words]), {}, limit_s)
     if ended.status:
         raise ValueError(f"the training without interruption failed: {ended.err}")
-    return Whole(left_behind(Path("run")), ended.wall_s)
+    return Whole(read_end(Path("run")), ended.wall_s)
 
 
 def leave_half(folder: str, limit_s: float) -> None:
-    """In `folder`, what a training leaves that is killed behind the save in its middle."""
+    """Leave in `folder` what a training leaves that is killed after the save halfway."""
     call = forks.program("train", [*WORDS, f"out_dir={folder}"])
     half = ITERATIONS // 2
     rows = iter(range(half + half // SAVED_EACH + 1))  # of iterations, and of evaluations
@@ -64,13 +63,13 @@ def leave_half(folder: str, limit_s: float) -> None:
         if next(rows, None) is None:
             signal.raise_signal(signal.SIGKILL)
 
-    ended = forks.forked(entering(call, ROW, kill_at_the_next), {}, limit_s)
+    ended = forks.run_in_fork(call_on_entry(call, ROW, kill_at_the_next), {}, limit_s)
     if ended.status != -signal.SIGKILL:
         raise ValueError(f"the training up to its middle failed: {ended.err}")
 
 
-def fault_of(ended: Ended) -> str | None:
-    """What no process may do, whatever happened to it."""
+def fault_of(ended: ProcessEnd) -> str | None:
+    """Traceback or hang, which no process may show whatever happened to it; None without one."""
     last = " ".join(ended.err.split())[-200:]
     if "Traceback (most recent call last)" in ended.err + ended.out:
         return f"traceback: {last}"
@@ -78,27 +77,27 @@ def fault_of(ended: Ended) -> str | None:
 
 
 def saved_iteration(folder: Path) -> int | None:
-    """That ckpt.pt holds; None: there is none. Raises ValueError where it is damaged."""
+    """Iteration that ckpt.pt holds, or None without one. Raises ValueError if it is damaged."""
     path = folder / "ckpt.pt"
     return checkpoint_file.load(path).iteration if path.exists() else None
 
 
-def left_behind(folder: Path) -> dict[str, object]:
-    """The end of a training: what was learnt, and what was measured of it."""
+def read_end(folder: Path) -> dict[str, object]:
+    """End of a training: its state without the configuration, and its losses."""
     state = checkpoint_file.read_state(folder / "ckpt.pt")
     state.pop("config")
     return {"state": state, "losses": {key: value for key, value in rows(folder)}}
 
 
 def rows(folder: Path) -> Iterator[tuple[tuple[int, str], float]]:
-    """((iteration, name), loss) of metrics.jsonl, of work that was done twice both times."""
+    """((iteration, name), loss) in metrics.jsonl; work that was done twice is there twice."""
     for line in (folder / "metrics.jsonl").read_text("utf-8").splitlines():
         row = json.loads(line)
         yield from (((row["iter"], name), row[name]) for name in LOSSES if name in row)
 
 
 def difference(expected: object, found: object, place: str = "") -> str | None:
-    """The first place where two states differ in a bit."""
+    """First place where two states are not bitwise equal, as a message, or None."""
     if isinstance(expected, dict) and isinstance(found, dict):
         if set(expected) != set(found):
             return f"{place}: other entries"

@@ -1,4 +1,4 @@
-"""What every part of the reliability measurement yields: one trial, and whether it went well."""
+"""One trial, as every part of the reliability measurement yields it."""
 
 from dataclasses import dataclass
 
@@ -8,4 +8,4 @@ class Trial:
     seed: int  # repeats it: python -m benchmarks reliability part=PART count=1 seed=SEED
     kind: str  # a row of the table
     outcome: str  # a column of it
-    failure: str | None = None  # what went wrong, in a line; None: nothing
+    failure: str | None = None  # what went wrong, in a line, or None

@@ -16,53 +16,53 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.reliability_parts import forks, tiny_run
-from benchmarks.reliability_parts.forks import Child, Ended
-from benchmarks.reliability_parts.moments import announcing, entering, pipe, wait_for
+from benchmarks.reliability_parts.forks import Child, ProcessEnd
+from benchmarks.reliability_parts.moments import announce_calls, call_on_entry, pipe, wait_for_calls
 from benchmarks.reliability_parts.tiny_run import ITERATIONS, ROW, WORDS, Whole
 from benchmarks.reliability_parts.trial import Trial
 
 CORE = "wandb-core"
 SIGNALS = (signal.SIGKILL, signal.SIGSTOP)
 END = "the end"
-# a moment -> the function of the trainer, that it enters so many times at most, and seconds then
+# moment -> (function of the trainer, number of calls of it at most, seconds after the call)
 MOMENTS = {
     "its start": ("", 0, 0.5),
     "a row": (ROW, ITERATIONS, 0.05),
     END: ("training.tracker.Tracker.finish", 1, 0.2),
 }
-ROW_S = 0.05  # each takes, or all are there before wandb-core
-GONE_S = 5.0  # it may outlive the run by so much
+ROW_S = 0.05  # delay of each row, or all rows are written before wandb-core starts
+GONE_S = 5.0  # by which wandb-core may outlive the run
 RUN = Path("run")
 
 
 @dataclass(frozen=True)
 class Death:
-    ended: Ended
-    core: int | None  # its process; None: it was never there
+    ended: ProcessEnd
+    core: int | None  # process id of wandb-core, or None if it was never there
 
 
 def trials(count: int, seed: int, limit_s: float) -> Iterator[Trial]:
-    """Of moments and signals in turn. A stopped one makes the run wait for half a minute."""
+    """Yield trials of moments and signals in turn. A stopped process delays the run by 30 s."""
     with tiny_run.own_folder():
-        whole = tiny_run.trained([], 10 * limit_s)
+        whole = tiny_run.train_whole([], 10 * limit_s)
         for number in range(seed, seed + count):
             shutil.rmtree(RUN)
             moment = list(MOMENTS)[number % len(MOMENTS)]
             sign = SIGNALS[number // len(MOMENTS) % len(SIGNALS)]
-            death = died(moment, sign, random.Random(f"wandb_deaths {number}"), 10 * limit_s)
+            death = kill_core(moment, sign, random.Random(f"wandb_deaths {number}"), 10 * limit_s)
             problem = what_is_wrong(death, moment == END, whole)
             yield Trial(number, moment, sign.name, problem)
 
 
-def died(moment: str, sign: signal.Signals, chance: random.Random, limit_s: float) -> Death:
+def kill_core(moment: str, sign: signal.Signals, chance: random.Random, limit_s: float) -> Death:
     function, most, longest_s = MOMENTS[moment]
     call = forks.program("train", [*WORDS, "wandb.mode=offline"])
-    call = entering(call, ROW, lambda: time.sleep(ROW_S))
-    with pipe() as (heard, told):
-        child = forks.started(announcing(call, told, *filter(None, [function])), {})
+    call = call_on_entry(call, ROW, lambda: time.sleep(ROW_S))
+    with pipe() as (reader, writer):
+        child = forks.start_fork(announce_calls(call, writer, *filter(None, [function])), {})
         until_s = child.began_s + limit_s
         core = wait_for_core(child, until_s)
-        wait_for(child, heard, chance.randint(min(1, most), most), until_s)
+        wait_for_calls(child, reader, chance.randint(min(1, most), most), until_s)
         time.sleep(chance.uniform(0, longest_s))
         with contextlib.suppress(ProcessLookupError):
             os.kill(core or child.pid, sign if core else 0)
@@ -70,7 +70,7 @@ def died(moment: str, sign: signal.Signals, chance: random.Random, limit_s: floa
 
 
 def wait_for_core(child: Child, until_s: float) -> int | None:
-    """Its process, as soon as it is there."""
+    """Process id of the child's wandb-core once it is there; None at the end or the limit."""
     while not child.has_ended() and time.perf_counter() < until_s:
         with contextlib.suppress(OSError):  # threads and processes come and go
             for thread in Path(f"/proc/{child.pid}/task").iterdir():
@@ -82,7 +82,7 @@ def wait_for_core(child: Child, until_s: float) -> int | None:
 
 
 def is_gone(process: int) -> bool:
-    """It may be a zombie that nobody asks for."""
+    """Whether the process ends within GONE_S; a zombie that nobody waits for has ended."""
     until_s = time.perf_counter() + GONE_S
     while time.perf_counter() < until_s:
         try:
@@ -109,4 +109,4 @@ def what_is_wrong(death: Death, may_be_late: bool, whole: Whole) -> str | None:
         return f"{len(warnings)} warnings, and summary.json has {failure}: {warnings}"
     if failure is None and not may_be_late:
         return "W&B's failure was not noticed"
-    return tiny_run.difference(whole.end, tiny_run.left_behind(RUN))
+    return tiny_run.difference(whole.end, tiny_run.read_end(RUN))

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from benchmarks.reliability_parts import bad_inputs, forks
 from benchmarks.reliability_parts.bad_inputs import CAPTURE, FILE, RUN, SAMPLE, TEXT, Case
-from benchmarks.reliability_parts.forks import Ended
+from benchmarks.reliability_parts.forks import ProcessEnd
 from benchmarks.reliability_parts.inputs import QUIET, first_run
 from benchmarks.reliability_parts.trial import Trial
 from cli.keys import Key, keys
@@ -29,7 +29,7 @@ from configs.sampling import SampleConfig
 from configs.schema import Config
 from profiling.__main__ import VERBS
 
-# program -> its keys, and the words that stand before a wrong one
+# program -> (schema of its keys, words before a wrong one)
 PROGRAMS = {
     "train": (Config, [FILE]),
     "sample": (SampleConfig, SAMPLE),
@@ -53,7 +53,7 @@ NO_NUMBERS = (
     "'",
 )
 SPECIAL = ("fifo", "/dev/zero", "loop", "nowhere", "folder", "empty", "bytes", "cut.json.gz", TEXT)
-# verbs that read a file or folder first -> the words behind it
+# verb that reads a file or folder first -> words after it
 READING = {
     "report": [],
     "compare": [CAPTURE],
@@ -69,7 +69,7 @@ WRONG_PLACES = ("nowhere/x{}", "folder", "x.wrong", "loop{}", "fifo{}", "/dev/nu
 
 
 def key_of(chance: random.Random, fits: Callable[[Key], bool]) -> tuple[str, list[str], Key]:
-    """(program, the words before, one of its keys that fits)."""
+    """(program, words before the wrong one, one of its keys that `fits` accepts)."""
     able = {
         name: [key for key in keys(schema).values() if fits(key)]
         for name, (schema, _) in PROGRAMS.items()
@@ -126,7 +126,7 @@ def conflict(chance: random.Random) -> Case:
 
 
 def special_path(chance: random.Random) -> Case:
-    """A pipe, a device, a folder, a damaged file in the place of a key's file."""
+    """Name a pipe, device, folder, missing file or link to itself where a key wants a file."""
     place = chance.choice(SPECIAL[:5])
     program, words = chance.choice(
         (
@@ -150,7 +150,7 @@ def verb_file(chance: random.Random) -> Case:
 
 
 def verb_output(chance: random.Random) -> Case:
-    """A place that cannot be written to, or a suffix that means another format."""
+    """Write to a place that cannot be written, or with a suffix that means another format."""
     verb, flag, suffix = chance.choice(
         (
             ("report", "--html", ".html"),
@@ -186,7 +186,7 @@ CLASSES: dict[str, Callable[[random.Random], Case]] = {
 
 
 def trials(count: int, seed: int, limit_s: float) -> Iterator[Trial]:
-    """Trial N, of seed + N, is the same whatever came before it."""
+    """Yield `count` trials; each depends on its own seed alone."""
     with tempfile.TemporaryDirectory(prefix="reliability-") as folder:
         run = first_run(Path(folder))
         for number in range(seed, seed + count):
@@ -202,16 +202,16 @@ def trial(seed: int, run: Path, limit_s: float) -> Trial:
         for suffix in ("", ".html", ".json"):
             os.mkfifo(f"fifo{suffix}")
             Path(f"loop{suffix}").symlink_to(f"loop{suffix}")
-        ended = forks.forked(forks.program(case.program, case.words), QUIET, limit_s)
-    outcome, what = judged(ended)
+        ended = forks.run_in_fork(forks.program(case.program, case.words), QUIET, limit_s)
+    outcome, what = judge(ended)
     if what is None:
         return Trial(seed, kind, outcome)
     command = " ".join(plain(repr(word))[:90] for word in [case.program, *case.words])
     return Trial(seed, kind, outcome, f"{command}: {what}")
 
 
-def judged(ended: Ended) -> tuple[str, str | None]:
-    """(outcome, what went wrong)."""
+def judge(ended: ProcessEnd) -> tuple[str, str | None]:
+    """(outcome, what went wrong or None)."""
     lines = [line for line in ended.err.splitlines() if line.strip()]
     last = plain(lines[-1])[:300] if lines else "nothing was said"
     if "Traceback (most recent call last)" in ended.err + ended.out:

@@ -1,4 +1,4 @@
-"""What is advised: the verdict's lines, without what is in force already."""
+"""Advice: the verdict's lines, without what is in force already."""
 
 from dataclasses import fields, replace
 

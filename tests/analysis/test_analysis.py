@@ -1,4 +1,4 @@
-"""One analysis behind all that is asked of a capture."""
+"""One analysis serves every question about a capture."""
 
 import json
 import shutil

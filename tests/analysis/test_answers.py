@@ -1,4 +1,4 @@
-"""The four answers: what makes each of them, what it would take to tell, exit codes of the gate."""
+"""The four answers: conditions of each, what it would take to decide, exit codes of the gate."""
 
 import math
 from dataclasses import replace

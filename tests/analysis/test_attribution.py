@@ -1,4 +1,4 @@
-"""Which phase, step and range a GPU operation belongs to."""
+"""Attribution of GPU operations to phases, steps and ranges."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The step split into compute, communication, copy and idle: exclusive, and adding up."""
+"""Split of a step into compute, communication, copy and idle: disjoint, and adding up."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Chance is no difference: one run of each on a CPU, equal work, other cores, unchecked work."""
+"""Chance is no difference: single runs on a CPU, equal work, other cores, unchecked work."""
 
 from dataclasses import fields, replace
 

@@ -1,4 +1,4 @@
-"""Two sides compared: buckets that add up, refusals that name their reason, and true words."""
+"""Comparisons: buckets that add up, refusals that name their reason, and true wording."""
 
 from dataclasses import replace
 

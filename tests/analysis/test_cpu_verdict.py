@@ -1,4 +1,4 @@
-"""A run without a GPU: its verdict, evidence and advice, and what its report leaves out."""
+"""Runs without a GPU: verdict, evidence and advice, and what their report leaves out."""
 
 import re
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Programs with one known bottleneck each: the verdict names it."""
+"""Programs with one known bottleneck each, which the verdict names."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Kernel names to families: names as profilers wrote them, and all of the real captures."""
+"""Families of kernels: names as profilers wrote them, and all names of the real captures."""
 
 import pytest
 

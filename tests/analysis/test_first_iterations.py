@@ -1,4 +1,4 @@
-"""How the processes of an experiment began, from what their runs left behind."""
+"""Start of an experiment's processes, read from what their runs left behind."""
 
 import dataclasses
 import json

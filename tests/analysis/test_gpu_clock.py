@@ -1,4 +1,4 @@
-"""A report of a capture that lies in its run's folder knows how high the GPU's clock was."""
+"""GPU clock in the report of a capture that lies in its run's folder."""
 
 import json
 import shutil
@@ -9,7 +9,7 @@ import pytest
 from profiling.analysis.capture import open_report
 from profiling.analysis.report import Report
 from tests.helpers.captures import MANIFESTS, path_of, report_of
-from tests.helpers.folders import settled, with_rows
+from tests.helpers.folders import rows_of_start, with_rows
 from tests.paths import CAPTURES
 
 CLOCK = {"gpu/sm_clock_mhz": 1634.0, "gpu/throttle_power_percent": 95.0}
@@ -18,7 +18,7 @@ SAID = "Over the run the GPU's clock was 1634 MHz, held down by its power limit 
 
 def of_run(out_dir: Path, **values: float) -> Report:
     """Of a capture of a GPU that is busy, moved into the folder of a run with these means."""
-    with_rows(out_dir, *(row | values for row in settled(5.4)))
+    with_rows(out_dir, *(row | values for row in rows_of_start(5.4)))
     (out_dir / "summary.json").unlink()
     profile = out_dir / "profile"
     profile.mkdir()

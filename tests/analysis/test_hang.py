@@ -1,4 +1,4 @@
-"""Planted hangs: the collective, who is in it, who is missing, and why."""
+"""Planted hangs: the collective, the ranks in it, the missing ranks, and the reason."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""What a report says about its own capture."""
+"""Findings of a report about its own capture."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Why the GPU was idle: each cause by itself, and that all of them add up."""
+"""Causes of idle GPU time: each by itself, and that all of them add up."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""How many launches wait, and how long: by hand, and by walking through a capture."""
+"""Launch queue: number and age of waiting launches, by hand and by walking through a capture."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Launch geometry and theoretical occupancy: against SQL, and against what torch.profiler says."""
+"""Launch geometry and theoretical occupancy, against SQL and against torch.profiler's figures."""
 
 import gzip
 import json

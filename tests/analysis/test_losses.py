@@ -1,4 +1,4 @@
-"""Kernels that were launched and that a capture lost: counted, said, and no verdict above 5 %."""
+"""Launched kernels that a capture lost: counted, reported, and no verdict above 5 %."""
 
 import gzip
 import io
@@ -11,7 +11,7 @@ from typing import cast
 import pytest
 from rich.console import Console
 
-from benchmarks.damage import altered
+from benchmarks.damage import alter_export
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.capture import Capture
 from profiling.analysis.difference.compared import compared_capture
@@ -218,7 +218,7 @@ def test_an_event_longer_than_the_capture_is_left_out_and_said(tmp_path):
     query = (
         'UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET "end" = "end" + 30000000000000000 WHERE rowid < 4'
     )
-    path.write_bytes(altered(path.read_bytes(), lambda database: database.execute(query)))
+    path.write_bytes(alter_export(path.read_bytes(), lambda database: database.execute(query)))
     trace = read(path)
     assert trace.warnings == ["left out 3 events that last longer than the whole capture"]
     report = summarize(Analysis(trace))
@@ -237,7 +237,7 @@ def test_the_session_says_how_long_an_event_may_be(tmp_path):
         database.execute(f'UPDATE {kernels} SET "end" = start + {59 * MS} WHERE rowid = 1')
         database.execute(f'UPDATE {kernels} SET "end" = start + {61 * MS} WHERE rowid = 2')
 
-    path.write_bytes(altered(path.read_bytes(), change))
+    path.write_bytes(alter_export(path.read_bytes(), change))
     assert read(path).warnings == ["left out 1 event that lasts longer than the whole capture"]
 
 

@@ -1,4 +1,4 @@
-"""profiling.analysis.gpu_time.operators: which operator launched what, and how fast it was."""
+"""profiling.analysis.gpu_time.operators: launches of each operator, and how fast it was."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""What runs beside computing: by hand, by brute force, and as the breakdown has it."""
+"""Overlap with computing: by hand, by brute force, and as the breakdown has it."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Captures of ranks that cannot be read, or do not belong together: said in a line, others read."""
+"""Captures of ranks that are unreadable or do not belong together: a line each, others are read."""
 
 import os
 import signal
@@ -12,13 +12,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.fleet.files import Told, clocks_of_hosts
+from benchmarks.fleet.files import FileFacts, clocks_of_hosts
 from benchmarks.fleet.simulation import Fault, Fleet
 from profiling.analysis.ranks import files
 from profiling.analysis.ranks.files import open_ranks
 from profiling.analysis.ranks.records import RanksReport
 from profiling.report.ranks.document import verdict_line
-from tests.helpers.fleet import report_of, written
+from tests.helpers.fleet import report_of, write_fleet
 from tests.paths import CAPTURES, PROJECT
 
 AS_TRANSFER = "; a wait for them counts as transfer"
@@ -37,18 +37,18 @@ def found(report: RanksReport) -> tuple[list[int], int | None]:
 
 
 def test_missing_ranks_are_named(tmp_path: Path) -> None:
-    report = report_of(written(FLEET, tmp_path, ranks=[1, 2]))
+    report = report_of(write_fleet(FLEET, tmp_path, ranks=[1, 2]))
     assert found(report) == ([1, 2], 1)
     assert said(report) == [f"of 4 ranks these are missing: 0, 3{AS_TRANSFER}"]
 
 
 def test_gaps_are_named_where_no_capture_tells_how_many_ranks_there_are(tmp_path: Path) -> None:
-    report = report_of(written(FLEET, tmp_path, "nsys", ranks=[1, 3]))
+    report = report_of(write_fleet(FLEET, tmp_path, "nsys", ranks=[1, 3]))
     assert said(report) == [f"of ranks 1 to 3 these are missing: 2{AS_TRANSFER}"]
 
 
 def test_where_the_late_rank_is_missing_the_others_are_not_said_to_transfer(tmp_path: Path) -> None:
-    report = report_of(written(FLEET, tmp_path, ranks=[0, 2, 3]))
+    report = report_of(write_fleet(FLEET, tmp_path, ranks=[0, 2, 3]))
     assert report.verdict == "communication"
     assert verdict_line(report).endswith("transfers take the time, or the ranks that are missing")
 
@@ -64,7 +64,7 @@ def test_where_the_late_rank_is_missing_the_others_are_not_said_to_transfer(tmp_
     ],
 )
 def test_one_that_cannot_be_read_is_left_out(tmp_path: Path, content: bytes, why: str) -> None:
-    paths = written(FLEET, tmp_path)
+    paths = write_fleet(FLEET, tmp_path)
     paths[3].write_bytes(content)
     report = report_of(paths)
     assert found(report) == ([0, 1, 2], 1)
@@ -74,8 +74,8 @@ def test_one_that_cannot_be_read_is_left_out(tmp_path: Path, content: bytes, why
 
 
 def test_a_file_that_says_no_rank_is_left_out(tmp_path: Path) -> None:
-    told = Told(clocks_of_hosts(4, 1), rank=False)
-    paths = written(FLEET, tmp_path, told=told)
+    facts = FileFacts(clocks_of_hosts(4, 1), rank=False)
+    paths = write_fleet(FLEET, tmp_path, facts=facts)
     paths[2] = paths[2].rename(tmp_path / "some.json")
     report = report_of(paths)
     assert found(report) == ([0, 1, 3], 1)
@@ -85,8 +85,8 @@ def test_a_file_that_says_no_rank_is_left_out(tmp_path: Path) -> None:
 
 def test_two_runs_in_one_folder_are_not_mixed(tmp_path: Path) -> None:
     """Of the newest's names are all that are taken, however their times alternate."""
-    other = written(replace(FLEET, seed=2), tmp_path, name="a-rank{}")
-    newest = written(FLEET, tmp_path, name="b-rank{}")
+    other = write_fleet(replace(FLEET, seed=2), tmp_path, name="a-rank{}")
+    newest = write_fleet(FLEET, tmp_path, name="b-rank{}")
     for number, path in enumerate([*other, *newest]):
         os.utime(path, (1_700_000_000 + number % 4, 1_700_000_000 + number % 4))
     os.utime(newest[0], (1_800_000_000, 1_800_000_000))
@@ -98,8 +98,8 @@ def test_two_runs_in_one_folder_are_not_mixed(tmp_path: Path) -> None:
 
 
 def test_runs_of_other_world_sizes_are_left_out(tmp_path: Path) -> None:
-    eight = written(replace(FLEET, ranks=8), tmp_path / "8", ranks=[5, 6])
-    report = report_of([*written(FLEET, tmp_path / "4"), *eight])
+    eight = write_fleet(replace(FLEET, ranks=8), tmp_path / "8", ranks=[5, 6])
+    report = report_of([*write_fleet(FLEET, tmp_path / "4"), *eight])
     assert found(report) == ([0, 1, 2, 3], 1)
     assert said(report)[0].startswith("left out: ranks 5, 6 in 2 files, as rank")
     assert said(report)[0].endswith(
@@ -109,9 +109,9 @@ def test_runs_of_other_world_sizes_are_left_out(tmp_path: Path) -> None:
 
 def test_a_rank_of_another_window_is_left_out(tmp_path: Path) -> None:
     fleet, clocks = replace(FLEET, steps=8), clocks_of_hosts(4, 1)
-    early = Told(clocks, steps=range(3))
-    paths = written(fleet, tmp_path, ranks=[0, 1, 2], told=early)
-    paths += written(fleet, tmp_path, ranks=[3], told=Told(clocks, steps=range(5, 8)))
+    early = FileFacts(clocks, steps=range(3))
+    paths = write_fleet(fleet, tmp_path, ranks=[0, 1, 2], facts=early)
+    paths += write_fleet(fleet, tmp_path, ranks=[3], facts=FileFacts(clocks, steps=range(5, 8)))
     report = report_of(paths)
     assert found(report) == ([0, 1, 2], 1)
     assert said(report)[0] == (
@@ -122,9 +122,9 @@ def test_a_rank_of_another_window_is_left_out(tmp_path: Path) -> None:
 
 def test_of_two_windows_the_one_that_most_ranks_have(tmp_path: Path) -> None:
     fleet, clocks = replace(FLEET, steps=8), clocks_of_hosts(4, 1)
-    first = written(fleet, tmp_path, told=Told(clocks, steps=range(3)), name="w1-rank{}")
-    later = Told(clocks, steps=range(5, 8))
-    second = written(fleet, tmp_path, ranks=[0], told=later, name="w2-rank{}")
+    first = write_fleet(fleet, tmp_path, facts=FileFacts(clocks, steps=range(3)), name="w1-rank{}")
+    later = FileFacts(clocks, steps=range(5, 8))
+    second = write_fleet(fleet, tmp_path, ranks=[0], facts=later, name="w2-rank{}")
     report = report_of([*first, *second])
     assert found(report) == ([0, 1, 2, 3], 1)
     assert said(report) == []
@@ -133,8 +133,8 @@ def test_of_two_windows_the_one_that_most_ranks_have(tmp_path: Path) -> None:
 
 def test_no_iteration_in_common_is_told_in_one_line(tmp_path: Path) -> None:
     fleet, clocks = replace(FLEET, steps=8), clocks_of_hosts(4, 1)
-    paths = written(fleet, tmp_path, ranks=[0], told=Told(clocks, steps=range(3)))
-    paths += written(fleet, tmp_path, ranks=[1], told=Told(clocks, steps=range(5, 8)))
+    paths = write_fleet(fleet, tmp_path, ranks=[0], facts=FileFacts(clocks, steps=range(3)))
+    paths += write_fleet(fleet, tmp_path, ranks=[1], facts=FileFacts(clocks, steps=range(5, 8)))
     with pytest.raises(ValueError, match="fewer than two ranks to compare; .*same window on each"):
         report_of(paths)
 
@@ -158,7 +158,7 @@ def test_nothing_to_compare_is_told_in_one_line(tmp_path: Path, tool: str, why: 
 
 
 def test_a_single_file_of_one_process_is_no_comparison(tmp_path: Path) -> None:
-    (path,) = written(FLEET, tmp_path, ranks=[0])
+    (path,) = write_fleet(FLEET, tmp_path, ranks=[0])
     with pytest.raises(ValueError, match="fewer than two ranks to compare; the files hold one"):
         report_of([path])
     with pytest.raises(ValueError, match="no such file"):
@@ -181,7 +181,7 @@ def test_captures_of_other_programs_with_one_rank_each(tmp_path: Path) -> None:
 def test_processes_read_side_by_side_what_one_reads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    paths, counts = written(FLEET, tmp_path), list[int]()
+    paths, counts = write_fleet(FLEET, tmp_path), list[int]()
     here = report_of(paths)
     assert files.workers_for(paths) == 1 and files.workers_for([tmp_path / "gone"]) == 1
     monkeypatch.setattr(files, "READ_HERE_BYTES", 0)
@@ -212,7 +212,7 @@ def test_an_interrupt_while_they_are_read_ends_quietly(
 ) -> None:
     """A terminal sends Ctrl-C to all processes at once."""
     large = Fleet(ranks=1, steps=60, forward=200, backward=200)
-    (path,) = written(large, tmp_path)
+    (path,) = write_fleet(large, tmp_path)
     script = tmp_path / "script.py"
     script.write_text(INTERRUPTED)
     command = [sys.executable, str(script), *[str(path)] * 24]
@@ -238,7 +238,7 @@ def test_a_killed_reader_is_told_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(files, "READ_HERE_BYTES", 0)
-    paths = written(FLEET, tmp_path)
+    paths = write_fleet(FLEET, tmp_path)
 
     def kill_one(count: int) -> None:
         from multiprocessing import active_children
@@ -252,7 +252,7 @@ def test_a_killed_reader_is_told_in_one_line(
 
 
 def test_impossible_world_sizes_are_not_believed(tmp_path: Path) -> None:
-    paths = written(FLEET, tmp_path, told=Told(np.zeros(4)))
+    paths = write_fleet(FLEET, tmp_path, facts=FileFacts(np.zeros(4)))
     for path in paths:
         text = path.read_text("utf-8").replace('"world_size": 4', '"world_size": 9000000000000')
         path.write_text(text, "utf-8")

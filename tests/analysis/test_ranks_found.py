@@ -1,4 +1,4 @@
-"""Which files of a folder are the ranks' captures, by their names."""
+"""Ranks' captures in a folder, found by their names."""
 
 import gzip
 import os
@@ -9,13 +9,13 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from benchmarks.fleet.files import Told, write_nsys
+from benchmarks.fleet.files import FileFacts, write_nsys
 from benchmarks.fleet.simulation import Fault, Fleet, cost_us, simulate
 from profiling.analysis.ranks import found as ranks_found
 from profiling.analysis.ranks.found import captures_in, left_out_finding, rank_in_name
 from profiling.timeline import opening
 from profiling.timeline.scrub import scrub
-from tests.helpers.fleet import report_of, written
+from tests.helpers.fleet import report_of, write_fleet
 
 LATE = Fleet(steps=3, forward=8, backward=16, fault=Fault("slow_loader", ranks=(5,)))
 
@@ -121,29 +121,29 @@ def test_one_file_a_rank_is_one_window_whatever_wrote_them(tmp_path: Path) -> No
 
 
 def test_an_export_of_each_host_that_holds_the_processes_of_several(tmp_path: Path) -> None:
-    simulation, told = simulate(Fleet(ranks=4, steps=2)), Told(np.zeros(4))
+    simulation, facts = simulate(Fleet(ranks=4, steps=2)), FileFacts(np.zeros(4))
     paths = []
     for host in range(2):
         (place := tmp_path / f"host{host}" / "profile").mkdir(parents=True)
         ranks = range(2 * host, 2 * host + 2)
-        paths.append(write_nsys(simulation, ranks, place / "window-1.sqlite", told))
+        paths.append(write_nsys(simulation, ranks, place / "window-1.sqlite", facts))
     assert captures_in(tmp_path) == paths
 
 
-def hosts(folder: Path, told: Sequence[Told], of_one_host: int = 2) -> list[Path]:
+def hosts(folder: Path, facts: Sequence[FileFacts], of_one_host: int = 2) -> list[Path]:
     """A session for each, of the next ranks, in one folder; the first is the newest."""
     folder.mkdir(exist_ok=True)
     simulation, paths = simulate(LATE), []
-    for n, each in enumerate(told):
+    for n, each in enumerate(facts):
         ranks = range(n * of_one_host, (n + 1) * of_one_host)
         paths.append(write_nsys(simulation, ranks, folder / f"run-{'abcd'[n]}.sqlite", each))
         os.utime(paths[n], (1_700_000_000 - n, 1_700_000_000 - n))
     return paths
 
 
-def of_host(name: str | None, began_s: float = 1_700_000_000.0) -> Told:
+def of_host(name: str | None, began_s: float = 1_700_000_000.0) -> FileFacts:
     """Sessions count from their starts, which are seconds apart."""
-    return Told(np.repeat([0.0, 2.5e6, 7e5, 4e6], 2), host=name, began_s=began_s)
+    return FileFacts(np.repeat([0.0, 2.5e6, 7e5, 4e6], 2), host=name, began_s=began_s)
 
 
 @pytest.mark.parametrize("done", ["as written", "one packed", "scrubbed", "one scrubbed"])
@@ -175,7 +175,7 @@ def test_sessions_of_several_hosts_in_one_folder(tmp_path: Path, done: str) -> N
     ],
     ids=["same host", "earlier", "later", "no host", "an earlier run of both"],
 )
-def test_sessions_of_other_runs_are_left_out(tmp_path: Path, others: list[Told]) -> None:
+def test_sessions_of_other_runs_are_left_out(tmp_path: Path, others: list[FileFacts]) -> None:
     newest, *older = hosts(tmp_path, [of_host("node0"), *others])
     (tmp_path / "report.json").write_text("{}")
     assert captures_in(tmp_path) == [newest]
@@ -190,8 +190,8 @@ def test_exports_that_tell_no_host_are_one_by_one(tmp_path: Path) -> None:
 
 
 def test_two_runs_of_two_hosts_in_one_folder_are_not_mixed(tmp_path: Path) -> None:
-    told = [of_host(f"node{n % 2}", 1.7e9 - 3600 * (n // 2)) for n in range(4)]
-    first, second, *_ = hosts(tmp_path, told)
+    facts = [of_host(f"node{n % 2}", 1.7e9 - 3600 * (n // 2)) for n in range(4)]
+    first, second, *_ = hosts(tmp_path, facts)
     assert captures_in(tmp_path) == [first, second]
 
 
@@ -239,7 +239,7 @@ def test_a_folder_without_several_ranks_has_none(tmp_path: Path, names: list[str
 
 @pytest.mark.parametrize("packed", [False, True])
 def test_traces_that_say_it_in_their_head_need_no_names(tmp_path: Path, packed: bool) -> None:
-    paths = written(Fleet(ranks=3, steps=2), tmp_path)
+    paths = write_fleet(Fleet(ranks=3, steps=2), tmp_path)
     renamed = []
     for number, path in enumerate(paths):
         new = tmp_path / f"{'cab'[number]}.trace.json{'.gz' if packed else ''}"
@@ -268,7 +268,7 @@ def test_a_file_that_goes_meanwhile_ends_nothing_and_is_named(
     if told_by == "session":
         paths = hosts(tmp_path, [of_host(f"node{n}") for n in range(3)])
     else:
-        paths = written(Fleet(ranks=3, steps=2), tmp_path)
+        paths = write_fleet(Fleet(ranks=3, steps=2), tmp_path)
     if told_by == "head":
         paths = [path.rename(tmp_path / f"{'cab'[n]}.trace.json") for n, path in enumerate(paths)]
     os.utime(paths[0])  # the newest, by which others would be chosen
@@ -292,7 +292,7 @@ def test_an_export_of_several_processes_is_one_file_for_all(
 ) -> None:
     path = tmp_path / "profile" / "nsys.sqlite"
     path.parent.mkdir()
-    write_nsys(simulate(Fleet(ranks=3, steps=2)), ranks, path, Told(np.zeros(3)))
+    write_nsys(simulate(Fleet(ranks=3, steps=2)), ranks, path, FileFacts(np.zeros(3)))
     assert captures_in(tmp_path) == ([path] if found else [])
     path.write_bytes(b"SQLite format 3\0 and no more")
     assert captures_in(tmp_path) == []

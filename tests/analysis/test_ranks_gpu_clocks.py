@@ -1,4 +1,4 @@
-"""A rank whose kernels take longer: whether its GPU's clock is why, by the run's own rows."""
+"""Ranks whose kernels take longer: whether the GPU's clock is why, by the run's own rows."""
 
 from pathlib import Path
 
@@ -7,8 +7,8 @@ import pytest
 from benchmarks.fleet.simulation import Fault, Fleet
 from profiling.analysis.ranks.records import RanksReport
 from profiling.analysis.runs.run_clocks import run_clocks
-from tests.helpers.fleet import report_of, written
-from tests.helpers.folders import settled, with_rows
+from tests.helpers.fleet import report_of, write_fleet
+from tests.helpers.folders import rows_of_start, with_rows
 
 LATE = Fleet(ranks=4, steps=4, fault=Fault("slower_kernels", ranks=(2,)))
 HOT = {"gpu2/throttle_thermal_percent": 90.0, "gpu2/throttle_power_percent": 60.0}
@@ -18,9 +18,9 @@ def of_run(out_dir: Path, *mhz: float | None, fleet: Fleet = LATE, **more: float
     """Of a run with these clocks of its GPUs, in the order of the ranks."""
     names = ["gpu/sm_clock_mhz", *(f"gpu{number}/sm_clock_mhz" for number in range(1, len(mhz)))]
     clocks = dict(zip(names, mhz, strict=True)) | more
-    with_rows(out_dir, *(row | clocks for row in settled(20.0)))
+    with_rows(out_dir, *(row | clocks for row in rows_of_start(20.0)))
     (out_dir / "summary.json").unlink()
-    return report_of(written(fleet, out_dir / "profile"))
+    return report_of(write_fleet(fleet, out_dir / "profile"))
 
 
 @pytest.mark.parametrize(
@@ -60,16 +60,16 @@ def test_where_no_row_tells_of_a_rank_the_reader_has_to_look(tmp_path):
     report = of_run(tmp_path / "out", 1980, 1980)
     assert [row.gpu_clock is None for row in report.ranks] == [False, False, True, True]
     assert report.straggler is not None and "Look at its clocks" in report.straggler.evidence[2]
-    alone = report_of(written(LATE, tmp_path / "elsewhere"))
+    alone = report_of(write_fleet(LATE, tmp_path / "elsewhere"))
     assert alone.straggler is not None and "Look at its clocks" in alone.straggler.evidence[2]
     assert all(row.gpu_clock is None for row in alone.ranks) and not alone.findings
 
 
 def test_rows_that_cannot_be_read_are_told_and_the_captures_reported(tmp_path):
-    out_dir = with_rows(tmp_path / "out", *settled(20.0))
+    out_dir = with_rows(tmp_path / "out", *rows_of_start(20.0))
     (out_dir / "summary.json").unlink()
     (out_dir / "config.yaml").write_text("- no\n- mapping\n")
-    report = report_of(written(LATE, out_dir / "profile"))
+    report = report_of(write_fleet(LATE, out_dir / "profile"))
     assert report.straggler is not None and report.straggler.rank == 2
     (found,) = report.findings
     assert found.level == "note" and "clocks are not known" in found.what
@@ -123,7 +123,7 @@ def test_costs_in_turns_are_more_than_is_to_be_gained_at_the_power_limit(tmp_pat
 
 def test_the_clock_of_a_run_is_that_of_its_median_row(tmp_path):
     """Its start and its captures have others."""
-    rows = [row | {"gpu/sm_clock_mhz": 1550.0} for row in settled(20.0)]
+    rows = [row | {"gpu/sm_clock_mhz": 1550.0} for row in rows_of_start(20.0)]
     with_rows(tmp_path / "out", rows[0] | {"gpu/sm_clock_mhz": 1980.0}, *rows[1:])
     clock = run_clocks(tmp_path / "out").of_rank(0)
     assert clock is not None and clock.sm_mhz == 1550.0

@@ -1,4 +1,4 @@
-"""Collectives of several ranks: which are the same, who waits in them, for how long."""
+"""Collectives of several ranks: matching them, and who waits in them for how long."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.fleet.files import Told, clocks_of_hosts, write_kineto, write_nsys
+from benchmarks.fleet.files import FileFacts, clocks_of_hosts, write_kineto, write_nsys
 from benchmarks.fleet.simulation import DATA_PARALLEL_STREAM, Fault, Fleet, cost_us, simulate
 from profiling.analysis.columns import first_to_end
 from profiling.analysis.ranks.collectives import algorithm_of, kind_of
@@ -15,7 +15,7 @@ from profiling.analysis.ranks.summary import RanksAnalysis
 from profiling.analysis.ranks.waits import inherited_lateness, waits_elsewhere
 from profiling.report.ranks.document import ranks_document, ranks_table
 from profiling.report.renderers.page import page
-from tests.helpers.fleet import TOOLS, analysed, one_clock, report_of, written
+from tests.helpers.fleet import TOOLS, analyse_files, one_clock, report_of, write_fleet
 
 FAULTY = Fleet(ranks=3, steps=4, buckets=3, fault=Fault("slow_loader"))
 BOTH = Fleet(ranks=4, steps=3, tensor_parallel=2, fault=Fault("slow_loader"))
@@ -28,8 +28,8 @@ def unmatched(analysis: RanksAnalysis) -> int:
 @pytest.mark.parametrize("sequence", [True, False])
 @pytest.mark.parametrize("groups", [True, False])
 def test_with_and_without_numbers_they_are_the_same(tmp_path, sequence, groups) -> None:
-    told = Told(clocks_of_hosts(3, 1), sequence=sequence, groups=groups)
-    analysis = analysed(written(FAULTY, tmp_path, told=told))
+    facts = FileFacts(clocks_of_hosts(3, 1), sequence=sequence, groups=groups)
+    analysis = analyse_files(write_fleet(FAULTY, tmp_path, facts=facts))
     assert unmatched(analysis) == 0
     assert len(analysis.costs.waits.matched.iteration) == 4 * 3
     found = analysis.report.straggler
@@ -37,8 +37,10 @@ def test_with_and_without_numbers_they_are_the_same(tmp_path, sequence, groups) 
 
 
 def test_captures_that_tell_groups_and_numbers_are_matched_with_those_that_do_not(tmp_path) -> None:
-    paths = written(FAULTY, tmp_path, ranks=[0, 1]) + written(FAULTY, tmp_path, "nsys", ranks=[2])
-    analysis = analysed(paths)
+    paths = write_fleet(FAULTY, tmp_path, ranks=[0, 1]) + write_fleet(
+        FAULTY, tmp_path, "nsys", ranks=[2]
+    )
+    analysis = analyse_files(paths)
     assert unmatched(analysis) == 0 and analysis.clocks.known.all()
     found = analysis.report.straggler
     assert found is not None and found.rank == 1
@@ -47,10 +49,10 @@ def test_captures_that_tell_groups_and_numbers_are_matched_with_those_that_do_no
 @pytest.mark.parametrize("alone", [0, 3])
 def test_a_rank_without_collectives_leaves_the_others_their_verdict(tmp_path, alone: int) -> None:
     fleet = replace(FAULTY, ranks=4)
-    paths = written(fleet, tmp_path)
+    paths = write_fleet(fleet, tmp_path)
     silent = simulate(fleet)
     silent.operations = [each for each in silent.operations if each.group is None]
-    write_kineto(silent, alone, paths[alone], Told(clocks_of_hosts(4, 1)))
+    write_kineto(silent, alone, paths[alone], FileFacts(clocks_of_hosts(4, 1)))
     report = report_of(paths)
     assert report.straggler is not None and report.straggler.rank == 1
     assert [row.rank for row in report.ranks if row.clock_offset_us is None] == [alone]
@@ -73,8 +75,8 @@ def test_two_groups_that_share_no_collective_are_told_apart(tmp_path) -> None:
     simulation.operations = [
         each for each in simulation.operations if each.stream != DATA_PARALLEL_STREAM
     ]
-    told = Told(clocks_of_hosts(4, 1))
-    paths = [write_kineto(simulation, n, tmp_path / f"rank{n}.trace.json", told) for n in range(4)]
+    facts = FileFacts(clocks_of_hosts(4, 1))
+    paths = [write_kineto(simulation, n, tmp_path / f"rank{n}.trace.json", facts) for n in range(4)]
     report = report_of(paths)
     assert report.straggler is not None and report.straggler.rank == 1
     assert [row.clock_offset_us is None for row in report.ranks] == [False, False, True, True]
@@ -85,7 +87,7 @@ def test_two_groups_that_share_no_collective_are_told_apart(tmp_path) -> None:
 
 @pytest.mark.parametrize("tool", TOOLS)
 def test_waits_and_transfers_add_up(tmp_path: Path, tool: str) -> None:
-    analysis = analysed(written(FAULTY, tmp_path, tool))
+    analysis = analyse_files(write_fleet(FAULTY, tmp_path, tool))
     waits = analysis.costs.waits
     took = waits.matched.values_of(analysis.ranks, "end_ns") - waits.matched.values_of(
         analysis.ranks, "start_ns"
@@ -102,7 +104,7 @@ def test_waits_and_transfers_add_up(tmp_path: Path, tool: str) -> None:
 
 
 def test_what_two_collectives_take_at_one_time_counts_once(tmp_path: Path) -> None:
-    analysis = analysed(written(BOTH, tmp_path))
+    analysis = analyse_files(write_fleet(BOTH, tmp_path))
     for row in analysis.report.ranks:
         number = row.rank
         exposed = analysis.costs.mean_of_rank_ms(analysis.costs.waits.exposed_ns, number)
@@ -114,7 +116,7 @@ def test_waits_are_those_of_the_simulation(tmp_path: Path) -> None:
     """To the microsecond, by which ranks leave at different times."""
     fleet = replace(FAULTY, leave_us=0.001)
     simulation = simulate(fleet)
-    analysis = analysed(written(fleet, tmp_path))
+    analysis = analyse_files(write_fleet(fleet, tmp_path))
     waits = analysis.costs.waits
     true = [each for each in simulation.operations if each.group is not None]
     start = np.stack([each.start_us for each in true])
@@ -125,12 +127,12 @@ def test_waits_are_those_of_the_simulation(tmp_path: Path) -> None:
 
 def test_a_collective_of_one_rank_alone_is_counted_and_the_others_are_kept(tmp_path: Path) -> None:
     fleet = replace(FAULTY, odd_step=2)
-    told = Told(clocks_of_hosts(3, 1), sequence=False)
-    without = analysed(written(fleet, tmp_path / "without", told=told))
+    facts = FileFacts(clocks_of_hosts(3, 1), sequence=False)
+    without = analyse_files(write_fleet(fleet, tmp_path / "without", facts=facts))
     assert unmatched(without) == 3 * 3 + 1  # nothing tells which of that step's it is
     assert without.report.findings[-1].what == "10 of 37 collectives were found on no other rank"
     assert without.report.findings[-1].level == "warning"
-    numbered = analysed(written(fleet, tmp_path / "numbered"))
+    numbered = analyse_files(write_fleet(fleet, tmp_path / "numbered"))
     assert unmatched(numbered) == 1
     for analysis in (without, numbered):
         found = analysis.report.straggler
@@ -143,7 +145,7 @@ def test_windows_that_differ_are_compared_where_they_overlap(tmp_path: Path) -> 
     clocks = clocks_of_hosts(3, 1)
     paths = []
     for rank, steps in enumerate((range(6), range(1, 8), range(2, 7))):
-        paths += written(fleet, tmp_path, ranks=[rank], told=Told(clocks, steps=steps))
+        paths += write_fleet(fleet, tmp_path, ranks=[rank], facts=FileFacts(clocks, steps=steps))
     report = report_of(paths)
     assert report.steps.iterations == [12, 13, 14, 15]
     assert [row.steps for row in report.ranks] == [6, 7, 5]
@@ -159,9 +161,9 @@ def test_windows_that_differ_are_compared_where_they_overlap(tmp_path: Path) -> 
 def test_several_processes_of_one_file_are_ranks_by_their_gpus(tmp_path: Path, hosts: int) -> None:
     fleet = Fleet(ranks=4, steps=4, fault=Fault("slow_loader", ranks=(2,)))
     simulation, each = simulate(fleet), 4 // hosts
-    told = Told(clocks_of_hosts(4, each))
+    facts = FileFacts(clocks_of_hosts(4, each))
     paths = [
-        write_nsys(simulation, range(n * each, n * each + each), tmp_path / f"n{n}.sqlite", told)
+        write_nsys(simulation, range(n * each, n * each + each), tmp_path / f"n{n}.sqlite", facts)
         for n in range(hosts)
     ]
     report = report_of(paths)
@@ -174,7 +176,7 @@ def test_several_processes_of_one_file_are_ranks_by_their_gpus(tmp_path: Path, h
 
 
 def test_each_rank_of_two_groups_has_collectives_of_both(tmp_path: Path) -> None:
-    report = report_of(written(BOTH, tmp_path, told=one_clock(4)))
+    report = report_of(write_fleet(BOTH, tmp_path, facts=one_clock(4)))
     sums = {each.group: each for each in report.collectives}
     assert sorted(sums) == ["0 [0, 2]", "0 [1, 3]", "1 [0, 1]", "1 [2, 3]"]
     assert {each.ranks for each in sums.values()} == {2}
@@ -185,7 +187,7 @@ def test_each_rank_of_two_groups_has_collectives_of_both(tmp_path: Path) -> None
 
 def test_bandwidth_is_of_the_bytes_that_cross_the_links(tmp_path: Path) -> None:
     fleet = Fleet(ranks=4, steps=3, buckets=0, leave_us=0.001)
-    (row,) = report_of(written(fleet, tmp_path)).collectives
+    (row,) = report_of(write_fleet(fleet, tmp_path)).collectives
     assert (row.kind, row.ranks, row.count, row.bytes) == ("all_reduce", 4, 3, 50 << 20)
     assert row.bus_gb_per_s == pytest.approx(1.5 * (50 << 20) / 400e-6 / 1e9, rel=0.01)
     assert row.algorithm == "ring"
@@ -234,11 +236,13 @@ def written_in_part(fleet: Fleet, folder: Path, few: Sequence[int], tool: str) -
     for rank in range(fleet.ranks):
         if rank in few and tool == "nsys":
             paths.append(
-                write_nsys(simulation, [rank], folder / f"rank{rank}.sqlite", Told(clocks))
+                write_nsys(simulation, [rank], folder / f"rank{rank}.sqlite", FileFacts(clocks))
             )
             continue
-        told = Told(clocks, groups=rank not in few, sequence=rank not in few or tool == "numbers")
-        paths.append(write_kineto(simulation, rank, folder / f"rank{rank}.trace.json", told))
+        facts = FileFacts(
+            clocks, groups=rank not in few, sequence=rank not in few or tool == "numbers"
+        )
+        paths.append(write_kineto(simulation, rank, folder / f"rank{rank}.trace.json", facts))
     return paths
 
 

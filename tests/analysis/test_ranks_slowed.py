@@ -1,4 +1,4 @@
-"""How much longer kernels take beside collectives: by hand, and in simulated trainings."""
+"""Slowdown of kernels beside collectives: by hand, and in simulated trainings."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +17,7 @@ from profiling.analysis.gpu_time.slowed import (
 )
 from profiling.analysis.ranks.files import DETECT, read_file
 from profiling.analysis.ranks.summary import analyse
-from tests.helpers.fleet import TOOLS, analysed, report_of, written
+from tests.helpers.fleet import TOOLS, analyse_files, report_of, write_fleet
 from tests.helpers.programs import ADD, GEMM, US, Builder
 from tests.paths import CAPTURES
 
@@ -104,7 +104,7 @@ def test_noise_is_no_slowdown() -> None:
 def test_a_straggler_whose_waits_are_hidden_is_found_and_costs_what_it_costs(
     tmp_path: Path, tool: str
 ) -> None:
-    report = report_of(written(HIDDEN, tmp_path, tool))
+    report = report_of(write_fleet(HIDDEN, tmp_path, tool))
     late = report.straggler
     assert late is not None and (late.rank, late.part) == (1, "data")
     true_ms = cost_us(HIDDEN) / 1e3
@@ -138,7 +138,7 @@ def test_extra_products_on_an_h200_are_found_though_every_wait_is_hidden() -> No
 @pytest.mark.parametrize("kind", ["larger_kernels", "slower_kernels"])
 def test_kernels_that_are_longer_are_told_from_slowed_ones(tmp_path: Path, kind) -> None:
     fleet = replace(SLOW, fault=Fault(kind, times=1.1, ranks=(2,)))
-    late = report_of(written(fleet, tmp_path)).straggler
+    late = report_of(write_fleet(fleet, tmp_path)).straggler
     assert late is not None and (late.rank, late.part, late.work) == (2, "compute", kind)
     assert late.costs_ms_per_step == pytest.approx(cost_us(fleet) / 1e3, rel=NEAR)
     assert late.longer_ms == pytest.approx(late.costs_ms_per_step, rel=NEAR)
@@ -146,7 +146,7 @@ def test_kernels_that_are_longer_are_told_from_slowed_ones(tmp_path: Path, kind)
 
 def test_what_collectives_slow_is_what_the_simulation_computed_longer(tmp_path: Path) -> None:
     fleet = replace(HIDDEN, noise=0.0)
-    analysis = analysed(written(fleet, tmp_path))
+    analysis = analyse_files(write_fleet(fleet, tmp_path))
     work_us = (fleet.forward + fleet.backward + fleet.optimizer) * fleet.kernel_us + 5
     for row in analysis.report.ranks:
         longer_ms = row.compute_ms - work_us / 1e3
@@ -154,7 +154,7 @@ def test_what_collectives_slow_is_what_the_simulation_computed_longer(tmp_path: 
 
 
 def test_a_rank_that_waits_all_through_backward_is_held_against_the_others(tmp_path: Path) -> None:
-    analysis = analysed(written(replace(THROUGHOUT, noise=0.0), tmp_path))
+    analysis = analyse_files(write_fleet(replace(THROUGHOUT, noise=0.0), tmp_path))
     fleet, report = THROUGHOUT, analysis.report
     work_us = (fleet.forward + fleet.backward + fleet.optimizer) * fleet.kernel_us + 5
     for number in WAITING:
@@ -174,7 +174,7 @@ def test_a_rank_that_waits_all_through_backward_is_held_against_the_others(tmp_p
 
 def test_a_gpu_of_another_name_tells_nothing_of_this_one(tmp_path: Path) -> None:
     """Rank 1 alone tells how long backward's kernels take, and rank 0 has such a GPU."""
-    ranks = [read_file(path, DETECT).ranks[0] for path in written(THROUGHOUT, tmp_path)]
+    ranks = [read_file(path, DETECT).ranks[0] for path in write_fleet(THROUGHOUT, tmp_path)]
     others = [replace(rank, gpu="NVIDIA H100") if rank.rank > 1 else rank for rank in ranks]
     slowed_ms = [row.communication.slowed_ms for row in analyse(others).report.ranks]
     assert slowed_ms[0] > 2 and slowed_ms[2:] == [0, 0]
@@ -182,7 +182,7 @@ def test_a_gpu_of_another_name_tells_nothing_of_this_one(tmp_path: Path) -> None
 
 def test_what_no_rank_ran_beside_no_collective_counts_as_not_slowed(tmp_path: Path) -> None:
     fleet = replace(SLOW, head=True, transfer_us=40_000)
-    for row in report_of(written(fleet, tmp_path)).ranks:
+    for row in report_of(write_fleet(fleet, tmp_path)).ranks:
         assert row.compute_ms > 1.2 * (fleet.forward + fleet.backward + fleet.optimizer) / 10
         assert row.communication.slowed_ms == 0
 
@@ -192,7 +192,7 @@ def test_slow_transfers_of_all_ranks_hold_nobody_up(
     tmp_path: Path, buckets: int, transfer_us: float
 ) -> None:
     fleet = replace(SLOW, buckets=buckets, transfer_us=transfer_us)
-    report = report_of(written(fleet, tmp_path))
+    report = report_of(write_fleet(fleet, tmp_path))
     assert (report.verdict, report.straggler) == ("balanced", None)
     assert report.jitter_ms_per_step is not None and report.jitter_ms_per_step < 0.1
     if buckets:
@@ -202,7 +202,7 @@ def test_slow_transfers_of_all_ranks_hold_nobody_up(
 
 def test_who_is_late_in_turns_behind_hidden_waits_is_jitter(tmp_path: Path) -> None:
     fleet = replace(SLOW, steps=12, jitter_us=1200)
-    report = report_of(written(fleet, tmp_path))
+    report = report_of(write_fleet(fleet, tmp_path))
     assert (report.verdict, report.straggler) == ("jitter", None)
     without = replace(fleet, jitter_us=0.0)
     lengthened_ms = (simulate(fleet).step_us - simulate(without).step_us) / 1e3

@@ -1,4 +1,4 @@
-"""Who is waited for, why, and what it costs: in simulated trainings whose fault is known."""
+"""Late ranks, the reason and the cost: in simulated trainings whose fault is known."""
 
 import json
 from dataclasses import replace
@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.fleet.files import Told, clocks_of_hosts
+from benchmarks.fleet.files import FileFacts, clocks_of_hosts
 from benchmarks.fleet.simulation import Fault, Fleet, cost_us, simulate
 from profiling.analysis.ranks.cause_said import launches_line
-from tests.helpers.fleet import TOOLS, analysed, report_of, written
+from tests.helpers.fleet import TOOLS, analyse_files, report_of, write_fleet
 
 NEAR = 0.15  # of what removing the fault gives
 LAUNCHING = Fleet(ranks=4, kernel_us=15, buckets=0)  # the host is as slow as the GPU
@@ -68,7 +68,7 @@ CASES = [
 @pytest.mark.parametrize("tool, name", CASES)
 def test_the_fault_its_rank_and_its_cost_are_named(tmp_path: Path, tool: str, name: str) -> None:
     fleet, (causes, part, phase, work) = STRAGGLERS[name]
-    report = report_of(written(fleet, tmp_path, tool))
+    report = report_of(write_fleet(fleet, tmp_path, tool))
     found, fault = report.straggler, fleet.fault
     assert report.verdict == "straggler" and found is not None and fault is not None
     assert (found.rank, found.with_ranks) == (fault.ranks[0], [])
@@ -80,7 +80,7 @@ def test_the_fault_its_rank_and_its_cost_are_named(tmp_path: Path, tool: str, na
 
 def test_a_slow_host_is_told_from_one_that_launches_more(tmp_path: Path) -> None:
     slow = replace(LAUNCHING, fault=Fault("slow_launches", times=2.0, ranks=(1,)))
-    analysis = analysed(written(slow, tmp_path))
+    analysis = analyse_files(write_fleet(slow, tmp_path))
     late = analysis.report.straggler
     assert late is not None and late.rank == 1
     assert "launches no more kernels than the others'" in late.evidence[1]
@@ -95,7 +95,7 @@ def test_a_slow_host_is_told_from_one_that_launches_more(tmp_path: Path) -> None
 @pytest.mark.parametrize("kind", ["more_kernels", "slow_loader"])
 def test_the_cost_of_bucketed_faults_of_any_seed(tmp_path: Path, kind, seed: int) -> None:
     fleet = Fleet(ranks=3, steps=5, buckets=seed, seed=seed, noise=0.03, fault=Fault(kind))
-    found = report_of(written(fleet, tmp_path)).straggler
+    found = report_of(write_fleet(fleet, tmp_path)).straggler
     assert found is not None and found.rank == 1
     assert found.costs_ms_per_step == pytest.approx(cost_us(fleet) / 1e3, rel=NEAR)
 
@@ -120,7 +120,7 @@ def test_the_cost_in_groups_of_groups(
     """Noise in each of many collectives of pairs is not the late rank's."""
     fleet = replace(GROUPS, ranks=ranks, tensor_parallel=tensor_parallel, buckets=buckets)
     fleet = replace(fleet, slowdown=slowdown, fault=fault)
-    found = report_of(written(fleet, tmp_path)).straggler
+    found = report_of(write_fleet(fleet, tmp_path)).straggler
     assert found is not None and (found.rank, found.with_ranks) == (3, [])
     assert found.costs_ms_per_step == pytest.approx(cost_us(fleet) / 1e3, rel=0.12)
 
@@ -134,7 +134,7 @@ def test_where_another_group_would_have_been_waited_for_only_what_is_left_counts
     fault = Fault("larger_kernels", ranks=(7,), times=1.5)
     fleet = replace(GROUPS, ranks=ranks, tensor_parallel=tensor_parallel, buckets=buckets)
     fleet = replace(fleet, jitter_us=300.0, fault=fault)
-    found = report_of(written(fleet, tmp_path)).straggler
+    found = report_of(write_fleet(fleet, tmp_path)).straggler
     assert found is not None and found.rank == 7
     assert found.costs_ms_per_step == pytest.approx(cost_us(fleet) / 1e3, rel=NEAR)
 
@@ -146,7 +146,7 @@ def test_a_late_rank_s_own_jitter_is_not_what_mending_it_would_gain(tmp_path: Pa
         replace(GROUPS, ranks=4, steps=20, jitter_us=300.0, seed=seed, fault=fault)
         for seed in range(4)
     ]
-    found = [report_of(written(f, tmp_path / str(f.seed))).straggler for f in fleets]
+    found = [report_of(write_fleet(f, tmp_path / str(f.seed))).straggler for f in fleets]
     told_ms = [late.costs_ms_per_step for late in found if late and late.rank == 1]
     true_ms = [cost_us(fleet) / 1e3 for fleet in fleets]
     assert told_ms == pytest.approx(true_ms, rel=0.25)
@@ -155,7 +155,7 @@ def test_a_late_rank_s_own_jitter_is_not_what_mending_it_would_gain(tmp_path: Pa
 
 def test_two_equal_stragglers_are_named_together(tmp_path: Path) -> None:
     fleet = Fleet(fault=Fault("slower_kernels", ranks=(2, 6)))
-    found = report_of(written(fleet, tmp_path)).straggler
+    found = report_of(write_fleet(fleet, tmp_path)).straggler
     assert found is not None and {found.rank, *found.with_ranks} == {2, 6}
     assert found.costs_ms_per_step == pytest.approx(cost_us(fleet) / 1e3, rel=NEAR)
     assert found.evidence[0].startswith(f"Ranks {found.rank} and {found.with_ranks[0]} hold")
@@ -164,7 +164,7 @@ def test_two_equal_stragglers_are_named_together(tmp_path: Path) -> None:
 @pytest.mark.parametrize("tool", TOOLS)
 @pytest.mark.parametrize("buckets", [0, 4])
 def test_without_a_fault_nobody_is_blamed(tmp_path: Path, tool: str, buckets: int) -> None:
-    report = report_of(written(replace(FOUR, buckets=buckets), tmp_path, tool))
+    report = report_of(write_fleet(replace(FOUR, buckets=buckets), tmp_path, tool))
     assert (report.verdict, report.straggler) == ("balanced", None)
     assert report.jitter_ms_per_step is not None and report.jitter_ms_per_step < 0.1
 
@@ -172,9 +172,9 @@ def test_without_a_fault_nobody_is_blamed(tmp_path: Path, tool: str, buckets: in
 def test_pairs_that_work_side_by_side_do_not_add_up_to_jitter(tmp_path: Path) -> None:
     """Each of many pairs waits a little for one of its two: all of them do so at the same time."""
     pairs = Fleet(ranks=24, steps=3, forward=8, backward=16, tensor_parallel=2, noise=0.03)
-    assert report_of(written(pairs, tmp_path / "none")).straggler is None
+    assert report_of(write_fleet(pairs, tmp_path / "none")).straggler is None
     fleet = replace(pairs, fault=Fault("slow_loader", ranks=(5,)))
-    found = report_of(written(fleet, tmp_path / "one")).straggler
+    found = report_of(write_fleet(fleet, tmp_path / "one")).straggler
     assert found is not None and found.rank == 5
     assert found.costs_ms_per_step == pytest.approx(cost_us(fleet) / 1e3, rel=NEAR)
 
@@ -182,7 +182,7 @@ def test_pairs_that_work_side_by_side_do_not_add_up_to_jitter(tmp_path: Path) ->
 @pytest.mark.parametrize("ranks, seed", [(2, 3), (4, 1), (4, 2), (8, 1), (8, 2), (8, 3), (8, 4)])
 def test_who_is_late_in_turns_is_jitter(tmp_path: Path, ranks: int, seed: int) -> None:
     fleet = Fleet(ranks=ranks, steps=12, buckets=2, jitter_us=2000, seed=seed)
-    report = report_of(written(fleet, tmp_path))
+    report = report_of(write_fleet(fleet, tmp_path))
     assert (report.verdict, report.straggler) == ("jitter", None)
     without = replace(fleet, jitter_us=0.0)
     lengthened_ms = (simulate(fleet).step_us - simulate(without).step_us) / 1e3
@@ -192,7 +192,7 @@ def test_who_is_late_in_turns_is_jitter(tmp_path: Path, ranks: int, seed: int) -
 @pytest.mark.parametrize("buckets", [0, 4])
 def test_a_slow_link_is_communication_and_no_rank(tmp_path: Path, buckets: int) -> None:
     fault = Fault("slow_link", times=20.0 if buckets else 6.0)
-    report = report_of(written(replace(FOUR, buckets=buckets, fault=fault), tmp_path))
+    report = report_of(write_fleet(replace(FOUR, buckets=buckets, fault=fault), tmp_path))
     assert (report.verdict, report.straggler) == ("communication", None)
     for row in report.ranks:
         assert row.communication.wait_ms is not None and row.communication.transfer_ms is not None
@@ -202,17 +202,17 @@ def test_a_slow_link_is_communication_and_no_rank(tmp_path: Path, buckets: int) 
 def test_clocks_that_differ_by_more_than_the_lateness_make_no_claim(tmp_path: Path) -> None:
     fault = Fault("slower_kernels", times=1.06)
     sure = replace(FOUR, fault=fault)
-    assert report_of(written(sure, tmp_path / "sure")).verdict == "straggler"
+    assert report_of(write_fleet(sure, tmp_path / "sure")).verdict == "straggler"
     unsure = replace(sure, leave_us=300.0)
-    report = report_of(written(unsure, tmp_path / "unsure"))
+    report = report_of(write_fleet(unsure, tmp_path / "unsure"))
     assert report.straggler is None and report.verdict in ("balanced", "unknown")
     assert "told" in report.evidence[0]
 
 
 def test_groups_that_no_capture_names_make_no_claim(tmp_path: Path) -> None:
     fleet = Fleet(tensor_parallel=2, fault=Fault("slow_loader", ranks=(3,)))
-    told = Told(clocks_of_hosts(8, 1), sequence=False, groups=False)
-    report = report_of(written(fleet, tmp_path, told=told))
+    facts = FileFacts(clocks_of_hosts(8, 1), sequence=False, groups=False)
+    report = report_of(write_fleet(fleet, tmp_path, facts=facts))
     assert (report.verdict, report.straggler) == ("unknown", None)
     assert "groups of ranks" in report.evidence[0]
 
@@ -222,7 +222,7 @@ def test_who_costs_more_than_the_others_in_every_step_is_no_jitter(tmp_path: Pat
     fleet = Fleet(ranks=8, steps=7, buckets=4, forward=4, noise=0.0, kernel_us=10.0, leave_us=0.5)
     fault = Fault("larger_kernels", ranks=(5,))
     fleet = replace(fleet, slowdown=1.5, tensor_parallel=2, fault=fault, seed=3)
-    report = report_of(written(fleet, tmp_path))
+    report = report_of(write_fleet(fleet, tmp_path))
     assert report.straggler is not None and report.straggler.rank == 5
     assert report.straggler.in_steps == 7
     assert report.straggler.costs_ms_per_step == pytest.approx(cost_us(fleet) / 1e3, rel=0.1)
@@ -233,7 +233,7 @@ def test_the_same_rank_in_every_step_is_not_said_to_change(tmp_path: Path, steps
     fleet = Fleet(ranks=8, steps=steps, buckets=4, forward=4, noise=0.0, kernel_us=10.0)
     fault = Fault("larger_kernels", ranks=(5,))
     fleet = replace(fleet, slowdown=1.5, tensor_parallel=2, fault=fault, seed=3, leave_us=0.5)
-    report = report_of(written(fleet, tmp_path))
+    report = report_of(write_fleet(fleet, tmp_path))
     assert report.verdict == "jitter"
     assert "Not the same rank" not in report.evidence[0] and "Rank 5" in report.evidence[0]
 
@@ -241,7 +241,7 @@ def test_the_same_rank_in_every_step_is_not_said_to_change(tmp_path: Path, steps
 def test_the_clocks_doubts_of_groups_side_by_side_do_not_add_up(tmp_path: Path) -> None:
     fleet = Fleet(ranks=32, steps=3, buckets=8, forward=16, backward=32, kernel_us=20.0)
     fleet = replace(fleet, tensor_parallel=2, fault=Fault("slow_loader", ranks=(7,)))
-    analysis = analysed(written(fleet, tmp_path))
+    analysis = analyse_files(write_fleet(fleet, tmp_path))
     waits = analysis.costs.waits
     of_one_ns = waits.spread_ns[waits.matched.there[:, 7]].sum() / fleet.steps
     assert analysis.costs.doubt_ms(range(32)) == pytest.approx(of_one_ns / 1e6, rel=0.2)
@@ -251,7 +251,7 @@ def test_the_clocks_doubts_of_groups_side_by_side_do_not_add_up(tmp_path: Path) 
 def test_who_only_passes_lateness_on_costs_nothing(tmp_path: Path) -> None:
     """Rank 4 shares its layers with 5, which is late; so 4 comes late to its other group."""
     fleet = Fleet(tensor_parallel=2, fault=Fault("slow_loader", ranks=(5,)))
-    rows = {row.rank: row for row in report_of(written(fleet, tmp_path)).ranks}
+    rows = {row.rank: row for row in report_of(write_fleet(fleet, tmp_path)).ranks}
     assert rows[5].costs_ms_per_step == pytest.approx(cost_us(fleet) / 1e3, rel=NEAR)
     assert rows[4].costs_ms_per_step is not None and rows[4].costs_ms_per_step < 0.1
 
@@ -259,7 +259,7 @@ def test_who_only_passes_lateness_on_costs_nothing(tmp_path: Path) -> None:
 def test_a_rank_with_other_kernels_of_the_same_number_has_larger_ones(tmp_path: Path) -> None:
     """For a larger share other kernels may be chosen."""
     fleet = replace(FOUR, fault=Fault("larger_kernels"))
-    paths = written(fleet, tmp_path)
+    paths = write_fleet(fleet, tmp_path)
     other = paths[1].read_text("utf-8").replace("192x128_64x5", "256x128_64x4")
     paths[1].write_text(other, "utf-8")
     found = report_of(paths).straggler
@@ -269,7 +269,7 @@ def test_a_rank_with_other_kernels_of_the_same_number_has_larger_ones(tmp_path: 
 def test_persistent_kernels_tell_nothing_by_their_grids(tmp_path: Path) -> None:
     """A block for each of 132 multiprocessors, whatever there is to do: the others tell why."""
     fleet = replace(FOUR, fault=Fault("larger_kernels"))
-    paths = written(fleet, tmp_path)
+    paths = write_fleet(fleet, tmp_path)
     for path in paths:
         trace = json.loads(path.read_text("utf-8"))
         for event in trace["traceEvents"]:
@@ -284,7 +284,7 @@ def test_clocks_are_aligned_to_within_their_noise(tmp_path: Path) -> None:
     clocks = clocks_of_hosts(8, 2)
     assert np.ptp(clocks) > 3600e6
     fleet = Fleet(leave_us=5.0, fault=Fault("slow_loader"))
-    report = report_of(written(fleet, tmp_path, told=Told(clocks)))
+    report = report_of(write_fleet(fleet, tmp_path, facts=FileFacts(clocks)))
     for row in report.ranks:
         assert row.clock_offset_us == pytest.approx(clocks[row.rank] - clocks[0], abs=5.0)
     assert report.clock.uncertainty_us is not None and 5 < report.clock.uncertainty_us < 25
@@ -294,7 +294,7 @@ def test_clocks_are_aligned_to_within_their_noise(tmp_path: Path) -> None:
 def test_a_transfer_is_the_time_of_the_last_to_come(tmp_path):
     """Not until the first has left: ranks leave rings one after the other."""
     fleet = Fleet(ranks=4, steps=40, buckets=0, transfer_us=400.0, leave_us=150.0)
-    (collective,) = report_of(written(fleet, tmp_path)).collectives
+    (collective,) = report_of(write_fleet(fleet, tmp_path)).collectives
     assert collective.transfer_ms == pytest.approx(0.4 + 0.15, abs=0.06)  # the first: 0.44
     crosses = 2 * 3 / 4 * collective.bytes
     assert collective.bus_gb_per_s == pytest.approx(crosses / collective.transfer_ms / 1e6, rel=0.2)

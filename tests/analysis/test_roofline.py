@@ -1,4 +1,4 @@
-"""The cost of a step: the trainer's own FLOPs, and floors that no kernel beats."""
+"""Cost of a step: the trainer's own FLOPs, and lower bounds that no kernel beats."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""A run's folder as a side of a comparison: settled, uncaptured rows alone; damage is named."""
+"""Run folders as sides of a comparison: settled, uncaptured rows alone; damage is named."""
 
 import json
 
@@ -7,17 +7,17 @@ import pytest
 from profiling.analysis.difference.compared import Environment, compared_run
 from profiling.analysis.difference.comparison import compare
 from profiling.analysis.runs.folder import is_run_folder, read_config, read_run
-from tests.helpers.folders import TOKENS, append, settled, trained, with_rows
+from tests.helpers.folders import TOKENS, append, rows_of_start, step_row, with_rows
 from tests.helpers.reports import slow_report
 
 
 def test_rows_of_captured_iterations_and_evaluations_are_no_step_times(tmp_path):
     rows = [
-        *settled(5.0, 1),
+        *rows_of_start(5.0, 1),
         {"iter": 60, "val/loss": 4.0},
-        trained(60, 9.0) | {"profile/captured_steps": 3, "profile/step_ms": 12.0},
-        trained(70, 1.0) | {"time/step_ms": None, "perf/tokens_per_s": None},
-        trained(80, 5.1) | {"perf/tokens_per_s": TOKENS / 5.5 * 1e3},
+        step_row(60, 9.0) | {"profile/captured_steps": 3, "profile/step_ms": 12.0},
+        step_row(70, 1.0) | {"time/step_ms": None, "perf/tokens_per_s": None},
+        step_row(80, 5.1) | {"perf/tokens_per_s": TOKENS / 5.5 * 1e3},
     ]
     steps = read_run(with_rows(tmp_path / "run", *rows)).steps
     assert steps.iteration.tolist() == [50, 80]
@@ -27,7 +27,7 @@ def test_rows_of_captured_iterations_and_evaluations_are_no_step_times(tmp_path)
 
 def test_each_start_of_a_resumed_run_settles_anew(tmp_path):
     again = [{"run": {"data": "text"}, "iter": 80}]
-    rows = settled(5.0, 3) + again + settled(6.0, 2, first=80)
+    rows = rows_of_start(5.0, 3) + again + rows_of_start(6.0, 2, first=80)
     run = read_run(with_rows(tmp_path / "run", *rows))
     assert run.step_ms.tolist() == [5.0, 5.01, 5.02, 6.0, 6.01]
     assert compared_run(run, None, "none was made").step_ms == run.step_ms.tolist()
@@ -35,7 +35,9 @@ def test_each_start_of_a_resumed_run_settles_anew(tmp_path):
 
 def test_a_run_without_a_capture_compares(tmp_path):
     sides = [
-        compared_run(read_run(with_rows(tmp_path / name, *settled(ms))), None, f"none in {name}")
+        compared_run(
+            read_run(with_rows(tmp_path / name, *rows_of_start(ms))), None, f"none in {name}"
+        )
         for name, ms in (("a", 5.0), ("b", 7.0))
     ]
     found = compare(*sides)
@@ -49,7 +51,8 @@ def test_a_run_without_a_capture_compares(tmp_path):
 
 def test_a_capture_explains_and_what_it_added_is_a_bucket(tmp_path):
     runs = [
-        read_run(with_rows(tmp_path / name, *settled(ms))) for name, ms in (("a", 9.0), ("b", 9.5))
+        read_run(with_rows(tmp_path / name, *rows_of_start(ms)))
+        for name, ms in (("a", 9.0), ("b", 9.5))
     ]
     one, other = (compared_run(run, slow_report()) for run in runs)
     found = compare(one, other, force=True)
@@ -61,14 +64,14 @@ def test_a_capture_explains_and_what_it_added_is_a_bucket(tmp_path):
 
 
 def test_in_force_is_no_key_of_the_configuration(tmp_path):
-    folder = with_rows(tmp_path / "run", *settled(5.0))
+    folder = with_rows(tmp_path / "run", *rows_of_start(5.0))
     assert read_config(folder)["in_force"]["device"] == "NVIDIA H200"
     run = read_run(folder)
     assert "in_force" not in run.config and run.in_force["device"] == "NVIDIA H200"
 
 
 def test_versions_are_those_of_the_environment_and_may_be_unknown(tmp_path):
-    folder = with_rows(tmp_path / "run", *settled(5.0))
+    folder = with_rows(tmp_path / "run", *rows_of_start(5.0))
     assert compared_run(read_run(folder), None, "").environment == Environment()
     facts = {"packages": {"torch": "2.11", "triton": None}, "git": None, "cuda": "13.0", "gpus": []}
     (folder / "environment.json").write_text(json.dumps(facts))
@@ -80,7 +83,7 @@ def test_versions_are_those_of_the_environment_and_may_be_unknown(tmp_path):
 
 
 def test_the_clock_of_a_run_is_its_summary_s(tmp_path):
-    folder = with_rows(tmp_path / "out", *settled(5.0))
+    folder = with_rows(tmp_path / "out", *rows_of_start(5.0))
     assert compared_run(read_run(folder), None, "").gpu_clock is None
     (folder / "summary.json").write_text('{"gpu/sm_clock_mhz": 1634.5}')
     found = compared_run(read_run(folder), None, "").gpu_clock
@@ -88,14 +91,14 @@ def test_the_clock_of_a_run_is_its_summary_s(tmp_path):
 
 
 def test_a_run_that_is_still_writing_is_read_up_to_its_last_line(tmp_path):
-    folder = with_rows(tmp_path / "run", *settled(5.0))
+    folder = with_rows(tmp_path / "run", *rows_of_start(5.0))
     with open(folder / "metrics.jsonl", "a") as file:
         file.write('{"iter": 260, "time/st')
     assert len(read_run(folder).step_ms) == 20
 
 
 def test_a_run_that_logged_too_little_says_what_to_do(tmp_path):
-    run = read_run(with_rows(tmp_path / "run", *settled(5.0, 0)))
+    run = read_run(with_rows(tmp_path / "run", *rows_of_start(5.0, 0)))
     with pytest.raises(ValueError, match=r"metrics.jsonl: no row .* log more often"):
         compared_run(run, None, "")
 
@@ -142,7 +145,7 @@ def row(**values: float) -> str:
     ],
 )
 def test_a_damaged_file_is_one_clear_line(tmp_path, name, content, message):
-    folder = with_rows(tmp_path / "run", *settled(5.0))
+    folder = with_rows(tmp_path / "run", *rows_of_start(5.0))
     (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(ValueError, match=message) as caught:
         read_run(folder)
@@ -155,6 +158,6 @@ def test_a_run_folder_is_known_by_its_record(tmp_path):
 
 
 def test_what_a_start_logged_and_lost_is_no_step_time(tmp_path):
-    folder = with_rows(tmp_path / "run", *settled(5.0, 4))
-    append(folder, {"run": {}, "iter": 70}, *settled(6.0, 1, first=71))
+    folder = with_rows(tmp_path / "run", *rows_of_start(5.0, 4))
+    append(folder, {"run": {}, "iter": 70}, *rows_of_start(6.0, 1, first=71))
     assert read_run(folder).step_ms.tolist() == [5.0, 5.01, 5.02, 6.0]

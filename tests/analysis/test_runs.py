@@ -1,4 +1,4 @@
-"""Run folders read back: columns, training time, what was lost or half-written; groups, spread."""
+"""Run folders read back: columns, training time, lost or half-written rows; groups, spread."""
 
 import json
 
@@ -14,7 +14,7 @@ from profiling.analysis.runs.groups import (
     time_to_loss,
 )
 from profiling.report.dashboard.words import BY_CHANCE, certainty, headline
-from tests.helpers.folders import STEP_MS, settled, trained, with_rows, write_run
+from tests.helpers.folders import STEP_MS, rows_of_start, step_row, with_rows, write_run
 
 
 def groups_of(*folders):
@@ -35,7 +35,7 @@ def test_a_run_that_the_trainer_wrote(run, rows):
 
 
 def test_training_time_is_the_sum_of_mean_step_times(tmp_path):
-    rows = [trained(0, 100.0), {"iter": 10, "val/loss": 3.0}, trained(10, 20.0, lr=1e-3)]
+    rows = [step_row(0, 100.0), {"iter": 10, "val/loss": 3.0}, step_row(10, 20.0, lr=1e-3)]
     found = read_run(with_rows(tmp_path / "run", *rows))
     # iteration 0 took 100 ms, 1 to 10 took 20 ms each; the evaluation came before iteration 10
     assert found.columns["lr"].elapsed_s.tolist() == pytest.approx([0.3])
@@ -45,9 +45,9 @@ def test_training_time_is_the_sum_of_mean_step_times(tmp_path):
 def test_wall_time_where_the_run_logged_it(tmp_path):
     rows = [
         {"iter": 0, "val/loss": 4.0, "time/elapsed_s": 20.0},
-        trained(0, 100.0) | {"time/elapsed_s": 21.0},
+        step_row(0, 100.0) | {"time/elapsed_s": 21.0},
         {"iter": 1, "val/loss": 3.0, "time/elapsed_s": 25.0},
-        trained(1, 100.0, lr=1.0) | {"time/elapsed_s": 25.5},
+        step_row(1, 100.0, lr=1.0) | {"time/elapsed_s": 25.5},
     ]
     found = read_run(with_rows(tmp_path / "run", *rows))
     assert found.time_axis == "wall time"
@@ -85,17 +85,17 @@ def test_auto_is_called_what_it_came_to(tmp_path):
 
 
 def test_rows_under_a_profiler_count_as_time_and_not_as_step_times(tmp_path):
-    rows = [trained(i, 10.0) for i in range(8)]
+    rows = [step_row(i, 10.0) for i in range(8)]
     whole = {"iter": 8, "time/step_ms": None, "perf/tokens_per_s": None, "lr": 1.0}
-    part = trained(9, 30.0) | {"profile/captured_steps": 3}
+    part = step_row(9, 30.0) | {"profile/captured_steps": 3}
     found = read_run(with_rows(tmp_path / "run", *rows, whole, part))
     assert found.step_ms.tolist() == [10.0] * 3, "without the first five and those captured"
     assert found.columns["lr"].elapsed_s.tolist() == pytest.approx([0.09])
 
 
 def test_a_resumed_run_takes_back_what_was_lost(tmp_path):
-    before = [trained(i, 10.0, lr=1.0) for i in range(10)]
-    after = [{"run": {}, "iter": 6}, *(trained(i, 10.0, lr=2.0) for i in range(6, 9))]
+    before = [step_row(i, 10.0, lr=1.0) for i in range(10)]
+    after = [{"run": {}, "iter": 6}, *(step_row(i, 10.0, lr=2.0) for i in range(6, 9))]
     found = read_run(with_rows(tmp_path / "run", *before, *after))
     assert found.columns["lr"].iteration.tolist() == list(range(9))
     assert found.columns["lr"].value.tolist() == [1.0] * 6 + [2.0] * 3
@@ -116,9 +116,9 @@ def test_a_half_written_last_line_is_left_out_and_said(tmp_path):
 
 @pytest.mark.parametrize("line", ["{broken", "[1]", '{"lr": 1}', '{"iter": "x"}', "\x00\xff"])
 def test_a_damaged_line_is_named_with_its_number(tmp_path, line):
-    folder = with_rows(tmp_path / "run", trained(0, 1.0))
+    folder = with_rows(tmp_path / "run", step_row(0, 1.0))
     text = (folder / "metrics.jsonl").read_text()
-    (folder / "metrics.jsonl").write_text(f"{text}{line}\n{json.dumps(trained(1, 1.0))}\n")
+    (folder / "metrics.jsonl").write_text(f"{text}{line}\n{json.dumps(step_row(1, 1.0))}\n")
     with pytest.raises(ValueError, match=r"run/metrics.jsonl:3: not a row that training wrote"):
         read_run(folder)
 
@@ -127,7 +127,7 @@ def test_numbers_that_are_none_are_absent(tmp_path):
     """Nor those whose squares and sums would be none."""
     values = float("nan"), 1e308, -(10**400)
     rows = ({"iter": i, "lr": value} for i, value in enumerate(values, start=1))
-    folder = with_rows(tmp_path / "run", trained(0, 1.0, lr=None), *rows)
+    folder = with_rows(tmp_path / "run", step_row(0, 1.0, lr=None), *rows)
     assert "lr" not in read_run(folder).columns
 
 
@@ -195,8 +195,8 @@ def test_another_text_is_another_section(tmp_path):
 
 
 def test_spread_over_seeds_is_the_least_and_greatest_at_each_iteration(tmp_path):
-    a = with_rows(tmp_path / "a", *(trained(i, 10.0, lr=float(i)) for i in range(4)))
-    b = with_rows(tmp_path / "b", *(trained(i, 30.0, lr=float(3 * i)) for i in range(3)))
+    a = with_rows(tmp_path / "a", *(step_row(i, 10.0, lr=float(i)) for i in range(4)))
+    b = with_rows(tmp_path / "b", *(step_row(i, 30.0, lr=float(3 * i)) for i in range(3)))
     runs = [read_run(a), read_run(b)]
     spread = spread_of(runs, "lr")
     assert spread.iteration.tolist() == [0, 1, 2], "what both reached"
@@ -209,7 +209,7 @@ def test_spread_over_seeds_is_the_least_and_greatest_at_each_iteration(tmp_path)
 def test_time_to_a_loss_is_when_it_was_first_reached(tmp_path):
     rows = []
     for iteration, loss in ((0, 4.0), (10, 2.0), (20, 3.0), (30, 1.0)):
-        rows += [{"iter": iteration, "val/loss": loss}, trained(iteration + 9, 100.0)]
+        rows += [{"iter": iteration, "val/loss": loss}, step_row(iteration + 9, 100.0)]
     found = read_run(with_rows(tmp_path / "run", *rows))
     seconds = time_to_loss(found, np.array([5.0, 4.0, 3.0, 2.0, 1.5, 1.0, 0.9]))
     assert seconds[:6].tolist() == pytest.approx([0.0, 0.0, 0.5, 1.0, 2.75, 3.0])
@@ -244,7 +244,9 @@ def test_one_run_each_on_a_cpu_and_equal_work_call_no_group_faster(tmp_path):
     assert "Cannot tell whether flash is faster than slow" in headline(section)
     assert certainty(section) == [f"{BY_CHANCE}."]
     rates = [
-        with_rows(tmp_path / f"{ms}-{seed}", *settled(ms)) for ms in (5.0, 6.0) for seed in (1, 2)
+        with_rows(tmp_path / f"{ms}-{seed}", *rows_of_start(ms))
+        for ms in (5.0, 6.0)
+        for seed in (1, 2)
     ]
     for folder in rates[2:]:
         config = folder / "config.yaml"

@@ -1,4 +1,4 @@
-"""What `scale` says of a capture: predictions, and what they assume."""
+"""Results of `scale` for a capture: predictions, and what they assume."""
 
 from dataclasses import replace
 
@@ -17,8 +17,8 @@ from profiling.analysis.scale.scale import (
 )
 from profiling.records import to_json
 from tests.helpers.captures import capture_of
-from tests.helpers.fleet import report_of, written
-from tests.helpers.scale import FUSED, scaled
+from tests.helpers.fleet import report_of, write_fleet
+from tests.helpers.scale import FUSED, scale_capture
 
 
 @pytest.mark.parametrize("percent, said", [(97.0, True), (12.0, False)])
@@ -47,7 +47,7 @@ def test_what_is_assumed_is_said():
 
 def test_predictions_tell_whether_rows_travel():
     asked = Request((1, 2, 4), 8, ("ddp", "fsdp"))
-    result = scaled(asked)
+    result = scale_capture(asked)
     rows = {(row.gpus, row.mode): row.embedding_rows for row in result.predictions}
     assert [key for key, travel in rows.items() if travel] == [(2, "ddp")]
     saved = f"{result.measured.embedding_backward_ms:.2f} ms of backward"
@@ -55,34 +55,35 @@ def test_predictions_tell_whether_rows_travel():
     assert saved in " ".join(result.assumed)
     table = 4 * 50_257 * 384
     assert result.model.last_bucket_bytes > table > result.model.rows_last_bucket_bytes
-    whole = scaled(asked, compile_scope="model")
+    whole = scale_capture(asked, compile_scope="model")
     assert not any(row.embedding_rows for row in whole.predictions)
     assert "compile_scope=model" in " ".join(whole.assumed)
-    assert "travels as a row" not in " ".join(scaled(asked, vocab_size=65).assumed)
+    assert "travels as a row" not in " ".join(scale_capture(asked, vocab_size=65).assumed)
 
 
 def test_copies_are_assumed_to_slow_less_and_are_for_one_node():
     asked = Request((1, 8, 16), 8, ("ddp",), all_reduce="copies")
-    result = scaled(asked)
+    result = scale_capture(asked)
     assert [row.all_reduce for row in result.predictions] == [None, "copies", "collective"]
     assert result.slowdown == Slowdown(SLOWDOWN_PERCENT, "assumed")
     assert result.slowdown_beside_copies == Slowdown(COPIES_SLOWDOWN_PERCENT, "assumed")
     said = " ".join(result.assumed)
     assert "4 to 9 %" in said and "ddp of several averages by collectives" in said
-    collective = scaled(replace(asked, all_reduce="collective"))
+    collective = scale_capture(replace(asked, all_reduce="collective"))
     assert collective.slowdown_beside_copies is None
     assert "all_reduce=copies" not in " ".join(collective.assumed)
     (_, here, there), (_, before, same) = result.predictions, collective.predictions
     assert here.step_ms < before.step_ms and there.step_ms == same.step_ms
     assert here.sent_bytes == before.sent_bytes
-    given = scaled(replace(asked, slowdown_percent=7.0))
+    given = scale_capture(replace(asked, slowdown_percent=7.0))
     assert given.slowdown_beside_copies == Slowdown(7.0, "given")
 
 
 def test_a_shared_update_is_said_and_makes_ddp_shorter():
     asked = Request((1, 2, 8), 8, ("ddp", "fsdp"), all_reduce="copies")
     shared, alone = (
-        scaled(replace(asked, shard_update=on), vocab_size=65, **FUSED) for on in (True, False)
+        scale_capture(replace(asked, shard_update=on), vocab_size=65, **FUSED)
+        for on in (True, False)
     )
     ways = [(row.gpus, row.mode) for row in shared.predictions if row.shard_update]
     assert ways == [(2, "ddp"), (8, "ddp")]
@@ -105,7 +106,7 @@ def test_a_shared_update_is_said_and_makes_ddp_shorter():
 def test_gradients_in_16_bits_are_said_and_halve_what_is_sent_of_them():
     asked = Request((1, 2), 8, ("ddp", "fsdp"), shard_update=True)
     long, short = (
-        scaled(replace(asked, reduce_dtype=dtype), vocab_size=65, **FUSED)
+        scale_capture(replace(asked, reduce_dtype=dtype), vocab_size=65, **FUSED)
         for dtype in ("float32", "bfloat16")
     )
     assert [row.reduce_dtype for row in long.predictions] == [None, "float32", None]
@@ -118,7 +119,7 @@ def test_gradients_in_16_bits_are_said_and_halve_what_is_sent_of_them():
 
 
 def test_pieces_of_graphs_are_said_where_there_are_graphs():
-    said = {on: scaled(Request((1, 2), 8), cuda_graphs=on) for on in ("true", "false")}
+    said = {on: scale_capture(Request((1, 2), 8), cuda_graphs=on) for on in ("true", "false")}
     pauses = ["CUDA graphs are cut" in " ".join(result.assumed) for result in said.values()]
     assert pauses == [True, False]
     with_them, without = (result.predictions[1].step_ms for result in said.values())
@@ -128,12 +129,14 @@ def test_pieces_of_graphs_are_said_where_there_are_graphs():
 def test_the_slowdown_is_what_compute_lost_beside_collectives(tmp_path):
     asked, beside = Request((1, 4), 8), {"ranks": 2, "steps": 4, "buckets": 2}
     twice, hardly = (
-        slowdown_of(asked, report_of(written(Fleet(**beside, slowdown=by), tmp_path / str(by))))
+        slowdown_of(asked, report_of(write_fleet(Fleet(**beside, slowdown=by), tmp_path / str(by))))
         for by in (1.9, 1.0)
     )
     assert twice.source == hardly.source == "measured"
     assert twice.percent == pytest.approx(90, abs=8) and hardly.percent < 3
-    behind = report_of(written(Fleet(ranks=2, steps=4, buckets=0, slowdown=1.9), tmp_path / "0"))
+    behind = report_of(
+        write_fleet(Fleet(ranks=2, steps=4, buckets=0, slowdown=1.9), tmp_path / "0")
+    )
     assert slowdown_of(asked, behind) == Slowdown(SLOWDOWN_PERCENT, "assumed")
     given = replace(asked, slowdown_percent=7.0)
     assert slowdown_of(given, behind) == Slowdown(7.0, "given")

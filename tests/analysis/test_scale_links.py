@@ -1,4 +1,4 @@
-"""What a collective takes on which link, and how fast a link was."""
+"""Time of a collective on each link, and the speed of a link."""
 
 from dataclasses import replace
 

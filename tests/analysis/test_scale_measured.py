@@ -1,4 +1,4 @@
-"""Predictions against steps that were measured: docs/scale.md has the table."""
+"""Predictions against measured steps: docs/scale.md has the table."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""A row for each number of GPUs: its step, its memory, and the way of sharing that is chosen."""
+"""Rows for each number of GPUs: step, memory, and the chosen way of sharing."""
 
 from dataclasses import replace
 

@@ -1,11 +1,11 @@
-"""What `scale` refuses, because the trainer would."""
+"""Refusals of `scale`, in cases that the trainer would refuse."""
 
 from dataclasses import replace
 
 import pytest
 
 from profiling.analysis.scale.scale import Request, checked_counts
-from tests.helpers.scale import FUSED, scaled
+from tests.helpers.scale import FUSED, scale_capture
 
 
 def test_counts_fill_their_nodes():
@@ -23,9 +23,9 @@ def test_counts_fill_their_nodes():
 )
 def test_16_bits_are_refused_where_the_trainer_refuses_them(changes, micro_steps, why):
     asked = Request((1, 2), 8, micro_steps=micro_steps, shard_update=True)
-    assert scaled(asked, **(FUSED | changes))
+    assert scale_capture(asked, **(FUSED | changes))
     with pytest.raises(ValueError, match=f"^--reduce-dtype bfloat16: {why}$"):
-        scaled(replace(asked, reduce_dtype="bfloat16"), **(FUSED | changes))
+        scale_capture(replace(asked, reduce_dtype="bfloat16"), **(FUSED | changes))
 
 
 @pytest.mark.parametrize(
@@ -40,9 +40,9 @@ def test_16_bits_are_refused_where_the_trainer_refuses_them(changes, micro_steps
 def test_a_shared_update_is_refused_where_the_trainer_refuses_it(changes, why):
     asked = Request((1, 2), 8, shard_update=True)
     with pytest.raises(ValueError, match=f"^--shard-update: {why}"):
-        scaled(asked, **(FUSED | changes))
+        scale_capture(asked, **(FUSED | changes))
 
 
 def test_a_number_of_gpus_that_has_no_equal_parts_is_refused():
     with pytest.raises(ValueError, match="not for 7 GPUs: .* a multiple of 56 weights"):
-        scaled(Request((2, 7), 8, shard_update=True), **FUSED)
+        scale_capture(Request((2, 7), 8, shard_update=True), **FUSED)

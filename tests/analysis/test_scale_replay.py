@@ -1,4 +1,4 @@
-"""A step of ddp played again: by hand, or by what has to hold of any."""
+"""Replay of a ddp step: by hand, or by invariants of every replay."""
 
 from dataclasses import replace
 

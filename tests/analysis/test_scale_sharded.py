@@ -1,4 +1,4 @@
-"""A step of fsdp and of hsdp played again."""
+"""Replay of fsdp and hsdp steps."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""A step whose update the ranks share, played again."""
+"""Replay of a step whose update is shared by the ranks."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""The sizes of a model, its buckets and the embedding's rows are those that the trainer has."""
+"""Sizes of a model, of its buckets and of the embedding's rows, as in the trainer."""
 
 from dataclasses import replace
 

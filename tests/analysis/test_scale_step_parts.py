@@ -1,4 +1,4 @@
-"""The parts of a step, from a capture of one GPU."""
+"""Parts of a step, from a capture of one GPU."""
 
 from dataclasses import replace
 

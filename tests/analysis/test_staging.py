@@ -1,4 +1,4 @@
-"""Idle time of copies from and to pageable memory, which the host moves: the cause `staging`."""
+"""Idle time of copies from and to pageable memory, staged by the host: the cause `staging`."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from profiling.analysis.capture import open_report
 from profiling.analysis.gpu_time.idle import STAGED_BYTES
 from profiling.analysis.summary import summarize
 from tests.helpers.programs import MS, TO_DEVICE, TO_HOST, US, Program
-from tests.helpers.written import written
+from tests.helpers.written import write_as
 
 HOME = {"name": TO_HOST, "behind_ns": 2 * MS}
 THERE = {"name": TO_DEVICE, "before_ns": 2 * MS}
@@ -44,7 +44,7 @@ def test_the_call_waits_for_kernels_first_and_only_the_rest_is_the_copys(copy):
 @pytest.mark.parametrize("tool", ["nsys", "kineto"])
 def test_both_tools_captures_tell_it(tmp_path, tool, copy):
     trace = copying(**copy).trace()
-    report = open_report(written(trace, tool, tmp_path)).report
+    report = open_report(write_as(trace, tool, tmp_path)).report
     assert report.capture.kind == tool and report.window.steps == 6
     assert report.idle.by_cause == pytest.approx(summarize(Analysis(trace)).idle.by_cause, abs=1e-6)
     assert report.idle.by_cause["staging"] == pytest.approx(2, abs=0.01)

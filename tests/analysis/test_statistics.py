@@ -1,4 +1,4 @@
-"""The intervals cover what they say, simulated: noise between processes, noise along a process."""
+"""Coverage of the intervals, simulated: noise between processes, noise along a process."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""step_events: the steps event by event, in agreement with the report's sums."""
+"""step_events: the events of each step, in agreement with the report's sums."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Which process, steps and phases a report is about."""
+"""Process, steps and phases that a report is about."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""The whole report: its fields as documented, for captures of every kind."""
+"""Whole reports: their fields as documented, for captures of every kind."""
 
 import time
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What a command takes as it is typed: real processes on a CPU, the caches, the table."""
+"""Benchmark as_typed: real processes on a CPU, the caches, the table."""
 
 import pytest
 
@@ -32,14 +32,14 @@ def test_a_row_has_the_median_and_the_spread():
 def test_a_first_process_finds_no_cache_and_the_second_its_own(tmp_path, monkeypatch):
     seen = []
 
-    def trained(name, config, out, environ):
+    def run_training(name, config, out, environ):
         places = [tmp_path / environ[variable] for variable in as_typed.CACHES]
         seen.append([place.exists() for place in places])
         for place in places:
             place.mkdir(parents=True, exist_ok=True)
         return Process(1.0, 1.0, 1.0)
 
-    monkeypatch.setattr(as_typed, "trained", trained)
+    monkeypatch.setattr(as_typed, "run_training", run_training)
     main(["as_typed", "rounds=2", "ways=attention=flash", f"out={tmp_path}"])
     assert seen == [[False, False], [True, True]] * 2
 
@@ -47,14 +47,14 @@ def test_a_first_process_finds_no_cache_and_the_second_its_own(tmp_path, monkeyp
 def test_a_command_that_was_stopped_goes_on(tmp_path, monkeypatch, capsys):
     ended = []
 
-    def trained(name, *_):
+    def run_training(name, *_):
         if len(ended) == 3:  # within the second pair
             ended.append("stopped")
             raise KeyboardInterrupt
         ended.append(name)
         return Process(float(len(ended)), 1.0, 1.0)
 
-    monkeypatch.setattr(as_typed, "trained", trained)
+    monkeypatch.setattr(as_typed, "run_training", run_training)
     words = ["as_typed", "rounds=2", "ways=a=1; b=2", f"out={tmp_path}"]
     with pytest.raises(KeyboardInterrupt):
         main(words)

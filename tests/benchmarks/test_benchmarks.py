@@ -9,7 +9,7 @@ from typing import get_type_hints
 import pytest
 
 from benchmarks.__main__ import MEASUREMENTS, main
-from benchmarks.measuring import in_turns
+from benchmarks.measuring import measure_in_turns
 from tests.paths import PROJECT
 
 FOLDER = PROJECT / "benchmarks"
@@ -55,7 +55,7 @@ def test_help_lists_the_keys_also_of_one_that_asks_for_some(name, capsys):
 
 def test_turns_go_back_and_forth_so_that_a_drift_touches_all_alike():
     clock = itertools.count()
-    assert in_turns({"off": lambda: next(clock), "on": lambda: next(clock)}, 4) == {
+    assert measure_in_turns({"off": lambda: next(clock), "on": lambda: next(clock)}, 4) == {
         "off": [0, 3, 4, 7],
         "on": [1, 2, 5, 6],
     }

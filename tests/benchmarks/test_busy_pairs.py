@@ -1,11 +1,11 @@
-"""Pairs of runs beside other work: what is there is judged and not trained again."""
+"""Pairs of runs beside other work: existing ones are judged and not trained again."""
 
 import pytest
 
 from benchmarks import busy_pairs
 from benchmarks.busy_pairs import NEIGHBOUR, PairsConfig, answers, main, table_row
 from profiling.analysis.difference.records import Against
-from tests.helpers.folders import settled, with_rows
+from tests.helpers.folders import rows_of_start, with_rows
 
 
 @pytest.fixture
@@ -17,7 +17,7 @@ def test_pairs_that_lie_in_the_folder_are_judged(tmp_path, capsys, no_training):
     levels_ms = (10, 14, 9, 11, 12, 10, 10, 13, 14, 9, 11, 12)
     for number, ms in enumerate(levels_ms):
         side = "ab"[number % 2]
-        folder = with_rows(tmp_path / f"equal-{number // 2:02d}" / side, *settled(float(ms)))
+        folder = with_rows(tmp_path / f"equal-{number // 2:02d}" / side, *rows_of_start(float(ms)))
         config = folder / "config.yaml"
         config.write_text(config.read_text().replace("NVIDIA H200", "cpu"))
     main(PairsConfig(folder=str(tmp_path), pairs=6, differing=0))

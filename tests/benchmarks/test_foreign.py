@@ -60,10 +60,10 @@ def test_the_edit_distance_is_levenshteins():
 
 def test_muons_steps_make_matrices_nearly_orthogonal_one_by_one_or_together():
     matrices = torch.randn(3, 24, 48, generator=torch.Generator().manual_seed(0))
-    together = gpu.orthogonalised(matrices)
+    together = gpu.orthogonalise(matrices)
     spectrum = torch.linalg.svdvals(together.float())
     assert spectrum.min() > 0.5 and spectrum.max() < 1.3
-    alone = torch.cat([gpu.orthogonalised(matrix) for matrix in matrices.split(1)])
+    alone = torch.cat([gpu.orthogonalise(matrix) for matrix in matrices.split(1)])
     assert torch.allclose(alone, together, atol=0.05)
 
 

@@ -279,7 +279,7 @@ def test_what_cannot_run_or_fails_is_told(plants, monkeypatch, started, tmp_path
     said = planted.record("looped_adamw_in_graphs", plants["tiny_batch"], config, tmp_path)
     first, *lines, last = said.splitlines()
     assert first == f"torch ended with 3; the end of {tmp_path / 'torch.log'}:"
-    assert lines == ["    starts"] * (planted.TOLD_LINES - 1)
+    assert lines == ["    starts"] * (planted.LOG_LINES - 1)
     assert last.startswith("    ValueError: the ") and "\x1b" not in last
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     said = planted.record("slow_link", plants["slow_link"], config, tmp_path)

@@ -1,12 +1,12 @@
-"""Faults of one rank among several: who has them, and what is made of the answer."""
+"""Faults of one rank among several: their rank, and the judgement of the answer."""
 
 from dataclasses import replace
 
 import pytest
 
 from benchmarks import planted, planted_ranks
-from benchmarks.planted_ranks import Told, row
-from benchmarks.plants.ranks import LATE, OF_RANKS, without_rows
+from benchmarks.planted_ranks import RanksDiagnosis, row
+from benchmarks.plants.ranks import LATE, OF_RANKS, refuse_rows
 from data.batches import Batches
 from training import layout
 from training.graphs import GraphedStep
@@ -51,8 +51,8 @@ def test_no_rank_gets_a_larger_share_where_rows_travel(config):
     """They would wait for ever: each sends as many rows."""
     keys = dict(block_size=1024, gradient_accumulation_steps=2)
     with pytest.raises(ValueError, match="^batch_size=12: .* give batch_size=25 or more$"):
-        without_rows(config(batch_size=12, **keys), 2, 50257)
-    assert without_rows(config(batch_size=25, **keys), 2, 50257) is False
+        refuse_rows(config(batch_size=12, **keys), 2, 50257)
+    assert refuse_rows(config(batch_size=25, **keys), 2, 50257) is False
 
 
 @pytest.mark.parametrize(
@@ -82,12 +82,12 @@ def test_a_capture_that_failed_is_in_the_exit_code(tmp_path, monkeypatch, capsys
     assert (tmp_path / "results.json").exists()
 
 
-def told(**more) -> Told:
+def told(**more) -> RanksDiagnosis:
     known = dict(
         plant="extra_products", planted="gpu_compute", late_rank=1, tool="nsys",
         verdict="straggler", rank=1, because="gpu_compute", costs_ms=4.0, true_ms=4.3, evidence=[],
     )  # fmt: skip
-    return Told(**known | more)
+    return RanksDiagnosis(**known | more)
 
 
 def test_right_is_rank_and_cause_and_close_is_the_cost():

@@ -1,4 +1,4 @@
-"""What scale predicts of measured steps: the tables of docs/scale.md are those that are printed."""
+"""Predictions of scale for measured steps: docs/scale.md has the tables that are printed."""
 
 from benchmarks.__main__ import main
 from benchmarks.predicted import COUNTS, MEASURED

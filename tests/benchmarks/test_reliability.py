@@ -1,4 +1,4 @@
-"""benchmarks reliability: its cases come again from their seeds, and what it judges by."""
+"""benchmarks reliability: cases are reproducible from their seeds; how results are judged."""
 
 import io
 import os
@@ -26,7 +26,7 @@ from benchmarks.reliability_parts import (
     tiny_run,
 )
 from benchmarks.reliability_parts.bad_inputs import KINDS, Case, flags_of
-from benchmarks.reliability_parts.forks import Child, Ended
+from benchmarks.reliability_parts.forks import Child, ProcessEnd
 from benchmarks.reliability_parts.trial import Trial
 from profiling.__main__ import VERBS
 
@@ -83,7 +83,7 @@ def test_the_flags_of_every_verb_are_found():
 )
 def test_what_a_command_came_to_is_judged_by_its_exit_code_and_its_one_line(status, err, outcome):
     case = Case("train", ["seed=x"], ["seed"])
-    found, what = inputs.judged(case, Ended(status, "", err, 1.0))
+    found, what = inputs.judge(case, ProcessEnd(status, "", err, 1.0))
     assert found == outcome and (what is None) == (outcome in ("valid", "refused"))
 
 
@@ -93,10 +93,10 @@ def test_a_fork_ends_as_a_process_does_and_is_killed_at_its_limit(tmp_path):
         raise SystemExit("a reason")
 
     with chdir(tmp_path):
-        ended = forks.forked(fail, {}, 30)
+        ended = forks.run_in_fork(fail, {}, 30)
         assert (ended.status, ended.out, ended.err) == (1, "said\n", "a reason\n")
-        assert forks.forked(lambda: 1 / 0, {}, 30).err.endswith("division by zero\n")  # type: ignore
-        assert forks.forked(signal.pause, {}, 0.2).status is None
+        assert forks.run_in_fork(lambda: 1 / 0, {}, 30).err.endswith("division by zero\n")  # type: ignore
+        assert forks.run_in_fork(signal.pause, {}, 0.2).status is None
 
 
 def test_a_difference_of_a_bit_is_found_and_placed():
@@ -109,25 +109,27 @@ def test_a_difference_of_a_bit_is_found_and_placed():
 
 
 def test_how_a_life_may_end():
-    assert kills.judge(Ended(-9, "", "", 1)) is None and kills.judge(Ended(1, "", "", 1))
+    assert kills.judge(ProcessEnd(-9, "", "", 1)) is None and kills.judge(ProcessEnd(1, "", "", 1))
     for status in (0, 130, 143):
-        assert signals.judge(Ended(status, "", "one line\n", 1)) is None
-    assert signals.judge(Ended(2, "", "", 1)) and signals.judge(Ended(130, "", "a\nb\n", 1))
+        assert signals.judge(ProcessEnd(status, "", "one line\n", 1)) is None
+    assert signals.judge(ProcessEnd(2, "", "", 1)) and signals.judge(
+        ProcessEnd(130, "", "a\nb\n", 1)
+    )
 
 
 def test_work_before_the_last_interval_may_not_be_lost(monkeypatch):
     training = clock_kills.Training("each 2 s", 2.0, 100, 6.0)
     monkeypatch.setattr(tiny_run, "saved_iteration", lambda folder: 40)
     long_s = training.interval_s + clock_kills.SLACK_S
-    assert clock_kills.judged(training, clock_kills.Life(None, True, 1.9), 30) == (None, 40)
+    assert clock_kills.judge_life(training, clock_kills.Life(None, True, 1.9), 30) == (None, 40)
     for life, before, problem in (
         (clock_kills.Life(None, True, long_s + 0.1), 30, "7.1 s of training lost"),
         (clock_kills.Life(None, True, 0.0), 50, "went back from iteration 50 to 40"),
         (clock_kills.Life("hung for 60 s", True, 0.0), 30, "hung for 60 s"),
     ):
-        found, _ = clock_kills.judged(training, life, before)
+        found, _ = clock_kills.judge_life(training, life, before)
         assert found == problem
-    columns = [clock_kills.lost(lost_s, training) for lost_s in (0.0, 0.9, 1.9, 2.1)]
+    columns = [clock_kills.loss_outcome(lost_s, training) for lost_s in (0.0, 0.9, 1.9, 2.1)]
     assert len(set(columns)) == 4
 
 
@@ -173,15 +175,15 @@ def test_jobs_share_the_seeds_and_what_ends_one_ends_all():
         yield from (Trial(number, "a", str(os.getpid())) for number in range(seed, seed + count))
 
     keys = reliability.ReliabilityConfig(part="pairs", seed=3, jobs=2)
-    found = list(reliability.side_by_side(trials, 5, keys))
+    found = list(reliability.run_side_by_side(trials, 5, keys))
     assert sorted(trial.seed for trial in found) == [3, 4, 5, 6, 7]
     assert len({trial.outcome for trial in found} - {str(os.getpid())}) == 2
     keys.seed = 99
     with pytest.raises(ValueError, match="needs root"):
-        list(reliability.side_by_side(trials, 5, keys))
+        list(reliability.run_side_by_side(trials, 5, keys))
     keys.seed = 88
     with pytest.raises(RuntimeError, match="ended before"):
-        list(reliability.side_by_side(trials, 5, keys))
+        list(reliability.run_side_by_side(trials, 5, keys))
 
 
 def test_a_process_says_that_it_enters_a_function(tmp_path):
@@ -191,17 +193,17 @@ def test_a_process_says_that_it_enters_a_function(tmp_path):
         signal.pause()
 
     with chdir(tmp_path), moments.pipe() as (heard, told):
-        watched = moments.announcing(call, told, "pathlib.Path.mkdir", "pathlib.Path.rmdir")
-        child = forks.started(watched, {})
+        watched = moments.announce_calls(call, told, "pathlib.Path.mkdir", "pathlib.Path.rmdir")
+        child = forks.start_fork(watched, {})
         until_s = child.began_s + 30
-        assert moments.wait_for(child, heard, 2, until_s)
+        assert moments.wait_for_calls(child, heard, 2, until_s)
         child.signal(signal.SIGKILL)
-        assert not moments.wait_for(child, heard, 1, until_s)  # it ended before
+        assert not moments.wait_for_calls(child, heard, 1, until_s)  # it ended before
         assert child.wait(until_s).status == -signal.SIGKILL
 
 
 IN_USE = "train.py: error: out_dir=run: in use by process {} on host a since 12:00; take another"
-RAN, REFUSED = Ended(0, "", "", 1), Ended(2, "", IN_USE.format(7), 1)
+RAN, REFUSED = ProcessEnd(0, "", "", 1), ProcessEnd(2, "", IN_USE.format(7), 1)
 
 
 @pytest.mark.parametrize(
@@ -211,9 +213,9 @@ RAN, REFUSED = Ended(0, "", "", 1), Ended(2, "", IN_USE.format(7), 1)
         (RAN, RAN, b"\1\0\1\0\1", None),
         (RAN, RAN, b"\1\0\0\1\1", "both had the folder"),
         (REFUSED, REFUSED, b"", "refused by 1 lines"),  # it names a third
-        (RAN, Ended(2, "", "one\ntwo\n", 1), b"\0", "refused by 2 lines"),
-        (RAN, Ended(1, "", "", 1), b"\0", "exit code 1"),
-        (RAN, Ended(None, "", "", 1), b"\0", "hung"),
+        (RAN, ProcessEnd(2, "", "one\ntwo\n", 1), b"\0", "refused by 2 lines"),
+        (RAN, ProcessEnd(1, "", "", 1), b"\0", "exit code 1"),
+        (RAN, ProcessEnd(None, "", "", 1), b"\0", "hung"),
     ],
 )
 def test_one_of_a_pair_owns_the_folder(first, second, owners, problem):
@@ -228,20 +230,20 @@ NOT_SAFE = "train.py: out_dir=disk/run: not on the disk: summary.json; there is 
 @pytest.mark.parametrize(
     ("ended", "problem"),
     [
-        (Ended(1, "", NOT_SAFE, 1), None),
+        (ProcessEnd(1, "", NOT_SAFE, 1), None),
         (
-            Ended(
+            ProcessEnd(
                 1, "", NOT_SAFE.replace("there is no", "run/ckpt.pt is whole, of iteration 5"), 1
             ),
             "but",
         ),
-        (Ended(1, "", "train.py: no room\n", 1), "exit code 1"),
-        (Ended(1, "", "a\n" + NOT_SAFE, 1), "2 lines"),
+        (ProcessEnd(1, "", "train.py: no room\n", 1), "exit code 1"),
+        (ProcessEnd(1, "", "a\n" + NOT_SAFE, 1), "2 lines"),
         (
-            Ended(2, "", "train.py: error: out_dir=disk/run: cannot write there\n", 1),
+            ProcessEnd(2, "", "train.py: error: out_dir=disk/run: cannot write there\n", 1),
             "row.txt changed",
         ),
-        (Ended(-9, "", "killed", 1), "exit code -9"),
+        (ProcessEnd(-9, "", "killed", 1), "exit code -9"),
     ],
 )
 def test_what_a_full_disk_may_come_to(tmp_path, ended, problem):

@@ -1,4 +1,4 @@
-"""benchmarks.repeat_capture: what it makes reads like one long window."""
+"""benchmarks.repeat_capture: its result reads like one long window."""
 
 import numpy as np
 import pytest

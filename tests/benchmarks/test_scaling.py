@@ -1,4 +1,4 @@
-"""What each rank more keeps of a step: the commands of both sides, real processes, the table."""
+"""Benchmark scaling: the commands of both sides, real processes, the table."""
 
 import pytest
 

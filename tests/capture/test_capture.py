@@ -1,4 +1,4 @@
-"""profile=torch for real, what a captured run leaves behind, and what is refused."""
+"""profile=torch for real: files of a captured run, and refusals."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""The sampler of GPU metrics against a management library of our own, tests/fakes/fake_nvml.c."""
+"""Sampler of GPU metrics, against a management library of our own, tests/fakes/fake_nvml.c."""
 
 import ctypes
 import json

@@ -1,4 +1,4 @@
-"""CPU use, threads and memory of the training process, as its rows tell them."""
+"""CPU use, threads and memory of the training process, in its rows."""
 
 import mmap
 import threading

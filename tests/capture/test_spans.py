@@ -1,4 +1,4 @@
-"""The ranges of a run, as a tool sees them: an NVTX library of the tests' own listens."""
+"""Ranges of a run as a tool sees them: an NVTX library of the tests' own listens."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""When a window opens and closes, with a recorder that only takes notes and a clock of the test's.
+"""Opening and closing of a window, with a recorder that only takes notes and a clock of the test.
 
 Real recorders: test_spans.py (cudart), test_capture.py (torch.profiler).
 """

@@ -1,4 +1,4 @@
-"""train.py's command line: files, overrides, sweeps, flags, and one line for each mistake."""
+"""Command line of train.py: files, overrides, sweeps, flags, and one line for each mistake."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The schema's checks, the YAML files of experiments, and the parser of small programs."""
+"""Checks of the schema, YAML files of experiments, and the parser of small programs."""
 
 import sys
 from dataclasses import dataclass, field

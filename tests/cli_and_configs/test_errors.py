@@ -1,4 +1,4 @@
-"""How errors of the disk are told."""
+"""Messages about errors of the disk."""
 
 import errno
 import os

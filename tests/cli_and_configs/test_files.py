@@ -1,4 +1,4 @@
-"""Paths as they are told."""
+"""Paths in messages."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and SIGHUP before and beside the training loop: quiet, 128 + N, never lost."""
+"""Ctrl-C, SIGTERM and SIGHUP outside the training loop: quiet, exit code 128 + N, never lost."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""cli.lifetime: how a process that imports much begins and ends."""
+"""cli.lifetime: begin and end of a process that imports much."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""The lock of a folder, between real processes: who has it, who is refused, how it comes free."""
+"""Lock of a folder, between real processes: its owner, refusals, and how it comes free."""
 
 import contextlib
 import errno

@@ -1,4 +1,4 @@
-"""cli.memory: what is freed serves again, without asking the system."""
+"""cli.memory: freed memory is used again, without asking the system."""
 
 import subprocess
 import sys

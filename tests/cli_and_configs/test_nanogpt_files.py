@@ -1,4 +1,4 @@
-"""nanoGPT's own configurations, Python files of key = value lines: read as data, and never run."""
+"""Configurations of nanoGPT, Python files of key = value lines: read as data, never run."""
 
 from pathlib import Path
 

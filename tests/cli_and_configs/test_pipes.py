@@ -1,4 +1,4 @@
-"""Output into a real pipe whose reader, such as head, has had enough."""
+"""Output into a real pipe whose reader, such as head, closes it early."""
 
 import logging
 import os

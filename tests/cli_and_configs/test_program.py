@@ -1,4 +1,4 @@
-"""What a user is told to type begins as he began: python -m profiling, or the installed program."""
+"""Printed commands begin as the user's own: python -m profiling, or the installed program."""
 
 import ast
 import logging

@@ -1,4 +1,4 @@
-"""Processes that answer side by side, and what becomes of those that end before."""
+"""Processes that answer concurrently, and the handling of those that end early."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""Pipes, devices and links to themselves, wherever a path is given: a line that names them."""
+"""Pipes, devices and links to themselves wherever a path is given: one line that names them."""
 
 import importlib
 import os

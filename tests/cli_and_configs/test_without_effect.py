@@ -1,4 +1,4 @@
-"""Keys that change nothing beside the others: which of them are said, where they are typed."""
+"""Keys without an effect beside the others: which are reported, and where they are typed."""
 
 import fnmatch
 

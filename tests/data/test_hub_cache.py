@@ -1,4 +1,4 @@
-"""Where Hugging Face's cache is, and which of its files is taken."""
+"""Place of Hugging Face's cache, and the file that is taken from it."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""python -m data.prepare of text files, folders and Parquet: in blocks, in parallel, resumable."""
+"""python -m data.prepare for text files, folders and Parquet: blocks, parallel, resumable."""
 
 import json
 import os

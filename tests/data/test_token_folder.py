@@ -1,4 +1,4 @@
-"""dataset=PATH: folders that nanoGPT and others made, read as they lie there."""
+"""dataset=PATH: folders that nanoGPT and others made, read in place."""
 
 import logging
 import os

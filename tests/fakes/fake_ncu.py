@@ -1,7 +1,7 @@
-"""A program that answers as ncu 2025.3 does, as far as the verb asks; test_ncu.py installs it.
+"""Fake ncu 2025.3, as far as the verb `ncu` uses it; test_ncu.py installs it.
 
 It lies beside `fake.json`: {"outcome": ..., "page": the CSV that --import prints}, and appends each
-call with its environment to `calls.jsonl` there. What it says was recorded from a real one.
+call with its environment to `calls.jsonl` there. Its messages were recorded from a real ncu.
 """
 
 import json

@@ -1,7 +1,7 @@
-"""A program that answers as nsys does, as far as the launcher asks; test_launch.py installs it.
+"""Fake nsys, as far as the launcher uses it; test_launch.py installs it.
 
 It lies beside `fake.json`: {"version": ..., "help": ..., "sets": ..., "outcome": ...}, and appends
-each call with its environment to `calls.jsonl` there. With "sqlite" in it, that is what it exports.
+each call with its environment to `calls.jsonl` there. It exports the file "sqlite", if named.
 """
 
 import json

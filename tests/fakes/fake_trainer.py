@@ -1,6 +1,6 @@
-"""Stands in for train.py in tests of `ab`: writes the files of a run, with made-up step times.
+"""Stand-in for train.py in tests of `ab`: writes the files of a run, with made-up step times.
 
-FAKE_LOG gets a line for each start. FAKE_FAIL=N: the Nth start fails; FAKE_HANG=N: it never ends.
+FAKE_LOG gets a line for each start. FAKE_FAIL=N: the Nth start fails; FAKE_HANG=N: it hangs.
 """
 
 import json

@@ -12,7 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
 class FakeWandbServer(ThreadingHTTPServer):
-    """Serves from its own thread until `close()`; `url` is what WANDB_BASE_URL wants."""
+    """Server in a thread of its own until `close()`; `url` is the value for WANDB_BASE_URL."""
 
     daemon_threads = True
 
@@ -24,7 +24,7 @@ class FakeWandbServer(ThreadingHTTPServer):
         self.exit_codes: dict[str, int] = {}  # by run id, once it finished
         self.uploads: dict[str, bytes] = {}  # by file name
         self.artifacts: list[str] = []  # names of their collections
-        self.artifact_inputs: list[dict] = []  # what each was made with
+        self.artifact_inputs: list[dict] = []  # the input with which each was created
         self.received = bytearray()  # all bodies, unpacked
         self._thread = threading.Thread(target=self.serve_forever, daemon=True)
         self._thread.start()
@@ -34,7 +34,7 @@ class FakeWandbServer(ThreadingHTTPServer):
         self.server_close()
 
     def graphql(self, query: str, variables: dict) -> dict:
-        """The fields of `query` that the client cannot do without."""
+        """Fields of the answer to `query` that the client needs."""
         data: dict = {}
         if "viewer" in query:
             data["viewer"] = {
@@ -66,7 +66,7 @@ class FakeWandbServer(ThreadingHTTPServer):
         return data
 
     def resume_status(self, run_id: str) -> dict | None:
-        """What a client that goes on with a run has to know of it."""
+        """Facts about a run that a client needs to resume it, or None for an unknown run."""
         if run_id not in self.runs:
             return None
         rows = self.history.get(run_id, [])
@@ -86,10 +86,10 @@ class FakeWandbServer(ThreadingHTTPServer):
         }
 
     def artifact_answers(self, query: str, variables: dict) -> dict:
-        """An artifact is made, its files and its manifest are uploaded, then it is committed."""
+        """Answers to requests that create an artifact, upload its files, or commit it."""
         given = variables.get("input") or {}
         artifact = {"id": "artifact", "state": "PENDING", "digest": "d", "artifactSequence": {}}
-        if "query ArtifactType(" in query:  # of an older one of that name
+        if "query ArtifactType(" in query:  # about an older artifact of that name
             return {"project": {"artifact": None}}
         if "mutation CreateArtifact (" in query:
             self.artifacts.append(given["artifactCollectionName"])

@@ -1,4 +1,4 @@
-"""Evaluation on a CUDA GPU: what is replayed finds what is launched, and neither waits."""
+"""Evaluation on a CUDA GPU: replayed graphs find what launches find, and neither waits."""
 
 import warnings
 from dataclasses import replace

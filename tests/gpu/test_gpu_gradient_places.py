@@ -1,4 +1,4 @@
-"""Gradients in DDP's buckets under CUDA graphs: of one rank over NCCL, whose average is its own."""
+"""Gradients in DDP's buckets under CUDA graphs: one rank over NCCL averages its own gradients."""
 
 import pytest
 import torch

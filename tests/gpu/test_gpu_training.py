@@ -17,8 +17,8 @@ import yaml
 
 from configs.attention import TABLE
 from configs.capture import ProfileConfig
-from tests.helpers.flight_dumps import told as dumps_told
-from tests.helpers.slow_rank import told, train_with_a_slow_rank
+from tests.helpers.flight_dumps import describe_dumps
+from tests.helpers.slow_rank import describe_waits, train_with_a_slow_rank
 from tests.paths import PROJECT
 from training.step import Step
 from training.tracker import Tracker
@@ -410,7 +410,7 @@ def test_a_slow_rank_is_named_with_what_it_costs(way, text_file, project_data, t
     waited = [line for line in lines if "time/wait_ms" in line]
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
     launch_ms = summary["time/host_step_ms"]
-    figures = f"of 20 ms, launched in {launch_ms:.2f}: {told(waited)}"
+    figures = f"of 20 ms, launched in {launch_ms:.2f}: {describe_waits(waited)}"
     assert len(waited) == 19 and all(row["time/slowest_rank"] == 1 for row in waited), figures
     for name in ("time/straggler_ms", "time/wait_ms/rank0"):
         cost_ms = sorted(row[name] for row in waited)[len(waited) // 2]
@@ -464,7 +464,7 @@ def test_a_hang_under_nccl_is_told(text_file, project_data, tmp_path):
     assert said.returncode == 1, said.stdout + said.stderr + done.stderr[-3000:]
     stuck, *others = json.loads(said.stdout)["stuck"]
     found = stuck["why"], stuck["waiting"], stuck["absent"], others
-    assert found == ("absent", [0], [1], []), dumps_told(out_dir)
+    assert found == ("absent", [0], [1], []), describe_dumps(out_dir)
     assert stuck["members"] == [0, 1] and stuck["variants"][0]["call"]["backend"] == "nccl"
     assert stuck["variants"][0]["call"]["stack"][0].startswith("training/all_reduce.py:")
     assert stuck["waited_s"] >= 10 and stuck["timeout_s"] == 10

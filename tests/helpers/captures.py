@@ -1,4 +1,4 @@
-"""The captures in tests/captures, each opened once, and small ones of a few events.
+"""Captures in tests/captures, each opened once, and small ones of a few events.
 
 tests/timeline/test_captures.py says where the real ones come from.
 """
@@ -31,7 +31,7 @@ apart = pytest.mark.parametrize("capture", APART)
 
 
 def path_of(name: str) -> Path:
-    """NAME is a capture of nsys, NAME.trace one of torch.profiler."""
+    """File of a capture: NAME is one of nsys, NAME.trace one of torch.profiler."""
     return CAPTURES / f"{name}.{'json' if name.endswith('.trace') else 'sqlite'}.gz"
 
 
@@ -49,8 +49,8 @@ def report_of(name: str) -> Report:
     return capture_of(name).report
 
 
-def recorded(part: str) -> str:
-    """Inductor's code of a block, `forward` or `backward`."""
+def inductor_code(part: str) -> str:
+    """Inductor's code of a block, recorded on an H200; `part` is `forward` or `backward`."""
     with gzip.open(CAPTURES / f"inductor_block_{part}.py.gz", "rt") as file:
         return file.read()
 
@@ -59,8 +59,8 @@ def compilation(
     breaks: list[GraphBreak] | None = None,
     binaries: dict[tuple[str, str], Binary] | None = None,
 ) -> Compilation:
-    """What `compiled` makes of a block recorded on an H200, forward and backward."""
-    texts = [recorded(part) for part in ("forward", "backward")]
+    """Result of `compiled` for a block recorded on an H200, forward and backward."""
+    texts = [inductor_code(part) for part in ("forward", "backward")]
     graphs, kernels, files = indexed([(parse_graph(text), text) for text in texts], binaries or {})
     index = Index(
         torch="2.11.0",
@@ -80,11 +80,11 @@ PARTS = (
     *("CUPTI", "ENUM_CUDA_MEMCPY", "NVTX", "META_DATA", "StringIds", "DIAGNOSTIC_EVENT"),
     "TARGET_INFO_GPU",
 )
-KEPT = 40  # events of each table, the first
+KEPT = 40  # first events of each table
 
 
 def small_export(path: Path) -> Path:
-    """The beginning of a real export, in tables without constraints."""
+    """Write the beginning of a real export to `path`, in tables without constraints."""
     path.write_bytes(content_of_small_export())
     return path
 
@@ -115,7 +115,7 @@ def content_of_small_export() -> bytes:
 
 
 def add_rare_tables(database: sqlite3.Connection) -> None:
-    """What that capture has not: memory, counters, a graph as a whole."""
+    """Add tables that the capture lacks: memory, counters, a graph as a whole."""
     (process,) = database.execute(
         "SELECT globalPid FROM CUPTI_ACTIVITY_KIND_KERNEL LIMIT 1"
     ).fetchone()
@@ -146,7 +146,7 @@ def event(category: str, name: str, ts: float, dur: float, **args: Any) -> dict[
 
 
 def small_trace() -> dict[str, Any]:
-    """As torch.profiler writes it."""
+    """A Chrome trace of a few events, as torch.profiler writes it."""
     grid = {"grid": [2, 3, 4], "block": [32, 2, 1]}
     place = {"device": 0, "stream": 7}
     base = 4336715317583.299

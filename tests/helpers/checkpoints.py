@@ -49,14 +49,14 @@ def read(out_dir: Path, name: str = "ckpt.pt") -> dict:
 
 
 def assert_same(left: Path, right: Path) -> None:
-    """Weights, moments, random states and progress of two checkpoints, bit by bit."""
+    """Assert that weights, moments, random states and progress of two checkpoints are equal."""
     a, b = read(left), read(right)
     for key in ("model", "optimizer", "random_states", "iter_num", "best_val_loss"):
         torch.testing.assert_close(a[key], b[key], rtol=0, atol=0, msg=lambda m, key=key: key + m)
 
 
 def evaluations(monkeypatch, values: list[float]) -> None:
-    """Lets the evaluations of a run find these losses, one after the other."""
+    """Replace a run's evaluations: they return these validation losses, one after the other."""
     import train
 
     left = iter(values)
@@ -67,14 +67,14 @@ def evaluations(monkeypatch, values: list[float]) -> None:
     monkeypatch.setattr(train, "evaluate", evaluate)
 
 
-def whole(out_dir: Path) -> Checkpoint:
-    """Also where it lies in shards."""
+def open_whole(out_dir: Path) -> Checkpoint:
+    """Checkpoint of a run, put together where its tensors lie in shards."""
     saved = read_checkpoint(out_dir / "ckpt.pt")
     return shard_files.filled(saved, {}, "cpu") if saved.shards else saved
 
 
 def save_for_ever(path: Path) -> None:
-    """In a child: a number, and a tensor that holds it in every place."""
+    """Save checkpoints without end; that of iteration N has a tensor full of N. Run in a child."""
     number = 0
     while True:
         state = {"iter_num": number, "model": torch.full((GENERATED,), float(number))}

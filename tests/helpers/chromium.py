@@ -1,4 +1,4 @@
-"""Pages in a headless Chromium, with all charts drawn. Skips where there is none."""
+"""Pages in a headless Chromium, with all charts drawn. Skips the test where there is none."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -24,7 +24,7 @@ next();
 
 @contextmanager
 def chromium() -> Iterator:
-    """A driver whose log has the console and every network request."""
+    """Open a driver for the block; its log has the console and every network request."""
     with ExitStack() as until_done:
         try:
             driver = until_done.enter_context(browser.chromium(1280, 900, logged=True))
@@ -34,7 +34,7 @@ def chromium() -> Iterator:
 
 
 def open_page(driver, path: Path) -> None:
-    """All charts of it are drawn, which they are when they come into view."""
+    """Open a page and draw all its charts, which otherwise are drawn when they come into view."""
     driver.get(path.as_uri())
     draw_all(driver)
 

@@ -4,7 +4,7 @@ from training.clock import HostClock
 
 
 class FakeClock:
-    """In place of a module's `time`."""
+    """Replacement for the module `time`, whose clock only `sleep` moves."""
 
     def __init__(self) -> None:
         self.now_s = 0.0
@@ -17,7 +17,7 @@ class FakeClock:
 
 
 class GivenClock(HostClock):
-    """Of the training loop; its moments are given."""
+    """Clock of the training loop that shows the given moments one after the other."""
 
     def __init__(self, moments_s, synchronises):
         self.moments_s = iter(moments_s)

@@ -1,4 +1,4 @@
-"""How far colours are apart for whom, and how well they are read: small colour mathematics.
+"""Differences of colours for each kind of sight, and contrast: small colour mathematics.
 
 Machado, Oliveira and Fernandes, "A Physiologically-based Model for Simulation of Color Vision
 Deficiency" (2009), at full severity, on linear sRGB; Sharma, Wu and Dalal, "The CIEDE2000
@@ -37,28 +37,28 @@ XYZ = np.array(
         [0.2126729, 0.7151522, 0.072175],
         [0.0193339, 0.119192, 0.9503041],
     ]
-)  # of linear sRGB, white D65
+)  # from linear sRGB, white D65
 
 
 def linear(colour: str) -> np.ndarray:
-    """(3,) of '#rrggbb'."""
+    """Linear sRGB components, (3,), of a colour '#rrggbb'."""
     encoded = np.array([int(colour[at : at + 2], 16) for at in (1, 3, 5)]) / 255
     return np.where(encoded <= 0.04045, encoded / 12.92, ((encoded + 0.055) / 1.055) ** 2.4)
 
 
-def seen(colour: str, sight: str) -> np.ndarray:
-    """(3,) CIELAB."""
+def cielab(colour: str, sight: str) -> np.ndarray:
+    """CIELAB coordinates, (3,), of a colour as somebody with that sight sees it."""
     xyz = XYZ @ np.clip(SIGHTS[sight] @ linear(colour), 0, 1) / XYZ.sum(1)
     x, y, z = np.where(xyz > 216 / 24389, np.cbrt(xyz), (24389 / 27 * xyz + 16) / 116)
     return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
 
 
 def distance(one: str, other: str, sight: str) -> float:
-    return ciede2000(seen(one, sight), seen(other, sight))
+    return ciede2000(cielab(one, sight), cielab(other, sight))
 
 
 def ciede2000(one: np.ndarray, other: np.ndarray) -> float:
-    """Of two colours in CIELAB; names as in the paper."""
+    """CIEDE2000 difference of two colours in CIELAB; names as in the paper."""
     (l1, a1, b1), (l2, a2, b2) = one, other
     mean = (np.hypot(a1, b1) + np.hypot(a2, b2)) / 2
     g = 0.5 * (1 - np.sqrt(mean**7 / (mean**7 + 25.0**7)))
@@ -80,6 +80,6 @@ def ciede2000(one: np.ndarray, other: np.ndarray) -> float:
 
 
 def contrast(one: str, other: str) -> float:
-    """1 to 21."""
+    """Contrast ratio of WCAG 2, from 1 to 21."""
     dark, light = sorted(float(linear(c) @ [0.2126, 0.7152, 0.0722]) for c in (one, other))
     return (light + 0.05) / (dark + 0.05)

@@ -6,7 +6,7 @@ from unittest.mock import patch
 
 import numpy as np
 
-from benchmarks.fleet.files import Told, clocks_of_hosts, write_kineto, write_nsys
+from benchmarks.fleet.files import FileFacts, clocks_of_hosts, write_kineto, write_nsys
 from benchmarks.fleet.simulation import Fleet, simulate
 from profiling.analysis.ranks.files import open_ranks
 from profiling.analysis.ranks.records import RanksReport
@@ -15,39 +15,39 @@ from profiling.analysis.ranks.summary import RanksAnalysis
 TOOLS = ("kineto", "nsys")
 
 
-def written(
+def write_fleet(
     fleet: Fleet,
     folder: Path,
     tool: str = "kineto",
     ranks: Sequence[int] | None = None,
-    told: Told | None = None,
+    facts: FileFacts | None = None,
     name: str = "rank{}",
 ) -> list[Path]:
-    """A file for each of the ranks, on a clock of its own."""
+    """Simulate a fleet and write one file for each rank, on a clock of its own by default."""
     simulation = simulate(fleet)
-    told = told or Told(clocks_of_hosts(fleet.ranks, 1))
+    facts = facts or FileFacts(clocks_of_hosts(fleet.ranks, 1))
     folder.mkdir(parents=True, exist_ok=True)
     chosen = range(fleet.ranks) if ranks is None else ranks
     if tool == "nsys":
         return [
-            write_nsys(simulation, [rank], folder / f"{name.format(rank)}.sqlite", told)
+            write_nsys(simulation, [rank], folder / f"{name.format(rank)}.sqlite", facts)
             for rank in chosen
         ]
     return [
-        write_kineto(simulation, rank, folder / f"{name.format(rank)}.trace.json", told)
+        write_kineto(simulation, rank, folder / f"{name.format(rank)}.trace.json", facts)
         for rank in chosen
     ]
 
 
-def analysed(paths: Sequence[Path]) -> RanksAnalysis:
-    """Without processes of its own, which take a second to start."""
+def analyse_files(paths: Sequence[Path]) -> RanksAnalysis:
+    """Analysis of the ranks' files in this process, since others take a second to start."""
     with patch("profiling.analysis.ranks.files.os.cpu_count", return_value=1):
         return open_ranks(paths)
 
 
 def report_of(paths: Sequence[Path]) -> RanksReport:
-    return analysed(paths).report
+    return analyse_files(paths).report
 
 
-def one_clock(ranks: int) -> Told:
-    return Told(np.zeros(ranks))
+def one_clock(ranks: int) -> FileFacts:
+    return FileFacts(np.zeros(ranks))

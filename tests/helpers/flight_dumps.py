@@ -16,7 +16,7 @@ from profiling.timeline.flight_dump import find, read
 
 BEGAN_NS = 1_795_322_400_000_000_000
 WORLD = ("0", "default_pg")
-HOSTS = ("1", HOSTS_GROUP)  # of a run on GPUs: gloo's
+HOSTS = ("1", HOSTS_GROUP)  # gloo's group in a run on GPUs
 FRAMES = [
     {"name": "all_reduce", "filename": "/lib/torch/distributed/distributed_c10d.py", "line": 3245},
     {"name": "average_gradients", "filename": "/home/me/work/training/step.py", "line": 90},
@@ -26,14 +26,14 @@ FRAMES = [
 
 @dataclass
 class PlantedRank:
-    """Calls at given seconds; those of one group get its numbers in turn."""
+    """Calls of one rank at given seconds; the calls of a group are numbered in turn."""
 
     rank: int
     world: int
     backend: str = "nccl"
     entries: list[dict] = field(default_factory=list)
-    calls: Counter = field(default_factory=Counter)  # of each group
-    groups: dict[str, list[int]] = field(default_factory=dict)  # besides the one of all
+    calls: Counter = field(default_factory=Counter)  # number of calls of each group
+    groups: dict[str, list[int]] = field(default_factory=dict)  # members, beside the world
 
     def call(
         self,
@@ -51,7 +51,7 @@ class PlantedRank:
         self.entries.append(
             {
                 "frames": FRAMES,
-                "record_id": len(self.recorded(backend)),
+                "record_id": len(self.entries_of(backend)),
                 "pg_id": int(group[0]),
                 "process_group": group,
                 "thread_name": "python",
@@ -74,8 +74,8 @@ class PlantedRank:
             }
         )
 
-    def recorded(self, backend: str) -> list[dict]:
-        """Each backend has a recorder of its own."""
+    def entries_of(self, backend: str) -> list[dict]:
+        """Entries of one backend, each of which has a recorder of its own."""
         return [e for e in self.entries if e["profiling_name"].startswith(f"{backend}:")]
 
     def content(self, backend: str | None = None) -> dict:
@@ -90,11 +90,11 @@ class PlantedRank:
             "pg_config": groups,
             "comm_lib_version": "2.27.5",
             "pg_status": {"0": {"last_enqueued_collective": 1, "last_completed_collective": 1}},
-            "entries": self.recorded(backend),
+            "entries": self.entries_of(backend),
         }
 
     def write(self, folder: Path, at_s: float, note: bool = False, **known: object) -> Path:
-        """As torch does, or with a note as the trainer does."""
+        """Write the dump as torch does, or with a note as the trainer does."""
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{DUMP}{self.rank}"
         dumped_ns = BEGAN_NS + round(at_s * 1e9)
@@ -110,7 +110,7 @@ class PlantedRank:
 
 
 def planted(world: int, steps: int = 7, backend: str = "nccl") -> list[PlantedRank]:
-    """Ranks that have done `steps` all-reduces together, one a second."""
+    """Ranks that have done `steps` all-reduces together, one per second."""
     ranks = [PlantedRank(rank, world, backend) for rank in range(world)]
     for rank in ranks:
         for step in range(steps):
@@ -118,9 +118,11 @@ def planted(world: int, steps: int = 7, backend: str = "nccl") -> list[PlantedRa
     return ranks
 
 
-def told(folder: Path, most: int = 6) -> str:
-    """What the dumps there hold, a line for each group of each rank: the last calls and how far it
-    has finished."""
+def describe_dumps(folder: Path, most: int = 6) -> str:
+    """Content of the dumps in a folder, a line for each group of each rank.
+
+    A line has the last `most` calls, and the number of the last that has finished.
+    """
     lines = []
     for rank, path in find([folder]).items():
         dump = read(path, rank)

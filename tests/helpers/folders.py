@@ -33,14 +33,14 @@ def write_run(
     start_s: float | None = None,
     **config: Any,
 ) -> Path:
-    """A run of `rows` training rows, `interval` iterations apart, a tenth with an evaluation.
+    """Write a run of `rows` training rows, `interval` iterations apart, a tenth with an evaluation.
 
-    start_s: when its first iteration began, as runs log it by now; None: before they did.
+    start_s: time of the first iteration; None writes rows of an older run, without times.
     """
     folder.mkdir(parents=True)
-    settled = CONFIG | config | {"attention": attention, "seed": seed, "out_dir": str(folder)}
+    values = CONFIG | config | {"attention": attention, "seed": seed, "out_dir": str(folder)}
     in_force = IN_FORCE | {"data": data, "text_sha256": data, "attention": attention}
-    (folder / "config.yaml").write_text(yaml.safe_dump(settled | {"in_force": in_force}))
+    (folder / "config.yaml").write_text(yaml.safe_dump(values | {"in_force": in_force}))
     random = np.random.default_rng([seed, len(attention)])
     step_ms = STEP_MS.get(attention, 6.0) * (1 + 0.004 * random.standard_normal(rows))
     step_ms[0] *= 4
@@ -88,7 +88,7 @@ def training_row(
 
 
 def with_rows(folder: Path, *rows: dict[str, Any]) -> Path:
-    """A run whose metrics.jsonl has these rows behind its opening."""
+    """Write a run whose metrics.jsonl has these rows after the opening one."""
     write_run(folder, rows=1)
     (folder / "metrics.jsonl").write_text("")
     append(folder, {"run": {}, "iter": 0}, *rows)
@@ -100,14 +100,14 @@ def append(folder: Path, *rows: dict[str, Any]) -> None:
         file.writelines(json.dumps(row) + "\n" for row in rows)
 
 
-def trained(iteration: int, ms: float, **more: Any) -> dict[str, Any]:
-    """A row whose iterations took `ms` each."""
+def step_row(iteration: int, ms: float, **more: Any) -> dict[str, Any]:
+    """Training row whose iterations took `ms` each."""
     row = {"iter": iteration, "time/step_ms": ms, "perf/tokens_per_s": TOKENS / ms * 1e3}
     return row | more
 
 
-def settled(ms: float, count: int = 20, first: int = 0) -> list[dict[str, Any]]:
-    """Rows of a start at iteration `first`: those that settle, then `count` of about `ms`."""
-    cold = [trained(first + i * 10, 100.0) for i in range(SETTLING_ROWS)]
+def rows_of_start(ms: float, count: int = 20, first: int = 0) -> list[dict[str, Any]]:
+    """Rows of a start at iteration `first`: slow ones that settle, then `count` of about `ms`."""
+    cold = [step_row(first + i * 10, 100.0) for i in range(SETTLING_ROWS)]
     first += 10 * SETTLING_ROWS
-    return cold + [trained(first + i * 10, ms + 0.01 * (i % 3)) for i in range(count)]
+    return cold + [step_row(first + i * 10, ms + 0.01 * (i % 3)) for i in range(count)]

@@ -1,4 +1,4 @@
-"""A disk that takes no more, without one."""
+"""Imitation of a full disk."""
 
 import resource
 import signal
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def files_no_larger_than(count: int) -> Iterator[None]:
-    """In bytes: what this process writes beyond them is refused, as by a full disk."""
+    """Refuse writes beyond `count` bytes of a file within the block, as a full disk would."""
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # it is then an error of the write
     resource.setrlimit(resource.RLIMIT_FSIZE, (count, limits[1]))

@@ -1,4 +1,4 @@
-"""GPT-2s whose weights anyone can make again, and logits that transformers computed of them.
+"""GPT-2s with reproducible weights, and logits that transformers computed from them.
 
 python -m tests.helpers.gpt2        writes tests/goldens/gpt2/logits.json anew, by transformers
 """
@@ -48,7 +48,7 @@ def tiny_gpt2(config: ModelConfig, vocab_size: int = VOCAB) -> GPT:
 
 
 def vocabulary(tokens: list[bytes]) -> dict[str, int]:
-    """As GPT-2's vocab.json spells them."""
+    """Token -> id of these tokens and <|endoftext|>, spelt as in GPT-2's vocab.json."""
     letters = {byte: letter for letter, byte in _byte_of_letter().items()}
     words = ["".join(letters[byte] for byte in token) for token in tokens]
     return {word: rank for rank, word in enumerate([*words, "<|endoftext|>"])}
@@ -56,12 +56,12 @@ def vocabulary(tokens: list[bytes]) -> dict[str, int]:
 
 @torch.no_grad()
 def logits_of(model: GPT, tokens: Tensor) -> Tensor:
-    """All of them, (B, T, V)."""
+    """Logits at all positions, (B, T, V)."""
     return model(tokens, tokens)[0]
 
 
 def write_logits() -> None:
-    """Of transformers' own model, which reads the weights from a file that we write."""
+    """Write the logits of transformers' own model, which reads the weights from our file."""
     import transformers
 
     from training.gpt2 import write

@@ -1,7 +1,7 @@
-"""Triton's interpreter, without what it does over and over. To be imported before any kernel runs.
+"""Speed up Triton's interpreter by caching repeated work. Import it before any kernel runs.
 
-It makes a tensor and a type of each result, of few shapes: attributes of all with one shape are
-worked out once. Nor does anybody have to look for cycles in what these short programs allocate.
+The interpreter makes a tensor and a type for each result. There are few shapes, so the attributes
+of each are computed once. Garbage collection is off, as these programs are short.
 """
 
 import gc
@@ -11,9 +11,8 @@ from triton.runtime import interpreter
 
 gc.disable()
 
-# At each call of a function within a kernel it makes triton.language over once more, for which it
-# looks through all of it. Once for each module of such functions is enough, for the launch around
-# the call has done so.
+# At each call of a function within a kernel the interpreter patches all of triton.language again.
+# Once for each module of such functions is enough, because the launch around the call patches it.
 call, done = interpreter.InterpretedFunction.__call__, set()
 
 

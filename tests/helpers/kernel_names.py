@@ -1,4 +1,4 @@
-"""Names of kernels as profilers wrote them, by family; most are cut at the end.
+"""Kernel names as profilers wrote them, by family; most are cut at the end.
 
 From traces of torch.profiler, nsys and rocprof that public projects keep or quote.
 """

@@ -1,4 +1,4 @@
-"""Comparisons of our Triton kernels with float64: interpreted on a CPU, as they are on a GPU."""
+"""Compare our Triton kernels with float64: interpreted on a CPU, compiled on a GPU."""
 
 import os
 import subprocess
@@ -15,12 +15,15 @@ needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CU
 DEVICES = ("cpu", pytest.param("cuda", marks=[pytest.mark.gpu, needs_gpu]))
 
 
-# once on a GPU a thread of a library's ended the process by std::terminate, behind the last line
+# a library's thread once ended the process by std::terminate, on a GPU and after the last line
 END = "\nimport os, sys; sys.stdout.flush(); os._exit(0)"
 
 
 def run(program: str, device: str) -> None:
-    """In a process of its own: triton reads TRITON_INTERPRET once. The last line is `right`."""
+    """Run a program in a process of its own, and assert that its last line is `right`.
+
+    Triton reads TRITON_INTERPRET only once in a process.
+    """
     begin = "import tests.helpers.interpreted\n" if device == "cpu" else ""
     ended = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", begin + program + END, device],

@@ -1,11 +1,11 @@
-"""Rows on a CPU as on a device that runs ahead of its host."""
+"""Rows on a CPU as they are on a device that runs ahead of its host."""
 
 from collections.abc import Callable
 
 from torch import Tensor
 
 
-def copied_at_once(scalars: dict[str, Tensor]) -> Callable[[], dict[str, Tensor]]:
-    """In place of training.rows.copied, which needs a GPU."""
+def copy_at_once(scalars: dict[str, Tensor]) -> Callable[[], dict[str, Tensor]]:
+    """Replacement for the trainer's copy of scalars to the host, which needs a GPU."""
     values = {name: value.clone() for name, value in scalars.items()}
     return lambda: values

@@ -14,7 +14,7 @@ Weights = dict[str, Tensor]
 
 
 def random_weights(vocab_size: int, bias: bool) -> Weights:
-    """Weights under nanoGPT's names, norms and biases among them far from 1 and 0."""
+    """Random weights under nanoGPT's names, with norms and biases far from 1 and 0."""
     generator = torch.Generator().manual_seed(5)
     width = SHAPE["n_embd"]
     sizes = {"attn.c_attn": (3, 1), "attn.c_proj": (1, 1), "mlp.c_fc": (4, 1), "mlp.c_proj": (1, 4)}
@@ -42,9 +42,9 @@ def write_nanogpt_checkpoint(
     prefix: str = "",
     masks: bool = False,
 ) -> Weights:
-    """ckpt.pt as nanoGPT's train.py leaves it; the weights in it, without the names' `prefix`.
+    """Write ckpt.pt as nanoGPT's train.py does, and return its weights without the names' `prefix`.
 
-    `masks`: with the buffers that its attention has where PyTorch's own is not to be had.
+    `masks` adds the buffers that nanoGPT's attention has where PyTorch's own is not available.
     """
     weights = random_weights(vocab_size, bias)
     buffers = {
@@ -56,7 +56,7 @@ def write_nanogpt_checkpoint(
         "optimizer": {"state": {}, "param_groups": [{"lr": 1e-3, "params": [0, 1]}]},
         "model_args": {**SHAPE, "bias": bias, "vocab_size": vocab_size, "dropout": 0.2},
         "iter_num": 250,
-        "best_val_loss": torch.tensor(1.5),  # a tensor, as there
+        "best_val_loss": torch.tensor(1.5),  # a tensor, as in nanoGPT
         "config": {"dataset": dataset, "batch_size": 64, "out_dir": "out", "compile": True},
     }
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -65,7 +65,7 @@ def write_nanogpt_checkpoint(
 
 
 def reference_logits(weights: Weights, tokens: Tensor) -> Tensor:
-    """GPT-2's function of the weights, in plain products and softmax: tokens (T), logits (T, V)."""
+    """Logits (T, V) of tokens (T), computed as GPT-2 does, by plain products and softmax."""
     of = {name.removeprefix("transformer."): tensor for name, tensor in weights.items()}
 
     def linear(x: Tensor, name: str) -> Tensor:

@@ -4,7 +4,7 @@ import subprocess
 
 
 def read_until(process: subprocess.Popen, words: str) -> str:
-    """The output up to a line that has these words."""
+    """Output of the process up to a line that contains `words`. Fails if it ends before."""
     output = ""
     for line in process.stdout:
         output += line

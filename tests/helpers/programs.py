@@ -1,7 +1,7 @@
-"""Traces of programs that are made up.
+"""Traces of made-up programs.
 
-`Builder` writes down what is said, `trace` sorts. `Program` is a host and a GPU, simulated: what a
-program with a known fault would leave. `training` is a faultless one.
+`Builder` collects events and `trace` sorts them. `Program` simulates a host and a GPU that run a
+program with a known fault. `training` is a faultless program.
 """
 
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ TO_HOST, TO_DEVICE = "[CUDA memcpy Device-to-Host]", "[CUDA memcpy Host-to-Devic
 
 
 class Builder:
-    """Times are nanoseconds."""
+    """Trace by hand, event by event; times are in nanoseconds."""
 
     def __init__(self, process: int = PROCESS, device: int = 0):
         self.process, self.device = process, device
@@ -49,7 +49,7 @@ class Builder:
         return self.names.index(text)
 
     def call(self, start: int, end: int, name: str = "cudaLaunchKernel", thread: int = MAIN) -> int:
-        """Returns its number, for `operation`."""
+        """Add a call and return its number, for `operation`."""
         self.calls.append((start, end, self.name(name), self.process, thread, False))
         return len(self.calls) - 1
 
@@ -79,7 +79,7 @@ class Builder:
     def launched(
         self, at: int, start: int, end: int, name: str = GEMM, thread: int = MAIN, **columns
     ) -> None:
-        """An operation and the call that launches it, which takes 5 us."""
+        """Add an operation and the call that launches it, which takes 5 us."""
         self.operation(start, end, name, self.call(at, at + 5 * US, thread=thread), **columns)
 
     def range(
@@ -115,7 +115,7 @@ def columns(rows: list[tuple], width: int) -> list[np.ndarray]:
 
 
 def calls_table(rows: list[tuple]) -> Calls:
-    """Of rows that may leave out whether each call failed."""
+    """Table of calls; rows may leave out whether each call failed."""
     names = list(Calls.__dataclass_fields__)[: len(rows[0])]
     made = Calls.from_columns(dict(zip(names, columns(rows, len(names)), strict=True)))
     assert made is not None
@@ -144,9 +144,9 @@ def training(
     kernels: int = 20,
     name: str = GEMM,
 ) -> Builder:
-    """Steps of four phases whose kernels run right behind one another, launched far ahead.
+    """Steps of four phases whose kernels run back to back, launched far ahead.
 
-    `host_ns`: how long each phase takes on the host. Backward is launched by autograd's thread.
+    `host_ns`: phase -> its time on the host. Backward is launched by autograd's thread.
     """
     build = Builder()
     host_ns = {"data": 100 * US, "forward": 1 * MS, "backward": 1 * MS, "optimizer": 500 * US} | (
@@ -170,7 +170,7 @@ def training(
 
 
 class Program:
-    """`host` and `gpu` are the times until which each is busy."""
+    """Simulated program; `host` and `gpu` are the times in ns until which each is busy."""
 
     def __init__(self, dispatch_ns: int = 6 * US):
         self.build = Builder()
@@ -199,7 +199,7 @@ class Program:
         self.build.range(begin, self.host, name)
 
     def work(self, ns: int) -> None:
-        """Python, without a CUDA call."""
+        """Keep the host busy in Python, without a CUDA call."""
         self.host += ns
 
     def call(self, ns: int, name: str = "cudaLaunchKernel") -> int:
@@ -217,7 +217,7 @@ class Program:
             self.execute(ns, name, self.call(CALL_NS), **columns)
 
     def graph(self, ns: int, count: int, gap_ns: int = 1 * US, name: str = GEMM, **columns) -> None:
-        """One call that launches `count` kernels."""
+        """Launch `count` kernels by one call."""
         self.host += self.dispatch_ns
         call = self.call(20 * US, "cudaGraphLaunch")
         for _ in range(count):
@@ -230,14 +230,14 @@ class Program:
         self.build.call(begin, self.host, name, self.thread)
 
     def item(self) -> None:
-        """A copy of one number to the host, and a wait for it."""
+        """Copy one number to the host and wait for it."""
         self.host += self.dispatch_ns
         call = self.call(CALL_NS, "cudaMemcpyAsync")
         self.execute(1 * US, TO_HOST, call, kind=COPY, bytes=4)
         self.wait()
 
     def copy(self, ns: int, bytes: int = 1 << 20) -> None:
-        """From pinned memory to the GPU, launched like a kernel."""
+        """Copy from pinned memory to the GPU, launched like a kernel."""
         self.host += self.dispatch_ns
         call = self.call(CALL_NS, "cudaMemcpyAsync")
         self.execute(ns, TO_DEVICE, call, kind=COPY, bytes=bytes)
@@ -250,9 +250,9 @@ class Program:
         behind_ns: int = 0,
         bytes: int = 1 << 27,
     ) -> None:
-        """The host stages the copy itself, behind all that was launched before.
+        """Copy from or to pageable memory: the host stages it after all that was launched before.
 
-        `before_ns`, `behind_ns`: for how long the call is busy before and behind it on the GPU.
+        `before_ns`, `behind_ns`: time that the call is busy before and after the copy on the GPU.
         """
         begin = self.host
         start = max(self.gpu, self.host) + before_ns

@@ -1,8 +1,8 @@
 """The ranks of a run, forked from one process that has imported what each of them needs.
 
-torchrun starts each of them anew, and each imports torch: two seconds of a core. What torchrun
-itself adds, restarts, signals and one end for all, is what tests/training/test_distributed.py and
-test_restart.py start it for.
+torchrun starts each rank anew, and each imports torch: two seconds of a core. The additions of
+torchrun itself, restarts, signals and one end for all, are tested with it in
+tests/training/test_distributed.py and test_restart.py.
 """
 
 import multiprocessing
@@ -28,8 +28,8 @@ forked.set_forkserver_preload(
 )
 
 
-def said_by_ranks(ranks: int, words: list[str], folder: Path, limit_s: float = 170) -> str:
-    """What all print while each runs the script `words[0]`. All of them succeed."""
+def output_of_ranks(ranks: int, words: list[str], folder: Path, limit_s: float = 170) -> str:
+    """Run the script `words[0]` on each rank, assert that all succeed, and return all output."""
     output = folder / "output"
     output.write_text("")
     from torch.distributed import TCPStore  # conftest.py sets variables before torch is imported
@@ -45,7 +45,7 @@ def said_by_ranks(ranks: int, words: list[str], folder: Path, limit_s: float = 1
         "TORCHELASTIC_RESTART_COUNT": "0",
     }
     whos = [{"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(ranks)]
-    started = [forked.Process(target=be, args=(words, environ | who, output)) for who in whos]
+    started = [forked.Process(target=run_rank, args=(words, environ | who, output)) for who in whos]
     for rank in started:
         rank.start()
     end_s = time.monotonic() + limit_s
@@ -65,8 +65,8 @@ def said_by_ranks(ranks: int, words: list[str], folder: Path, limit_s: float = 1
             rank.join()
 
 
-def be(words: list[str], environ: dict[str, str], output: Path) -> None:
-    """In a child: one rank."""
+def run_rank(words: list[str], environ: dict[str, str], output: Path) -> None:
+    """Run the script as one rank, in a child process."""
     file = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     for stream in (1, 2):
         os.dup2(file, stream)

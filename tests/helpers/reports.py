@@ -1,7 +1,7 @@
-"""Reports: of a real capture with a manifest such as its run writes, and made by hand.
+"""Reports: one of a real capture with a manifest as its run writes it, and others made by hand.
 
-The latter are what comparisons are tested on: the time of each family of kernels and of each cause
-of idle time is said.
+Comparisons are tested on the latter, in which the time of each family of kernels and of each cause
+of idle time is given.
 """
 
 import statistics
@@ -78,7 +78,7 @@ def report_with_manifest() -> Report:
 
 
 def nothing_captured() -> Report:
-    """Of a capture that holds ranges alone: everything else is null."""
+    """Report of a capture that holds only ranges: everything else is null."""
     return summarize(Analysis(replace(trace_of("slow_eager"), operations=None, calls=None)))
 
 
@@ -90,7 +90,10 @@ def report(
     config: dict | None = None,
     kernels: dict[str, str] | None = None,
 ) -> Report:
-    """`families` and `idle`: ms a step; the step is their sum. `kernels`: name -> family."""
+    """Report made by hand. `families` and `idle`: ms per step, which sum up to the step.
+
+    `kernels`: name -> family.
+    """
     idle = dict.fromkeys(CAUSES, 0.0) | (idle or {})
     mean = sum(families.values()) + sum(idle.values())
     values = [mean * (1 + jitter * (-1) ** i * (1 + i % 3) / 3) for i in range(STEPS)]
@@ -143,7 +146,7 @@ def kernel_sum(name: str, family: str, ms: float) -> KernelSum:
 
 
 def side(*words, **options) -> Compared:
-    """As `report` takes them."""
+    """Side of a comparison, from the arguments of `report`."""
     return compared_capture(report(*words, **options))
 
 

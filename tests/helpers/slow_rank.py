@@ -24,16 +24,16 @@ command_line.run(train.train)
 
 
 def train_with_a_slow_rank(folder: Path, rank: int, ms: float, said_after_s: float) -> Path:
-    """A script that stands for train.py; `rank` sleeps before gradients are averaged."""
+    """Write a script that replaces train.py: `rank` sleeps before gradients are averaged."""
     path = folder / "train_with_a_slow_rank.py"
     path.write_text(SCRIPT.format(rank=rank, ms=ms, said_after_s=said_after_s))
     return path
 
 
-def told(waited: Iterable[dict[str, float]]) -> str:
-    """What rows say of ranks that wait, in one line: median (least to most) of each figure."""
-    names = {name for row in waited for name in row if name.startswith(PLACES)}
-    return "; ".join(f"{name} {spread([row[name] for row in waited])}" for name in sorted(names))
+def describe_waits(rows: Iterable[dict[str, float]]) -> str:
+    """One line about the waits of ranks in these rows: median (least to most) of each figure."""
+    names = {name for row in rows for name in row if name.startswith(PLACES)}
+    return "; ".join(f"{name} {spread([row[name] for row in rows])}" for name in sorted(names))
 
 
 PLACES = tuple(metric.name for metric in (*RANKS, SLOWEST_RANK)) + ("time/step_ms",)

@@ -1,4 +1,4 @@
-"""A training one of whose gradients is no number."""
+"""Training in which one gradient is NaN."""
 
 import math
 
@@ -8,7 +8,7 @@ from training.step import Step
 
 
 def spoil_gradient(monkeypatch: pytest.MonkeyPatch, call: int) -> list[Step]:
-    """Of backward's `call`th call; returns the steps that it is called of, as they come."""
+    """Make the `call`th backward yield NaN. Returns a list that collects the steps of all calls."""
     backward, steps = Step.backward, []
 
     def spoilt_once(self, loss):

@@ -24,7 +24,7 @@ def batch(size: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def iterate(step: Step, x: torch.Tensor, y: torch.Tensor, lr: float = 1e-3) -> list[float]:
-    """An iteration over equal shares of a batch; the loss of each, not divided."""
+    """Run an iteration over equal shares of a batch. Returns the undivided loss of each."""
     losses = []
     for micro_x, micro_y in zip(x.chunk(step.micro_steps), y.chunk(step.micro_steps), strict=True):
         share = step.forward(micro_x, micro_y)

@@ -19,7 +19,7 @@ def write_meta(folder: Path, characters: str = CHARACTERS, **changed: object) ->
 def write_nanogpt(
     folder: Path, train: int = 5000, val: int = 600, characters: str | None = CHARACTERS
 ) -> Path:
-    """Random ids; without `characters` those of GPT-2, and no meta.pkl."""
+    """Write a folder of random ids; without `characters` GPT-2's ids and no meta.pkl."""
     folder.mkdir(parents=True, exist_ok=True)
     random = np.random.default_rng(0)
     size = len(characters) if characters else 50257
@@ -31,7 +31,7 @@ def write_nanogpt(
 
 
 def shard(ids: np.ndarray, version: int = 1, count: int | None = None) -> bytes:
-    """As modded-nanogpt and llm.c write one."""
+    """Bytes of a shard as modded-nanogpt and llm.c write it."""
     header = np.zeros(256, "<i4")
     header[:3] = 20240520, version, len(ids) if count is None else count
     return header.tobytes() + ids.astype("<u2").tobytes()

@@ -1,4 +1,4 @@
-"""Traces of made-up programs (tests.helpers.programs) as files, in the forms of both tools."""
+"""Traces of made-up programs (tests.helpers.programs) as files, in the formats of both tools."""
 
 import sqlite3
 from pathlib import Path
@@ -26,8 +26,8 @@ TABLES = """
 """
 
 
-def written(trace: Trace, tool: str, folder: Path) -> Path:
-    """Of its kernels, copies, calls and ranges."""
+def write_as(trace: Trace, tool: str, folder: Path) -> Path:
+    """Write the kernels, copies, calls and ranges of a trace as `tool`, nsys or kineto, would."""
     write = {"nsys": write_nsys, "kineto": write_kineto}[tool]
     return write(trace, folder / {"nsys": "x.sqlite", "kineto": "x.json"}[tool])
 
@@ -77,24 +77,24 @@ def write_nsys(trace: Trace, path: Path) -> Path:
 def write_kineto(trace: Trace, path: Path) -> Path:
     events = []
     for row in rows(trace, "ranges"):
-        events.append(at(row, "user_annotation", trace.names[row["name"]]))
+        events.append(event_of(row, "user_annotation", trace.names[row["name"]]))
     for number, row in enumerate(rows(trace, "calls")):
-        events.append(at(row, "cuda_runtime", trace.names[row["name"]], correlation=number))
+        events.append(event_of(row, "cuda_runtime", trace.names[row["name"]], correlation=number))
     for row in rows(trace, "operations"):
         place = {"device": 0, "stream": row["stream"], "correlation": row["call"]}
         name = trace.names[row["name"]]
         if row["kind"] == KERNEL:
-            events.append(at(row, "kernel", name, **place))
+            events.append(event_of(row, "kernel", name, **place))
         if row["kind"] == COPY:
             _, short, ends = kind_of_copy(name)
             name = f"Memcpy {short} ({ends.format('Pageable' if row['pageable'] else 'Pinned')})"
-            events.append(at(row, "gpu_memcpy", name, **place, bytes=row["bytes"]))
+            events.append(event_of(row, "gpu_memcpy", name, **place, bytes=row["bytes"]))
     device = {"id": 0, "name": "NVIDIA H200", "totalGlobalMem": 150 * 10**9, "numSms": 132}
     trace_events = {"schemaVersion": 1, "deviceProperties": [device], "traceEvents": events}
     return write_trace(path, trace_events)
 
 
-def at(row: dict[str, int], category: str, name: str, **args: int) -> dict[str, object]:
+def event_of(row: dict[str, int], category: str, name: str, **args: int) -> dict[str, object]:
     took_us = (row["end_ns"] - row["start_ns"]) / US
-    found = event(category, name, row["start_ns"] / US, took_us, **args)
-    return found if category in ("kernel", "gpu_memcpy") else found | {"tid": row["thread"]}
+    result = event(category, name, row["start_ns"] / US, took_us, **args)
+    return result if category in ("kernel", "gpu_memcpy") else result | {"tid": row["thread"]}

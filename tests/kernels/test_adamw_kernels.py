@@ -1,4 +1,4 @@
-"""The Triton kernels of clipping and AdamW, against PyTorch's in float64."""
+"""Triton kernels of clipping and AdamW, against PyTorch's in float64."""
 
 import pytest
 

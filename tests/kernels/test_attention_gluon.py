@@ -1,4 +1,4 @@
-"""When attention=triton takes the Gluon kernel; and on a Hopper GPU that it does as Triton's."""
+"""Choice of the Gluon kernel by attention=triton; on a Hopper GPU, that it equals Triton's."""
 
 import sys
 from importlib.metadata import PackageNotFoundError
@@ -153,7 +153,7 @@ PROGRAM = r"""
 import torch
 from kernels import attention_triton
 from kernels.attention import packed_attention, unpacked
-from tests.helpers.dropout_hash import left_by_dropout
+from tests.helpers.dropout_hash import dropout_mask
 
 torch.set_default_device("cuda")
 torch.manual_seed(0)
@@ -188,7 +188,7 @@ def check_numbers(B, T, H, dropout):
 def check_mask(B, T, H, dropout):
     '''Of equal scores, outputs' gradients that are 1 at a query each show its weights.'''
     seed = torch.tensor([7])
-    left = left_by_dropout(7, dropout, B * H * T, T).view(B, H, T, T)
+    left = dropout_mask(7, dropout, B * H * T, T).view(B, H, T, T)
     left &= torch.ones(T, T, dtype=torch.bool).tril()
     for first in range(0, T, D):
         one = torch.zeros(T, D)

@@ -1,4 +1,4 @@
-"""The Triton kernels of attention=triton, interpreted on a CPU, against float64 and autograd."""
+"""Triton kernels of attention=triton, interpreted on a CPU, against float64 and autograd."""
 
 from tests.helpers.kernel_programs import needs_triton, run
 
@@ -9,7 +9,7 @@ import math, sys
 import torch
 from kernels.attention import causal_attention, packed_attention, packed_causal_attention
 from kernels.dropout_triton import threshold
-from tests.helpers.dropout_hash import left_by_dropout
+from tests.helpers.dropout_hash import dropout_mask
 
 torch.set_default_device(sys.argv[1])
 
@@ -22,7 +22,7 @@ def exact(q, k, v, dropout, seed):
     seen = torch.ones(S, S, dtype=torch.bool).tril()[S - T :]
     weights = scores.masked_fill(~seen, -math.inf).softmax(-1)
     if dropout:
-        kept = left_by_dropout(seed, dropout, B * H * T, S).view(B, H, T, S)
+        kept = dropout_mask(seed, dropout, B * H * T, S).view(B, H, T, S)
         weights = weights * kept / (1 - threshold(dropout) / 2**32)
     return weights @ v
 

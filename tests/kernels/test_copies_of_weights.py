@@ -1,4 +1,4 @@
-"""Copies of weights in 16 bits, in the whole model and under the optimizer that writes them."""
+"""16-bit copies of weights, in the whole model and under the optimizer that writes them."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The Triton kernel of the head's cross-entropy, against float64."""
+"""Triton kernel of the head's cross-entropy, against float64."""
 
 import pytest
 

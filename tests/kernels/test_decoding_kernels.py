@@ -1,4 +1,4 @@
-"""The Triton kernels of single tokens, against float64 and against PyTorch's way to read one."""
+"""Triton kernels for single tokens, against float64 and PyTorch's way to decode one."""
 
 import pytest
 

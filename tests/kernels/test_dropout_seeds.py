@@ -1,4 +1,4 @@
-"""The seeds of a step: drawn at once, for this project's kernels alone."""
+"""Dropout seeds of a step: drawn at once, for this project's kernels alone."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""The Triton kernels of embeddings, dropout and norm, against float64 and autograd."""
+"""Triton kernels of embeddings, dropout and norm, against float64 and autograd."""
 
 import pytest
 
@@ -13,7 +13,7 @@ from torch.nn import functional as F
 import kernels.embedding_triton
 from kernels.dropout_triton import threshold
 from kernels.embedding import embed_and_norm, embedding_and_norm
-from tests.helpers.dropout_hash import left_by_dropout
+from tests.helpers.dropout_hash import dropout_mask
 
 torch.set_default_device(sys.argv[1])
 
@@ -38,7 +38,7 @@ def compare(
     table, positions, weight, bias = split(exact)
     expected = table[idx] if positions is None else table[idx] + positions[:T]
     if dropout:
-        kept = left_by_dropout(int(seed), dropout, B * T, C).view(B, T, C)
+        kept = dropout_mask(int(seed), dropout, B * T, C).view(B, T, C)
         expected = expected * kept / (1 - threshold(dropout) / 2**32)
     normed = F.layer_norm(expected, (C,), weight, bias, 1e-5)
     dx, dh = torch.randn(2, B, T, C)

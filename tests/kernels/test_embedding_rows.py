@@ -1,4 +1,4 @@
-"""The Triton kernel that adds rows to a table, against PyTorch's embedding in float64."""
+"""Triton kernel that adds rows to a table, against PyTorch's embedding in float64."""
 
 import pytest
 

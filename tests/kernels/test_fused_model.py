@@ -1,4 +1,4 @@
-"""The model with kernels=fused: the same loss and gradients as without."""
+"""Model with kernels=fused: the same loss and gradients as without."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The Triton kernels of GELU, against float64 and autograd."""
+"""Triton kernels of GELU, against float64 and autograd."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Gradients that products write into DDP's buckets, so that DDP has nothing to copy."""
+"""Gradients that matrix products write into DDP's buckets, so that DDP copies nothing."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Products with a copy of the weight: autocast's numbers, without its casts."""
+"""Matrix products with a copy of the weight: autocast's numbers, without its casts."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""The mean of the ranks' parts of a bucket, in Triton."""
+"""Triton kernel of the mean over the ranks' parts of a bucket."""
 
 import pytest
 

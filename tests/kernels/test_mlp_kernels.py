@@ -1,4 +1,4 @@
-"""GELU between two products, against float64; and the products of our own, where they run."""
+"""GELU between two matrix products, against float64; and our own products, where they run."""
 
 import pytest
 import torch

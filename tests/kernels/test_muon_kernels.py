@@ -1,4 +1,4 @@
-"""The Triton kernels of Muon, against Muon by PyTorch's."""
+"""Triton kernels of Muon, against Muon in PyTorch."""
 
 import pytest
 

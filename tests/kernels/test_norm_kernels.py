@@ -1,4 +1,4 @@
-"""The Triton kernels of a norm behind a sum, against float64 and autograd."""
+"""Triton kernels of a norm after a sum, against float64 and autograd."""
 
 import pytest
 
@@ -13,7 +13,7 @@ from torch.nn import functional as F
 import kernels.norm_triton
 from kernels.dropout_triton import threshold
 from kernels.norm import norm_of_sum, sum_and_norm
-from tests.helpers.dropout_hash import left_by_dropout
+from tests.helpers.dropout_hash import dropout_mask
 
 torch.set_default_device(sys.argv[1])
 
@@ -27,7 +27,7 @@ def compare(B, T, C, dropout, biased, read=slice(0, 2), stream=torch.float32, ki
     total, h, _, _ = sum_and_norm(*ours[:3], ours[3] if biased else None, seed, dropout)
     x, y, weight, *bias = exact
     if dropout:
-        kept = left_by_dropout(int(seed), dropout, B * T, C).view(B, T, C)
+        kept = dropout_mask(int(seed), dropout, B * T, C).view(B, T, C)
         y = y * kept / (1 - threshold(dropout) / 2**32)
     expected = x + y
     stored = expected + (total.detach() - expected.detach())  # what is normed, and read in backward

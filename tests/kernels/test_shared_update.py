@@ -1,4 +1,4 @@
-"""Ranks that share the update alone come to the weights that each would make by itself."""
+"""Ranks that share the update alone reach the weights that each would compute by itself."""
 
 import pytest
 

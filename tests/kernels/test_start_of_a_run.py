@@ -1,4 +1,4 @@
-"""A run with this project's kernels that compiles nothing imports no compiler but Triton."""
+"""A run with this project's kernels and without compilation imports no compiler but Triton."""
 
 import pytest
 

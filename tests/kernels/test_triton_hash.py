@@ -1,4 +1,4 @@
-"""Triton hashes itself beside other work, where there is a Triton."""
+"""Triton's hash of itself, computed beside other work, where there is a Triton."""
 
 import sys
 from importlib import import_module

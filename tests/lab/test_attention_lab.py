@@ -1,4 +1,4 @@
-"""The attention lab: the work it counts, its reference, and its rows, real ones on a CPU."""
+"""Attention lab: the work it counts, its reference, and its rows, real ones on a CPU."""
 
 import io
 import json

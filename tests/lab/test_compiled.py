@@ -1,4 +1,4 @@
-"""python -m profiling compiled: on code recorded on an H200, and compiled here for a CPU."""
+"""python -m profiling compiled: for code recorded on an H200, and compiled here for a CPU."""
 
 import gzip
 import io
@@ -27,7 +27,7 @@ from profiling.tools.torch_compile import (
     parse_graph,
 )
 from profiling.verbs import compiled
-from tests.helpers.captures import compilation, recorded
+from tests.helpers.captures import compilation, inductor_code
 from tests.paths import CAPTURES, PROJECT
 
 FUSED = "triton_per_fused__to_copy__unsafe_view_add_native_dropout_native_layer_norm_3"
@@ -35,12 +35,12 @@ FUSED = "triton_per_fused__to_copy__unsafe_view_add_native_dropout_native_layer_
 
 @pytest.fixture(scope="module")
 def forward():
-    return parse_graph(recorded("forward"))
+    return parse_graph(inductor_code("forward"))
 
 
 @pytest.fixture(scope="module")
 def backward():
-    return parse_graph(recorded("backward"))
+    return parse_graph(inductor_code("backward"))
 
 
 def test_triton_kernels_with_what_is_fused_in_them(forward):
@@ -81,8 +81,8 @@ def test_a_kernel_called_twice_is_one_kernel(backward):
 
 
 def test_the_spelling_of_older_versions():
-    text = recorded("forward").replace("Topologically Sorted Source Nodes", "Source Nodes")
-    assert parse_graph(text) == parse_graph(recorded("forward"))
+    text = inductor_code("forward").replace("Topologically Sorted Source Nodes", "Source Nodes")
+    assert parse_graph(text) == parse_graph(inductor_code("forward"))
 
 
 def test_a_call_without_a_comment_has_unknown_origins():

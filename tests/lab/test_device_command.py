@@ -1,4 +1,4 @@
-"""`python -m profiling device`: rates of this machine, and how they relate to a data sheet."""
+"""`python -m profiling device`: rates of this machine, compared with a data sheet."""
 
 import json
 

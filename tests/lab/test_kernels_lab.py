@@ -1,4 +1,4 @@
-"""Our kernels beside PyTorch's: right is told from wrong, and a CPU says what it lacks."""
+"""Our kernels beside PyTorch's: right and wrong results, and what a CPU lacks."""
 
 import json
 from dataclasses import replace

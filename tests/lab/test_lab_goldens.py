@@ -1,4 +1,4 @@
-"""The lab's JSON is what it was, frozen in tests/goldens/lab: of recordings, and by its fields."""
+"""JSON of the lab, frozen in tests/goldens/lab: for recordings, and by its fields."""
 
 import json
 

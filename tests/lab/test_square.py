@@ -1,4 +1,4 @@
-"""The square in six ways: right is told from wrong, and what a machine lacks is said."""
+"""The square in six ways: right and wrong results, and messages about what a machine lacks."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The lab's timer: what it samples, in which order, and what it says of the samples."""
+"""Timer of the lab: its samples, their order, and the figures made from them."""
 
 import itertools
 import random

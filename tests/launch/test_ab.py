@@ -1,4 +1,4 @@
-"""`python -m profiling ab`: what it runs, in what order, what it concludes, how it goes on."""
+"""`python -m profiling ab`: its runs, their order, its conclusions, and going on."""
 
 import json
 import os

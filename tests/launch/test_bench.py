@@ -1,4 +1,4 @@
-"""`python -m profiling bench`: what it runs of both sides, what it reads, what it concludes.
+"""`python -m profiling bench`: the runs of both sides, what it reads, and its conclusions.
 
 The other checkout is a small fake, truly run; NANOGPT=DIR in the environment adds a real one.
 """

@@ -1,4 +1,4 @@
-"""python -m profiling doctor: on this machine, and on ones that are made up."""
+"""python -m profiling doctor: on this machine, and on made-up ones."""
 
 import json
 import os

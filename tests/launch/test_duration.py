@@ -1,4 +1,4 @@
-"""What `ab` and `bench` say before they start: how long they take, and what to run instead."""
+"""Announcement of `ab` and `bench` before they start: their duration, and what to run instead."""
 
 import re
 import shlex

@@ -1,4 +1,4 @@
-"""python -m profiling run: with an nsys that only pretends, as three versions of it."""
+"""python -m profiling run: with a fake nsys, as three versions of it."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""configs/sweeps/: what W&B's own agent makes of these files, read and trained by train.py."""
+"""configs/sweeps/: read by W&B's own agent, and trained by train.py."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The dashboard: what it says, what it draws, and what a headless Chromium makes of it."""
+"""Dashboard: its words, its charts, and the page in a headless Chromium."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""The first screen of a report: its length, its order, and what it leaves to --full."""
+"""First screen of a report: its length, its order, and what it leaves to --full."""
 
 import io
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""A report's kernels lead to the sources that `compiled` saved beside the capture."""
+"""Links from a report's kernels to the sources that `compiled` saved beside the capture."""
 
 import json
 import re

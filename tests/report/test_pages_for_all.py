@@ -1,4 +1,4 @@
-"""Pages on a phone, on paper, for ears, for other eyes; and what one takes away from them."""
+"""Pages on phones and paper, for screen readers and colour blindness; and what they export."""
 
 import base64
 import csv
@@ -24,7 +24,7 @@ from profiling.report.renderers.plotly_script import packed_script, without_wrap
 from tests.helpers.captures import capture_of, compilation
 from tests.helpers.chromium import draw_all, open_page
 from tests.helpers.colours import contrast
-from tests.helpers.fleet import analysed, written
+from tests.helpers.fleet import analyse_files, write_fleet
 from tests.helpers.reports import flash, slow
 
 MOST_BYTES = 2_000_000
@@ -52,7 +52,7 @@ def pages(tmp_path_factory):
 
 def document_of_ranks(folder) -> Document:
     late = Fleet(ranks=4, steps=4, fault=Fault("slower_kernels", ranks=(2,)))
-    analysis = analysed(written(late, folder))
+    analysis = analyse_files(write_fleet(late, folder))
     return ranks_document(analysis.report, timeline_of(analysis))
 
 

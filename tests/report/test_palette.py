@@ -1,4 +1,4 @@
-"""Colours of the pages are told apart by everyone, and labels on them are read."""
+"""Colours of the pages: everyone can distinguish them, and labels on them are legible."""
 
 from itertools import combinations
 

@@ -1,4 +1,4 @@
-"""The report of several ranks in words and charts: its units, its sums, many ranks on one page."""
+"""Report of several ranks in words and charts: units, sums, many ranks on one page."""
 
 from dataclasses import replace
 
@@ -14,7 +14,7 @@ from profiling.report.ranks.document import MOST_HEIGHT, first_screen, ranks_doc
 from profiling.report.ranks.shown import MOST, shown_note, shown_ranks
 from profiling.report.ranks.timeline import timeline_of
 from profiling.report.renderers.markdown import markdown
-from tests.helpers.fleet import analysed, written
+from tests.helpers.fleet import analyse_files, write_fleet
 
 LATE = 2
 
@@ -22,7 +22,7 @@ LATE = 2
 @pytest.fixture(scope="module")
 def analysis(tmp_path_factory) -> RanksAnalysis:
     late = Fleet(ranks=4, steps=4, fault=Fault("slow_loader", ranks=(LATE,)))
-    return analysed(written(late, tmp_path_factory.mktemp("ranks")))
+    return analyse_files(write_fleet(late, tmp_path_factory.mktemp("ranks")))
 
 
 def repeated(report: RanksReport, times: int) -> RanksReport:

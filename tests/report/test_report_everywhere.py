@@ -1,5 +1,4 @@
-"""Whatever a step is made of and held back by is told in each place; names from captures do nothing
-in any of them."""
+"""Parts and bottlenecks of a step appear in each output; names from captures do harm in none."""
 
 import io
 import re

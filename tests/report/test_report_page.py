@@ -1,4 +1,4 @@
-"""The HTML page: what is in the file, and what a headless Chromium makes of it."""
+"""HTML page: the content of the file, and the page in a headless Chromium."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""timeline_data: what a page's timeline reads, unpacked again."""
+"""timeline_data: the data of a page's timeline, unpacked again."""
 
 from base64 import b64decode
 from dataclasses import replace

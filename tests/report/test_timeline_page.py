@@ -1,4 +1,4 @@
-"""The timeline of the report page in a headless Chromium: pixels, keys, mouse, fingers, address."""
+"""Timeline of the report page in a headless Chromium: pixels, keys, mouse, fingers, address."""
 
 import base64
 import re

@@ -1,4 +1,4 @@
-"""The dashboard in W&B: its panels name what the trainer logs; offline, and to a fake server."""
+"""Dashboard in W&B: its panels name metrics of the trainer; offline, and on a fake server."""
 
 import json
 import re

@@ -14,7 +14,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.damage import altered, change_cells, change_tables, cut, damaged_value, flipped
+from benchmarks.damage import (
+    alter_export,
+    change_cells,
+    change_tables,
+    cut_off,
+    damaged_value,
+    flip_bytes,
+)
 from profiling.timeline.opening import open_capture
 from profiling.timeline.trace import Trace
 from tests.helpers.captures import content_of_small_export, small_trace
@@ -75,7 +82,7 @@ def trace() -> bytes:
 
 @pytest.mark.slow
 def test_bytes_of_an_export(tmp_path, export):
-    read = survive(tmp_path / "x.sqlite", 600, lambda chance: flipped(export, chance))
+    read = survive(tmp_path / "x.sqlite", 600, lambda chance: flip_bytes(export, chance))
     assert 0 < read < 600
 
 
@@ -85,19 +92,19 @@ def test_the_first_page_of_an_export(tmp_path, export):
     page = 1024
 
     def damage(chance: random.Random) -> bytes:
-        return flipped(export[:page], chance) + export[page:]
+        return flip_bytes(export[:page], chance) + export[page:]
 
     assert survive(tmp_path / "x.sqlite", 300, damage) < 300
 
 
 def test_the_beginning_of_an_export(tmp_path, export):
-    assert survive(tmp_path / "x.sqlite", 150, lambda chance: cut(export, chance)) < 150
+    assert survive(tmp_path / "x.sqlite", 150, lambda chance: cut_off(export, chance)) < 150
 
 
 @pytest.mark.slow
 def test_cells_of_an_export(tmp_path, export):
     def damage(chance: random.Random) -> bytes:
-        return altered(export, lambda database: change_cells(database, chance))
+        return alter_export(export, lambda database: change_cells(database, chance))
 
     assert 0 < survive(tmp_path / "x.sqlite", 700, damage) < 700
 
@@ -105,19 +112,19 @@ def test_cells_of_an_export(tmp_path, export):
 @pytest.mark.slow
 def test_tables_of_an_export(tmp_path, export):
     def damage(chance: random.Random) -> bytes:
-        return altered(export, lambda database: change_tables(database, chance))
+        return alter_export(export, lambda database: change_tables(database, chance))
 
     assert 0 < survive(tmp_path / "x.sqlite", 200, damage) <= 200
 
 
 @pytest.mark.slow
 def test_bytes_of_a_trace(tmp_path, trace):
-    read = survive(tmp_path / "x.json", 1500, lambda chance: flipped(trace, chance))
+    read = survive(tmp_path / "x.json", 1500, lambda chance: flip_bytes(trace, chance))
     assert 0 < read < 1500
 
 
 def test_the_beginning_of_a_trace(tmp_path, trace):
-    assert survive(tmp_path / "x.json", 500, lambda chance: cut(trace, chance)) == 0
+    assert survive(tmp_path / "x.json", 500, lambda chance: cut_off(trace, chance)) == 0
 
 
 @pytest.mark.slow
@@ -133,16 +140,16 @@ def test_values_of_a_trace(tmp_path, trace):
 def test_bytes_of_what_is_packed(tmp_path, kind, request):
     packed = gzip.compress(request.getfixturevalue(kind))
     path = tmp_path / "x.gz"
-    read = survive(path, 150, lambda chance: flipped(packed, chance))
+    read = survive(path, 150, lambda chance: flip_bytes(packed, chance))
     assert read < 150
-    assert survive(path, 50, lambda chance: cut(packed, chance)) == 0
+    assert survive(path, 50, lambda chance: cut_off(packed, chance)) == 0
 
 
 def test_nothing_but_errors_is_raised_under_strict_warnings(tmp_path, export):
     """What numpy deprecates is to become an error; either way the file is refused."""
     path = tmp_path / "x.sqlite"
     query = "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET start = 'text' WHERE rowid = 2"
-    path.write_bytes(altered(export, lambda database: database.execute(query)))
+    path.write_bytes(alter_export(export, lambda database: database.execute(query)))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert opened(path) is None

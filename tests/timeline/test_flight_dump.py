@@ -1,4 +1,4 @@
-"""Dumps of the flight recorder: torch's own, planted ones, and files that are none."""
+"""Dumps of the flight recorder: torch's own, planted ones, and files that are no dumps."""
 
 import os
 import pickle

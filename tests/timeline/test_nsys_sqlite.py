@@ -1,4 +1,4 @@
-"""profiling.timeline.nsys_sqlite: an export as columns, equal to what `nsys stats` sums."""
+"""profiling.timeline.nsys_sqlite: an export as columns, with the sums of `nsys stats`."""
 
 import csv
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""profiling.timeline.opening: each kind of file by its content, each damage in one line."""
+"""profiling.timeline.opening: kinds of files by their content, damage in one line."""
 
 import gzip
 import json

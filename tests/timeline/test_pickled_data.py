@@ -1,4 +1,4 @@
-"""A pickle is read as data or not at all."""
+"""Pickles are read as data or not at all."""
 
 import os
 import pickle

@@ -1,4 +1,4 @@
-"""scrub: nothing of the environment stays in the file, and no event is touched."""
+"""scrub: nothing of the environment stays in the file, and no event changes."""
 
 import gzip
 import json

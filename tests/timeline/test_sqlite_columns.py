@@ -1,4 +1,4 @@
-"""profiling.timeline.sqlite_columns: each row once, in order, whatever their numbers are."""
+"""profiling.timeline.sqlite_columns: each row once, in order, whatever the row ids are."""
 
 import sqlite3
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Tables made of a reader's columns."""
+"""Tables built from a reader's columns."""
 
 import numpy as np
 import pytest

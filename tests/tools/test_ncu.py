@@ -1,4 +1,4 @@
-"""python -m profiling ncu: on output recorded on an H200, and with an ncu that only pretends."""
+"""python -m profiling ncu: on output recorded on an H200, and with a fake ncu."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""The backends against a reference, and how it is known which one ran."""
+"""Attention backends against a reference, and the detection of the one that ran."""
 
 import sys
 

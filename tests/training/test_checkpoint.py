@@ -1,4 +1,4 @@
-"""ckpt.pt on disk and back: whole, harmless, and to the last bit."""
+"""ckpt.pt on disk and back: whole, harmless, and bitwise equal."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""Compiled code for the next start: where it lies, and that nothing of it is traced again."""
+"""Compiled code kept for the next start: its place, and that nothing of it is traced again."""
 
 import logging
 import os

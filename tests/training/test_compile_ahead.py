@@ -1,4 +1,4 @@
-"""Kernels of a step are compiled side by side before the first is launched."""
+"""Kernels of a step are compiled in parallel before the first is launched."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""What a line of training says."""
+"""Content of a line of training."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Runs on a folder of tokens that somebody else made."""
+"""Runs on a folder of tokens that another program made."""
 
 import json
 

@@ -16,7 +16,7 @@ from configs.schema import Config
 from data.dataset import Dataset
 from data.tokenizers import CharTokenizer
 from tests.helpers.processes import read_until
-from tests.helpers.slow_rank import told, train_with_a_slow_rank
+from tests.helpers.slow_rank import describe_waits, train_with_a_slow_rank
 from training import distributed
 from training.checks import check_same_keys, check_same_text
 from training.distributed import Ranks, join_run
@@ -233,7 +233,7 @@ def test_a_slow_rank_is_named_with_what_it_costs(together, rows, tmp_path):
     script = train_with_a_slow_rank(tmp_path, rank=1, ms=SLOW_MS, said_after_s=1.0)
     _, output = together(2, script, **keys)
     waited = [row for row in rows(tmp_path / "out").values() if "time/wait_ms" in row]
-    figures = told(waited)
+    figures = describe_waits(waited)
     assert len(waited) == 39, "each row but the first, whose iteration is behind an evaluation"
     assert [row["time/slowest_rank"] for row in waited].count(1) >= 37, figures
     for name in ("time/straggler_ms", "time/wait_ms/rank0"):

@@ -1,9 +1,9 @@
-"""The embedding's part of the tied gradient, exchanged as rows: when, and that it trains alike."""
+"""Rows of the embedding in the tied gradient: when they are exchanged, with equal training."""
 
 import pytest
 import torch
 
-from tests.helpers.checkpoints import whole
+from tests.helpers.checkpoints import open_whole
 from training.parallel import rows_travel
 
 
@@ -28,6 +28,6 @@ def test_ranks_that_exchange_rows_train_as_one_that_accumulates(together, run, l
     for iteration in range(9):
         assert ours[iteration] == pytest.approx(theirs[iteration], abs=2e-5), iteration
     table, expected = (
-        whole(folder).weights["transformer.wte.weight"] for folder in (out_dir, alone)
+        open_whole(folder).weights["transformer.wte.weight"] for folder in (out_dir, alone)
     )
     torch.testing.assert_close(table, expected, rtol=1e-3, atol=2e-5)

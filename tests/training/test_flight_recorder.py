@@ -1,4 +1,4 @@
-"""The flight recorder under torchrun: torch's variables, and dumps of runs that really hang."""
+"""Flight recorder under torchrun: torch's variables, and dumps of runs that really hang."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""GPT-2's weights: their layout, that the logits are transformers', what is refused, export."""
+"""GPT-2's weights: their layout, logits as transformers computes them, refusals, export."""
 
 import json
 import shutil

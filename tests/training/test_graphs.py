@@ -1,4 +1,4 @@
-"""Backward in pieces, on a machine without CUDA graphs: the real ones are in tests/gpu."""
+"""Backward in pieces, on a machine without CUDA graphs; tests/gpu has the real ones."""
 
 import pytest
 import torch

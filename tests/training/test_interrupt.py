@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and SIGHUP: the run ends in good order, and goes on from there."""
+"""Ctrl-C, SIGTERM and SIGHUP: the run ends in good order, and can be resumed."""
 
 import io
 import logging

@@ -1,4 +1,4 @@
-"""kernels=auto and compile=null: what they come to on GPUs that are not here, and why."""
+"""kernels=auto and compile=null: the choice on GPUs that are not here, and its reasons."""
 
 import pytest
 import torch

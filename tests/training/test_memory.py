@@ -1,4 +1,4 @@
-"""What no memory could hold is refused first; what an allocator says is explained."""
+"""Memory: impossible runs are refused first, and an allocator's errors are explained."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""optimizer=muon: what it updates and how, and that a run with it resumes."""
+"""optimizer=muon: its parameters and updates, and that a run with it resumes."""
 
 import math
 

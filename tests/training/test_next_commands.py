@@ -1,4 +1,4 @@
-"""The commands that are printed, pasted: through a shell, and through our own readers."""
+"""Printed commands, pasted: through a shell, and through our own readers."""
 
 import ast
 import subprocess

@@ -1,4 +1,4 @@
-"""kernels=fused: refused in one line where it cannot be, and proved by the names of kernels."""
+"""kernels=fused: refused in one line where it cannot run, and proved by the kernels' names."""
 
 import sys
 from dataclasses import replace

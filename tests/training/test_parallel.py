@@ -1,4 +1,4 @@
-"""Ranks that share a run: what is decided and refused, and that each way trains as one does."""
+"""Ranks that share a run: decisions and refusals, and that each way trains as one process does."""
 
 import json
 
@@ -7,8 +7,8 @@ import torch
 
 from profiling.shared_update import NEEDED
 from profiling.travel import decide_travel
-from tests.helpers.checkpoints import whole
-from tests.helpers.ranks import said_by_ranks
+from tests.helpers.checkpoints import open_whole
+from tests.helpers.ranks import output_of_ranks
 from tests.helpers.steps import batch, iterate, make_step
 from training import parallel
 from training.device import resolve
@@ -213,7 +213,7 @@ def test_full_keeps_less_than_none(config):
 
 def states(out_dir):
     """Weights, and AdamW's state, of its checkpoint."""
-    saved = whole(out_dir)
+    saved = open_whole(out_dir)
     return saved.weights, saved.optimizer
 
 
@@ -334,4 +334,4 @@ os._exit(0)  # at Python's own end a thread of gloo's has ended the process by s
 def test_a_gradient_that_is_not_finite_on_one_rank_is_left_out_on_all(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(NOT_FINITE)
-    assert said_by_ranks(2, [str(script)], tmp_path).count(": fine") == 8
+    assert output_of_ranks(2, [str(script)], tmp_path).count(": fine") == 8

@@ -1,4 +1,4 @@
-"""residual_dtype=bfloat16: refused where products are not of it, else kept by the whole run."""
+"""residual_dtype=bfloat16: refused where matrix products have another dtype, else kept."""
 
 import pytest
 import torch

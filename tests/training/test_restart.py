@@ -1,4 +1,4 @@
-"""Runs that Slurm starts, and runs that torchrun starts again after a rank or a host was lost."""
+"""Runs started by Slurm, and runs that torchrun restarts after a rank or a host was lost."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""init_from=resume: which folder, what is said, what is refused, and how a checkpoint is read."""
+"""init_from=resume: its folder, messages and refusals, and how a checkpoint is read."""
 
 import copy
 import math

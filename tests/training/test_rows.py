@@ -1,4 +1,4 @@
-"""Rows that are owed for an iteration, as on a GPU: the same rows, in the same places.
+"""Rows that are written an iteration late, as on a GPU: the same rows, in the same places.
 
 The device that runs ahead is a fake: what it copies is there at once, but its row is written late.
 """
@@ -14,7 +14,7 @@ import torch
 from configs.capture import ProfileConfig
 from profiling.capture.recording import Recording
 from tests.helpers.clock import GivenClock
-from tests.helpers.late_rows import copied_at_once
+from tests.helpers.late_rows import copy_at_once
 from tests.helpers.spoilt_gradient import spoil_gradient
 from training import checkpoint, rows
 from training.step import Step
@@ -29,7 +29,7 @@ def late(monkeypatch):
 
     def switch() -> None:
         monkeypatch.setattr(rows, "runs_ahead", lambda device: True)
-        monkeypatch.setattr(rows, "copied", copied_at_once)
+        monkeypatch.setattr(rows, "copied", copy_at_once)
 
     return switch
 
@@ -277,10 +277,10 @@ def test_a_cpu_has_nothing_to_do_while_a_row_is_written():
 LATE = """
 import train
 from configs import command_line
-from tests.helpers.late_rows import copied_at_once
+from tests.helpers.late_rows import copy_at_once
 from training import rows
 
-rows.runs_ahead, rows.copied = lambda device: True, copied_at_once
+rows.runs_ahead, rows.copied = lambda device: True, copy_at_once
 {more}
 command_line.run(train.train)
 """

@@ -1,4 +1,4 @@
-"""Whose folder it is, what becomes of the run before, and of what somebody deletes."""
+"""Run folders: their owner, what becomes of an earlier run, and files that somebody deletes."""
 
 import json
 import os

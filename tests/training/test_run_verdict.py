@@ -1,4 +1,4 @@
-"""What a run says of itself at its end: from made-up times, and of a real run."""
+"""Verdict of a run at its end: from made-up times, and in a real run."""
 
 import json
 import re

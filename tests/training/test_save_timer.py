@@ -1,4 +1,4 @@
-"""Checkpoints by the clock: between evaluations, to go on from exactly, and out of the way."""
+"""Checkpoints by the clock: between evaluations, exact to resume from, and out of the way."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""A checkpoint that a thread writes while the run goes on: as on CUDA, here asked for on a CPU."""
+"""Checkpoints that a thread writes while the run goes on: as on CUDA, requested here on a CPU."""
 
 import threading
 import time

@@ -1,4 +1,4 @@
-"""Checkpoints of ranks that share weights: whole or not at all, and for any number of ranks."""
+"""Checkpoints of ranks that share weights: complete or absent, and for any number of ranks."""
 
 import io
 import os
@@ -18,7 +18,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Shard, distribute_tensor
 
 from data.tokenizers import CharTokenizer
-from tests.helpers.checkpoints import tiny, tiny_model, whole
+from tests.helpers.checkpoints import open_whole, tiny, tiny_model
 from tests.helpers.ranks import forked
 from training import checkpoint, shard_files
 from training.checkpoint_file import load, read_checkpoint, read_state
@@ -34,7 +34,7 @@ def folders(out_dir: Path) -> list[str]:
 
 
 def same(one: Path, other: Path, within: float = 2e-5) -> None:
-    ours, theirs = whole(one), whole(other)
+    ours, theirs = open_whole(one), open_whole(other)
     torch.testing.assert_close(ours.weights, theirs.weights, rtol=1e-3, atol=within)
     torch.testing.assert_close(ours.optimizer, theirs.optimizer, rtol=1e-3, atol=within)
 

@@ -1,4 +1,4 @@
-"""A run that has become several times slower says so, once."""
+"""A run that has become several times slower reports it, once."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""TensorBoard beside metrics.jsonl, read back with its own reader."""
+"""TensorBoard files beside metrics.jsonl, read back with TensorBoard's own reader."""
 
 import json
 import logging

@@ -1,4 +1,4 @@
-"""The record of a run, with the real W&B client against a local server, and with everything broken.
+"""Record of a run, with the real W&B client on a local server, and with everything broken.
 
 Whatever ends the W&B side must not end the process, so those tests run a child process and look at
 how, when and with what output it exits.

@@ -1,4 +1,4 @@
-"""train.py as a whole: what a run leaves behind, and how it ends."""
+"""train.py as a whole: files that a run writes, and how it ends."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""`python -m profiling trigger`: a window on a run that is under way, asked of a real one."""
+"""`python -m profiling trigger`: a window requested from a real run that is under way."""
 
 import json
 import time

@@ -1,4 +1,4 @@
-"""Who waits for whom among the ranks: the arithmetic, what is timed, and when a line is said."""
+"""Waits of ranks for each other: the arithmetic, what is timed, and when a line is printed."""
 
 from dataclasses import replace
 

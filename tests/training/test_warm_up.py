@@ -1,4 +1,4 @@
-"""What is said before a long run on a CPU."""
+"""Announcement before a long run on a CPU."""
 
 import logging
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""`python -m profiling compare`: real captures, run folders, files written, exit codes."""
+"""`python -m profiling compare`: real captures, run folders, written files, exit codes."""
 
 import json
 import re
@@ -19,7 +19,7 @@ from profiling.report.comparison.document import comparison_document
 from profiling.report.renderers.markdown import escape, markdown
 from profiling.report.renderers.page import page
 from profiling.verbs import compare as comparison_command
-from tests.helpers.folders import settled, with_rows, write_run
+from tests.helpers.folders import rows_of_start, with_rows, write_run
 from tests.helpers.reports import flash, flash_report, report, slow, slow_report
 from tests.paths import CAPTURES, PROJECT
 
@@ -84,8 +84,8 @@ def test_what_a_profiler_made_of_eager_steps_is_no_answer(pair, tmp_path):
 
 
 def test_run_folders_compare_by_their_unprofiled_steps(tmp_path, capsys):
-    one = with_rows(tmp_path / "a", *settled(5.0))
-    other = with_rows(tmp_path / "b", *settled(5.6))
+    one = with_rows(tmp_path / "a", *rows_of_start(5.0))
+    other = with_rows(tmp_path / "b", *rows_of_start(5.6))
     assert comparison_command.main([str(one), str(other)]) == 0
     out = capsys.readouterr().out
     assert "b is 1.12x slower than a" in out
@@ -276,7 +276,7 @@ def test_of_a_folder_the_newest_capture_is_compared(tmp_path):
 @pytest.mark.parametrize("rows", [0, 2])
 def test_runs_with_few_rows_compare_by_their_captures(rows, tmp_path, capsys):
     for name in ("slow_compile", "flash_compile"):
-        folder = with_rows(tmp_path / name, *settled(5.0, rows))
+        folder = with_rows(tmp_path / name, *rows_of_start(5.0, rows))
         (folder / "profile").mkdir()
         shutil.copy(capture(name), folder / "profile")
     folders = [str(tmp_path / name) for name in ("slow_compile", "flash_compile")]

@@ -1,4 +1,4 @@
-"""Where verbs write: not onto what they read or what is a run's own; whole or not at all."""
+"""Outputs of verbs: never over an input or a run's own file; complete or absent."""
 
 import errno
 import os

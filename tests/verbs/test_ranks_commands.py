@@ -1,4 +1,4 @@
-"""report, export and compare of several ranks, from the command line to what is written."""
+"""report, export and compare of several ranks, from the command line to the written files."""
 
 import gzip
 import json
@@ -6,11 +6,11 @@ import json
 import numpy as np
 import pytest
 
-from benchmarks.fleet.files import Told, clocks_of_hosts, write_kineto, write_nsys
+from benchmarks.fleet.files import FileFacts, clocks_of_hosts, write_kineto, write_nsys
 from benchmarks.fleet.simulation import Fault, Fleet, simulate
 from profiling.verbs import compare, export, report
-from tests.helpers.fleet import written
-from tests.helpers.folders import settled, with_rows
+from tests.helpers.fleet import write_fleet
+from tests.helpers.folders import rows_of_start, with_rows
 
 FLEET = Fleet(ranks=4, steps=6)
 LATE = Fleet(ranks=4, steps=6, fault=Fault("more_kernels", ranks=(2,)))
@@ -18,7 +18,7 @@ LATE = Fleet(ranks=4, steps=6, fault=Fault("more_kernels", ranks=(2,)))
 
 @pytest.fixture
 def late(tmp_path):
-    written(LATE, tmp_path / "late", told=Told(clocks_of_hosts(4, 1)))
+    write_fleet(LATE, tmp_path / "late", facts=FileFacts(clocks_of_hosts(4, 1)))
     return tmp_path / "late"
 
 
@@ -121,7 +121,7 @@ def test_an_export_names_the_ranks(late, tmp_path):
 
 
 def test_a_comparison_says_what_changed_between_the_ranks(late, tmp_path, capsys):
-    written(FLEET, tmp_path / "mended")
+    write_fleet(FLEET, tmp_path / "mended")
     result = tmp_path / "comparison.json"
     assert compare.main([str(late), str(tmp_path / "mended"), "--json", str(result)]) == 0
     told = json.loads(result.read_text())
@@ -151,7 +151,7 @@ def test_no_capture_of_a_folder_is_written_over(late, tmp_path, verb):
 
 
 def test_folders_of_several_hosts_are_one_report(tmp_path, capsys):
-    paths = written(LATE, tmp_path, told=Told(clocks_of_hosts(4, 2)))
+    paths = write_fleet(LATE, tmp_path, facts=FileFacts(clocks_of_hosts(4, 2)))
     for host, ranks in (("a", (0, 1)), ("b", (2,)), ("c", (3,))):
         (tmp_path / host / "profile").mkdir(parents=True)
         for rank in ranks:
@@ -172,9 +172,9 @@ def test_an_export_and_a_comparison_say_what_they_leave_out(late, tmp_path, caps
 
 
 def test_two_runs_compare_by_their_rows_and_by_their_ranks(late, tmp_path, capsys):
-    runs = [with_rows(tmp_path / name, *settled(5.0)) for name in ("a", "b")]
+    runs = [with_rows(tmp_path / name, *rows_of_start(5.0)) for name in ("a", "b")]
     for run, fleet in zip(runs, (LATE, FLEET), strict=True):
-        written(fleet, run / "profile", name="window-1-rank{}")
+        write_fleet(fleet, run / "profile", name="window-1-rank{}")
     result = tmp_path / "comparison.json"
     assert compare.main([*map(str, runs), "--json", str(result)]) == 0
     told = json.loads(result.read_text())
@@ -189,20 +189,20 @@ def test_a_comparison_does_not_clear_ranks_of_which_nothing_is_known(late, tmp_p
     (tmp_path / "silent").mkdir()
     for number in range(4):
         path = tmp_path / "silent" / f"rank{number}.trace.json"
-        write_kineto(silent, number, path, Told(clocks_of_hosts(4, 1)))
+        write_kineto(silent, number, path, FileFacts(clocks_of_hosts(4, 1)))
     assert compare.main([str(late), str(tmp_path / "silent")]) == 0
     assert "silent: who is waited for cannot be told." in capsys.readouterr().out
 
 
 def test_a_file_of_several_ranks_names_the_report_of_all(tmp_path, capsys):
     simulation = simulate(Fleet(ranks=2, steps=6))
-    path = write_nsys(simulation, [0, 1], tmp_path / "all.sqlite", Told(clocks_of_hosts(2, 2)))
+    path = write_nsys(simulation, [0, 1], tmp_path / "all.sqlite", FileFacts(clocks_of_hosts(2, 2)))
     assert report.main([str(path)]) == 0
     assert f"python -m profiling report {path} --ranks says who is" in capsys.readouterr().out
 
 
 def test_another_number_of_ranks_does_not_compare(late, tmp_path):
-    written(Fleet(ranks=2, steps=6), tmp_path / "two")
+    write_fleet(Fleet(ranks=2, steps=6), tmp_path / "two")
     with pytest.raises(ValueError, match="ranks: 4 against 2"):
         compare.main([str(late), str(tmp_path / "two")])
 

@@ -1,4 +1,4 @@
-"""The verb scale: what it prints and writes, and what it refuses."""
+"""The verb scale: printed and written results, and refusals."""
 
 import json
 import shutil
@@ -9,7 +9,7 @@ import pytest
 from benchmarks.fleet.simulation import Fleet
 from cli.errors import user_errors
 from profiling.verbs import scale
-from tests.helpers.fleet import written
+from tests.helpers.fleet import write_fleet
 from tests.paths import CAPTURES
 
 TRACE = str(CAPTURES / "flash_eager.trace.json.gz")
@@ -97,7 +97,7 @@ def test_ddp_with_a_shared_update(tmp_path, capsys):
 
 def test_links_are_measured_from_captures_of_ranks(tmp_path, monkeypatch):
     # 50 MB in 0.4 ms and more, as the simulated fleet moves them
-    written(Fleet(ranks=4, steps=4, buckets=2, slowdown=1.5), tmp_path / "ranks")
+    write_fleet(Fleet(ranks=4, steps=4, buckets=2, slowdown=1.5), tmp_path / "ranks")
     found = result_of(tmp_path / "a.json", "--links-from", str(tmp_path / "ranks"), "--gpus", "4")
     assert found["link"]["source"] == "measured"
     assert found["link"]["low_gb_per_s"] <= found["link"]["gb_per_s"]
