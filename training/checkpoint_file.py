@@ -21,7 +21,7 @@ from cli.keys import Value, keys, spell
 from configs.model import ModelConfig
 from data.tokenizers import Tokenizer, load_tokenizer
 from model import GPT
-from training.nanogpt_checkpoint import as_ours, is_nanogpts
+from training.nanogpt_checkpoint import convert_checkpoint, is_nanogpts
 from training.shard_index import ShardIndex
 
 ADVICE = "Weights only load failed"
@@ -61,10 +61,10 @@ def load(path: Path, device: torch.device | str = "cpu") -> Checkpoint:
     saved = opened(path, device)
     if saved.shards is None:
         return saved
-    from training.shard_files import filled  # imports DTensor, which takes seconds
+    from training.shard_files import load_shards  # imports DTensor, which takes seconds
 
     weights_alone = replace(saved, optimizer={}, shards=replace(saved.shards, moments={}))
-    return replace(filled(weights_alone, {}, device), optimizer=None)
+    return replace(load_shards(weights_alone, {}, device), optimizer=None)
 
 
 def opened(path: Path, device: torch.device | str = "cpu", at_a_glance: bool = False) -> Checkpoint:
@@ -75,7 +75,7 @@ def opened(path: Path, device: torch.device | str = "cpu", at_a_glance: bool = F
     state = unpacked(path, device, at_a_glance)
     try:
         if is_nanogpts(state):
-            ours = checked_checkpoint(path, as_ours(path, state), at_a_glance)
+            ours = checked_checkpoint(path, convert_checkpoint(path, state), at_a_glance)
             return replace(ours, is_nanogpts=True)
         return checked_checkpoint(path, state, at_a_glance)
     except (ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:

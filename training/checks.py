@@ -1,6 +1,6 @@
 """What this machine decides about a configuration: refused before anything is made for the run.
 
-`settle` is called by each run first; `check_job` for every job of a sweep, or value of an
+`resolved_config` is called by each run first; `check_job` for every job of a sweep, or value of an
 experiment, before the first of them trains.
 """
 
@@ -21,10 +21,10 @@ from training.memory import check_model_fits
 from training.muon import check_muon
 from training.own_kernels import check_kernels
 from training.parallel import check_reduce_dtype, check_shard_update, shard_count
-from training.restart import gone_on
-from training.run_folder import locked
+from training.restart import apply_go_on
+from training.run_folder import lock_folder
 from training.tensorboard import check_tensorboard
-from training.torchrun import from_torchrun, launched
+from training.torchrun import from_torchrun, local_rank_and_world_size
 from training.wandb_mirror import check_wandb
 
 OF_A_HOST = ("dataset", "data_source", "weights", "out_dir", "compile_cache")  # paths
@@ -56,8 +56,11 @@ def check_same_text(config: Config, dataset: Dataset, ranks: Ranks) -> None:
             )
 
 
-def settle(config: Config, device: torch.device, world_size: int) -> Config:
-    """The configuration without an `auto`. Raises ValueError naming the key that cannot be."""
+def resolved_config(config: Config, device: torch.device, world_size: int) -> Config:
+    """The configuration with every `auto` replaced by what this machine decides.
+
+    Raises ValueError naming a key that cannot be met here.
+    """
     config = resolve(config, device, world_size)
     check_attention(config, device, config.dtype)
     check_residual(config, config.dtype)
@@ -84,10 +87,12 @@ def settle(config: Config, device: torch.device, world_size: int) -> Config:
 
 def check_job(config: Config) -> None:
     """All that can be known before the data; leaves no trace. Raises ValueError naming the key."""
-    local_rank, world_size = launched()
-    config = gone_on(config)
-    settled = settle(config, resolve_device(config.device, local_rank, world_size), world_size)
+    local_rank, world_size = local_rank_and_world_size()
+    config = apply_go_on(config)
+    resolved = resolved_config(
+        config, resolve_device(config.device, local_rank, world_size), world_size
+    )
     if from_torchrun("RANK", 0):
         return
-    with locked(settled):
-        check_source(settled)
+    with lock_folder(resolved):
+        check_source(resolved)

@@ -55,7 +55,7 @@ class FolderWatch:
 
     def what_is_not_safe(self) -> str | None:
         """After the tracker's finish(), in one line: what is not on the disk, and what is."""
-        folder, progress, lacking = self.folder.path, self.progress, self.tracker.lacking()
+        folder, progress, lacking = self.folder.path, self.progress, self.tracker.unsaved_parts()
         if progress.owes_checkpoint:
             failed = f" ({progress.failed_saves} saves failed)" if progress.failed_saves else ""
             lacking = [f"the checkpoint of iteration {progress.iteration}{failed}", *lacking]

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from training.between_graphs import BetweenGraphs, Work
-from training.one_graph import CAN_KEEP, captured, empty_graph, forget_streams, kernels_of
+from training.one_graph import CAN_KEEP, capture_graph, empty_graph, forget_streams, kernels_of
 from training.optimizer import ClippedAdamW, set_learning_rate
 from training.replicas import ITERATIONS_BEFORE_CAPTURE, Replicas
 from training.step import Step
@@ -65,7 +65,7 @@ class GraphedStep:
         return forward, pieces
 
     def captured(self, work: Callable[[], object]) -> torch.cuda.CUDAGraph:
-        return captured(work, self.pool, self.replicas.stream if self.replicas else None)
+        return capture_graph(work, self.pool, self.replicas.stream if self.replicas else None)
 
     def kernels(self) -> list[str] | None:
         """Names of the kernels in a micro-step; None where this PyTorch cannot tell."""
@@ -102,7 +102,7 @@ def micro_step_kernels(step: Step, x: Tensor, y: Tensor) -> list[str] | None:
     """Names of the kernels that `step` launches for a micro-step, from a capture thrown away."""
     forget_streams()
     pool = torch.cuda.graph_pool_handle()
-    graph = captured(lambda: step.backward(step.forward(x, y)), pool)
+    graph = capture_graph(lambda: step.backward(step.forward(x, y)), pool)
     names = kernels_of(graph)
     step.discard()
     return names
@@ -119,7 +119,7 @@ class Pieces:
     def capture(self, work: Callable[[], object]) -> None:
         """In the current stream; all of `work` runs in this thread, and none of autograd's."""
         if self.between is None:
-            self.graphs = [captured(work, self.pool)]
+            self.graphs = [capture_graph(work, self.pool)]
             return
         torch.cuda.synchronize()
         gc.collect()  # what is freed within a capture would spoil it

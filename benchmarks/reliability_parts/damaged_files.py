@@ -27,7 +27,7 @@ from configs.sampling import SampleConfig
 from profiling.capture.spans import NoSpans
 from profiling.report.renderers import page
 from training import checkpoint_file
-from training.checks import settle
+from training.checks import resolved_config
 from training.distributed import started
 from training.run_folder import RunFolder
 
@@ -99,7 +99,7 @@ def resumed() -> None:
     """And trained on for an iteration, which uses all that was loaded."""
     with started("cpu") as ranks:
         words = [bad_inputs.FILE, "init_from=resume", "max_iters=9"]
-        config = settle(command_line.compose_one(words), ranks.device, 1)
+        config = resolved_config(command_line.compose_one(words), ranks.device, 1)
         run = train.run_of(config, {}, ranks, RunFolder(Path("out")), NoSpans())
         train.accumulate(run.step, run.train_batches, run.progress.iteration, NoSpans())
         run.step.update(1e-3)

@@ -63,12 +63,12 @@ def compile_once(config: "Config", cache: Path) -> Compilation:
     from data.prepare import prepare
     from profiling.capture.spans import NoSpans
     from train import batches_of, model_of
-    from training.checks import settle
+    from training.checks import resolved_config
     from training.distributed import started
     from training.warm_up import timed_micro_step
 
     with started(config.device) as ranks, heard_breaks() as messages:
-        config = settle(config, ranks.device, ranks.world_size)
+        config = resolved_config(config, ranks.device, ranks.world_size)
         dataset = load_dataset(prepare(config).directory)
         x, y = batches_of(dataset, "train", config, ranks).draw(0, 0)
         _, step, _ = model_of(config, dataset, NoSpans(), ranks)

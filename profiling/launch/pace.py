@@ -44,13 +44,13 @@ class Pace:
 def find_pace(words: list[str]) -> Pace:
     """Finds that of train.py's words; imports torch. Raises ValueError as train.py would."""
     from configs.command_line import compose_one
-    from training.checks import settle
+    from training.checks import resolved_config
     from training.device import resolve_device
     from training.warm_up import has_cpu_size
 
     config = compose_one(words)
     device = resolve_device(config.device)
-    config = settle(config, device, 1)
+    config = resolved_config(config, device, 1)
     name, iteration_s, flops = device.type, None, flops_of(config)
     if device.type == "cpu":
         iteration_s = timed_iteration_s(config, device)

@@ -70,7 +70,7 @@ def evaluations(monkeypatch, values: list[float]) -> None:
 def whole(out_dir: Path) -> Checkpoint:
     """Also where it lies in shards."""
     saved = opened(out_dir / "ckpt.pt")
-    return shard_files.filled(saved, {}, "cpu") if saved.shards else saved
+    return shard_files.load_shards(saved, {}, "cpu") if saved.shards else saved
 
 
 def save_for_ever(path: Path) -> None:

@@ -6,6 +6,6 @@ from torch import Tensor
 
 
 def copied_at_once(scalars: dict[str, Tensor]) -> Callable[[], dict[str, Tensor]]:
-    """In place of training.rows.copied, which needs a GPU."""
+    """In place of training.rows.copy_scalars, which needs a GPU."""
     values = {name: value.clone() for name, value in scalars.items()}
     return lambda: values

@@ -116,9 +116,9 @@ def test_a_missing_package_is_named(monkeypatch, config):
     assert "\n" not in str(error.value)
     import torch
 
-    from training.checks import settle
+    from training.checks import resolved_config
 
     cpu = torch.device("cpu")
-    settle(config(), cpu, 1)  # nobody asked
+    resolved_config(config(), cpu, 1)  # nobody asked
     with pytest.raises(ValueError, match="^tensorboard=true"):
-        settle(config(tensorboard=True), cpu, 1)
+        resolved_config(config(tensorboard=True), cpu, 1)
