@@ -326,7 +326,7 @@ def test_a_folder_deleted_behind_the_last_row_is_told_by_the_exit_code(run, tmp_
     def then_delete(self, iteration, *rest):
         evaluated(self, iteration, *rest)
         if iteration == 8:
-            self.run.progress.improved = lambda loss: False  # or it would save now
+            self.run.progress.note_val_loss = lambda loss: False  # or it would save now
             shutil.rmtree(out_dir)
 
     monkeypatch.setattr(record.Record, "log_evaluation", then_delete)

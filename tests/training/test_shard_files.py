@@ -93,7 +93,7 @@ def save(out_dir: Path, iteration: int, is_best: bool = True, keeps_best: bool =
         p: distribute_tensor(p.data.fill_(iteration), mesh, [Shard(0)]) for p in model.parameters()
     }
     named = model.named_parameters(remove_duplicate=False)
-    state, tensors = shard_files.apart(
+    state, tensors = shard_files.split_shared(
         {
             "model": {name: found[p] for name, p in named},
             "optimizer": {
