@@ -124,7 +124,7 @@ class SharedUpdate:
             here = parts[:, max(at, 0) : max(at, 0) + end - first]
             self.parts[weight] = Part(first, end - first, here)
             at += weight.numel()
-        copies = self.moved_copies(weights)
+        copies = self.merge_copies(weights)
         self.buckets[gradients.data_ptr()] = Bucket(weights, sent, parts, copies)
 
     def check(self) -> None:
@@ -141,7 +141,7 @@ class SharedUpdate:
         is_full = sum(weight.numel() for weight in weights) == len(gradients)
         return known and is_full and has_equal_parts(len(gradients), self.ranks.world_size)
 
-    def moved_copies(self, weights: list[Tensor]) -> Tensor:
+    def merge_copies(self, weights: list[Tensor]) -> Tensor:
         """Moves the weights' 16-bit copies into one tensor, which it returns, to send them at once.
 
         The model keeps using the same copies, whose memory is now in that tensor.
