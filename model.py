@@ -31,9 +31,9 @@ from kernels.rotary import rotate
 
 
 def attention_in_force(attention: str, device_type: str, dropout: float) -> str:
-    """The backend that `attend` runs: `attention` itself, but on a CPU with dropout for some.
+    """Name of the backend that `attend` really runs: `attention`, or its substitute on a CPU.
 
-    The function stays the same: flash without a kernel for dropout is computed by math.
+    PyTorch's fused CPU kernel has no dropout; math then computes the same function.
     """
     if device_type == "cpu" and dropout > 0 and attention in BACKENDS:
         return BACKENDS[attention].dropout_on_cpu
@@ -45,8 +45,8 @@ def attend(
 ) -> Tensor:
     """Causal attention. q is (B, H, T, D), k and v are (B, H, S, D); returns (B, H, T, D).
 
-    Either T == S, or T == 1: one new token that sees all S keys. `mask` is for slow alone: True
-    where a query may look, (T, S). Raises RuntimeError where the pinned kernel does not exist.
+    Either T == S, or T == 1: one new token that sees all S keys. `mask` (T, S) is for slow alone:
+    True where a query may look. Raises RuntimeError if the pinned kernel does not exist.
     """
     attention = attention_in_force(attention, q.device.type, dropout)
     causal = q.size(-2) > 1
@@ -68,28 +68,29 @@ def attend(
 
 
 def attention_scores(q: Tensor, k: Tensor, mask: Tensor) -> Tensor:
-    """QK^T / sqrt(D), -inf where `mask` forbids to look; (B, H, T, S)."""
+    """Scaled scores QK^T / sqrt(D), -inf where `mask` is False; (B, H, T, S)."""
     scores = q @ k.transpose(-2, -1) * (1.0 / math.sqrt(q.size(-1)))
     return scores.masked_fill(~mask, float("-inf"))
 
 
 def attention_weights(scores: Tensor, dropout: float) -> Tensor:
-    """Each query's weights over the keys; with dropout some of them are zero. (B, H, T, S)."""
+    """Softmax over the keys, then dropout; (B, H, T, S)."""
     return F.dropout(F.softmax(scores, dim=-1), dropout, training=dropout > 0)
 
 
 def weighted_values(weights: Tensor, v: Tensor) -> Tensor:
-    """(B, H, T, S) @ (B, H, S, D) -> (B, H, T, D)."""
+    """Weighted sum of the values: (B, H, T, S) @ (B, H, S, D) -> (B, H, T, D)."""
     return weights @ v
 
 
 def attend_flex(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Tensor:
-    """FlexAttention, compiled with the model or by itself; on a CPU eager, forward only."""
+    """FlexAttention, compiled with the model or by itself; on a CPU eager and forward only."""
     if torch.compiler.is_compiling():
         mask = causal_block_mask(q.size(-2), q.device) if causal else None
         return flex_attention(q, k, v, block_mask=mask)
     mask = cached_block_mask(q.size(-2), q.device) if causal else None
-    if q.is_cuda:  # eager it would materialise the scores; a CPU cannot compile it with gradients
+    # Eager, it would materialise the scores. On a CPU it cannot be compiled with gradients.
+    if q.is_cuda:
         return compiled_flex_attention()(q, k, v, block_mask=mask)
     return flex_attention(q, k, v, block_mask=mask)
 
@@ -109,12 +110,13 @@ def compiled_flex_attention() -> Callable[..., Tensor]:
 
 
 def rotation(tokens: int, width: int) -> Tensor:
-    """Cosines and sines of rotary positions, for queries, keys and, not turned, values.
+    """Cosines and sines of rotary positions, (2, tokens, 3, 1, width).
 
-    (2, tokens, 3, 1, width): number i of a head and number i + width / 2 turn as one pair.
+    The axis of 3 is queries, keys and values, whose angle is 0. Elements i and i + width / 2 of a
+    head rotate as one pair.
     """
     turns = torch.empty(2, tokens, 3, 1, width)
-    if turns.is_meta:  # a model of shapes alone; PyTorch imports Dynamo to compute there
+    if turns.is_meta:  # a model without data; computing there would import Dynamo
         return turns
     speeds = 10_000.0 ** (-torch.arange(0, width, 2) / width)  # (D/2)
     angles = torch.arange(tokens)[:, None, None, None] * torch.cat((-speeds, speeds))
@@ -122,8 +124,11 @@ def rotation(tokens: int, width: int) -> Tensor:
     return torch.stack((angles.cos(), angles.sin()), out=turns)
 
 
-def rotated(qkv: Tensor, turns: Tensor, n_head: int) -> Tensor:
-    """Queries and keys turned by their positions, arxiv.org/abs/2104.09864; (B, T, 3C) both."""
+def rotate_qk(qkv: Tensor, turns: Tensor, n_head: int) -> Tensor:
+    """Rotates queries and keys by their positions (RoPE, arxiv.org/abs/2104.09864).
+
+    `qkv` is (B, T, 3C), and so is what comes back; `turns` is of `rotation`.
+    """
     cos, sin = turns.to(qkv.dtype)  # (T, 3, 1, D) each
     heads = qkv.unflatten(-1, (3, n_head, -1))  # (B, T, 3, H, D)
     partners = heads.roll(heads.size(-1) // 2, dims=-1)
@@ -131,7 +136,10 @@ def rotated(qkv: Tensor, turns: Tensor, n_head: int) -> Tensor:
 
 
 class LayerNorm(nn.Module):
-    """Layer norm over C whose bias is optional; under autocast rounded as its readers would."""
+    """Layer norm over C with an optional bias.
+
+    Under autocast the result is rounded here to the type that the products reading it use.
+    """
 
     def __init__(self, width: int, bias: bool):
         super().__init__()
@@ -162,7 +170,7 @@ class CausalSelfAttention(nn.Module):
         turns = None
         if config.positions == "rotary":
             turns = rotation(config.block_size, config.n_embd // config.n_head)
-        # not persistent: a checkpoint holds the same names under every backend
+        # Not persistent, so that a checkpoint has the same names under every backend.
         self.register_buffer("mask", mask, persistent=False)
         self.register_buffer("turns", turns, persistent=False)
 
@@ -170,15 +178,15 @@ class CausalSelfAttention(nn.Module):
         qkv = self.c_attn(x)  # (B, T, 3C)
         if self.turns is not None:
             turns = self.turns[:, : x.size(1)]
-            qkv = (rotate if self.fused else rotated)(qkv, turns, self.n_head)
+            qkv = (rotate if self.fused else rotate_qk)(qkv, turns, self.n_head)
         dropout = self.dropout if self.training else 0.0
-        if self.attention == "triton":  # the one that reads all three as they lie
+        if self.attention == "triton":  # reads queries, keys and values in place, without a split
             y = packed_causal_attention(qkv, self.n_head, dropout, seed)  # (B, T, C)
         else:
-            y = self.attend_apart(qkv, dropout)  # (B, T, C)
+            y = self.attend_separately(qkv, dropout)  # (B, T, C)
         return self.c_proj(y)
 
-    def attend_apart(self, qkv: Tensor, dropout: float) -> Tensor:
+    def attend_separately(self, qkv: Tensor, dropout: float) -> Tensor:
         B, T, C = qkv.size(0), qkv.size(1), qkv.size(2) // 3
         q, k, v = qkv.split(C, dim=2)  # each (B, T, C)
         q = q.view(B, T, self.n_head, C // self.n_head).transpose(1, 2)  # (B, H, T, D)
@@ -205,7 +213,7 @@ class MLP(nn.Module):
 
 
 class Residual(nn.Module):
-    """Adds to the residual stream, behind dropout, and norms the sum for who reads it next."""
+    """Adds to the residual stream, after dropout, and norms the sum for the layer that reads it."""
 
     def __init__(self, config: ModelConfig):
         super().__init__()
@@ -215,7 +223,7 @@ class Residual(nn.Module):
     def forward(
         self, x: Tensor, y: Tensor, norm: LayerNorm, seed: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """x and y are (B, T, C); returns x + y and its norm."""
+        """Returns x + dropout(y) and its norm, (B, T, C) like x and y."""
         if self.fused:
             dropout = self.dropout.p if self.training else 0.0
             return norm_of_sum(x, y, norm.weight, norm.bias, dropout, seed)
@@ -224,10 +232,10 @@ class Residual(nn.Module):
 
 
 class Block(nn.Module):
-    """Goes from the residual stream to the residual stream; with kernels=fused its norm goes along.
+    """A pre-norm block. With kernels=fused the next block's norm is computed with its last sum.
 
-    So the last sum has the next block's norm beside it. inductor would make one kernel of the two
-    as well, and it is the slower one: its gradient draws dropout once more, in 221 registers.
+    inductor would fuse the two as well, but into a slower kernel: its backward draws dropout once
+    more, in 221 registers.
     """
 
     def __init__(self, config: ModelConfig):
@@ -245,7 +253,10 @@ class Block(nn.Module):
         next_norm: LayerNorm | None = None,
         seeds: Seeds = NO_SEEDS,
     ) -> tuple[Tensor, Tensor | None]:
-        """x is the residual stream, h its norm where there is one yet, (B, T, C) each."""
+        """Returns the residual stream after the block and, with `next_norm`, its norm, else None.
+
+        x is the residual stream, h its norm if that is computed already; all are (B, T, C).
+        """
         h = self.ln_1(x) if h is None else h
         x, h = self.residual(x, self.attn(h, seeds.weights), self.ln_2, seeds.attention)
         y = self.mlp(h)
@@ -255,7 +266,7 @@ class Block(nn.Module):
 
 
 class Transformer(nn.Module):
-    """All between token ids and logits, under nanoGPT's names."""
+    """Everything between token ids and logits, under nanoGPT's names."""
 
     def __init__(self, config: ModelConfig, vocab_size: int):
         super().__init__()
@@ -266,7 +277,7 @@ class Transformer(nn.Module):
         learned = config.positions == "learned"
         self.wpe = nn.Embedding(config.block_size, config.n_embd) if learned else None
         self.drop = nn.Dropout(config.dropout)
-        # of the residual stream; None: as the embeddings are
+        # None: the residual stream has the embeddings' type
         self.residual_dtype = torch.bfloat16 if config.residual_dtype == "bfloat16" else None
         self.h = nn.ModuleList(Block(config) for _ in range(config.n_layer))
         self.ln_f = LayerNorm(config.n_embd, config.bias)
@@ -274,7 +285,7 @@ class Transformer(nn.Module):
     def embed(
         self, idx: Tensor, norm: LayerNorm | None, seed: Tensor | None = None
     ) -> tuple[Tensor, Tensor | None]:
-        """idx (B, T) -> (B, T, C), and its norm if it is asked for."""
+        """Embeddings of idx (B, T), as (B, T, C), and their norm if `norm` is given, else None."""
         if norm is not None and self.embeds:
             places = None if self.wpe is None else self.wpe.weight
             dropout = self.drop.p if self.training else 0.0
@@ -290,7 +301,7 @@ class Transformer(nn.Module):
         return x, None if norm is None else norm(x)
 
     def forward(self, idx: Tensor) -> tuple[Tensor, Tensor | None]:
-        """idx (B, T) -> (B, T, C), with kernels=fused its norm."""
+        """Output of the blocks for idx (B, T), as (B, T, C), and with kernels=fused its norm."""
         first, *others = self.norms_ahead()
         seed, seeds = self.seeds(idx)
         x, h = self.embed(idx, first, seed)  # (B, T, C)
@@ -299,22 +310,29 @@ class Transformer(nn.Module):
         return x, h
 
     def seeds(self, idx: Tensor) -> tuple[Tensor | None, list[Seeds]]:
-        """For the dropout of this project's kernels; PyTorch's draws its own."""
+        """Seeds of dropout in this project's kernels: the embedding's, and each block's.
+
+        None and NO_SEEDS where PyTorch draws dropout itself, or there is none.
+        """
         if not (self.training and self.seeded):
             return None, [NO_SEEDS] * len(self.h)
         return draw_seeds(len(self.h), idx.device)
 
     def norms_ahead(self) -> list[LayerNorm | None]:
-        """For what goes into each block and comes out of the last; None: its reader norms it."""
+        """Norms to compute ahead with kernels=fused: of each block's input and of the last output.
+
+        The list has n_layer + 1 entries; an entry is None where the reader norms its own input.
+        """
         if not self.fused:
             return [None] * (len(self.h) + 1)
         return [*(cast(LayerNorm, block.ln_1) for block in self.h), self.ln_f]
 
 
 class Head(Linear):
-    """(B, T, C) -> (B, T, V). In training, and of a copy, its product has a multiple of 64 columns.
+    """Logits (B, T, C) -> (B, T, V), computed with the vocabulary padded to a multiple of 64.
 
-    Matrix kernels for 65 columns read two bytes at a time; the zeros that fill up are cut off.
+    Matrix kernels for 65 columns read two bytes at a time. The padding is zeros, which are cut off
+    again; it is there in CUDA training, and wherever the weight's 16-bit copy is used.
     """
 
     def forward(self, x: Tensor) -> Tensor:
@@ -342,7 +360,7 @@ class GPT(nn.Module):
         self.lm_head = Head(config.n_embd, vocab_size, bias=False)
         self.apply(self._init_weights)
         for name, parameter in self.named_parameters():
-            # each block adds twice to the residual stream: keep its variance (GPT-2, section 2.3)
+            # Each block adds twice to the residual stream; this keeps its variance (GPT-2, 2.3).
             if name.endswith("c_proj.weight"):
                 nn.init.normal_(parameter, std=0.02 / math.sqrt(2 * config.n_layer))
         self.transformer.wte.weight = self.lm_head.weight  # tied, arxiv.org/abs/1608.05859
@@ -355,10 +373,11 @@ class GPT(nn.Module):
             nn.init.zeros_(module.bias)
 
     def forward(self, idx: Tensor, targets: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
-        """idx and targets are (B, T) token ids; a target of -1 is not counted.
+        """Returns logits and the mean loss. idx and targets are (B, T) token ids.
 
-        Returns logits and the mean loss: with targets (B, T, V), without (B, 1, V) of the last
-        token and None. In training with kernels=fused there are no logits left: (B, 0, V).
+        With targets the logits are (B, T, V); a target of -1 is not counted. Without targets they
+        are those of the last token alone, (B, 1, V), and the loss is None. In training with
+        kernels=fused the gradients took the logits' place, so that they come back as (B, 0, V).
         """
         x, h = self.transformer(idx)  # (B, T, C)
         if targets is None:
@@ -366,11 +385,11 @@ class GPT(nn.Module):
         return self.score(x, h, targets)
 
     def logits(self, x: Tensor, h: Tensor | None = None) -> Tensor:
-        """What comes out of the blocks, and its norm where there is one, (B, T, C) -> (B, T, V)."""
+        """Logits (B, T, V) of the blocks' output x (B, T, C); h is its norm if already computed."""
         return self.lm_head(self.transformer.ln_f(x) if h is None else h)
 
     def score(self, x: Tensor, h: Tensor | None, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """The logits (B, T, V) and their mean loss; where gradients took their place (B, 0, V)."""
+        """Logits (B, T, V), or (B, 0, V) where gradients took their place, and the mean loss."""
         if self.training and h is not None:  # kernels=fused
             weight, copy = self.lm_head.weight, self.lm_head.padded_copy(h.dtype)
             loss = linear_cross_entropy(h.flatten(0, 1), weight, copy, targets.flatten())
@@ -380,12 +399,15 @@ class GPT(nn.Module):
         return logits, loss
 
     def parameter_count(self) -> int:
-        """Parameters without the position embeddings, as nanoGPT counts them."""
+        """Number of parameters without the position embeddings, as nanoGPT counts them."""
         wpe = self.transformer.wpe
         positions = 0 if wpe is None else wpe.weight.numel()
         return sum(p.numel() for p in self.parameters()) - positions
 
     def flops_per_token(self) -> int:
-        """Forward and backward: 6N + 12LHDT (PaLM, arxiv.org/abs/2204.02311, appendix B)."""
+        """FLOPs of forward and backward for one token.
+
+        6N + 12LHDT, as in PaLM, arxiv.org/abs/2204.02311, appendix B.
+        """
         config = self.config
         return 6 * self.parameter_count() + 12 * config.n_layer * config.n_embd * config.block_size

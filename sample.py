@@ -1,4 +1,4 @@
-"""Writes text with a trained GPT: the text on stdout, all else on stderr.
+"""Writes text with a trained GPT: the text to stdout, everything else to stderr.
 
 python sample.py out_dir=out-shakespeare-char start="ROMEO:" num_samples=3
 """
@@ -63,7 +63,7 @@ def sample(config: SampleConfig) -> None:
     dtype = resolve_dtype(config.dtype, device)
     if device.type == "cuda":
         torch.cuda.set_device(device)  # graphs are captured on the current one
-    prompt_text(config.start)  # a file that cannot be read is told before the weights are
+    prompt_text(config.start)  # report an unreadable file before the weights are loaded
     if config.compile is not None:
         log.info("compile=%s: no effect here, sampling compiles nothing", spell(config.compile))
     model, tokenizer = load_model(config, device, dtype)
@@ -90,7 +90,7 @@ def sample(config: SampleConfig) -> None:
 def show(
     prompt: list[int], new: Iterator[list[list[int]]], count: int, tokenizer: Tokenizer
 ) -> None:
-    """Prints the first of so many texts as its tokens come, then the others."""
+    """Prints the first of `count` texts as its tokens come, then the others."""
     others: list[list[int]] = [[] for _ in range(count - 1)]
 
     def of_the_first() -> Iterator[list[int]]:
@@ -126,7 +126,10 @@ def load_model(config: SampleConfig, device: torch.device, dtype: str) -> tuple[
 def runnable_attention(
     trained: ModelConfig, asked: str | None, device: torch.device, dtype: str
 ) -> str:
-    """What was asked for, or else the checkpoint's own, or else auto, said aloud."""
+    """The attention backend to sample with: `asked`, else the checkpoint's own, else auto.
+
+    A fall back to auto is logged. Raises ValueError if `asked` does not run here.
+    """
     config = replace(trained, attention=asked or trained.attention)
     try:
         check_attention(config, device, dtype)
@@ -143,7 +146,10 @@ def runnable_attention(
 
 
 def own_kernels_run(model: GPT, rows: int) -> bool:
-    """Whether our own kernels read single tokens: where the switch leaves that open. Said aloud."""
+    """Whether our own kernels read single tokens, which is logged.
+
+    They do on CUDA, if they run here and `attention` does not pin another kernel for that.
+    """
     attention = model.config.attention
     if model.lm_head.weight.device.type != "cuda":
         return False
@@ -159,7 +165,7 @@ def own_kernels_run(model: GPT, rows: int) -> bool:
 
 
 def try_decoding(config: ModelConfig, device: torch.device, dtype: str) -> None:
-    """Raises ValueError when a pinned kernel reads no prompt, or no single token, of this shape."""
+    """Raises ValueError if a pinned kernel cannot read a prompt or a single token of this shape."""
     if pinned_kernel(config.attention) is None:
         return
     zeros = partial(torch.zeros, dtype=getattr(torch, dtype), device=device)
@@ -180,7 +186,7 @@ def try_decoding(config: ModelConfig, device: torch.device, dtype: str) -> None:
 
 
 def describe(saved: Checkpoint | Pretrained, model: GPT) -> None:
-    """Says what was loaded, and how good it is."""
+    """Logs what was loaded: its size, iteration, validation loss and training text."""
     size = sum(p.numel() for p in model.parameters()) / 1e6
     if isinstance(saved, Pretrained):
         log.info("%s: %.2fM parameters", saved.path, size)
@@ -198,7 +204,7 @@ def describe(saved: Checkpoint | Pretrained, model: GPT) -> None:
 
 
 def encode_prompt(start: str, tokenizer: Tokenizer) -> list[int]:
-    """Token ids of what `start` stands for. ValueError names the key and, if any, the file."""
+    """Token ids of the prompt. Raises ValueError naming the key and, if there is one, the file."""
     if start == END_OF_TEXT and tokenizer.end_of_text is not None:
         return [tokenizer.end_of_text]
     text = prompt_text(start)
@@ -210,7 +216,10 @@ def encode_prompt(start: str, tokenizer: Tokenizer) -> list[int]:
 
 
 def prompt_text(start: str) -> str:
-    """Text that `start` stands for. Raises ValueError, which names the key and the file, if any."""
+    """Text of the prompt: `start` itself, or the content of the file in FILE:NAME.
+
+    Raises ValueError naming the key and, if there is one, the file.
+    """
     key, text = "start", start.replace("\\n", "\n")
     if start.startswith(FILE):
         key = f"start={start}"
@@ -221,7 +230,10 @@ def prompt_text(start: str) -> str:
 
 
 def texts(prompt: list[int], new: Iterator[list[int]], tokenizer: Tokenizer) -> Iterator[str]:
-    """The prompt, then tokens as they come; a character of several comes with the last of them."""
+    """Text of the prompt, then of the tokens as they come.
+
+    A character that consists of several tokens comes with the last of them.
+    """
     decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
     yield decoder.decode(tokenizer.decode_bytes(prompt))
     for tokens in new:
@@ -231,7 +243,7 @@ def texts(prompt: list[int], new: Iterator[list[int]], tokenizer: Tokenizer) -> 
 
 
 def main(config: SampleConfig) -> None:
-    # to stderr, so that stdout can be piped
+    # Log to stderr, so that stdout can be piped.
     log_through(logging.StreamHandler(sys.stderr), logging.INFO, "sample", "profiling")
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal may lack some characters

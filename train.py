@@ -41,15 +41,15 @@ from training.evaluate import evaluate
 from training.gpu_metrics import sampler_for
 from training.interrupt import Interrupt
 from training.layout import make_layout
-from training.memory import announce_many_blocks, explained_out_of_memory
+from training.memory import announce_many_blocks, explain_out_of_memory
 from training.muon import OPTIMIZERS
 from training.optimizer import adamw, learning_rate
-from training.own_kernels import reading_ahead
+from training.own_kernels import prepare_triton
 from training.record import open_record
-from training.restart import gone_on, warn_of_restarts
+from training.restart import apply_go_on, warn_of_restarts
 from training.rows import Rows
 from training.run import Progress, Run
-from training.run_folder import RunFolder, owned
+from training.run_folder import RunFolder, own_folder
 from training.save_timer import SaveTimer, checkpoint_interval_s
 from training.scoring import Scoring
 from training.step import Step, TrainingStep
@@ -57,33 +57,35 @@ from training.warm_up import warm_up
 
 
 def train(config: Config) -> None:
-    """One run from its configuration to its last checkpoint."""
-    recording = flight_recorder.enable_recording(config.out_dir)  # of collectives, of several ranks
-    with recording, join_run(config.device) as ranks, explained_out_of_memory(config):
+    """Runs one training from its configuration to its last checkpoint."""
+    recording = flight_recorder.enable_recording(
+        config.out_dir
+    )  # collectives of a run of several ranks
+    with recording, join_run(config.device) as ranks, explain_out_of_memory(config):
         configure_logging(ranks.rank)
         warn_of_restarts(config)
-        config = gone_on(config)
+        config = apply_go_on(config)
         check_same_keys(config, ranks)
-        settled = resolve_and_check(config, ranks.device, ranks.world_size)
-        resumed = settled.init_from == "resume"
+        resolved = resolve_and_check(config, ranks.device, ranks.world_size)
+        resumed = resolved.init_from == "resume"
         with (
-            owned(settled, ranks) as folder,
+            own_folder(resolved, ranks) as folder,
             flight_recorder.dump_on_error(folder.path, ranks, resumed),
         ):
             why = reasons(config, ranks.device, ranks.world_size)
-            train_on(ranks, settled, why, folder)
+            train_on(ranks, resolved, why, folder)
 
 
 def train_on(ranks: Ranks, config: Config, why: dict[str, str], folder: RunFolder) -> None:
-    """The run of one rank; `why` the keys that were left at `auto` came to what they are."""
-    # what watches the run; each does nothing where it is off
+    """Trains on this rank. `why` gives, for each key left at `auto`, the reason for its value."""
+    # These watch the run; each does nothing where it is switched off.
     profiler = Profiler(config, ranks)
     spans = profiler.spans
     gpu = sampler_for(config.gpu_metrics, ranks)
 
-    # data and model; what is to be compiled and captured is so before the loop, where no iteration
-    # pays for it: `step` is the run's own, or CUDA graphs of it
-    with reading_ahead(config):
+    # Compile and capture before the loop, so that no iteration pays for it. `step` is the run's own
+    # step, or CUDA graphs of it.
+    with prepare_triton(config):
         run = run_of(config, why, ranks, folder, spans)
     progress, batches = run.progress, run.train_batches
     done = progress.iteration
@@ -93,11 +95,11 @@ def train_on(ranks: Ranks, config: Config, why: dict[str, str], folder: RunFolde
     record = open_record(run, warm, gpu)
     clock = clock_for(ranks.device, config.profile.steps, run.step.layout.waits_at_end)
     rows = Rows(run, record, clock, spans)
-    window = profiler.window(run, warm, clock, rows.settle)
+    window = profiler.window(run, warm, clock, rows.write_pending)
     timer = SaveTimer(checkpoint_interval_s(config, ranks.device))
 
     def save() -> None:
-        with aside("checkpoint", spans, gpu):
+        with paused("checkpoint", spans, gpu):
             checkpoint.save(run)
         timer.restart()
 
@@ -106,24 +108,24 @@ def train_on(ranks: Ranks, config: Config, why: dict[str, str], folder: RunFolde
             iteration = spans.now = progress.iteration
             finished = iteration >= config.max_iters or config.eval_only
 
-            # every eval_interval iterations look at both splits, and keep weights that are better;
-            # a checkpoint that the disk refused is tried again
+            # Every eval_interval iterations, evaluate both splits and keep weights that are better.
+            # A checkpoint that could not be written is tried again.
             if iteration % config.eval_interval == 0 or finished:
-                rows.settle()
-                with aside("evaluate", spans, gpu):
+                rows.write_pending()
+                with paused("evaluate", spans, gpu):
                     losses = evaluate(scoring, batches, run.val_batches, iteration, config, ranks)
-                record.evaluated(iteration, losses, ranks.means(step.readings))
-                improved = progress.improved(losses["val/loss"])
+                record.log_evaluation(iteration, losses, ranks.means(step.readings))
+                improved = progress.note_val_loss(losses["val/loss"])
                 due = improved or config.always_save_checkpoint
                 if iteration > 0 and (due or ranks.any(progress.owes_checkpoint)):
                     save()
-                clock.start()  # anew, behind all this: a lap counts from the one before it
+                clock.start()  # the next lap must not include the evaluation and the checkpoint
             if finished:
                 checkpoint.leave_best(run)
                 break
 
-            # gradients of all micro-batches, then the update; the host only launches this work and
-            # runs ahead of the GPU, for which nothing in here waits
+            # Compute the gradients of all micro-batches, then update. The host only launches this
+            # work and runs ahead of the GPU: nothing in here waits for it.
             lr = learning_rate(iteration, config)
             with window.iteration(iteration):
                 accumulate(step, batches, iteration, spans)
@@ -134,20 +136,20 @@ def train_on(ranks: Ranks, config: Config, why: dict[str, str], folder: RunFolde
                 clock.lap(window.label)
             progress.iteration += 1
 
-            # the loss and the times are on the GPU, and to read them is to wait for it: not often,
-            # and only when it has the next iteration to do meanwhile
-            rows.settle()
+            # The loss and the times are on the GPU, and reading them waits for it. So it is done
+            # rarely, and only while the GPU has the next iteration to compute.
+            rows.write_pending()
             logged = iteration % config.log_interval == 0
             if logged:
                 rows.take(iteration, lr)
-                with clock.synchronisation():  # the hosts of several ranks ask each other
+                with clock.synchronisation():  # with several ranks the hosts must agree
                     profiler.open_if_asked(window, progress.iteration)
 
-            # a resume goes on from here: the clock asks for a checkpoint now and then, whatever the
-            # evaluations do; Ctrl-C, SIGTERM and SIGHUP save, too, and end the run
+            # A checkpoint here is where a resume continues. The timer asks for one now and then,
+            # independent of evaluations; Ctrl-C, SIGTERM and SIGHUP save one, too, and end the run.
             asked = interrupt.agree(ranks, logged, timer.is_due() and not window.is_open)
             if asked.save:
-                rows.settle()
+                rows.write_pending()
                 if asked.stop:
                     window.close("interrupted")
                 record.check_finite(iteration, ranks.means(step.readings))
@@ -160,7 +162,7 @@ def train_on(ranks: Ranks, config: Config, why: dict[str, str], folder: RunFolde
 def accumulate(
     step: TrainingStep, batches: Batches, iteration: int, spans: Spans | NoSpans
 ) -> None:
-    """Forward and backward of this rank's micro-batches, whose gradients add up."""
+    """Runs forward and backward of this rank's micro-batches; their gradients add up."""
     for micro_step in range(step.micro_steps):
         with spans.micro_step(micro_step, of=step.micro_steps):
             with spans.phase("data"):
@@ -172,8 +174,8 @@ def accumulate(
 
 
 @contextmanager
-def aside(phase: str, spans: Spans | NoSpans, gpu: GpuSampler | NoSampler) -> Iterator[None]:
-    """Around what is no training: the GPU's samples in it count for the energy alone."""
+def paused(phase: str, spans: Spans | NoSpans, gpu: GpuSampler | NoSampler) -> Iterator[None]:
+    """Marks the block as `phase`, outside training: its GPU samples count for energy alone."""
     with spans.phase(phase), gpu.paused(phase):
         yield
 
@@ -181,8 +183,8 @@ def aside(phase: str, spans: Spans | NoSpans, gpu: GpuSampler | NoSampler) -> It
 def run_of(
     config: Config, why: dict[str, str], ranks: Ranks, folder: RunFolder, spans: Spans | NoSpans
 ) -> Run:
-    """Its data and model."""
-    # the text as tokens: rank 0 makes what is not there yet
+    """The run of this rank: its data, its model and how far it has come."""
+    # Rank 0 prepares the tokens where they are not there yet; the others wait for it.
     dataset = load_dataset(ranks.from_first(lambda: prepare(config).directory))
     check_same_text(config, dataset, ranks)
     train, val = (batches_of(dataset, split, config, ranks) for split in ("train", "val"))
@@ -193,7 +195,10 @@ def run_of(
 def model_of(
     config: Config, dataset: Dataset, spans: Spans | NoSpans, ranks: Ranks
 ) -> tuple[GPT, Step, Progress]:
-    """The model and its optimizer: fresh, with GPT-2's weights, or as the checkpoint has them."""
+    """The model, its training step with the optimizer, and the progress.
+
+    They are fresh, with GPT-2's weights, or restored from the checkpoint, as init_from says.
+    """
     announce_many_blocks(config)
     torch.manual_seed(config.seed)  # the same weights on every rank
     make = GPT if config.init_from == "scratch" else model_to_fill

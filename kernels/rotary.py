@@ -14,7 +14,7 @@ from kernels.operators import operator
 
 
 def rotate(qkv: Tensor, turns: Tensor, heads: int) -> Tensor:
-    """As model.rotated: qkv is (B, T, 3C), turns (2, T, 3, 1, D)."""
+    """As model.rotate_qk: qkv is (B, T, 3C), turns (2, T, 3, 1, D)."""
     return rotate_either_way(qkv, turns, heads, back=False)
 
 

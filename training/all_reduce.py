@@ -18,7 +18,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from training.distributed import Ranks
-from training.one_graph import captured, kernels_of
+from training.one_graph import capture_graph, kernels_of
 
 log = logging.getLogger(__name__)
 
@@ -280,7 +280,7 @@ class Copies:
             self.join()
 
         torch.cuda.synchronize()
-        names = kernels_of(captured(work)) or []
+        names = kernels_of(capture_graph(work)) or []
         nccl_kernels = [name for name in names if "nccl" in name.lower()]
         if nccl_kernels:
             raise ValueError(

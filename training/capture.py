@@ -21,7 +21,7 @@ from training.clock import Clock
 from training.distributed import Ranks
 from training.run import Run
 from training.run_folder import environment
-from training.trigger import config_of, take
+from training.trigger import config_with_window, take_request
 from training.warm_up import WarmUp
 
 log = logging.getLogger(__name__)
@@ -93,13 +93,13 @@ class Profiler:
         out_dir = self.folder.parent
         if not self.ranks.any(self.ranks.rank == 0 and (out_dir / TRIGGER).exists()):
             return
-        trigger = self.ranks.from_first(lambda: take(out_dir))
+        trigger = self.ranks.from_first(lambda: take_request(out_dir))
         if trigger is None:
             return
         try:
             if not window.over:
                 raise ValueError("a window is open or planned already; ask again after it")
-            config = config_of(trigger, self.config, iteration, self.ranks)
+            config = config_with_window(trigger, self.config, iteration, self.ranks)
         except ValueError as error:
             log.warning("trigger: no window: %s", error)
             return

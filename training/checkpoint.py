@@ -55,7 +55,7 @@ def save(run: Run) -> None:
     if run.config.parallel in SHARDED:
         from training import shard_files
 
-        state, tensors = shard_files.apart(state)
+        state, tensors = shard_files.split_shared(state)
         group = run.ranks.hosts_beside
         write_state = partial(shard_files.write, path.parent, tensors, group, write_state)
     elif run.ranks.rank != 0:
@@ -224,8 +224,8 @@ def resume(model: GPT, step: Step, config: Config, dataset: Dataset, ranks: Rank
     if saved.shards:
         from training import shard_files
 
-        like = shard_files.places(saved.shards, model, step.optimizer) if sharded else {}
-        saved = shard_files.filled(saved, like, ranks.device)
+        like = shard_files.templates(saved.shards, model, step.optimizer) if sharded else {}
+        saved = shard_files.load_shards(saved, like, ranks.device)
     elif sharded:
         saved = keep_own_parts(saved, model, step.optimizer)
     model.load_state_dict(saved.weights)
@@ -246,17 +246,17 @@ def resume(model: GPT, step: Step, config: Config, dataset: Dataset, ranks: Rank
 
 def keep_own_parts(saved: Checkpoint, model: GPT, optimizer: AdamW) -> Checkpoint:
     """A copy of `saved` with only this rank's part of weights and moments. All ranks call this."""
-    from training.shards import placed
+    from training.shards import shard_like
 
-    own, parameters = model.state_dict(), optimizer.numbered()
+    own, parameters = model.state_dict(), optimizer.all_parameters()
     moments = {
         number: {
-            name: placed(value, parameters[number]) if value.dim() else value
+            name: shard_like(value, parameters[number]) if value.dim() else value
             for name, value in state.items()
         }
         for number, state in (saved.optimizer or {}).items()
     }
-    weights = {name: placed(value, own[name]) for name, value in saved.weights.items()}
+    weights = {name: shard_like(value, own[name]) for name, value in saved.weights.items()}
     return dataclasses.replace(saved, weights=weights, optimizer=moments)
 
 

@@ -21,7 +21,7 @@ from cli.keys import Value, keys, spell
 from configs.model import ModelConfig
 from data.tokenizers import Tokenizer, load_tokenizer
 from model import GPT
-from training.nanogpt_checkpoint import as_ours, is_nanogpts
+from training.nanogpt_checkpoint import convert_checkpoint, is_nanogpts
 from training.shard_index import ShardIndex
 
 ADVICE = "Weights only load failed"
@@ -68,10 +68,10 @@ def load(path: Path, device: torch.device | str = "cpu") -> Checkpoint:
     saved = read_checkpoint(path, device)
     if saved.shards is None:
         return saved
-    from training.shard_files import filled  # imports DTensor, which takes seconds
+    from training.shard_files import load_shards  # imports DTensor, which takes seconds
 
     weights_alone = replace(saved, optimizer={}, shards=replace(saved.shards, moments={}))
-    return replace(filled(weights_alone, {}, device), optimizer=None)
+    return replace(load_shards(weights_alone, {}, device), optimizer=None)
 
 
 def read_checkpoint(
@@ -85,7 +85,7 @@ def read_checkpoint(
     state = read_state(path, device, at_a_glance)
     try:
         if is_nanogpts(state):
-            ours = checkpoint_from(path, as_ours(path, state), at_a_glance)
+            ours = checkpoint_from(path, convert_checkpoint(path, state), at_a_glance)
             return replace(ours, is_nanogpts=True)
         return checkpoint_from(path, state, at_a_glance)
     except (ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:

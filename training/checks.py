@@ -21,10 +21,10 @@ from training.memory import check_model_fits
 from training.muon import check_muon
 from training.own_kernels import check_kernels
 from training.parallel import check_reduce_dtype, check_shard_update, shard_count
-from training.restart import gone_on
-from training.run_folder import locked
+from training.restart import apply_go_on
+from training.run_folder import lock_folder
 from training.tensorboard import check_tensorboard
-from training.torchrun import from_torchrun, launched
+from training.torchrun import from_torchrun, local_rank_and_world_size
 from training.wandb_mirror import check_wandb
 
 # paths, which may differ between the hosts
@@ -91,11 +91,11 @@ def check_job(config: Config) -> None:
 
     Raises ValueError naming the key that is not possible here.
     """
-    local_rank, world_size = launched()
-    config = gone_on(config)
+    local_rank, world_size = local_rank_and_world_size()
+    config = apply_go_on(config)
     device = resolve_device(config.device, local_rank, world_size)
     resolved = resolve_and_check(config, device, world_size)
     if from_torchrun("RANK", 0):
         return
-    with locked(resolved):
+    with lock_folder(resolved):
         check_source(resolved)

@@ -18,7 +18,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from cli.errors import one_line
 from configs.attention import AUTO, BACKENDS
 from kernels.decoding import attend_newest, linear_of_norm
-from model import GPT, Block, CausalSelfAttention, LayerNorm, attend, rotated
+from model import GPT, Block, CausalSelfAttention, LayerNorm, attend, rotate_qk
 
 # all backends but cuDNN, PyTorch's choice on Hopper, which plans each new shape for some 30 ms
 AT_ONCE = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
@@ -147,7 +147,7 @@ def rotate(qkv: Tensor, attention: CausalSelfAttention, cache: KeyValueCache) ->
         return qkv
     T = qkv.size(1)
     turns = attention.turns[:, cache.position] if cache.length else attention.turns[:, :T]
-    return rotated(qkv, turns, attention.n_head)
+    return rotate_qk(qkv, turns, attention.n_head)
 
 
 def product_of_norm(x: Tensor, norm: LayerNorm, linear: nn.Linear, gelu: bool = False) -> Tensor:

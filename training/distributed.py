@@ -23,7 +23,7 @@ from torch.distributed.rendezvous import rendezvous
 from cli.interrupts import answered
 from profiling.flight_recorder import HOSTS_GROUP
 from training.device import resolve_device
-from training.torchrun import from_torchrun, launched
+from training.torchrun import from_torchrun, local_rank_and_world_size
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -218,7 +218,7 @@ def join_run(device: str) -> Iterator[Ranks]:
     Raises ValueError naming `device` if it is not available, or torchrun's variable that is wrong.
     """
     began_s = time.perf_counter()
-    local_rank, world_size = launched()
+    local_rank, world_size = local_rank_and_world_size()
     mine = resolve_device(device, local_rank, world_size)
     if mine.type == "cuda":
         torch.cuda.set_device(mine)

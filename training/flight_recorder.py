@@ -32,7 +32,7 @@ from profiling.flight_recorder import DUMP, EARLIER, LOOK_S, REQUEST, Note, plac
 from profiling.records import to_json
 from training.distributed import Ranks
 from training.next_commands import hang_command
-from training.torchrun import launched
+from training.torchrun import local_rank_and_world_size
 
 log = logging.getLogger(__name__)
 
@@ -71,7 +71,7 @@ def enable_recording(out_dir: str) -> Iterator[None]:
     dump, and before the run all ranks are at the same place.
     """
     ours: dict[str, str] = {}
-    if launched()[1] > 1:
+    if local_rank_and_world_size()[1] > 1:
         prefix = str(Path(out_dir).absolute() / "profile" / DUMP)
         for names, value in ((ENTRIES, MOST), (FILES, prefix), (ON_TIMEOUT, "1")):
             if not any(name in os.environ for name in names):

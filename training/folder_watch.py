@@ -60,7 +60,7 @@ class FolderWatch:
 
         Call it after the tracker's finish().
         """
-        folder, progress, lacking = self.folder.path, self.progress, self.tracker.lacking()
+        folder, progress, lacking = self.folder.path, self.progress, self.tracker.unsaved_parts()
         if progress.owes_checkpoint:
             failed = f" ({progress.failed_saves} saves failed)" if progress.failed_saves else ""
             lacking = [f"the checkpoint of iteration {progress.iteration}{failed}", *lacking]

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from training.between_graphs import BetweenGraphs, Work
-from training.one_graph import CAN_KEEP, captured, empty_graph, forget_streams, kernels_of
+from training.one_graph import CAN_KEEP, capture_graph, empty_graph, forget_streams, kernels_of
 from training.optimizer import ClippedAdamW, set_learning_rate
 from training.replicas import ITERATIONS_BEFORE_CAPTURE, Replicas
 from training.step import Step
@@ -78,7 +78,7 @@ class GraphedStep:
         return forward, pieces
 
     def capture_graph(self, work: Callable[[], object]) -> torch.cuda.CUDAGraph:
-        return captured(work, self.pool, self.replicas.stream if self.replicas else None)
+        return capture_graph(work, self.pool, self.replicas.stream if self.replicas else None)
 
     def kernels(self) -> list[str] | None:
         """Names of the kernels in a micro-step; None if this PyTorch cannot tell."""
@@ -119,7 +119,7 @@ def micro_step_kernels(step: Step, x: Tensor, y: Tensor) -> list[str] | None:
     """
     forget_streams()
     pool = torch.cuda.graph_pool_handle()
-    graph = captured(lambda: step.backward(step.forward(x, y)), pool)
+    graph = capture_graph(lambda: step.backward(step.forward(x, y)), pool)
     names = kernels_of(graph)
     step.discard()
     return names
@@ -143,7 +143,7 @@ class Pieces:
         the thread that began it, and `cut`, called within the backward pass, ends and begins one.
         """
         if self.between is None:
-            self.graphs = [captured(work, self.pool)]
+            self.graphs = [capture_graph(work, self.pool)]
             return
         torch.cuda.synchronize()
         gc.collect()  # memory that is freed during a capture would spoil it

@@ -1,6 +1,6 @@
-"""Whether a run fits into memory: said before the first allocation where it cannot, else after one.
+"""Refuses a run that cannot fit into memory, before its first allocation where that is known.
 
-Called by train.py.
+Otherwise it explains the allocator's error. Called by train.py.
 """
 
 import logging
@@ -21,18 +21,19 @@ MODEL_KEYS = ("n_layer", "n_embd", "block_size")
 WEIGHT_BYTES = 4  # float32
 PARAMETER_BYTES = 4 * WEIGHT_BYTES  # the weight, its gradient, AdamW's two moments
 BLOCK_BYTES = 30_000  # measured: the Python objects of a block, on the host
-BLOCK_S, MANY_BLOCKS = 0.0008, 3000  # measured: to make one; from so many on the wait is noticed
-# numbers that backward needs of a block for each one of its input, whatever is computed again:
-# queries, keys and values, what attention made of them, the four of the MLP before its activation
+# measured: seconds to construct a block, and the number of blocks from which that is noticed
+BLOCK_S, MANY_BLOCKS = 0.0008, 3000
+# Values that backward needs of a block, for each value of its input, whatever is computed again:
+# queries, keys and values, the output of attention, and four of the MLP before its activation.
 KEPT_OF_A_BLOCK = 8
-NO_MEMORY = "can't allocate memory"  # of PyTorch's CPU allocator, a RuntimeError
+NO_MEMORY = "can't allocate memory"  # in the RuntimeError of PyTorch's CPU allocator
 
 
 def check_model_fits(config: Config, device: torch.device, shards: int = 1) -> None:
-    """Refuses a model, or its batch, that the memory of `device` or of this machine cannot hold.
+    """Raises ValueError, naming keys, if `device` or this machine cannot hold the model or a batch.
 
-    `shards` ranks share the model, but each makes all weights at the start. Vocabulary and all that
-    is smaller are left out: what passes may still not fit. Raises ValueError naming the keys.
+    `shards` ranks share the model, but each makes all weights at the start. The vocabulary and
+    everything smaller are left out, so that a run that passes may still not fit.
     """
     place = HERE if device.type != "cuda" else str(device)
     needed = {HERE: config.n_layer * BLOCK_BYTES}
@@ -44,14 +45,14 @@ def check_model_fits(config: Config, device: torch.device, shards: int = 1) -> N
 
 
 def model_bytes(config: ModelConfig, shards: int) -> int:
-    """Weights, their gradients and AdamW's moments of one rank, without the vocabulary's."""
+    """Bytes of one rank's weights, gradients and AdamW moments, without the vocabulary's."""
     parameters = config.n_layer * 12 * config.n_embd**2 + config.block_size * config.n_embd
     masks = config.n_layer * config.block_size**2 if config.attention == "slow" else 0
     return parameters * max(PARAMETER_BYTES // shards, WEIGHT_BYTES) + masks
 
 
 def activation_bytes(config: Config) -> int:
-    """What forward of one micro-batch has to keep for backward, at least; 0 without a backward."""
+    """Least bytes that forward of one micro-batch keeps for backward; 0 with eval_only."""
     if config.eval_only:
         return 0
     number_bytes = 4 if config.dtype == "float32" else 2
@@ -63,29 +64,32 @@ def activation_bytes(config: Config) -> int:
 def refuse_beyond(
     needed: dict[str, int], what: str, config: Config, keys: Sequence[str], device: torch.device
 ) -> None:
-    """Raises ValueError naming the keys where a place has less than the bytes needed there."""
+    """Raises ValueError naming `keys` if a place has less memory than the bytes `needed` there."""
     for place, needed_bytes in needed.items():
-        there = host_bytes()
+        memory_bytes = host_bytes()
         if place == str(device):
-            there = torch.cuda.get_device_properties(device).total_memory
-        if needed_bytes > there:
+            memory_bytes = torch.cuda.get_device_properties(device).total_memory
+        if needed_bytes > memory_bytes:
             named = ", ".join(f"{key}={getattr(config, key)}" for key in keys)
             raise ValueError(
                 f"{named}: {what} take {needed_bytes / 2**30:,.0f} GiB or more, "
-                f"{place} has {there / 2**30:,.0f}; lower them"
+                f"{place} has {memory_bytes / 2**30:,.0f}; lower them"
             )
 
 
 def announce_many_blocks(config: ModelConfig) -> None:
-    """Says why nothing else comes for a while."""
+    """Logs how long construction takes, if the model has so many blocks that it is noticed."""
     if config.n_layer >= MANY_BLOCKS:
         seconds = config.n_layer * BLOCK_S
         log.info("n_layer=%d: making them takes %.0f s or more", config.n_layer, seconds)
 
 
 @contextmanager
-def explained_out_of_memory(config: DataConfig) -> Iterator[None]:
-    """Turns an allocator's error into a ValueError that names the key to change."""
+def explain_out_of_memory(config: DataConfig) -> Iterator[None]:
+    """Turns an allocator's error within the block into a ValueError that names the key to change.
+
+    Other errors pass unchanged.
+    """
     try:
         yield
     except torch.OutOfMemoryError as error:

@@ -1,9 +1,9 @@
-"""Muon: each update of a matrix made orthogonal, so that all its directions are learnt as fast.
+"""Muon: makes each update of a matrix orthogonal, so that all its directions are learnt as fast.
 
 Keller Jordan, kellerjordan.github.io/posts/muon; scaled as in arxiv.org/abs/2502.16982, so that
-one learning rate suits it and AdamW. torch.optim.Muon does not do here: it asks the host for its
-learning rate, which no CUDA graph can, launches each matrix by itself, and updates weights with
-gradients that are not finite.
+one learning rate suits it and AdamW. torch.optim.Muon cannot be used here: it reads its learning
+rate on the host, which no CUDA graph can, launches kernels for each matrix by itself, and updates
+weights with gradients that are not finite.
 """
 
 import math
@@ -17,26 +17,29 @@ from configs.training import TrainingConfig
 from training.optimizer import AdamW, ClippedAdamW, address
 
 MOMENTUM = 0.95
-STEPS = 5  # of the iteration: singular values end between 0.7 and 1.2
-COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # the steepest at zero
-RMS = 0.2  # of an update, in learning rates: AdamW's is about that
+STEPS = 5  # of Newton and Schulz: singular values end between 0.7 and 1.2
+COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # of the polynomial; they make it steepest at zero
+RMS = 0.2  # of an update, in units of the learning rate; AdamW's is about that
 
 
 class Muon(AdamW):
-    """Muon for its first group, whose parameters are matrices; AdamW for the others.
+    """Muon for the first parameter group, which holds matrices; AdamW for the other groups.
 
-    Matrices of one shape are one batch of products. Its state lies with the first of them.
+    Matrices of one shape are multiplied as one batch, whose momentum is the state of the first.
     """
 
-    __setstate__ = Optimizer.__setstate__  # Adam's looks for its own state at every parameter
+    __setstate__ = Optimizer.__setstate__  # Adam's expects its own state for every parameter
 
     @staticmethod
-    def clipped() -> type[ClippedAdamW]:
+    def fused_class() -> type[ClippedAdamW]:
         return ClippedMuon
 
     @staticmethod
     def groups(model: nn.Module) -> tuple[list[Parameter], ...]:
-        """The blocks' matrices before all else: embeddings and head are looked up by rows."""
+        """The blocks' matrices, the other parameters that decay, and those that do not.
+
+        Embeddings and head are no matrices for Muon: they are looked up by rows.
+        """
         decaying, others = AdamW.groups(model)
         blocks = {id(p) for name, p in model.named_parameters() if ".h." in name}
         inside = [p for p in decaying if id(p) in blocks]
@@ -45,7 +48,7 @@ class Muon(AdamW):
     def state_shapes(self) -> dict[int, dict[str, torch.Size]]:
         matrices = self.param_groups[0]["params"]
         shapes = {n: each for n, each in super().state_shapes().items() if n >= len(matrices)}
-        for alike in by_shape(matrices):
+        for alike in group_by_shape(matrices):
             (first,) = (number for number, p in enumerate(matrices) if p is alike[0])
             shapes[first] = {"momentum": torch.Size((len(alike), *alike[0].shape))}
         return shapes
@@ -53,7 +56,7 @@ class Muon(AdamW):
     @torch.no_grad()
     def step(self) -> None:  # type: ignore[override]
         matrices, *others = self.param_groups
-        for alike in by_shape(matrices["params"]):
+        for alike in group_by_shape(matrices["params"]):
             self.step_alike(alike, matrices["lr"], matrices["weight_decay"])
         try:
             self.param_groups = others
@@ -62,25 +65,25 @@ class Muon(AdamW):
             self.param_groups = [matrices, *others]
 
     def step_alike(self, weights: list[Tensor], lr: Tensor | float, decay: float) -> None:
-        """N weights of (A, B), all with a gradient."""
+        """Updates N weights of one shape (A, B), all of which have a gradient."""
         gradients = torch.stack([w.grad for w in weights if w.grad is not None])  # (N, A, B)
         state = self.state[weights[0]]
         if not state:
             state["momentum"] = torch.zeros_like(gradients)
         momentum = state["momentum"]
         found_inf = getattr(self, "found_inf", None)
-        if found_inf is not None:  # no number: weights and momentum stay as they are
+        if found_inf is not None:  # where it is 1, weights and momentum must stay as they are
             lr = lr * (1 - found_inf)
             gradients = torch.where(found_inf > 0, momentum, gradients)
         momentum.lerp_(gradients, 1 - MOMENTUM)
-        ahead = apart(gradients.lerp_(momentum, MOMENTUM))  # Nesterov's
+        ahead = split_qkv(gradients.lerp_(momentum, MOMENTUM))  # Nesterov's
         update = orthogonal(ahead).float() * (-lr * RMS * math.sqrt(max(ahead.shape[1:])))
         torch._foreach_mul_(weights, 1 - lr * decay)
         torch._foreach_add_(weights, list(update.view_as(gradients)))
 
 
 class ClippedMuon(Muon, ClippedAdamW):
-    """Both with kernels of our own: clipping, momentum, updates and the weights' copies."""
+    """Muon and AdamW with our own kernels: clipping, momentum, updates and the weights' copies."""
 
     first_group = 1
 
@@ -99,7 +102,7 @@ class ClippedMuon(Muon, ClippedAdamW):
 
     def make_state(self) -> None:
         super().make_state()
-        for first, *others in by_shape(self.param_groups[0]["params"]):
+        for first, *others in group_by_shape(self.param_groups[0]["params"]):
             momentum = first.new_zeros((1 + len(others), *first.shape))
             self.state[first] = {"momentum": momentum}
 
@@ -108,11 +111,12 @@ class ClippedMuon(Muon, ClippedAdamW):
 
         super().locate()
         numbers = {p: number for number, p in enumerate(self.parameters)}
-        columns: dict[tuple[int, int], list[list[int]]] = {}  # of their tables, by (C, D)
-        for alike in by_shape(self.param_groups[0]["params"]):
+        # rows of the kernels' tables by (C, D), the shorter and the longer side of a matrix
+        columns: dict[tuple[int, int], list[list[int]]] = {}
+        for alike in group_by_shape(self.param_groups[0]["params"]):
             state = self.state[alike[0]]
             state["momentum"] = state["momentum"].contiguous()
-            parts = len(apart(alike[0][None]))
+            parts = len(split_qkv(alike[0][None]))
             for weight, momentum in zip(alike, state["momentum"], strict=True):
                 copy = self.copies.get(weight)
                 copies = [None] * parts if copy is None else copy.chunk(parts)
@@ -129,21 +133,24 @@ class ClippedMuon(Muon, ClippedAdamW):
         ]
 
 
-def by_shape(matrices: list[Parameter]) -> list[list[Tensor]]:
-    found: dict[torch.Size, list[Tensor]] = {}
+def group_by_shape(matrices: list[Parameter]) -> list[list[Tensor]]:
+    groups: dict[torch.Size, list[Tensor]] = {}
     for matrix in matrices:
-        found.setdefault(matrix.shape, []).append(matrix)
-    return list(found.values())
+        groups.setdefault(matrix.shape, []).append(matrix)
+    return list(groups.values())
 
 
-def apart(x: Tensor) -> Tensor:
-    """(N, A, B) -> (N', A', B): those of queries, keys and values, which c_attn has in one."""
+def split_qkv(x: Tensor) -> Tensor:
+    """Splits c_attn's matrices into those of queries, keys and values: (N, 3B, B) -> (3N, B, B).
+
+    Matrices of another shape come back as they are.
+    """
     rows, columns = x.shape[1:]
     return x.view(-1, columns, columns) if rows == 3 * columns else x
 
 
 def orthogonal(x: Tensor) -> Tensor:
-    """(N, A, B) -> (N, A, B) bfloat16: of U S V^T about U V^T, by Newton and Schulz."""
+    """Approximates U V^T of each U S V^T by Newton and Schulz: (N, A, B) -> (N, A, B) bfloat16."""
     x = (x / (x.norm(dim=(1, 2), keepdim=True) + 1e-7)).bfloat16()
     tall = x.size(1) > x.size(2)
     (x,) = orthogonal_of_norm_1([x.mT if tall else x])
@@ -151,9 +158,10 @@ def orthogonal(x: Tensor) -> Tensor:
 
 
 def orthogonal_of_norm_1(stacks: list[Tensor]) -> list[Tensor]:
-    """The same of stacks (N, C, D), all of the same C <= D, whose matrices have norm 1.
+    """Orthogonalises stacks of matrices (N, C, D) of norm 1; they share C, and C <= D.
 
-    x becomes (a + b A + c A^2) x with A = x x^T: the bracket is of one size for all, and a batch.
+    x becomes (a + b A + c A^2) x with A = x x^T. The bracket is (C, C) whatever D is, so that it is
+    computed for all stacks as one batch.
     """
     a, b, c = COEFFICIENTS
     counts, C = [len(x) for x in stacks], stacks[0].size(1)
@@ -169,7 +177,7 @@ def orthogonal_of_norm_1(stacks: list[Tensor]) -> list[Tensor]:
 
 
 def check_muon(config: TrainingConfig) -> None:
-    """Raises ValueError where it is asked for and cannot be."""
+    """Raises ValueError for optimizer=muon with float16."""
     if config.optimizer == "muon" and config.dtype == "float16":
         raise ValueError(
             "optimizer=muon: not with dtype=float16, whose loss scaler is for AdamW; use "

@@ -1,4 +1,4 @@
-"""nanoGPT's ckpt.pt as one of ours: the same model, whose tokens the file does not hold.
+"""Converts nanoGPT's ckpt.pt to one of ours: the same model, whose tokenizer the file lacks.
 
 Called by training.checkpoint_file, which then checks every entry as it does those of our own.
 """
@@ -15,10 +15,9 @@ from configs.model import ModelConfig
 from data.token_folder import tokenizer_of
 
 COMPILED = "_orig_mod."  # what torch.compile puts before each name
-MASKS = re.compile(
-    r"transformer\.h\.\d+\.attn\.bias"
-)  # without flash attention, of four dimensions
-VOCABULARY = ("transformer.wte.weight", "lm_head.weight")  # have a row for each token
+# causal masks of four dimensions, which nanoGPT saves when it runs without flash attention
+MASKS = re.compile(r"transformer\.h\.\d+\.attn\.bias")
+VOCABULARY = ("transformer.wte.weight", "lm_head.weight")  # one row for each token
 SHAPE = ("n_layer", "n_head", "n_embd", "block_size")
 
 
@@ -26,16 +25,16 @@ def is_nanogpts(state: dict[str, Any]) -> bool:
     return isinstance(state.get("model_args"), dict) and "tokenizer" not in state
 
 
-def as_ours(path: Path, state: dict[str, Any]) -> dict[str, Any]:
-    """The entries that a checkpoint of ours has, without those that only a resume needs.
+def convert_checkpoint(path: Path, state: dict[str, Any]) -> dict[str, Any]:
+    """The entries of a checkpoint of ours, without those that only a resume needs.
 
-    Its vocabulary is often padded, 50,304 for GPT-2's 50,257 tokens: rows without a token are left
-    out. Raises ValueError or KeyError of what is missing or wrong.
+    nanoGPT's vocabulary is often padded, to 50,304 rows for GPT-2's 50,257 tokens; rows without a
+    token are dropped. Raises ValueError or KeyError where something is missing or wrong.
     """
     asked, trained = state["model_args"], state["config"]
     shape = {name: asked[name] for name in SHAPE}
     rest = {name: asked[name] for name in ("bias", "dropout") if name in asked}
-    # its default; asdict of a valid instance, for `shape` may hold anything
+    # nanoGPT's defaults. They are of a valid instance, because `shape` may hold anything.
     config = asdict(ModelConfig(dropout=0.0, bias=True)) | shape | rest
     folder = tokens_folder(path, trained["dataset"])
     tokenizer = tokenizer_of(folder)
@@ -63,9 +62,9 @@ def as_ours(path: Path, state: dict[str, Any]) -> dict[str, Any]:
 
 
 def tokens_folder(path: Path, dataset: str) -> Path:
-    """Where the tokens' meta.pkl lies: beside ckpt.pt, or in data/ beside its folder or from here.
+    """Folder with the tokens' meta.pkl: ckpt.pt's own, or data/DATASET beside it or from here.
 
-    Without one it is the checkout's folder, and tokens are GPT-2's, as in nanoGPT.
+    Without a meta.pkl it is data/DATASET in the checkout, and tokens are GPT-2's, as in nanoGPT.
     """
     beside = path.parent.absolute().parent / "data" / dataset
     places = [path.parent, beside, Path("data") / dataset]

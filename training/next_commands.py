@@ -1,4 +1,4 @@
-"""The commands that a run names, as a shell takes them.
+"""Commands that a run tells its user to type next, quoted for a shell.
 
 Called by record, slow_ranks, flight_recorder and export.
 """
@@ -10,11 +10,11 @@ from data.tokenizers import CharTokenizer, Tokenizer
 from training.distributed import Ranks
 from training.torchrun import ranks_here
 
-SHAKESPEARE, NEW_LINE = "ROMEO:", "\\n"  # as sample.py's start= has it
+SHAKESPEARE, NEW_LINE = "ROMEO:", "\\n"  # prompts, as they are typed after sample.py's start=
 
 
 def sample_command(out_dir: str, tokenizer: Tokenizer) -> str | None:
-    """None where the text has nothing that can be typed, so that no prompt can be."""
+    """Command that samples from the run, or None if no prompt can be typed in its characters."""
     start = typed_prompt(tokenizer)
     if start is None:
         return None
@@ -26,10 +26,11 @@ def report_command(folder: str) -> str:
 
 
 def capture_of_ranks(out_dir: str, ranks: Ranks, slowest: int, fastest: int) -> str:
-    """How to see why a rank is slower: all ranks of the same run, captured anew by one command.
+    """Command that shows why a rank is slower: it captures all ranks of the same run anew.
 
-    nsys is started on one host alone, and records CUDA: elsewhere it is what to add to the run's
-    own. `report` compares what GPUs did, so on CPUs the two captures are compared as any two are.
+    It starts nsys, which works on one host and records CUDA. With several hosts, or on CPUs, it is
+    instead what to add to the run's own command. `report` compares what GPUs did; on CPUs two
+    captures are compared as any two are.
     """
     folder = out_dir.rstrip("/")
     numbers = ",".join(map(str, sorted((slowest, fastest))))
@@ -46,8 +47,8 @@ def capture_of_ranks(out_dir: str, ranks: Ranks, slowest: int, fastest: int) -> 
 
 
 def load_command(folder: str) -> str:
-    """How transformers takes an export."""
-    typed = json.dumps(folder, ensure_ascii=False)  # in double quotes, for a shell's single ones
+    """Command that loads an exported folder with transformers."""
+    typed = json.dumps(folder, ensure_ascii=False)  # double quotes fit into a shell's single ones
     load = f"from transformers import AutoModelForCausalLM as M; M.from_pretrained({typed})"
     return shlex.join(["python", "-c", load])
 
@@ -57,7 +58,10 @@ def hang_command(folder: str) -> str:
 
 
 def typed_prompt(tokenizer: Tokenizer) -> str | None:
-    """Of characters that the training text has: others sample.py refuses."""
+    """A prompt of characters that the training text has, since sample.py refuses others.
+
+    None if none of them can be typed.
+    """
     if not isinstance(tokenizer, CharTokenizer) or set(SHAKESPEARE) <= set(tokenizer.characters):
         return SHAKESPEARE
     if "\n" in tokenizer.characters:

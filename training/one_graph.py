@@ -1,4 +1,4 @@
-"""A CUDA graph of some work, and the kernels in it."""
+"""Captures some work as a CUDA graph, and names the kernels in it."""
 
 import gc
 from collections.abc import Callable
@@ -16,26 +16,29 @@ CAN_KEEP = hasattr(torch.cuda.CUDAGraph, "raw_cuda_graph")  # PyTorch 2.8 and ne
 
 
 def kernels_of(*graphs: torch.cuda.CUDAGraph) -> list[str] | None:
+    """Names of the kernels in `graphs`, or None where PyTorch is too old to tell."""
     return [name for graph in graphs for name in kernel_names(graph)] if CAN_KEEP else None
 
 
 def forget_streams() -> None:
-    """Frees what compiled functions left of the warm-up, before the first capture behind it.
+    """Frees autograd nodes that compiled functions left from the warm-up; call before a capture.
 
-    They leave autograd's nodes in cycles, and from PyTorch 2.13 on a node that remembers the
-    stream of the warm-up spoils the capture.
+    They lie in reference cycles, and from PyTorch 2.13 on a node that remembers the stream of the
+    warm-up spoils the capture.
     """
     if dynamo.compiled().graphs:
         gc.collect()
 
 
-def captured(
+def capture_graph(
     work: Callable[[], object],
     pool: "_POOL_HANDLE | None" = None,
     stream: torch.cuda.Stream | None = None,
 ) -> torch.cuda.CUDAGraph:
-    """A graph of what `work` launches, kept so that its kernels can be named. `pool` None: one of
-    its own."""
+    """A CUDA graph of what `work` launches, kept so that its kernels can be named.
+
+    Without `pool` the graph has a memory pool of its own.
+    """
     graph = empty_graph()
     with torch.cuda.graph(graph, pool=pool, stream=stream):
         work()

@@ -1,4 +1,4 @@
-"""AdamW in nanoGPT's two groups, and the learning rate of an iteration."""
+"""AdamW with nanoGPT's two parameter groups, and the learning-rate schedule."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -23,10 +23,10 @@ MOMENTS = ("exp_avg", "exp_avg_sq")  # as PyTorch's AdamW calls them in its stat
 
 
 class AdamW(torch.optim.AdamW):
-    """PyTorch's, but that it brings no Dynamo into a run that compiles nothing.
+    """PyTorch's AdamW without the import of Dynamo in a run that compiles nothing.
 
-    PyTorch keeps these methods out of compiled code, by decorators that import Dynamo when they are
-    called: seconds, in the first step. Nothing here compiles the optimizer.
+    PyTorch's decorators keep these methods out of compiled code, and import Dynamo when called:
+    seconds, in the first step. Nothing here compiles the optimizer, so they are unwrapped.
     """
 
     add_param_group = unwrap(Optimizer.add_param_group)
@@ -36,63 +36,73 @@ class AdamW(torch.optim.AdamW):
     step = torch.no_grad()(unwrap(torch.optim.AdamW.step))
 
     def _init_group(self, group: dict[str, Any], *lists: Any) -> Any:
-        """Of sharded parameters and what goes with them this rank's parts: the update is element by
-        element, and a DTensor would take the host longer than that for each of them."""
-        found = super()._init_group(group, *lists)
-        if any(map(is_shared, group["params"][:1])):  # then all are
+        """Fills `lists` as PyTorch does, with this rank's local part in place of each DTensor.
+
+        The update is element by element, so that the local parts suffice; handling a DTensor would
+        take the host longer than the update.
+        """
+        has_complex = super()._init_group(group, *lists)
+        if any(map(is_dtensor, group["params"][:1])):  # the first stands for all
             for tensors in lists:
                 if isinstance(tensors, list):
-                    tensors[:] = [t.to_local() if is_shared(t) else t for t in tensors]
-        return found
+                    tensors[:] = [t.to_local() if is_dtensor(t) else t for t in tensors]
+        return has_complex
 
     @staticmethod
-    def clipped() -> "type[ClippedAdamW]":
-        """What stands in for it with kernels=fused."""
+    def fused_class() -> "type[ClippedAdamW]":
+        """The optimizer class that replaces this one with kernels=fused."""
         return ClippedAdamW
 
     def make_whole(self) -> None:
-        """Weights and state that are to be whole on each rank; all ranks call it together."""
+        """Completes weights and state on each rank, for a checkpoint; all ranks call it together.
+
+        Nothing to do here: every rank has them in full already.
+        """
 
     def state_shapes(self) -> dict[int, dict[str, torch.Size]]:
-        """What `state` holds once there was a step, by the parameter's number."""
+        """Shapes of the tensors in `state` after a step, by the parameter's number and by name."""
         return {
             number: {"exp_avg": p.shape, "exp_avg_sq": p.shape, "step": torch.Size()}
-            for number, p in enumerate(self.numbered())
+            for number, p in enumerate(self.all_parameters())
         }
 
-    def numbered(self) -> list[Tensor]:
-        """All parameters, by the numbers that they have in its state."""
+    def all_parameters(self) -> list[Tensor]:
+        """All parameters, in the order by which the state numbers them."""
         return [p for group in self.param_groups for p in group["params"]]
 
     @staticmethod
     def groups(model: nn.Module) -> tuple[list[Parameter], ...]:
-        """The parameters that decay, and last those that do not: biases and norms."""
+        """The parameters in groups: those that decay, and last those that do not, biases and norms.
+
+        A subclass may have several groups that decay.
+        """
         parameters = [p for p in model.parameters() if p.requires_grad]
         return [p for p in parameters if p.dim() >= 2], [p for p in parameters if p.dim() < 2]
 
 
-def is_shared(tensor: Tensor) -> bool:
-    """Whether the ranks share it: a DTensor, whose class takes a second to import."""
+def is_dtensor(tensor: Tensor) -> bool:
+    """Whether the ranks share it as a DTensor; does not import that class, which takes a second."""
     return hasattr(tensor, "to_local")
 
 
 class ClippedAdamW(AdamW):
-    """The norm of all gradients, clipping, AdamW and the weights' copies in two passes.
+    """AdamW with our own kernels: gradient norm, clipping, update and the weights' copies.
 
-    The state is PyTorch's AdamW's. An update whose norm is not finite is not made, and none behind
-    it: `skipped` counts them. With a GradScaler's found_inf it is that which decides.
+    It makes two passes over the gradients, and its state is that of PyTorch's AdamW. Once the norm
+    is not finite, that update and all later ones are skipped; `skipped` counts them. With a
+    GradScaler it is the scaler's found_inf that decides, for each update by itself.
     """
 
-    first_group = 0  # that AdamW updates
+    first_group = 0  # index of the first parameter group that AdamW's kernels update
 
     def __init__(
         self, groups: Iterable[dict[str, Any]], copies: Mapping[Tensor, Tensor], max_norm: float,
         lr: Tensor, betas: tuple[float, float],
     ):  # fmt: skip
         super().__init__(groups, lr=lr, betas=betas, fused=True, capturable=lr.is_cuda)
-        self.parameters = self.numbered()
+        self.parameters = self.all_parameters()
         updated = self.param_groups[self.first_group :]
-        self.updated = [p for group in updated for p in group["params"]]  # the last of all
+        self.updated = [p for group in updated for p in group["params"]]  # last in `parameters`
         self.copies, self.max_norm = copies, max_norm
         self.skipped = torch.zeros((), device=lr.device)
         self.decays = torch.tensor(
@@ -106,7 +116,7 @@ class ClippedAdamW(AdamW):
         self.clip_and_step()
 
     def clip_and_step(self) -> Tensor:
-        """Returns what gradients are multiplied by and, 1 or 0, whether there was an update."""
+        """Makes one update. Returns the factor for the gradients, and 1 if it was made, else 0."""
         self.prepare()
         factors, rates = self.clip(self.squares(self.blocks))
         self.update(self.blocks_updated, factors, rates)
@@ -124,10 +134,10 @@ class ClippedAdamW(AdamW):
         return squares_of(self.gradients, self.aligned, blocks)
 
     def clip(self, squares: Tensor, others: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Factors and rates, see kernels.adamw_triton.clip."""
+        """Factors for the gradients and rates of the update, as kernels.adamw_triton.clip does."""
         from kernels.adamw_triton import clip
 
-        lr = self.param_groups[-1]["lr"]  # of all groups
+        lr = self.param_groups[-1]["lr"]  # the same tensor in all groups
         scale, found_inf = getattr(self, "grad_scale", None), getattr(self, "found_inf", None)
         return clip(
             squares, others, self.steps, self.decays, lr, scale, found_inf, self.skipped, self.rule
@@ -145,7 +155,7 @@ class ClippedAdamW(AdamW):
     def rule(self) -> "Rule":
         from kernels.adamw_triton import Rule
 
-        group = self.param_groups[-1]  # what the groups differ in lies in `decays`
+        group = self.param_groups[-1]  # groups differ in weight decay alone, which is in `decays`
         beta1, beta2 = group["betas"]
         return Rule(beta1, beta2, group["eps"], self.max_norm, self.copies_dtype)
 
@@ -154,10 +164,13 @@ class ClippedAdamW(AdamW):
         return next((copy.dtype for copy in self.copies.values()), None)
 
     def rehearse(self) -> None:
-        """A step that changes nothing but makes state and loads kernels, as no graph can."""
+        """Makes the state and loads the kernels, which cannot happen while a graph is captured.
+
+        It does so by a step that changes no weight.
+        """
         for p in self.parameters:
             p.grad = torch.zeros_like(p)
-        self.skipped.fill_(1)  # as behind a norm that was not finite
+        self.skipped.fill_(1)  # as after a norm that was not finite, so that nothing is updated
         try:
             self.step()
         finally:
@@ -170,7 +183,10 @@ class ClippedAdamW(AdamW):
             self.state[p] = {"step": torch.zeros((), device=p.device), **zeros}
 
     def locate(self) -> None:
-        """Where state and copies lie. The counts of steps come to lie in one tensor."""
+        """Builds the table of addresses of weights, moments and copies that the kernels read.
+
+        It also moves all step counts into one tensor, `steps`, and makes the moments contiguous.
+        """
         states = [self.state[p] for p in self.updated]
         for state, name in product(states, MOMENTS):
             state[name] = state[name].contiguous()
@@ -181,7 +197,7 @@ class ClippedAdamW(AdamW):
             (p, *(state[name] for name in MOMENTS), self.copies.get(p))
             for p, state in zip(self.updated, states, strict=True)
         ]
-        rows = [[address(tensor, self.first_of(of[0])) for tensor in of] for of in tensors]
+        rows = [[address(tensor, self.first_of(row[0])) for tensor in row] for row in tensors]
         self.addresses = torch.tensor(rows, device=self.steps.device).t().contiguous()
         self.make_blocks()
 
@@ -193,11 +209,14 @@ class ClippedAdamW(AdamW):
         self.blocks_updated = blocks_of([p.numel() for p in self.updated], device)
 
     def first_of(self, p: Tensor) -> int:
-        """The element that the update of `p` begins with."""
+        """Index of the element of `p` with which this rank's update begins."""
         return 0
 
     def locate_gradients(self) -> None:
-        """Where they lie now. Before a graph is captured: in it nothing is copied from the host."""
+        """Updates the table of the gradients' addresses, if they have moved.
+
+        To be called before a graph is captured, in which nothing can be copied from the host.
+        """
         gradients = [p.grad for p in self.parameters]
         assert all(g is not None and g.is_contiguous() for g in gradients), "no gradient to step by"
         at = [self.gradient_at(p) for p in self.parameters]
@@ -208,7 +227,7 @@ class ClippedAdamW(AdamW):
             self.gradients_at, self.aligned = at, not any(place % 16 for place in at)
 
     def gradient_at(self, p: Tensor) -> int:
-        """The address of the gradient that the update begins with."""
+        """Device address of the first element of `p`'s gradient that this rank's update reads."""
         return address(p.grad)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -218,7 +237,7 @@ class ClippedAdamW(AdamW):
 
 
 def address(tensor: Tensor | None, first: int = 0) -> int:
-    """Of its element of number `first`; 0: there is no tensor."""
+    """Device address of element `first` of `tensor`, or 0 for None."""
     return 0 if tensor is None else tensor.data_ptr() + first * tensor.element_size()
 
 
@@ -229,11 +248,12 @@ def adamw(
     kind: type[AdamW] = AdamW,
     shared: "SharedUpdate | None" = None,
 ) -> AdamW:
-    """Matrices and embeddings decay, biases and norms do not. One fused kernel where it exists.
+    """The optimizer of class `kind`, or its counterpart with kernels=fused, for `model`.
 
-    The learning rate is a tensor on CUDA, so that a captured graph reads the one of the moment.
-    With kernels=fused it clips too, and keeps copies for the model's products; where the ranks have
-    a `shared` update it makes this one's part of it.
+    Matrices and embeddings decay, biases and norms do not. PyTorch's fused kernel is used where it
+    exists. On CUDA the learning rate is a tensor, so that a captured graph reads its current value.
+    With kernels=fused the optimizer clips, too, and keeps the 16-bit copies that the model's
+    products read. With `shared` it updates this rank's part of the weights alone.
     """
     *decaying, others = kind.groups(model)
     groups = [
@@ -244,10 +264,10 @@ def adamw(
     if config.kernels == "fused":
         copies = keep_copies(model, config.dtype)
         if shared is not None:
-            from training.shared_update import SharedAdamW  # which is one of those above
+            from training.shared_update import SharedAdamW  # here: it imports this module
 
             return SharedAdamW(groups, copies, config.grad_clip, lr, betas, shared)
-        return kind.clipped()(groups, copies, config.grad_clip, lr, betas)
+        return kind.fused_class()(groups, copies, config.grad_clip, lr, betas)
     on_cuda = device.type == "cuda"
     return kind(
         groups,
@@ -259,7 +279,7 @@ def adamw(
 
 
 def keep_copies(model: nn.Module, dtype: str) -> dict[Tensor, Tensor]:
-    """A copy in `dtype` of each weight that a product reads; float32 needs none."""
+    """Copies in `dtype` of the weights that products read, by weight; empty for float32."""
     if dtype == "float32":
         return {}
     layers = [module for module in model.modules() if isinstance(module, Linear)]
@@ -267,8 +287,8 @@ def keep_copies(model: nn.Module, dtype: str) -> dict[Tensor, Tensor]:
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, value: float) -> None:
-    """Without a synchronisation: on CUDA it is filled in by a kernel, in order."""
-    filled: set[int] = set()  # groups share a tensor
+    """Sets the learning rate without a synchronisation: on CUDA a kernel fills it in, in order."""
+    filled: set[int] = set()  # ids of tensors, because groups share one
     for group in optimizer.param_groups:
         if not isinstance(group["lr"], Tensor):
             group["lr"] = value
@@ -278,7 +298,10 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, value: float) -> None:
 
 
 def learning_rate(iteration: int, config: TrainingConfig) -> float:
-    """Linear warm-up, then a cosine or a line from learning_rate to min_lr at lr_decay_iters."""
+    """Learning rate of an iteration.
+
+    A linear warm-up, then a cosine or a line from learning_rate to min_lr at lr_decay_iters.
+    """
     if not config.decay_lr:
         return config.learning_rate
     if iteration < config.warmup_iters:

@@ -1,4 +1,4 @@
-"""kernels=fused: refused where this project's kernels cannot run, and proved by their names."""
+"""Checks kernels=fused: refuses it where our kernels cannot run, and proves that they ran."""
 
 from contextlib import AbstractContextManager, nullcontext
 
@@ -17,7 +17,7 @@ from kernels.triton_hash import hashing_triton
 from training.compile_ahead import launches_own_kernels
 from training.step import autocast
 
-# each is in a training step, under these names
+# our kernels, by a part of their names; a training step has all of them, but for those below
 NAMES = (
     "forward_embedding_triton",
     "backward_embedding_triton",
@@ -27,14 +27,14 @@ NAMES = (
     "backward_gelu_triton",
     "cross_entropy_triton",
 )
-EMBEDDING = NAMES[:2]  # of a vocabulary of few ids alone
-GELU = ("forward_gelu_triton", "backward_gelu_triton")  # of activation=gelu alone
-ROTARY = "rotary_triton"  # of positions=rotary
-TOKENS = 16  # that are tried, and sequences
+EMBEDDING = NAMES[:2]  # only for a vocabulary of few ids
+GELU = ("forward_gelu_triton", "backward_gelu_triton")  # only with activation=gelu
+ROTARY = "rotary_triton"  # only with positions=rotary
+TOKENS = 16  # of the trial, also its number of sequences
 
 
 def check_kernels(config: ModelConfig, device: torch.device) -> None:
-    """Refuses what is known not to exist; `try_kernels` tries the rest for real."""
+    """Raises ValueError for kernels=fused without CUDA; `try_kernels` runs the kernels for real."""
     if config.kernels == "fused" and device.type != "cuda":
         raise ValueError(
             f"kernels=fused: exists on CUDA only, this run is on {device.type}; "
@@ -42,23 +42,23 @@ def check_kernels(config: ModelConfig, device: torch.device) -> None:
         )
 
 
-def reading_ahead(config: Config) -> AbstractContextManager[None]:
-    """Around what the host does before the first kernel: Triton is ready when it is launched.
+def prepare_triton(config: Config) -> AbstractContextManager[None]:
+    """Context in which a thread readies Triton for the first launch while the host does other work.
 
-    In a run that compiles nothing; torch.compile does the same while it is imported.
+    It does nothing in a run that compiles: torch.compile does the same while it is imported.
     """
     launched = launches_own_kernels(config)
     return hashing_triton() if launched and not config.compile else nullcontext()
 
 
 def try_kernels(config: ModelConfig, device: torch.device, dtype: str, vocab_size: int) -> None:
-    """Runs each of a micro-step once, on a few tokens.
+    """Runs each of our kernels of a micro-step once, on a few tokens, with kernels=fused.
 
-    Raises ValueError with the reason when it cannot.
+    Raises ValueError with the reason if one cannot run.
     """
     if config.kernels != "fused":
         return
-    # rows and types as in training, so that Triton compiles for both at once
+    # Rows and types are as in training, so that what Triton compiles here serves there, too.
     x = torch.ones(TOKENS, config.n_embd, device=device, requires_grad=True)
     weight = torch.ones(TOKENS, config.n_embd, device=device, requires_grad=True)
     targets = torch.zeros(TOKENS, dtype=torch.int64, device=device)
@@ -92,15 +92,16 @@ def try_embedding(config: ModelConfig, device: torch.device, dtype: str, vocab_s
 
 
 def seen_kernels(config: ModelConfig, kernels: list[str] | None, vocab_size: int) -> str | None:
-    """Which ran, of the names in a captured training step; None: they were not asked for.
+    """Text that says which of our kernels ran in a captured training step; None if not fused.
 
-    `kernels` None: the names could not be read. Raises ValueError where one of ours is missing.
+    `kernels` are the names in that step, or None if they could not be read. Raises ValueError if
+    one of ours is missing.
     """
     if config.kernels != "fused":
         return None
     if kernels is None:
         return "not checked: needs PyTorch 2.8 or newer"
-    left = {}  # to PyTorch
+    left = {}  # names of kernels that do not run, by what PyTorch computes instead
     if config.activation != "gelu":
         left[config.activation] = GELU
     if vocab_size > MOST_IDS:

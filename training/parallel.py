@@ -5,7 +5,7 @@
     hsdp    fsdp among `shard_ranks` ranks, and ddp among such groups: (replicas, shards)
 
 `auto` is ddp for every size: it gathers no weights, and a run that does not fit says so. A
-bucket_mb above the model's size averages all gradients at once, behind the backward pass.
+bucket_mb above the model's size averages all gradients at once, after the backward pass.
 training.layout carries out what is decided here.
 """
 
@@ -23,7 +23,10 @@ SHARDED = ("fsdp", "hsdp")
 
 
 def decide_parallel(config: Config, world_size: int) -> Decision:
-    """Raises ValueError naming the key that cannot be."""
+    """The way to share, with its reason for `auto`. Raises ValueError naming a key that cannot be.
+
+    The decision is ddp, fsdp or hsdp.
+    """
     mode = config.parallel
     if config.shard_ranks is not None and mode != "hsdp":
         raise ValueError(
@@ -40,7 +43,7 @@ def decide_parallel(config: Config, world_size: int) -> Decision:
 
 
 def check_sharded(config: Config, world_size: int) -> None:
-    """Raises ValueError naming `parallel`, or the key that does not go with it."""
+    """Raises ValueError if the model cannot be sharded, naming `parallel` or the obstacle's key."""
     mode = config.parallel
     if world_size == 1:
         raise ValueError(
@@ -85,7 +88,7 @@ def check_shard_ranks(config: Config, world_size: int) -> None:
 
 
 def shard_count(config: Config, world_size: int) -> int:
-    """Ranks that share one copy of the model."""
+    """Number of ranks that share one copy of the model."""
     if config.parallel == "fsdp":
         return world_size
     if config.parallel != "hsdp":
@@ -94,7 +97,10 @@ def shard_count(config: Config, world_size: int) -> int:
 
 
 def decide_all_reduce(config: Config, device: torch.device, world_size: int) -> Decision:
-    """Raises ValueError where there are no copies."""
+    """How gradients are averaged: collective or copies.
+
+    Raises ValueError for all_reduce=copies where copies are not possible.
+    """
     if config.all_reduce == AUTO:
         return Decision("collective", "runs everywhere, and a report sees each of them")
     obstacle = None if config.all_reduce == "collective" else no_copies(config, device, world_size)
@@ -104,7 +110,10 @@ def decide_all_reduce(config: Config, device: torch.device, world_size: int) -> 
 
 
 def check_shard_update(config: Config, world_size: int) -> None:
-    """Refuses it where an update cannot be made in parts. `config` without an `auto`."""
+    """Raises ValueError for shard_update=true if the update cannot be split among the ranks.
+
+    `config` must have no `auto` left.
+    """
     if not config.shard_update:
         return
     if world_size == 1:
@@ -117,7 +126,10 @@ def check_shard_update(config: Config, world_size: int) -> None:
 
 
 def check_reduce_dtype(config: Config, world_size: int) -> None:
-    """Refuses 16 bits where no product writes what is sent. `config` has passed the check above."""
+    """Raises ValueError for gradients of 16 bits where no product writes them in that type.
+
+    `config` must have passed check_shard_update.
+    """
     if config.reduce_dtype == "float32":
         return
     if reason := misfit(config, {"shard_update": True, **needed_in_16_bits(world_size)}):
@@ -125,7 +137,7 @@ def check_reduce_dtype(config: Config, world_size: int) -> None:
 
 
 def no_copies(config: Config, device: torch.device, world_size: int) -> str | None:
-    """Why gradients cannot be averaged by copies."""
+    """Reason why gradients cannot be averaged by copies, or None if they can."""
     if world_size == 1:
         return "one rank has nobody to average with"
     if config.parallel in SHARDED:
@@ -146,10 +158,11 @@ def has_copies() -> bool:
 
 
 def rows_travel(config: Config, world_size: int, vocab_size: int) -> bool:
-    """Whether ranks exchange what backward says of the embedding's rows, one for each token.
+    """Whether ranks exchange the embedding's gradient as rows, one for each token.
 
-    They all get all of them, which is less than a dense gradient, sent twice, while tokens are
-    fewer than ids. A model compiled as one has no place to take them from.
+    Each rank gets the rows of all. That is less than a dense gradient, which is sent twice, as long
+    as there are no more tokens than ids. A model compiled as one piece offers no place to take the
+    rows from.
     """
     if config.compile and config.compile_scope == "model":
         return False

@@ -1,7 +1,7 @@
-"""What becomes of the run that lies in out_dir when another starts there from scratch.
+"""Moves a run that lies in out_dir to out_dir/previous-N when another starts there from scratch.
 
-It is moved to out_dir/previous-N, because a comparison needs its baseline. Called by
-training.run_folder, which has the folder's lock.
+It is kept because a comparison needs its baseline. Called by training.run_folder, which holds the
+folder's lock.
 """
 
 import logging
@@ -18,38 +18,41 @@ from training.next_commands import hang_command
 
 log = logging.getLogger(__name__)
 
-FEW_ROWS = 5  # of training: what a start that was thought better of leaves
-EVIDENCE = ("ckpt.pt", "ckpt_best.pt", "profile", "sample")  # none of it is in such a start
+FEW_ROWS = 5  # of training, as a run leaves that was stopped soon after its start
+EVIDENCE = ("ckpt.pt", "ckpt_best.pt", "profile", "sample")  # such a run has none of these
 
 
 @dataclass(frozen=True)
 class PreviousRun:
-    """The files in a folder that bear the names of a run's."""
+    """Files in a folder that have the names of a run's files."""
 
     folder: Path
     files: list[Path]
 
     @cached_property
     def rows(self) -> int:
-        """Logged rows of training, as far as they can be read."""
+        """Number of training rows that were logged, as far as they can be read."""
         path = self.folder / METRICS
         return path.read_bytes().count(b'"train/loss"') if path.is_file() else 0
 
     @property
     def matters(self) -> bool:
-        """Whether it is to be kept: also where no run of ours has written it."""
+        """Whether the run is to be kept, as it also is if no run of ours has written it."""
         evidence = any(is_evidence(self.folder / name) for name in EVIDENCE)
         return evidence or self.rows > FEW_ROWS or not is_run(self.folder)
 
     def __str__(self) -> str:
-        """In brackets behind a name of it."""
+        """Size and content in brackets, to follow the run's name in a message."""
         checkpoint = "" if (self.folder / "ckpt.pt").exists() else "no checkpoint, "
         rows = "1 row" if self.rows == 1 else f"{self.rows} rows"
-        return f"({checkpoint}{rows}, {spelled(sum(map(size, self.files)))})"
+        return f"({checkpoint}{rows}, {size_text(sum(map(size, self.files)))})"
 
 
 def is_evidence(path: Path) -> bool:
-    """Several ranks make the folder of captures before there is one."""
+    """Whether `path` shows that a run got somewhere.
+
+    An empty folder does not: several ranks make that of captures before there is a capture.
+    """
     return any(path.iterdir()) if path.is_dir() else path.exists()
 
 
@@ -59,7 +62,7 @@ def run_in(folder: Path) -> PreviousRun | None:
 
 
 def check_previous(folder: Path, keep: str) -> None:
-    """Raises ValueError where a run lies there that must not be moved."""
+    """Raises ValueError if a run that matters lies in `folder` and keep_previous is refuse."""
     there = run_in(folder)
     if keep == "refuse" and there and there.matters:
         raise ValueError(
@@ -69,10 +72,10 @@ def check_previous(folder: Path, keep: str) -> None:
 
 
 def make_way(folder: Path, keep: str) -> None:
-    """Moves the run that lies in `folder` to a number of its own, and leaves `keep` of these.
+    """Moves the run that lies in `folder` to previous-N, and leaves `keep` of these folders.
 
-    `keep` is keep_previous's value. One of a few rows and nothing else is removed. Raises
-    ValueError naming out_dir where the disk refuses.
+    `keep` is the value of keep_previous. A run of a few rows and nothing else is removed instead.
+    Raises ValueError naming out_dir if the disk refuses.
     """
     try:
         move_aside(folder, keep)
@@ -90,7 +93,7 @@ def move_aside(folder: Path, keep: str) -> None:
             remove_of_run(path)
         log.info("out_dir=%s: the run that lay there %s is replaced", folder, what)
         return
-    kept = numbered(folder)
+    kept = previous_folders(folder)
     target = folder / f"previous-{max(kept, default=0) + 1}"
     target.mkdir()
     for path in there.files:
@@ -102,11 +105,11 @@ def move_aside(folder: Path, keep: str) -> None:
 
 
 def tidy(folder: Path, keep: str) -> None:
-    """Removes the oldest ones above the number that is to be kept, and says what the rest take.
+    """Removes the oldest previous runs beyond `keep`, and logs the space that the rest take.
 
-    Of each the run's own files; a folder of that name that has no run in it is not touched.
+    Only files of the run are removed; a folder previous-N without a run in it is not touched.
     """
-    kept = {number: path for number, path in numbered(folder).items() if is_run(path)}
+    kept = {number: path for number, path in previous_folders(folder).items() if is_run(path)}
     spare = sorted(kept)[: max(0, len(kept) - int(keep))] if keep.isdecimal() else []
     spare = [number for number in spare if is_free(kept[number])]
     for number in spare:
@@ -118,12 +121,12 @@ def tidy(folder: Path, keep: str) -> None:
         names = ", ".join(f"previous-{number}" for number in spare)
         log.info("out_dir=%s: removed %s (keep_previous=%s)", folder, names, keep)
     elif len(kept) > 1:
-        taken = spelled(sum(map(size, kept.values())))
+        taken = size_text(sum(map(size, kept.values())))
         log.info("%d earlier runs there take %s; keep_previous=N limits them", len(kept), taken)
 
 
 def is_free(folder: Path) -> bool:
-    """Whether nobody trains there: one of them may have been resumed where it lies."""
+    """Whether nobody trains in `folder`: a previous run may have been resumed where it lies."""
     try:
         check_free(folder, str(folder))
     except InUse as error:
@@ -132,8 +135,8 @@ def is_free(folder: Path) -> bool:
     return True
 
 
-def numbered(folder: Path) -> dict[int, Path]:
-    """The folders previous-N, by their numbers."""
+def previous_folders(folder: Path) -> dict[int, Path]:
+    """Folders previous-N in `folder`, by N."""
     matches = ((re.fullmatch(r"previous-(\d+)", path.name), path) for path in folder.iterdir())
     return {int(match[1]): path for match, path in matches if match and path.is_dir()}
 
@@ -144,5 +147,5 @@ def size(path: Path) -> int:
     return sum(file.lstat().st_size for file in files if not file.is_dir())
 
 
-def spelled(size_bytes: int) -> str:
+def size_text(size_bytes: int) -> str:
     return f"{size_bytes / 1e6:.1f} MB" if size_bytes < 1e9 else f"{size_bytes / 1e9:.1f} GB"

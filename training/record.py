@@ -1,6 +1,6 @@
-"""What a run leaves behind: rows in metrics.jsonl and W&B, lines on the screen, a summary.
+"""Writes what a run leaves behind: rows in metrics.jsonl and W&B, lines on the screen, a summary.
 
-Here, and not in the loop, times become tokens per second and MFU.
+Times become tokens per second and MFU here, not in the loop.
 """
 
 import logging
@@ -53,7 +53,7 @@ NO_CHECKPOINT = (
 
 @dataclass(frozen=True)
 class InForce:
-    """What the keys came to on this machine: in config.yaml, metrics.jsonl and W&B."""
+    """Facts that follow from the keys on this machine; for config.yaml, metrics.jsonl and W&B."""
 
     data: str
     is_tiny_shakespeare: bool
@@ -61,32 +61,35 @@ class InForce:
     tokenizer: str
     vocab_size: int
     parameters: int
-    flops_per_token: int  # of forward and backward: what MFU is computed with
-    attention: str | None  # None: it could not be seen
+    flops_per_token: int  # of forward and backward; MFU is computed with it
+    attention: str | None  # the backend that ran; None: it could not be seen
     attention_evidence: str
-    own_kernels: str | None  # those of kernels=fused that ran; None: not asked for
+    own_kernels: str | None  # those of kernels=fused that ran; None: not fused
     device: str
     gpu_metrics: str
     token_storage: str  # of the training split
-    eval_batch_size: int  # of each rank; the losses' last digits depend on it
-    ranks: int
-    torch: str
-    reasons: dict[str, str]  # of the keys that were left at auto
+    eval_batch_size: int  # on each rank; the losses' last digits depend on it
+    ranks: int  # number of ranks
+    torch: str  # its version
+    reasons: dict[str, str]  # for the values of keys that were left at auto, by key
 
 
 @dataclass
 class Record:
-    """`with Record(...) as record:`; on leaving it writes the summary and says what to do next."""
+    """Record of a run, used as `with Record(...) as record:`.
+
+    On leaving it writes the summary and logs which command to type next.
+    """
 
     run: Run
     in_force: InForce
     warm: WarmUp
     gpu: GpuSampler | NoSampler
     tracker: Tracker
-    step_ms: list[float] = field(default_factory=list)  # of free iterations
-    host_ms: list[float] = field(default_factory=list)  # what the host took to launch them
-    start_up_s: float = 0.0  # until the loop, compiling included
-    waited_before_s: float = 0.0  # for data, until the loop
+    step_ms: list[float] = field(default_factory=list)  # iterations without a profiler
+    host_ms: list[float] = field(default_factory=list)  # the host's time to launch each of them
+    start_up_s: float = 0.0  # until the loop began, compiling included
+    waited_before_s: float = 0.0  # for data, until the loop began
     waited_s: float = 0.0  # for data, until the last row
 
     def __post_init__(self) -> None:
@@ -108,7 +111,7 @@ class Record:
         self.waited_before_s = self.waited_s = self.run.train_batches.waited_s
         return self
 
-    def trained(
+    def log_training(
         self,
         iteration: int,
         lr: float,
@@ -117,10 +120,11 @@ class Record:
         waits: Waits | None,
         waited_s: float,
     ) -> None:
-        """A row for the iterations since the last one: `readings` of the last, times of all.
+        """Logs a row for the iterations since the last row; `iteration` is the last of them.
 
-        `waits`: of ranks for each other. `waited_s`: for data, of the whole process until the end
-        of `iteration`.
+        `readings` are of that iteration, `laps` of all. `waits` are those of ranks for each other.
+        `waited_s` is the time the process has waited for data until the end of `iteration`.
+        Raises SystemExit if the loss or the gradients are not finite.
         """
         self.step_ms += laps.ms
         self.host_ms += laps.host_ms
@@ -137,7 +141,7 @@ class Record:
         if laps.captured_ms:
             row["profile/captured_steps"] = len(laps.captured_ms)
             row["profile/step_ms"] = captured_ms
-        # energy per token is of ordinary iterations, as tokens per second are
+        # Energy per token counts ordinary iterations alone, as tokens per second do.
         row |= self.gpu.read(speed.tokens_per_s if speed and not laps.captured_ms else None)
         self.watch.restore()
         self.tracker.log(row)
@@ -145,14 +149,20 @@ class Record:
         self.check_finite(iteration, readings)
 
     def data_ms(self, count: int, waited_s: float) -> float:
-        """What the host waited for batches in each of the last `count` iterations."""
+        """Mean milliseconds that the host waited for data in each of the last `count` iterations.
+
+        `waited_s` is the process's total so far.
+        """
         before_s, self.waited_s = self.waited_s, waited_s
         return (waited_s - before_s) / count * 1e3
 
-    def evaluated(
+    def log_evaluation(
         self, iteration: int, losses: dict[str, float], readings: dict[str, float]
     ) -> None:
-        """`readings`: of the iteration before it."""
+        """Logs a row for an evaluation before `iteration`; `readings` are of the iteration before.
+
+        Raises SystemExit if a loss is not finite.
+        """
         checkpoint.finish(self.run.progress)  # the loop asks whether one is owed
         self.watch.restore()
         self.tracker.log({"iter": iteration, **losses, "time/elapsed_s": self.elapsed_s()})
@@ -162,34 +172,34 @@ class Record:
     def check_finite(
         self, iteration: int, readings: dict[str, float], val_loss: float = 0.0
     ) -> None:
-        """Ends the run when a loss is no number: nothing saved after `iteration` would be of use.
+        """Raises SystemExit if a loss or a gradient is not finite: later weights are of no use.
 
-        The weights are those of before the first such gradient, where the optimizer is fused.
+        With a fused optimizer the weights are those from before the first such gradient.
         """
-        found = []
+        problems = []
         if not math.isfinite(readings["train/loss"]):
-            found.append(f"training loss is {readings['train/loss']} at iteration {iteration}")
+            problems.append(f"training loss is {readings['train/loss']} at iteration {iteration}")
         if not math.isfinite(val_loss):
-            found.append(f"validation loss is {val_loss} at iteration {iteration + 1}")
+            problems.append(f"validation loss is {val_loss} at iteration {iteration + 1}")
         if skipped := int(readings.get("train/skipped_updates", 0)):
             first = iteration + 1 - skipped
-            found.append(f"gradients are not finite from iteration {first} on")
-        if not found:
+            problems.append(f"gradients are not finite from iteration {first} on")
+        if not problems:
             return
         checkpoint.finish(self.run.progress)
         path = Path(self.run.config.out_dir) / "ckpt.pt"
         kept = f"{path} is the last good checkpoint" if path.exists() else "nothing was saved yet"
         raise self.run.ranks.exit_with(
-            f"train.py: {', '.join(found)}; training stopped, {kept}. "
+            f"train.py: {', '.join(problems)}; training stopped, {kept}. "
             "A lower learning_rate, a longer warmup_iters or dtype=bfloat16 may help"
         )
 
     def elapsed_s(self) -> float:
-        """Seconds that the run has taken so far, with all that is not training."""
+        """Seconds that the run has taken so far, over all its resumes, training or not."""
         return time.perf_counter() - self.began_s
 
     def speed(self, step_ms: list[float]) -> Speed | None:
-        """None where a profiler was on in every step."""
+        """Median step, tokens per second and MFU of these step times; None for an empty list."""
         if not step_ms:
             return None
         tokens_per_s = self.tokens_per_iteration / statistics.fmean(step_ms) * 1e3
@@ -236,7 +246,7 @@ class Record:
                 log.error("%s", said)
 
     def results(self, speed: Speed | None, wall_s: float) -> dict[str, Value]:
-        """For summary.json."""
+        """Results of the run for summary.json."""
         summary: dict[str, Value] = {
             "best_val_loss": self.run.progress.best_val_loss,
             "best_iteration": self.run.progress.best_iteration,
@@ -255,7 +265,7 @@ class Record:
         return summary
 
     def verdict(self, measured: dict[str, float | None]) -> RunVerdict:
-        """What held this process back; `measured`: the sampler's means over the run."""
+        """Verdict on what held this process back; `measured` are the sampler's means of the run."""
         made, aside_s = self.warm.compile, self.gpu.process.aside_s
         compile_s = (made.compile_s or 0.0) + (made.capture_s or 0.0)
         whole_s = time.perf_counter() - self.run.ranks.began_s
@@ -266,7 +276,7 @@ class Record:
             "evaluation": aside_s["evaluate"],
             "checkpoint": aside_s["checkpoint"],
         }
-        # with each row the host waits for the GPU: most iterations must be without one
+        # With each row the host waits for the GPU, so most iterations must have none.
         launching = self.host_ms if self.run.config.log_interval > 2 else []
         steps = Steps(
             waiting_for_data_s=self.run.train_batches.waited_s - self.waited_before_s,
@@ -314,7 +324,7 @@ class Record:
 
 
 def open_record(run: Run, warm: WarmUp, gpu: GpuSampler | NoSampler) -> Record:
-    """Says what is about to run, on the screen and in the run's folder, and opens its record."""
+    """Opens the run's record, after describing the run on the screen and in its folder."""
     config, ranks, tokenizer = run.config, run.ranks, run.dataset.tokenizer
     in_force = InForce(
         data=run.dataset.source,
@@ -348,7 +358,7 @@ def open_record(run: Run, warm: WarmUp, gpu: GpuSampler | NoSampler) -> Record:
 
 
 def run_facts(config: Config, in_force: InForce, iteration: int) -> RunFacts:
-    # where it was left to PyTorch, what a chart is grouped by is the backend that runs
+    # Charts are grouped by the backend that runs, also where PyTorch chose it.
     attention = config.attention
     if attention == "auto" and in_force.attention:
         attention = in_force.attention
@@ -367,7 +377,7 @@ def run_facts(config: Config, in_force: InForce, iteration: int) -> RunFacts:
 
 
 def kernels_line(config: Config, in_force: InForce) -> str | None:
-    """Whose kernels run and why, in one line; None where there is no choice, as on a CPU."""
+    """Line that says whose kernels run and why, or None where there is no choice, as on a CPU."""
     reasons = [in_force.reasons[key] for key in ("kernels", "compile") if key in in_force.reasons]
     if in_force.own_kernels is not None:
         why = f" ({'; '.join(reasons)})" if reasons else ""

@@ -1,8 +1,8 @@
-"""A small model's first tokens, while the checkpoint is read. For sample.py on CUDA.
+"""Generates a few tokens with a small model while sample.py reads the checkpoint, on CUDA.
 
-Whoever comes first waits until cuBLAS has made its handle, Triton has hashed itself and each kernel
-is loaded. The host reads and checks a file meanwhile, so a thread can be the first. Nobody else may
-use the GPU then: which kernels attention may take is said to the whole process.
+The first to use the GPU waits until cuBLAS has made its handle, Triton has hashed itself and each
+kernel is loaded. While the host reads and checks a file, a thread can do that waiting. Nobody else
+may use the GPU then, because PyTorch's choice of attention kernels is one for the whole process.
 """
 
 from collections.abc import Iterator
@@ -20,16 +20,19 @@ CHARACTERS = 65  # of Shakespeare
 
 @contextmanager
 def rehearsal(device: torch.device, dtype: str, rows: int) -> Iterator[None]:
-    """On leaving, what `rows` texts need on the device lies ready; elsewhere it does nothing."""
+    """Loads what generating `rows` texts needs on the GPU, in a thread beside the block.
+
+    It is loaded when the block is left. On another device nothing happens.
+    """
     if device.type != "cuda":
         yield
         return
 
-    def quietly() -> None:
-        with suppress(Exception):  # what fails here fails again where it is needed, and is told
+    def rehearse_quietly() -> None:
+        with suppress(Exception):  # what fails here fails again, with a message, in the real run
             rehearse(device, dtype, rows)
 
-    thread = Thread(target=quietly, name="rehearsal", daemon=True)
+    thread = Thread(target=rehearse_quietly, name="rehearsal", daemon=True)
     thread.start()
     try:
         yield
@@ -38,7 +41,7 @@ def rehearsal(device: torch.device, dtype: str, rows: int) -> Iterator[None]:
 
 
 def rehearse(device: torch.device, dtype: str, rows: int) -> None:
-    """Reads a prompt, half a context and a single token."""
+    """Runs a small model on a prompt of one token, on half a context and on a single new token."""
     torch.cuda.set_device(device)  # each thread has its own
     model = GPT(ModelConfig(n_layer=1, dropout=0.0), CHARACTERS)
     model = model.to(device, getattr(torch, dtype)).eval()

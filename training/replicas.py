@@ -1,11 +1,11 @@
-"""The model on each rank, its gradients averaged by DistributedDataParallel.
+"""A whole model on each rank, whose gradients DistributedDataParallel averages.
 
-Buckets of gradients leave as soon as they are complete, while backward computes more. DDP would
-wait for them at the end of backward; here that wait comes after it, in a place of its own, so that
-it is a phase in a timeline and can be timed.
+Buckets of gradients are sent as soon as they are complete, while backward computes more. DDP would
+wait for them at the end of backward. Here that wait is a step of its own after it, so that it is a
+phase in a timeline and can be timed.
 
 DDP copies each gradient into its bucket, unless it lies there already. With kernels=fused those of
-matrices do: kernels.linear writes them where this module says.
+matrices do: kernels.linear writes them to the place that this module gives it.
 """
 
 from collections.abc import Callable, Iterator
@@ -30,17 +30,17 @@ from training.shared_update import SharedUpdate
 # DDP times its own first iterations with events, which no CUDA graph can hold
 ITERATIONS_BEFORE_CAPTURE = 11
 
-# none of the model's changes; newer versions of PyTorch warn of the old name
+# The model's buffers never change. Newer versions of PyTorch warn of the key's old name.
 KEYS = signature(DistributedDataParallel).parameters
 NEW, OLD = "forward_sync_buffers", "broadcast_buffers"
 WITHOUT_BUFFERS = {NEW if NEW in KEYS else OLD: False}
 
 
 class Replicas:
-    """All of `model` on each rank; see training.layout.Layout.
+    """Keeps all of `model` on each rank; see training.layout.Layout.
 
-    With CUDA graphs it is made, and must be used until it is captured, in `stream`: where DDP was
-    made the gradients are handed to it.
+    With CUDA graphs DDP is made in `stream`, where gradients are handed to it; it must be used in
+    that stream until it is captured.
     """
 
     waits_at_end = True
@@ -73,16 +73,19 @@ class Replicas:
                 **WITHOUT_BUFFERS,
             )
         self.model: Callable[..., tuple[Tensor, Tensor]] = self.ddp
-        # DDP makes its buckets anew behind the first backward, in the order of the gradients; of
-        # those before NCCL knows no memory to copy
-        self.settled = False
-        # compiled code has decided where its gradients lie
+        # After the first backward DDP rebuilds its buckets in the order of the gradients. The ones
+        # before that are not in memory that NCCL can copy from.
+        self.buckets_final = False
+        # Compiled code has already decided where its gradients lie.
         self.places_gradients = config.kernels == "fused" and not config.compile
         self.ddp.register_comm_hook(None, self.bucket_complete)
 
     @contextmanager
     def in_stream(self) -> Iterator[None]:
-        """Around what is to be captured, and what comes before it. Waits for the GPU."""
+        """Runs the block in the stream of capture, if there is one; waits for the GPU on each side.
+
+        It must enclose what is captured and what is launched before that.
+        """
         if self.stream is None:
             yield
             return
@@ -93,17 +96,23 @@ class Replicas:
 
     def begin_micro_step(self, last: bool) -> None:
         self.ddp.require_backward_grad_sync = last
-        if not self.settled:
+        if not self.buckets_final:
             with self.exchange.memory():
-                self.settled = self.ddp.reducer._rebuild_buckets()  # its forward would
+                # DDP's own forward would do this, but in other memory.
+                self.buckets_final = self.ddp.reducer._rebuild_buckets()
 
     def bucket_complete(self, state: object, bucket: dist.GradBucket) -> Future[Tensor]:
-        """DDP's communication hook. The future is done, so that DDP waits for nothing; made
-        without a device it has no event either, which would tie captured work to other work."""
-        if self.shared and self.settled:
-            self.shared.know(bucket)
+        """Starts to average a complete bucket; this is DDP's communication hook.
+
+        The returned future is done, so that DDP waits for nothing. It is made without a device, so
+        that it has no event, which would tie captured work to other work.
+        """
+        if self.shared and self.buckets_final:
+            self.shared.register_bucket(bucket)
         self.between(self.average, bucket.buffer())
-        if self.places_gradients:  # the next ones; DDP moves its buckets behind the first backward
+        # DDP moves its buckets after the first backward, so tell products each time where their
+        # next gradients go.
+        if self.places_gradients:
             products = self.shared.products if self.shared else {}
             for weight, place in zip(bucket.parameters(), bucket.gradients(), strict=True):
                 give_place(weight, place, products.get(weight))
@@ -112,24 +121,24 @@ class Replicas:
         return done
 
     def average(self, bucket: Tensor) -> None:
-        """Begins to average it over the ranks, in its place; or this rank's part of it."""
+        """Starts to average `bucket` in place over the ranks, or this rank's part of it."""
         if self.rows:
             self.rows.sort(self.collective.begin_gather)
-        if self.shared and self.shared.has(bucket):
+        if self.shared and self.shared.is_registered(bucket):
             self.shared.scatter(bucket)
         else:
-            (self.exchange if self.settled else self.collective).begin(bucket)
+            (self.exchange if self.buckets_final else self.collective).begin(bucket)
 
     def wait_for_gradients(self) -> None:
-        """Raises DistBackendError where a collective failed."""
+        """Waits for the averaged gradients. Raises DistBackendError if a collective failed."""
         rows = self.rows.gather(self.exchange.begin_gather) if self.rows else None
         self.exchange.wait()
-        if self.shared:  # while rows travel
-            self.shared.begin_rest()
+        if self.shared:  # overlaps with the exchange of rows
+            self.shared.begin_remaining()
         if self.rows and rows is not None:
             self.rows.add(rows())
         if self.shared:
-            self.shared.end_rest()
+            self.shared.finish_remaining()
 
     def shares(self, tensors: list[Tensor]) -> list[Tensor]:
         return tensors

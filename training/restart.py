@@ -1,4 +1,4 @@
-"""A run that torchrun or Slurm starts again, after a rank or a host was lost."""
+"""Handles a run that torchrun or Slurm starts again after a rank or a host was lost."""
 
 import logging
 import os
@@ -15,15 +15,15 @@ SHARED = (
 )
 
 
-def gone_on(config: Config) -> Config:
-    """With go_on it resumes where out_dir has a checkpoint; else it begins as init_from says."""
+def apply_go_on(config: Config) -> Config:
+    """The configuration with init_from=resume if go_on is set and out_dir has a checkpoint."""
     if config.go_on and (Path(config.out_dir) / "ckpt.pt").is_file():
         return replace(config, init_from="resume")
     return config
 
 
 def warn_of_restarts(config: Config) -> None:
-    """Of those that torchrun is to make, or has made, and that will not do what one hopes for."""
+    """Warns where torchrun's restarts will fail over its shared store, or begin the run anew."""
     restarts = os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0") != "0"
     several = os.environ.get("LOCAL_WORLD_SIZE") != os.environ.get("WORLD_SIZE")
     if restarts and several and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":

@@ -1,9 +1,9 @@
-"""The row of a logged iteration, read off the GPU while it computes the next one.
+"""Reads the row of a logged iteration from the GPU while it computes the next iteration.
 
-To read the loss is to wait for the GPU, which then has nothing to do until the host has written the
-row and launched an iteration. So the numbers are copied in the order of the GPU's work, and the row
-is owed until the next iteration is launched, or until something comes that it has to stand before.
-What several ranks have to tell each other for it, their hosts tell meanwhile, too.
+Reading the loss waits for the GPU, which would then be idle until the host has written the row and
+launched an iteration. So the numbers are copied in the order of the GPU's work, and the row stays
+pending until the next iteration is launched, or until something is logged that must come after it.
+The hosts of several ranks exchange their part of the row meanwhile, too.
 """
 
 from collections.abc import Callable
@@ -17,78 +17,80 @@ from profiling.capture.spans import NoSpans, Spans
 from training.clock import CudaClock, HostClock
 from training.record import Record
 from training.run import Run
-from training.waits import exchanged
+from training.waits import exchange_readings
 
 
 @dataclass(frozen=True)
 class Row:
-    """What a row is made of, as it was behind its iteration."""
+    """Values of a row as they were right after its iteration."""
 
     iteration: int
     lr: float
-    readings: Callable[[], dict[str, Tensor]]  # this rank's; waits for the iteration
-    laps: int  # that ended since the last row
-    waited_s: float  # for data
+    readings: Callable[[], dict[str, Tensor]]  # of this rank; the call waits for the iteration
+    laps: int  # number that ended since the last row
+    waited_s: float  # for data, by the process so far
 
 
 @dataclass
 class Rows(AbstractContextManager["Rows"]):
-    """`take` behind a logged iteration; `settle` behind each launch and before what follows rows.
+    """Writes the rows of logged iterations, one launch late on a GPU.
 
-    On leaving, the row that an error left behind is written; not that of several ranks, of which
-    some may not come to it.
+    Call `take` after a logged iteration, and `write_pending` after each launch and before anything
+    that must follow the row. On leaving, a row that is still pending after an error is written; not
+    with several ranks, some of which may not arrive there.
     """
 
     run: Run
     record: Record
     clock: CudaClock | HostClock
     spans: Spans | NoSpans
-    owed: Row | None = None
+    pending: Row | None = None
 
     def __post_init__(self) -> None:
         self.later = runs_ahead(self.run.ranks.device)
 
     def take(self, iteration: int, lr: float) -> None:
-        """Owes the row of `iteration`; where there is no reason to wait with it, writes it."""
+        """Makes the row of `iteration` pending; on a CPU it is written at once."""
         with self.spans.phase("log"):
             tensors, waited_s = self.run.step.readings, self.run.train_batches.waited_s
-            readings = copied(tensors) if self.later else lambda: tensors
-            self.owed = Row(iteration, lr, readings, self.clock.count(), waited_s)
+            readings = copy_scalars(tensors) if self.later else lambda: tensors
+            self.pending = Row(iteration, lr, readings, self.clock.count(), waited_s)
             if not self.later:
-                self.write(self.owed)
+                self.write(self.pending)
 
-    def settle(self) -> None:
-        """Writes the row that is owed. Waits for its iteration, and for nothing behind it.
+    def write_pending(self) -> None:
+        """Writes the pending row, if any. Waits for its iteration, and for nothing launched later.
 
-        Raises SystemExit where the loss is not finite.
+        Raises SystemExit if the loss is not finite.
         """
-        if self.owed is not None:
+        if self.pending is not None:
             with self.spans.phase("log"):
-                self.write(self.owed)
+                self.write(self.pending)
 
     def write(self, row: Row) -> None:
-        self.owed = None  # also where it ends the run
+        self.pending = None  # first: writing the row may end the run
         readings, laps = row.readings(), self.clock.read(row.laps)
         with self.clock.synchronisation():
-            means, waits = exchanged(readings, laps, self.run.ranks)
-        self.record.trained(row.iteration, row.lr, means, laps, waits, row.waited_s)
+            means, waits = exchange_readings(readings, laps, self.run.ranks)
+        self.record.log_training(row.iteration, row.lr, means, laps, waits, row.waited_s)
 
     def __exit__(self, *_: object) -> None:
         if self.run.ranks.world_size > 1:
-            self.owed = None
+            self.pending = None
         with suppress(Exception):  # the error that ends the run is the one to see
-            self.settle()
+            self.write_pending()
 
 
 def runs_ahead(device: torch.device) -> bool:
-    """Whether the host has more to launch where it would wait for a row."""
+    """Whether the host runs ahead of `device`, so that a row is better read later."""
     return device.type == "cuda"
 
 
-def copied(scalars: dict[str, Tensor]) -> Callable[[], dict[str, Tensor]]:
-    """Copies them as they are behind all that was launched; what reads the copy waits for it alone.
+def copy_scalars(scalars: dict[str, Tensor]) -> Callable[[], dict[str, Tensor]]:
+    """Starts to copy scalars to the host, as they are after everything launched so far.
 
-    The next replay of a CUDA graph writes into the same tensors, in the order of the same stream.
+    Returns a function that waits for this copy alone and returns its values by name. The next
+    replay of a CUDA graph writes into the same tensors, but later in the same stream.
     """
     stacked = torch.stack(list(scalars.values()))
     values = torch.empty_like(stacked, device="cpu", pin_memory=True)

@@ -1,4 +1,4 @@
-"""What a run is made of, for all that saves it, measures it or tells of it."""
+"""The parts of a run, for the modules that save, measure and log it."""
 
 from dataclasses import dataclass
 
@@ -14,19 +14,19 @@ from training.step import Step
 
 @dataclass
 class Progress:
-    """How far the run has come: `iteration` is the next one to do."""
+    """Progress of the run; `iteration` is the next one to do."""
 
     iteration: int = 0
     best_val_loss: float = float("inf")
     best_iteration: int | None = None
-    saved_iteration: int | None = None  # what ckpt.pt holds
-    owes_checkpoint: bool = False  # one that was due is not on the disk: rank 0 knows
-    failed_saves: int = 0  # since the last that did not fail
-    save_error: str = ""  # of the last of these
+    saved_iteration: int | None = None  # the one in ckpt.pt
+    owes_checkpoint: bool = False  # a checkpoint that was due is not on the disk; rank 0 knows
+    failed_saves: int = 0  # since the last successful one
+    save_error: str = ""  # of the last failed one
     saving: Saving | None = None  # the checkpoint that is being written
 
-    def improved(self, val_loss: float) -> bool:
-        """Takes note of an evaluation at `iteration`; whether it is the best so far."""
+    def note_val_loss(self, val_loss: float) -> bool:
+        """Takes note of an evaluation at `iteration`. Returns whether it is the best so far."""
         if not val_loss < self.best_val_loss:
             return False
         self.best_val_loss, self.best_iteration = val_loss, self.iteration
@@ -37,13 +37,13 @@ class Progress:
 class Run:
     """The run of one rank."""
 
-    config: Config  # without an `auto`
-    reasons: dict[str, str]  # why each key that was left at `auto` came to what it is
+    config: Config  # every `auto` is resolved
+    reasons: dict[str, str]  # for the value of each key that was left at `auto`
     ranks: Ranks
     folder: RunFolder
     dataset: Dataset
     train_batches: Batches
     val_batches: Batches
     model: GPT
-    step: Step  # kernel by kernel: it has the optimizer, whatever replays it
+    step: Step  # launches kernel by kernel; it has the optimizer, even if CUDA graphs replay it
     progress: Progress

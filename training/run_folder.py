@@ -1,4 +1,4 @@
-"""The run's folder: one owner, and config.yaml and environment.json, which document the run."""
+"""The run's folder: gives it one owner, and writes config.yaml and environment.json there."""
 
 import os
 import platform
@@ -37,24 +37,25 @@ PACKAGES = ("torch", "numpy", "triton", "hydra-core", "omegaconf", "wandb", "nvt
 
 @dataclass
 class RunFolder:
-    """out_dir, which this run alone writes to. Rank 0 has the lock, and knows what it wrote."""
+    """out_dir, which this run alone writes to. Rank 0 has the lock, and keeps what it wrote."""
 
     path: Path
-    lock: Lock | None = None  # None: of a rank that writes nothing
-    texts: dict[str, str] = field(default_factory=dict)  # by name: what describes the run
-    lost: bool = False  # deleted, and another run's by now
+    lock: Lock | None = None  # None on ranks that write nothing
+    texts: dict[str, str] = field(default_factory=dict)  # files that describe the run, by name
+    lost: bool = False  # the folder was deleted, and another run has its name by now
 
     def missing(self) -> list[str]:
-        """What somebody removed: of the texts that describe the run, and the lock."""
+        """Names of files that somebody removed: those that describe the run, and the lock."""
         if self.lock is None:
             return []
-        gone = [name for name in self.texts if not (self.path / name).exists()]
-        return gone if self.lock.is_held() else [*gone, LOCK]
+        names = [name for name in self.texts if not (self.path / name).exists()]
+        return names if self.lock.is_held() else [*names, LOCK]
 
     def make_again(self) -> None:
-        """What is missing, from memory. Raises ValueError where it cannot be written.
+        """Takes the lock again and writes the missing files from memory.
 
-        Raises SystemExit where another run has taken the place: nothing of it may be touched.
+        Raises ValueError if they cannot be written, and SystemExit if another run has taken the
+        folder, of which nothing may be touched.
         """
         try:
             if self.lock:
@@ -67,24 +68,24 @@ class RunFolder:
 
 
 @contextmanager
-def owned(config: Config, ranks: Ranks) -> Iterator[RunFolder]:
-    """out_dir on every rank, locked by the first until the end. Raises ValueError as `locked`."""
+def own_folder(config: Config, ranks: Ranks) -> Iterator[RunFolder]:
+    """Owns out_dir within the block: rank 0 locks it. Raises ValueError as `lock_folder` does."""
     folder = RunFolder(Path(config.out_dir))
     with ExitStack() as until_the_end:
 
         def take() -> None:
-            folder.lock = until_the_end.enter_context(locked(config))
+            folder.lock = until_the_end.enter_context(lock_folder(config))
 
         ranks.from_first(take)
         yield folder
 
 
 @contextmanager
-def locked(config: Config) -> Iterator[Lock]:
-    """Around all that is written into out_dir, before anything is made for it.
+def lock_folder(config: Config) -> Iterator[Lock]:
+    """Locks out_dir within the block, which must enclose everything that is written there.
 
-    Raises ValueError where it cannot be written, where another process owns it, where a run lies
-    there that keep_previous does not want moved, and where there is none to resume, or another one.
+    Raises ValueError if out_dir cannot be written, if another process owns it, if a run lies there
+    that keep_previous forbids to move, and if there is no checkpoint to resume or its keys differ.
     """
     folder = Path(config.out_dir)
     with Lock(folder, f"out_dir={config.out_dir}") as lock:
@@ -96,16 +97,17 @@ def locked(config: Config) -> Iterator[Lock]:
 
 
 def open_run_folder(folder: RunFolder, config: Config, in_force: JsonObject) -> None:
-    """Rank 0 describes the run in out_dir. Raises ValueError where it cannot be written.
+    """Writes config.yaml and environment.json into out_dir; for rank 0.
 
-    A run that lies there makes way, not before there is room for what describes the new one.
+    An earlier run that lies there is moved, but only once the new files have found room on the
+    disk. Raises ValueError if they cannot be written.
     """
-    # what a resume may change is asked for each time
-    settled = OmegaConf.to_yaml(OmegaConf.create(asdict(config) | {"exact_resume": True}))
+    # Permission to change a run has to be given at each resume, so it is not written down.
+    keys_text = OmegaConf.to_yaml(OmegaConf.create(asdict(config) | {"exact_resume": True}))
     facts = OmegaConf.to_yaml(OmegaConf.create({"in_force": in_force}))
     again = plain(shlex.quote(f"{folder.path}/config.yaml"))  # a comment is one line
     folder.texts["config.yaml"] = (
-        f"{BEGINNINGS['config.yaml'].decode()}; again: python train.py {again}\n{settled}"
+        f"{BEGINNINGS['config.yaml'].decode()}; again: python train.py {again}\n{keys_text}"
         f"\n# what the keys came to here; ignored when this file is read\n{facts}"
     )
     folder.texts["environment.json"] = to_json(environment())
@@ -119,7 +121,7 @@ def open_run_folder(folder: RunFolder, config: Config, in_force: JsonObject) -> 
 
 
 def remove_unfinished(folder: Path) -> None:
-    """What a killed process had begun to write."""
+    """Removes files that a killed process had begun to write."""
     names = "|".join(map(re.escape, RUN_FILES))
     for path in folder.glob("*.tmp"):
         if re.fullmatch(rf"({names}){UNFINISHED}", path.name):
@@ -129,7 +131,7 @@ def remove_unfinished(folder: Path) -> None:
 
 @cache  # git is asked once, for environment.json and for manifests
 def environment() -> JsonObject:
-    """Versions, hardware and commit: what is needed to know whether two runs compare."""
+    """Versions, hardware and commit, by which to judge whether two runs can be compared."""
     facts: JsonObject = {
         "command": sys.argv,
         "python": platform.python_version(),
@@ -162,9 +164,9 @@ def package_version(name: str) -> str | None:
 
 
 def git_state() -> JsonObject | None:
-    """Commit and whether files differ from it; None outside a checkout.
+    """Commit, and whether files differ from it; None outside a checkout of this project.
 
-    What is installed may lie in a repository of the user's, whose commit says nothing of this.
+    An installed copy may lie within a repository of the user's, whose commit is not this project's.
     """
     if not (PROJECT / ".git").exists():
         return None
@@ -173,7 +175,7 @@ def git_state() -> JsonObject | None:
     )
     try:
         commit = ask(["git", "rev-parse", "HEAD"]).strip()
-        # without locks: a run that is killed now would leave its index locked
+        # Without optional locks: a run killed right now would leave git's index locked.
         status = ask(["git", "--no-optional-locks", "status", "--porcelain"])
         return {"commit": commit, "dirty": bool(status)}
     except (OSError, subprocess.SubprocessError):

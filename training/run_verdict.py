@@ -1,7 +1,8 @@
-"""What held a run back in the large, without a capture: from times that it has anyway.
+"""Says what held a run back as a whole, without a capture, from times that it measures anyway.
 
-Called by training.record at the end. Host times say where the wall time went; CUDA events, the
-host's pace and the driver's samples say of the training steps whether the GPU or the host was late.
+Called by training.record at the end. Host times tell where the wall time went. For the training
+steps CUDA events, the host's launch times and the driver's samples tell whether the GPU or the host
+was the slower one.
 """
 
 from dataclasses import dataclass
@@ -9,10 +10,10 @@ from dataclasses import dataclass
 from profiling.gpu_clock import GpuClock
 from training.console import duration
 from training.sinks import Value
-from training.slow_ranks import SLOWER, said_of_stragglers
+from training.slow_ranks import SLOWER, stragglers_line
 from training.waits import Waits
 
-# seconds are known by these names; "training" is what is left of the loop, its logging included
+# parts of the wall time; "training" is the rest of the loop, its logging included
 PARTS = {
     "start_up": "start-up",
     "compile": "compiling",
@@ -20,48 +21,51 @@ PARTS = {
     "evaluation": "evaluation",
     "checkpoint": "checkpoints",
 }
-AHEAD = 0.8  # of a step's time: a host that launches it in less runs ahead of the GPU
-BUSY_PERCENT = 90.0  # of the time with a kernel: less, and the GPU waits for the host
-MOSTLY = 0.5  # of the steps' time: a host that waits so long for data has no other reason
-ALSO = 0.1  # of the wall time: a part as large is told beside the largest; so is data of the steps
-HELD_UP = 0.2  # of a step: ranks that cost the others so much are at fault, and no device's limit
+AHEAD = 0.8  # share of a step's time: a host that launches a step faster runs ahead of the GPU
+BUSY_PERCENT = 90.0  # of the time with a kernel: below this the GPU waits for the host
+MOSTLY = 0.5  # share of the steps' time: waiting for data this long is the cause
+ALSO = 0.1  # share of the wall time from which a part is named, too; and of the steps for data
+HELD_UP = 0.2  # share of a step: slow ranks that cost the others this much are the cause
 
 
 @dataclass(frozen=True)
 class Steps:
-    """Of the training iterations, without those under a profiler; None: not known."""
+    """Measurements of the training iterations without a profiler; None means not known."""
 
-    waiting_for_data_s: float  # of the host, for batches; those under a profiler too
+    waiting_for_data_s: float  # of the host, for batches; also in iterations under a profiler
     on_cpu: bool
-    step_ms: float | None
-    host_ms: float | None  # the host's, to launch one
-    gpu_busy_percent: float | None  # time with any kernel, as the driver samples it
-    cpu_percent: float | None  # 100: one core
-    waits: Waits | None = None  # of ranks for each other; None: of one rank
+    step_ms: float | None  # median
+    host_ms: float | None  # median time of the host to launch a step
+    gpu_busy_percent: float | None  # of the time with any kernel, as the driver samples it
+    cpu_percent: float | None  # 100 is one core
+    waits: Waits | None = None  # of ranks for each other; None with one rank
     gpu_clock: GpuClock | None = None
 
 
 @dataclass(frozen=True)
 class RunVerdict:
-    """What held the run back, and its evidence in one sentence."""
+    """The part or device that held the run back, and the evidence in one sentence."""
 
-    cause: str | None  # of HELD_BACK_BY
+    cause: str | None  # a key of HELD_BACK_BY
     sentence: str
     metrics: dict[str, Value]  # for summary.json
 
 
 def run_verdict(seconds: dict[str, float], steps: Steps) -> RunVerdict:
-    """`seconds` of wall time by the names of PARTS; they add up to the process's."""
+    """Verdict on a run from `seconds` of wall time by the names of PARTS, and its steps.
+
+    The seconds add up to those of the process.
+    """
     whole_s = sum(seconds.values())
     largest = max(seconds, key=lambda part: seconds[part])
     in_steps = largest == "training"
     cause, why = what_held_steps_back(steps, seconds[largest]) if in_steps else (largest, "")
     shares = sorted(((s / whole_s, part) for part, s in seconds.items()), reverse=True)
-    told = [f"{PARTS[part]} {share:.0%}" for share, part in shares if share >= ALSO]
-    took = f"{', '.join(told)} of {duration(whole_s)}"
-    sentence = f"{HELD_BACK_BY[cause]}: {took}{why}"
+    parts = [f"{PARTS[part]} {share:.0%}" for share, part in shares if share >= ALSO]
+    times = f"{', '.join(parts)} of {duration(whole_s)}"
+    sentence = f"{HELD_BACK_BY[cause]}: {times}{why}"
     metrics: dict[str, Value] = {f"time/{part}_s": value for part, value in seconds.items()}
-    metrics.pop("time/compile_s")  # compiling and CUDA graphs are told apart there
+    metrics.pop("time/compile_s")  # the summary has it already, without the CUDA graphs
     metrics |= {
         "time/waiting_for_data_s": steps.waiting_for_data_s,
         "time/host_step_ms": steps.host_ms,
@@ -86,7 +90,10 @@ HELD_BACK_BY = {
 
 
 def what_held_steps_back(steps: Steps, training_s: float) -> tuple[str | None, str]:
-    """(cause, evidence). Where the ranks wait for a slow one it is that, unless data is why."""
+    """Cause and evidence for the steps: a slow rank if the others wait for one, unless it is data.
+
+    Otherwise the cause is what held this rank back.
+    """
     cause, evidence = what_held_rank_back(steps, training_s)
     if cause == "gpu" and steps.gpu_clock and steps.gpu_clock.held_down_by:
         evidence += f"; its clock was {steps.gpu_clock.said}"
@@ -97,7 +104,11 @@ def what_held_steps_back(steps: Steps, training_s: float) -> tuple[str | None, s
 
 
 def what_held_rank_back(steps: Steps, training_s: float) -> tuple[str | None, str]:
-    """(cause, evidence). A host that is not ahead may be slow, or its queue may be full."""
+    """Cause and evidence for the steps of this rank: data, cpu, gpu, host, or None if not known.
+
+    A host that does not run ahead may be slow, or its queue of launches may be full: then the
+    driver's samples decide.
+    """
     share = steps.waiting_for_data_s / training_s
     evidence = f"; the host waited {share:.0%} of the steps for data" if share >= ALSO else ""
     starved = share >= MOSTLY
@@ -119,10 +130,10 @@ def what_held_rank_back(steps: Steps, training_s: float) -> tuple[str | None, st
 
 
 def waited_for_ranks(waits: Waits) -> tuple[bool, str]:
-    """(whether slow ranks held the steps back, evidence)."""
+    """Whether slow ranks held the steps back, and the evidence."""
     lost_ms = float(waits.wait_ms.mean())
     if waits.straggler_ms >= SLOWER * waits.step_ms:
-        return waits.straggler_ms >= HELD_UP * waits.step_ms, f"; {said_of_stragglers(waits)}"
+        return waits.straggler_ms >= HELD_UP * waits.step_ms, f"; {stragglers_line(waits)}"
     if lost_ms < ALSO * waits.step_ms:
         return False, ""
     of_step = f"{lost_ms:.2f} of each {waits.step_ms:.2f} ms step"

@@ -1,10 +1,11 @@
-"""What may differ between a checkpoint and the configuration that it is resumed with.
+"""Checks a checkpoint against the configuration that it is to be resumed with.
 
-The model and the text may not. What decides which sequences and which noise an iteration sees has
-to be asked for by exact_resume=false; all else steers or watches the run, and is only said.
+The model and the text may not differ. Keys that decide which sequences and which noise an iteration
+sees may differ only with exact_resume=false. All other keys steer or watch the run: a change of
+them is only logged.
 
-Called by training.run_folder for the keys, before a text is made that the checkpoint may not be of,
-and by training.checkpoint for all of it.
+Called by training.run_folder for the keys, before a text is prepared that may not be the
+checkpoint's, and by training.checkpoint for keys and text.
 """
 
 import shlex
@@ -18,16 +19,17 @@ from training.checkpoint_file import AGAIN, Checkpoint
 
 MODEL_KEYS: tuple[str, ...] = ("n_layer", "n_head", "n_embd", "block_size", "bias")
 MODEL_KEYS += ("activation", "positions", "optimizer")
-EXACT_KEYS = ("seed", "dropout", "dtype", "residual_dtype")  # besides the sequences of an iteration
-BATCH_KEYS = ("batch_size", "gradient_accumulation_steps")  # their product is what counts
+EXACT_KEYS = ("seed", "dropout", "dtype", "residual_dtype")  # besides BATCH_KEYS
+BATCH_KEYS = ("batch_size", "gradient_accumulation_steps")  # only their product counts
 NOT_SAID: tuple[str, ...] = ("init_from", "out_dir", "keep_previous", "exact_resume", "eval_only")
 NOT_SAID += ("compile_cache", "go_on", "weights")
 
 
 def changes(saved: Checkpoint, config: Config) -> list[tuple[str, Value, Value]]:
-    """(key, then, now) of the flat keys that differ; sections only say how a run is watched.
+    """Flat keys that differ, as (key, value in the checkpoint, value now).
 
-    A key that is younger than the checkpoint has not changed, unless it is one of the model.
+    Sections are left out, as they only watch a run. A key that is younger than the checkpoint has
+    not changed, unless it is one of the model.
     """
     before = keys_of(saved)
     named = [key for key in keys(Config) if key in before and key not in NOT_SAID]
@@ -36,18 +38,21 @@ def changes(saved: Checkpoint, config: Config) -> list[tuple[str, Value, Value]]
 
 
 def keys_of(saved: Checkpoint) -> dict[str, Value]:
-    """Of its run; one of the model that is younger than the checkpoint has its default."""
+    """Keys and values of the checkpoint's run.
+
+    A key of the model that is younger than the checkpoint has its default.
+    """
     return {**vars(saved.model_config), **saved.config}
 
 
 def check_same_run(saved: Checkpoint, config: Config, dataset: Dataset) -> None:
-    """Raises ValueError naming what keeps the checkpoint from going on as `config` says."""
+    """Raises ValueError naming the text or key that forbids to resume the checkpoint."""
     check_text(saved, config, dataset)
     check_keys(saved, config)
 
 
 def check_keys(saved: Checkpoint, config: Config) -> None:
-    """Raises ValueError naming the key that keeps the checkpoint from going on, its text apart."""
+    """Raises ValueError naming the key that forbids to resume the checkpoint; ignores the text."""
     if saved.is_nanogpts:
         raise ValueError(
             f"{saved.path}: nanoGPT's checkpoint, which sample.py reads and a resume cannot; begin "
@@ -62,7 +67,7 @@ def check_keys(saved: Checkpoint, config: Config) -> None:
         if key in MODEL_KEYS:
             raise ValueError(
                 f"{key}={spell(now)}: the checkpoint has {spell(was)}, and what it holds fits no "
-                f"other; leave {key} out: {with_its_keys(config)}"
+                f"other; leave {key} out: {resume_command(config)}"
             )
     if saved.iteration > config.max_iters and not config.eval_only:
         raise ValueError(
@@ -70,7 +75,7 @@ def check_keys(saved: Checkpoint, config: Config) -> None:
             "already; raise max_iters to train on, or look at it with eval_only=true"
         )
     refused = [each for each in differ if each[0] in EXACT_KEYS]
-    if sequences(saved.config) != sequences(vars(config)):
+    if sequences_per_iteration(saved.config) != sequences_per_iteration(vars(config)):
         refused += [each for each in differ if each[0] in BATCH_KEYS]
     if refused and not config.exact_resume:
         return
@@ -83,13 +88,16 @@ def check_keys(saved: Checkpoint, config: Config) -> None:
         )
 
 
-def with_its_keys(config: Config) -> str:
-    """The command that goes on with the run that lies in out_dir."""
+def resume_command(config: Config) -> str:
+    """Command that resumes the run in out_dir with its own keys."""
     return shlex.join(["python", "train.py", f"{config.out_dir}/config.yaml", "init_from=resume"])
 
 
-def sequences(config: Mapping[str, Value]) -> Value:
-    """Of an iteration; the order of a run's sequences does not depend on how they are split."""
+def sequences_per_iteration(config: Mapping[str, Value]) -> Value:
+    """Number of sequences in an iteration, or None if the keys are no numbers.
+
+    It alone matters: the order of a run's sequences does not depend on how they are split.
+    """
     batch_size, steps = (config.get(key) for key in BATCH_KEYS)
     return batch_size * steps if isinstance(batch_size, int) and isinstance(steps, int) else None
 
@@ -101,7 +109,7 @@ def check_text(saved: Checkpoint, config: Config, dataset: Dataset) -> None:
         raise ValueError(
             f"dataset={config.dataset}: the checkpoint was trained on another text "
             f"({saved.source}, not {dataset.source}); use init_from=scratch, or go on with its own "
-            f"keys: {with_its_keys(config)}"
+            f"keys: {resume_command(config)}"
         )
     if saved.tokenizer.to_record() != dataset.tokenizer.to_record():
         was, now = saved.tokenizer.vocab_size, dataset.tokenizer.vocab_size

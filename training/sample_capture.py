@@ -1,8 +1,8 @@
-"""Puts the profiler of section `profile` into generation: a step is a token. Called by sample.py.
+"""Captures generation with the profiler of section `profile`. Called by sample.py.
 
-Ranges are the trainer's: "token N" around each, with prefill (the prompt, and the context that is
-read again when the cache is full) or decode, and read, in which the host waits for tokens: on CUDA
-for some that were launched long before.
+A step is a token. Ranges are like the trainer's: each token has a range "token N", and in it
+prefill (for the prompt, and for the context that is read again when the cache is full) or decode,
+and read, in which the host waits for tokens, on CUDA for some that were launched long before.
 """
 
 from collections.abc import Iterator
@@ -28,16 +28,19 @@ STEP = "token"
 
 @dataclass
 class TokenSpans:
-    """`with capture.window:` goes around all samples. Without `profile=` it never opens."""
+    """Ranges and window of a capture; enclose all samples with its `window`.
+
+    Without `profile=` the window never opens.
+    """
 
     window: Window
     spans: Spans | NoSpans
     clock: CudaClock | HostClock
     tokens_per_sample: int
-    number: int = 0  # of the next step, over all samples
+    number: int = 0  # of the next step, counted over all samples
 
     def tokens(self, writer: Writer) -> Iterator[list[list[int]]]:
-        """New tokens as they arrive, for each of the writer's texts; a token is a step."""
+        """New tokens of each of the writer's texts, as they arrive; each token is a step."""
         arrivals = arrivals_of(writer)
         for _ in range(self.tokens_per_sample):
             self.spans.now = self.number
@@ -53,7 +56,7 @@ class TokenSpans:
 
 
 def token_spans(config: SampleConfig, model: GPT) -> TokenSpans:
-    """Raises ValueError where this machine cannot capture so."""
+    """Ranges and window for `config`. Raises ValueError if this machine cannot capture that."""
     device = model.lm_head.weight.device
     profile = config.window()
     profile.check_machine(device.type, 1)
@@ -74,7 +77,7 @@ def token_spans(config: SampleConfig, model: GPT) -> TokenSpans:
 
 
 def manifest_of(config: SampleConfig, model: GPT, device: torch.device) -> Manifest:
-    """What is known before there is a window."""
+    """Manifest with what is known before the window opens."""
     asked = model.config.attention
     keys = asdict(model.config) | asdict(config)
     dtype = str(model.lm_head.weight.dtype).removeprefix("torch.")

@@ -1,5 +1,6 @@
-"""When the next checkpoint is due by the clock, however far apart evaluations lie. Called by
-train.py.
+"""Tells when a checkpoint is due by the clock, however far apart evaluations are.
+
+Called by train.py.
 """
 
 import time
@@ -8,19 +9,19 @@ import torch
 
 from configs.training import TrainingConfig
 
-# the default of checkpoint_interval_s: a CPU run is small, and a GPU's takes longer to write
+# Defaults of checkpoint_interval_s. A CPU run is small; that of a GPU takes longer to write.
 ON_CPU_S, ELSEWHERE_S = 60.0, 600.0
 
 
 class SaveTimer:
-    """Measures the time since the last checkpoint; `interval_s` of 0: none is ever due."""
+    """Measures the time since the last checkpoint; with an `interval_s` of 0 none is ever due."""
 
     def __init__(self, interval_s: float) -> None:
         self.interval_s = interval_s
         self.restart()
 
     def restart(self) -> None:
-        """Counts anew from here: a checkpoint was made, or tried."""
+        """Starts to count anew, after a checkpoint was made or tried."""
         self.began_s = time.monotonic()
 
     def is_due(self) -> bool:

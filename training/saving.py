@@ -1,4 +1,4 @@
-"""One checkpoint on its way to the disk, by a thread, while the run goes on; why it was refused.
+"""Saves a checkpoint in a thread while the run goes on.
 
 Called by checkpoint and shard_files.
 """
@@ -11,14 +11,14 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-State = dict[str, Any]  # of a checkpoint
+State = dict[str, Any]  # content of a checkpoint
 
 
 class Saving:
-    """Calls `write` with a copy of `state`: what the training changes meanwhile is not in it.
+    """Calls `write` in a thread, with a copy of `state` that training no longer changes.
 
-    The copies are made in the order of the GPU's work, so that the host waits for nothing. The
-    thread is none that a program's end cuts off.
+    Copies from the GPU are made in the order of its work, so that the host waits for nothing. The
+    thread is no daemon: the program does not end before it.
     """
 
     def __init__(
@@ -27,7 +27,7 @@ class Saving:
         self.path, self.iteration = path, iteration
         self.write = write
         self.error: BaseException | None = None
-        self.state = cast(State, on_host(state, {}))
+        self.state = cast(State, copy_to_host(state, {}))
         self.copied = torch.cuda.Event() if torch.cuda.is_initialized() else None
         if self.copied:
             self.copied.record()
@@ -37,10 +37,10 @@ class Saving:
     def run(self) -> None:
         try:
             if self.copied:
-                torch.cuda.set_device(self.copied.device)  # a thread begins with the first GPU
+                torch.cuda.set_device(self.copied.device)  # a new thread has the first GPU
                 self.copied.synchronize()
             self.write(self.state)
-        except BaseException as error:  # for the thread that asks; PyTorch's may be no Exception
+        except BaseException as error:  # wait() raises it; PyTorch's may be no Exception
             self.error = error
         self.state = {}
 
@@ -48,18 +48,22 @@ class Saving:
         return not self.thread.is_alive()
 
     def wait(self) -> None:
-        """Until it is on the disk. Raises what `write` raised."""
+        """Waits until the checkpoint is on the disk. Raises what `write` raised."""
         self.thread.join()
         if self.error:
             raise self.error
 
 
-def on_host(value: object, copies: dict[tuple[object, ...], Tensor]) -> object:
-    """A copy of all tensors in it; of two names for one, such as embedding and head, one copy."""
+def copy_to_host(value: object, copies: dict[tuple[object, ...], Tensor]) -> object:
+    """`value` with all its tensors copied to the host, asynchronously from a GPU.
+
+    A tensor with two names, such as that of embedding and head, is copied once. `copies` has the
+    copies made so far.
+    """
     if isinstance(value, dict):
-        return {key: on_host(each, copies) for key, each in value.items()}
+        return {key: copy_to_host(each, copies) for key, each in value.items()}
     if isinstance(value, list):
-        return [on_host(each, copies) for each in value]
+        return [copy_to_host(each, copies) for each in value]
     if not isinstance(value, Tensor):
         return value
     place = (value.data_ptr(), value.shape, value.dtype)
@@ -70,9 +74,12 @@ def on_host(value: object, copies: dict[tuple[object, ...], Tensor]) -> object:
 
 
 def reason(error: BaseException) -> BaseException:
-    """A full disk is a RuntimeError of PyTorch's writer, about a place in the file; why is behind
-    it."""
-    behind: BaseException | None = error
-    while behind and not isinstance(behind, OSError):
-        behind = behind.__context__
-    return behind or error
+    """The OSError that caused `error`, or `error` itself without one.
+
+    For a full disk PyTorch's writer raises a RuntimeError that names a place in the file; the cause
+    is in its context.
+    """
+    cause: BaseException | None = error
+    while cause and not isinstance(cause, OSError):
+        cause = cause.__context__
+    return cause or error

@@ -1,8 +1,8 @@
-"""The shards of a checkpoint, written and read by torch.distributed.checkpoint.
+"""Writes and reads the shards of a checkpoint, with torch.distributed.checkpoint.
 
-Each rank writes its own part, and a resume reads what it needs of them all, on any number of ranks.
-Errors go from rank to rank as words: PyTorch would send them with their stacks, which Python 3.13
-cannot pickle before torch 2.13.
+Each rank writes its own part. A resume may have any number of ranks, each of which reads what it
+needs of all parts. Errors are passed from rank to rank as text: PyTorch would send them with their
+stacks, which Python 3.13 cannot pickle before torch 2.13.
 """
 
 import io
@@ -39,17 +39,18 @@ from cli.files import empty_folder, sync_folder
 from model import GPT
 from training.checkpoint_file import AGAIN, Checkpoint, read_data
 from training.optimizer import AdamW
-from training.previous_runs import spelled
+from training.previous_runs import size_text
 from training.saving import State, reason
 from training.shard_index import SHARDS, Shard, ShardedTensor, ShardIndex, remove_unnamed
 
 log = logging.getLogger(__name__)
 
 
-def apart(state: State) -> tuple[State, dict[str, DTensor]]:
-    """With a key for each tensor that the ranks share, and this rank's part of them; and these.
+def split_shared(state: State) -> tuple[State, dict[str, DTensor]]:
+    """Splits `state` into the same state with a key for each sharded tensor, and these, by key.
 
-    The keys are the same on each rank; of two names for one weight, as embedding and head, one key.
+    The new state has this rank's parts of them, by key, under "parts". The keys are the same on
+    each rank. A weight with two names, such as that of embedding and head, has one key.
     """
     keys: dict[Tensor, str] = {}
     tensors: dict[str, DTensor] = {}
@@ -63,8 +64,8 @@ def apart(state: State) -> tuple[State, dict[str, DTensor]]:
 
     weights = {name: key_of(each, f"model.{name}") for name, each in state["model"].items()}
     moments = {
-        number: {name: key_of(each, f"optimizer.{number}.{name}") for name, each in of.items()}
-        for number, of in state["optimizer"].items()
+        number: {name: key_of(each, f"optimizer.{number}.{name}") for name, each in named.items()}
+        for number, named in state["optimizer"].items()
     }
     with torch.no_grad():
         parts = {key: tensor.to_local() for key, tensor in tensors.items()}
@@ -78,10 +79,11 @@ def write(
     put: Callable[[State], None],
     state: State,
 ) -> None:
-    """Writes this rank's part, as all of the group do; rank 0 then puts ckpt.pt in its place.
+    """Writes this rank's part; all ranks of `group` call it. Rank 0 then writes ckpt.pt by `put`.
 
-    `state` is of `apart`, but that its parts are copies; `tensors` say how they lie on the ranks.
-    What any rank met is an OSError of rank 0, and the checkpoint before is still the newest.
+    `state` comes from `split_shared`, but has copies of the parts; `tensors` give their layout over
+    the ranks. An error of any rank becomes an OSError on rank 0, and the checkpoint before it stays
+    the newest.
     """
     own, began_s = state.pop("parts"), time.perf_counter()
     first = dist.get_rank(group) == 0
@@ -90,40 +92,43 @@ def write(
 
     def commit() -> None:
         index = writer.index()
-        folder = moved(temporary, index)
+        folder = publish(temporary, index)
         records = {key: tensor.to_record() for key, tensor in index.items()}
         put(state | {"shards": {"folder": folder.name, "tensors": records}})
-        size, seconds = spelled(sum(ends_of_files(index).values())), time.perf_counter() - began_s
+        size, seconds = size_text(sum(ends_of_files(index).values())), time.perf_counter() - began_s
         log.info(
             "%s/ckpt.pt: iteration %d, shards of %d ranks in %s: %s in %.1f s",
             *(out_dir, state["iter_num"], dist.get_world_size(group), folder, size, seconds),
         )
 
     try:
-        agreed(partial(empty_folder, temporary) if first else None, group)
+        run_and_agree(partial(empty_folder, temporary) if first else None, group)
         dcp.save(tensors, storage_writer=writer, planner=planner, process_group=group)
-        agreed(writer.check, group)
-        agreed(commit if first else None, group)
+        run_and_agree(writer.check, group)
+        run_and_agree(commit if first else None, group)
     except OSError:
         if first:
             remove_unnamed(out_dir)
             raise
 
 
-def agreed(act: Callable[[], object] | None, group: dist.ProcessGroup) -> None:
-    """Does it, and waits for the other ranks. Raises OSError on each of them where one fails."""
-    error = ""
+def run_and_agree(act: Callable[[], object] | None, group: dist.ProcessGroup) -> None:
+    """Calls `act`, if given, and waits for the other ranks. Raises OSError on all if one failed."""
+    own_error = ""
     try:
         if act:
             act()
-    except (OSError, ValueError, RuntimeError) as met:
-        error = one_line(met)
-    if said := first_error(error, group):
-        raise OSError(said)
+    except (OSError, ValueError, RuntimeError) as error:
+        own_error = one_line(error)
+    if message := first_error(own_error, group):
+        raise OSError(message)
 
 
 def first_error(error: str, group: dist.ProcessGroup | None) -> str:
-    """Of the ranks, on each of them; `group` None: all ranks, or the one of a plain run."""
+    """First error message of all ranks, the same on each of them; empty if there is none.
+
+    Without `group` it asks all ranks, or the one of a plain run.
+    """
     if not dist.is_initialized():
         return error
     errors = [""] * dist.get_world_size(group)
@@ -132,7 +137,7 @@ def first_error(error: str, group: dist.ProcessGroup | None) -> str:
 
 
 class PlannerOfCopies(DefaultSavePlanner):
-    """Plans by how tensors lie on the ranks, and hands copies of their parts to the writer."""
+    """Plans by the layout of tensors on the ranks, but gives the writer copies of their parts."""
 
     def __init__(self, parts: dict[str, Tensor]):
         super().__init__(flatten_state_dict=False, flatten_sharded_tensors=False)
@@ -143,10 +148,10 @@ class PlannerOfCopies(DefaultSavePlanner):
 
 
 class ShardWriter(dcp.FileSystemWriter):
-    """Files as PyTorch writes them, and an index of our own."""
+    """Writes files as PyTorch does, and keeps what our own index needs."""
 
     def __init__(self, folder: Path):
-        super().__init__(folder, per_thread_copy_ahead=0)  # all is on the host
+        super().__init__(folder, per_thread_copy_ahead=0)  # all tensors are on the host already
         self.error = ""
         self.metadata, self.results = Metadata({}), list[list[WriteResult]]()
 
@@ -155,19 +160,19 @@ class ShardWriter(dcp.FileSystemWriter):
             return super().write_data(plan, planner)
         except (OSError, RuntimeError) as error:
             self.error = f"rank {dist.get_rank()}: {one_line(str(reason(error)))}"
-            return done([])
+            return done_future([])
 
     def check(self) -> None:
         if self.error:
             raise OSError(self.error)
 
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
-        """On rank 0. What save() returns lacks the places in files up to torch 2.11."""
+        """Keeps where tensors were written, on rank 0; up to torch 2.11 save() does not say it."""
         self.metadata, self.results = metadata, results
 
     def index(self) -> dict[str, ShardedTensor]:
-        """By key, once all ranks have written."""
-        written = [each for of_rank in self.results for each in of_rank]
+        """Index of the sharded tensors by key, once all ranks have written; on rank 0."""
+        written = [result for of_rank in self.results for result in of_rank]
         places = {(each.index.fqn, each.index.offset): each.storage_data for each in written}
         index = {}
         for key, tensor in self.metadata.state_dict_metadata.items():
@@ -175,7 +180,7 @@ class ShardWriter(dcp.FileSystemWriter):
             shards = []
             for chunk in sorted(tensor.chunks, key=lambda chunk: chunk.offsets[0]):
                 assert chunk.sizes[1:] == tensor.size[1:], f"{key} is not shared by rows"
-                if chunk.sizes[0]:  # few rows are not enough for many ranks
+                if chunk.sizes[0]:  # with few rows, some ranks have none
                     at = places[key, chunk.offsets]
                     place = at.relative_path, at.offset, at.length
                     shards.append(Shard(chunk.offsets[0], chunk.sizes[0], *place))
@@ -183,8 +188,11 @@ class ShardWriter(dcp.FileSystemWriter):
         return index
 
 
-def moved(temporary: Path, index: dict[str, ShardedTensor]) -> Path:
-    """All shards are there: to the disk, and to a name of their own. Raises OSError."""
+def publish(temporary: Path, index: dict[str, ShardedTensor]) -> Path:
+    """Renames the finished folder of shards to its final name, after syncing it to the disk.
+
+    Raises OSError if a file is missing or too short.
+    """
     for file, end in ends_of_files(index).items():
         path = temporary / file
         if not path.exists() or path.stat().st_size < end:
@@ -195,7 +203,7 @@ def moved(temporary: Path, index: dict[str, ShardedTensor]) -> Path:
     sync_folder(temporary)
     name = temporary.with_suffix("")
     others = (name.with_name(f"{name.name}-{number}") for number in count(2))
-    while name.exists():  # of the checkpoint that this one replaces
+    while name.exists():  # it belongs to the checkpoint that this one replaces
         name = next(others)
     os.rename(temporary, name)
     sync_folder(name.parent)
@@ -203,7 +211,7 @@ def moved(temporary: Path, index: dict[str, ShardedTensor]) -> Path:
 
 
 def ends_of_files(index: dict[str, ShardedTensor]) -> dict[str, int]:
-    """The least size in bytes of each file."""
+    """Least size in bytes of each file, by name."""
     ends: dict[str, int] = {}
     for tensor in index.values():
         for shard in tensor.shards:
@@ -211,25 +219,29 @@ def ends_of_files(index: dict[str, ShardedTensor]) -> dict[str, int]:
     return ends
 
 
-def places(shards: ShardIndex, model: GPT, optimizer: AdamW) -> dict[ShardedTensor, Tensor]:
-    """What lies on the ranks as each of these is to."""
-    own, parameters = model.state_dict(), optimizer.numbered()
+def templates(shards: ShardIndex, model: GPT, optimizer: AdamW) -> dict[ShardedTensor, Tensor]:
+    """Weights of the model by sharded tensor: each shows how that tensor is to lie on the ranks.
+
+    A moment lies as its parameter does.
+    """
+    own, parameters = model.state_dict(), optimizer.all_parameters()
     like = {each: own[name] for name, each in shards.weights.items()}
     for number, moments in shards.moments.items():
         like |= dict.fromkeys(moments.values(), parameters[number])
     return like
 
 
-def filled(
+def load_shards(
     saved: Checkpoint, like: dict[ShardedTensor, Tensor], device: torch.device | str
 ) -> Checkpoint:
-    """With what lies in its shards: this rank's part `like` these, else whole, on `device`.
+    """The checkpoint with its shards read in; all ranks call this together.
 
-    All ranks call this. Raises as `read` does.
+    A tensor in `like` is read as the part that this rank has of its template there; another one is
+    read in full, on `device`. Raises ValueError as `read` does.
     """
     shards = saved.shards
     assert shards and saved.optimizer is not None
-    moments = (each for of in shards.moments.values() for each in of.values())
+    moments = (each for named in shards.moments.values() for each in named.values())
     into = {
         each: torch.empty_like(like[each]) if each in like else each.empty(device)
         for each in (*shards.weights.values(), *moments)
@@ -244,29 +256,31 @@ def filled(
 
 
 def read(folder: Path, into: dict[ShardedTensor, Tensor]) -> None:
-    """Fills these tensors, of a DTensor this rank's part. All ranks call this.
+    """Fills the tensors of `into` from the shards in `folder`; of a DTensor this rank's part.
 
-    Raises ValueError with one line, on all ranks, where a shard is missing, damaged or not finite.
+    All ranks call this together. Raises ValueError with one line, on all ranks, if a shard is
+    missing, damaged or not finite.
     """
     sharded = {str(number): each for number, each in enumerate(into)}
     reader = ShardReader(folder, sharded)
     planner = DefaultLoadPlanner(flatten_state_dict=False, flatten_sharded_tensors=False)
     tensors: dict[str, Any] = {key: into[each] for key, each in sharded.items()}
-    with warnings.catch_warnings(action="ignore", category=UserWarning):  # one process is fine
+    # PyTorch warns if there is only one process, which is fine here.
+    with warnings.catch_warnings(action="ignore", category=UserWarning):
         dcp.load(tensors, storage_reader=reader, planner=planner)
     if error := first_error(reader.error, None):
         raise ValueError(error)
 
 
 class ShardReader(StorageReader):
-    """By our index."""
+    """Reads shards by our own index in place of PyTorch's metadata file."""
 
     def __init__(self, folder: Path, tensors: dict[str, ShardedTensor]):
         self.folder, self.tensors = folder, tensors
         self.error = ""
 
     def read_metadata(self, *_: Any, **__: Any) -> Metadata:
-        return Metadata({key: described(each) for key, each in self.tensors.items()})
+        return Metadata({key: storage_metadata(each) for key, each in self.tensors.items()})
 
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
         try:
@@ -282,7 +296,7 @@ class ShardReader(StorageReader):
                 planner.commit_tensor(item, target)
         except ValueError as error:
             self.error = str(error)
-        return done(None)
+        return done_future(None)
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
         pass
@@ -301,8 +315,8 @@ class ShardReader(StorageReader):
         return True
 
 
-def described(tensor: ShardedTensor) -> TensorStorageMetadata:
-    """As PyTorch plans by it."""
+def storage_metadata(tensor: ShardedTensor) -> TensorStorageMetadata:
+    """Metadata of a sharded tensor in the form by which PyTorch plans to read it."""
     others = tensor.shape[1:]
     chunks = [
         ChunkStorageMetadata(
@@ -315,7 +329,10 @@ def described(tensor: ShardedTensor) -> TensorStorageMetadata:
 
 
 def shard_in(path: Path, shard: Shard, tensor: ShardedTensor) -> Tensor:
-    """(rows, ...) on the CPU. Raises ValueError."""
+    """Rows of a shard, (rows, ...) on the CPU.
+
+    Raises ValueError if the file is missing, damaged, not what the index says, or not finite.
+    """
     try:
         with open(path, "rb") as file:
             file.seek(shard.offset)
@@ -334,7 +351,7 @@ def shard_in(path: Path, shard: Shard, tensor: ShardedTensor) -> Tensor:
     return value
 
 
-def done(value: Any) -> Future[Any]:
+def done_future(value: Any) -> Future[Any]:
     future: Future[Any] = Future()
     future.set_result(value)
     return future

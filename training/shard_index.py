@@ -1,9 +1,9 @@
-"""Where the tensors of a sharded checkpoint lie: the part of its ckpt.pt that stands for them.
+"""Index of a sharded checkpoint: the part of its ckpt.pt that says where the tensors lie.
 
-    out_dir/ckpt.pt                      what each rank has whole, and this index; written last
+    out_dir/ckpt.pt                      what each rank has in full, and this index; written last
     out_dir/ckpt_shards/ITERATION/FILE   the shards, which training.shard_files writes and reads
 
-PyTorch keeps the like in `.metadata`, a pickle that may name code. This one is read as data.
+PyTorch keeps a similar index in `.metadata`, a pickle that may name code. Ours is read as data.
 """
 
 import re
@@ -20,12 +20,12 @@ from training.saving import State
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
-FILE = r"\w[\w.-]*"  # in its folder, and not above
+FILE = r"\w[\w.-]*"  # a name without a path, so that it cannot lead out of its folder
 
 
 @dataclass(frozen=True)
 class Shard:
-    """Rows of a tensor, `rows` from `first` on: so many bytes of a file, from `offset` on."""
+    """Rows `first` to `first + rows` of a tensor: `size_bytes` of `file`, from `offset` on."""
 
     first: int
     rows: int
@@ -36,14 +36,14 @@ class Shard:
 
 @dataclass(frozen=True)
 class ShardedTensor:
-    """Its shards are all of its rows, in order."""
+    """A tensor in shards, which hold all of its rows in order."""
 
     shape: tuple[int, ...]
     dtype: torch.dtype
     shards: tuple[Shard, ...]
 
     def empty(self, device: torch.device | str) -> Tensor:
-        """Of its shape and type; on the meta device without memory."""
+        """A tensor of its shape and type without values; on the meta device without memory, too."""
         return torch.empty(self.shape, dtype=self.dtype, device=device)
 
     def to_record(self) -> State:
@@ -52,7 +52,10 @@ class ShardedTensor:
 
     @staticmethod
     def of_record(name: str, record: State) -> "ShardedTensor":
-        """Raises ValueError, TypeError or KeyError where it is none, or not whole."""
+        """The sharded tensor that `to_record` wrote.
+
+        Raises ValueError, TypeError or KeyError if `record` is malformed or lacks rows.
+        """
         shape = tuple(record["shape"])
         shards = tuple(Shard(*values) for values in record["shards"])
         numbers = [n for s in shards for n in (s.first, s.rows, s.offset, s.size_bytes)]
@@ -72,7 +75,7 @@ class ShardedTensor:
 
 @dataclass(frozen=True)
 class ShardIndex:
-    """The tensors of a checkpoint that lie in shards. Two names of one weight have equal ones."""
+    """Tensors of a checkpoint that lie in shards; two names of one weight have equal entries."""
 
     folder: Path
     weights: dict[str, ShardedTensor]
@@ -80,7 +83,10 @@ class ShardIndex:
 
     @staticmethod
     def of(path: Path, state: State) -> "ShardIndex | None":
-        """None where all is in the file. Raises as ShardedTensor.of_record does."""
+        """Index in a checkpoint's state, or None if all tensors are in the file itself.
+
+        Raises as ShardedTensor.of_record does.
+        """
         if "shards" not in state:
             return None
         name, records = state["shards"]["folder"], state["shards"]["tensors"]
@@ -88,14 +94,14 @@ class ShardIndex:
             raise ValueError("its index has a strange folder")
         tensors = {key: ShardedTensor.of_record(key, record) for key, record in records.items()}
 
-        def found(entries: State) -> dict[str, ShardedTensor]:
+        def sharded(entries: State) -> dict[str, ShardedTensor]:
             return {name: tensors[key] for name, key in entries.items() if isinstance(key, str)}
 
-        moments = {number: found(entries) for number, entries in state["optimizer"].items()}
-        return ShardIndex(path.parent / SHARDS / name, found(state["model"]), moments)
+        moments = {number: sharded(entries) for number, entries in state["optimizer"].items()}
+        return ShardIndex(path.parent / SHARDS / name, sharded(state["model"]), moments)
 
     def with_stand_ins(self, state: State) -> State:
-        """The checkpoint's state with tensors that have no memory yet for keys of the index."""
+        """The checkpoint's state with tensors without memory in place of the index's keys."""
         weights = {name: each.empty("meta") for name, each in self.weights.items()}
         moments = {
             number: state["optimizer"][number] | {name: e.empty("meta") for name, e in each.items()}
@@ -105,15 +111,15 @@ class ShardIndex:
 
 
 def remove_unnamed(out_dir: Path) -> None:
-    """Shards that no checkpoint there needs: older ones, and those that a kill left unfinished."""
+    """Removes shards that no checkpoint in `out_dir` names: older and unfinished ones."""
     shards = out_dir / SHARDS
     if not shards.is_dir():
         return
     try:
         named = {named_folder(out_dir / name) for name in CHECKPOINTS}
-    except Exception:  # of a damaged one nobody knows which it needs
+    except Exception:  # a damaged checkpoint may need any of them
         return
-    with suppress(OSError):  # the next save tries again; something may be left in it
+    with suppress(OSError):  # the next save tries again; the last line fails if anything is left
         for folder in shards.iterdir():
             if folder.name not in named and is_ours(folder):
                 shutil.rmtree(folder, ignore_errors=True)
@@ -121,14 +127,17 @@ def remove_unnamed(out_dir: Path) -> None:
 
 
 def is_ours(folder: Path) -> bool:
-    """Whether training.shard_files has made it: no more than that is removed."""
+    """Whether training.shard_files has made `folder`; nothing else may be removed."""
     if not (folder.is_dir() and re.fullmatch(r"\d+(-\d+)?(\.tmp)?", folder.name)):
         return False
     return all(file.suffix == ".distcp" for file in folder.iterdir())
 
 
 def named_folder(path: Path) -> str | None:
-    """Of the shards that the checkpoint needs; None: none. Raises where it is damaged."""
+    """Name of the folder of shards that a checkpoint needs, or None if it needs none.
+
+    Raises an exception if the checkpoint is damaged.
+    """
     if not (path.exists() and (path.parent / SHARDS).is_dir()):
         return None
     state = torch.load(path, map_location="cpu", weights_only=True, mmap=True)

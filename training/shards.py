@@ -1,9 +1,9 @@
-"""A share of the model on each rank: PyTorch's fully_shard (FSDP2), some blocks at a time.
+"""A share of the model on each rank, by PyTorch's fully_shard (FSDP2), some blocks at a time.
 
-The weights of a stretch of blocks are gathered before it computes and given up behind it; of its
-gradients each rank keeps the share that it updates. With hsdp that is done within groups of ranks,
-whose shares are then averaged among the groups. Weights, gradients and moments are DTensors: whole
-to who looks at their shape, a part in each rank's memory.
+The weights of a stretch of blocks are gathered before it computes and freed after it. Of its
+gradients each rank keeps the share that it updates. With hsdp that happens within groups of ranks,
+and the shares are then averaged among the groups. Weights, gradients and moments are DTensors:
+their shape is that of the whole tensor, but each rank's memory holds its part alone.
 """
 
 import warnings
@@ -27,25 +27,25 @@ from training.parallel import shard_count
 
 
 class Shards:
-    """A share of `model` on each rank, which is changed in place; see training.layout.Layout.
+    """Shards `model` in place, so that each rank has a share; see training.layout.Layout.
 
-    Ranks wait for each other wherever something is gathered, so not at the end.
+    Ranks wait for each other wherever weights are gathered, so there is no wait at the end.
     """
 
     waits_at_end, shared = False, None
 
     def __init__(self, model: GPT, config: Config, ranks: Ranks):
-        # of logits that are a view, which nobody writes to
+        # The logits are a view, which is harmless because nobody writes to it.
         warnings.filterwarnings("ignore", "FSDP2-wrapped module .* returned a view tensor")
         mesh, policy = device_mesh(config, ranks), block_policy(config.dtype, ranks.device)
         blocks = list(model.transformer.h)
         travel = decide_travel(len(blocks), sent_bytes(blocks[0], policy))
         *stretches, last = ([blocks[at] for at in stretch] for stretch in travel.stretches)
         for stretch in (*stretches, last):
-            # the last one's backward comes at once
+            # The last stretch keeps its weights: its backward comes right after its forward.
             again = stretch is not last and not travel.kept
             fully_shard(stretch, mesh=mesh, reshard_after_forward=again, mp_policy=policy)
-        fully_shard(model, mesh=mesh)  # embeddings, the last norm and the head: in float32
+        fully_shard(model, mesh=mesh)  # the rest, in float32: embeddings, the last norm, the head
         self.model: Callable[..., tuple[Tensor, Tensor]] = model
         self.sharded = cast(FSDPModule, model)
         begins = [self.sharded, *(cast(FSDPModule, first) for first, *_ in (*stretches, last))]
@@ -55,13 +55,16 @@ class Shards:
         self.accumulates = config.gradient_accumulation_steps > ranks.world_size
 
     def begin_micro_step(self, last: bool) -> None:
-        """Gradients of the others stay on this rank, whole, and leave with those of the last."""
+        """Prepares a micro-step; gradients are sent in the `last` one of an iteration alone.
+
+        Until then they add up on this rank in full.
+        """
         if self.accumulates:
             self.sharded.set_requires_gradient_sync(last)
             self.sharded.set_reshard_after_backward(last or not self.kept)
 
     def wait_for_gradients(self) -> None:
-        """Backward has done so."""
+        """Does nothing: backward has waited for the gradients already."""
 
     def in_stream(self) -> AbstractContextManager[None]:
         return nullcontext()
@@ -81,9 +84,12 @@ def sent_bytes(block: nn.Module, policy: MixedPrecisionPolicy) -> int:
 
 
 def block_policy(dtype: str, device: torch.device) -> MixedPrecisionPolicy:
-    """Weights travel in `dtype`, which autocast would round them to, gradients are added in
-    float32; what goes into a block, the residual stream, stays as it is. On a CPU, whose autocast
-    leaves norms alone, weights are float32."""
+    """Types in which blocks are gathered and reduced.
+
+    Weights are sent in `dtype`, to which autocast would round them anyway, and gradients are summed
+    in float32. The residual stream, which goes into a block, keeps its type. On a CPU, where
+    autocast does not round norms, weights stay float32.
+    """
     if dtype == "float32" or device.type == "cpu":
         return MixedPrecisionPolicy()
     return MixedPrecisionPolicy(
@@ -92,7 +98,10 @@ def block_policy(dtype: str, device: torch.device) -> MixedPrecisionPolicy:
 
 
 def device_mesh(config: Config, ranks: Ranks) -> DeviceMesh:
-    """(shards,), or (replicas, shards) whose shards are neighbours: ranks of a host."""
+    """Mesh of ranks: (shards,) for fsdp, (replicas, shards) for hsdp.
+
+    Ranks that share a model are neighbours, and so on one host.
+    """
     shards = shard_count(config, ranks.world_size)
     if config.parallel == "fsdp":
         return init_device_mesh(ranks.device.type, (shards,), mesh_dim_names=("shard",))
@@ -101,12 +110,12 @@ def device_mesh(config: Config, ranks: Ranks) -> DeviceMesh:
 
 
 def whole(value: Tensor) -> Tensor:
-    """All of it on each rank, which all call this."""
+    """Full tensor of `value` on each rank; all ranks call this together."""
     return value.full_tensor() if isinstance(value, DTensor) else value
 
 
-def placed(value: Tensor, like: Tensor) -> Tensor:
-    """This rank's part of it, which lies as `like` does."""
+def shard_like(value: Tensor, like: Tensor) -> Tensor:
+    """`value` as a DTensor with the layout of `like`; unchanged if `like` is no DTensor."""
     if not isinstance(like, DTensor):
         return value
     return distribute_tensor(value.to(like.device), like.device_mesh, like.placements)

@@ -1,6 +1,6 @@
-"""Where the rows of a run go, and the first of these places: metrics.jsonl and summary.json.
+"""Sinks for the rows of a run, and the first of them: metrics.jsonl and summary.json.
 
-These files are the truth about a run, whatever became of its disk.
+These files are the truth about a run, whatever happens to its disk.
 """
 
 import contextlib
@@ -24,19 +24,19 @@ Row = Mapping[str, Value]  # by the metrics' names; "iter" is the iteration
 
 @dataclass(frozen=True)
 class RunFacts:
-    """What a tracker is told of a run at its beginning."""
+    """Facts about a run that a tracker needs at its beginning."""
 
-    name: str  # in W&B, unless wandb.name says another
+    name: str  # in W&B, unless wandb.name gives another
     config: JsonObject  # keys and values, sections nested
-    in_force: JsonObject  # what the keys came to, with "data": the first line of metrics.jsonl
-    iteration: int  # the first to be trained; above 0 on resume
+    in_force: JsonObject  # what follows from the keys, with "data": first line of metrics.jsonl
+    iteration: int  # the first one to be trained; above 0 on resume
     tags: tuple[str, ...] = ()  # in W&B, besides wandb.tags
     environment: JsonObject = field(default_factory=dict)  # as in environment.json
     job_type: str = "train"  # in W&B: train or profile
 
 
 class Sink(Protocol):
-    """One that fails says so once, and takes no more."""
+    """A place for rows. One that fails logs a warning once, and takes no more rows."""
 
     def log(self, row: Row) -> None: ...
     def summary(self, values: Row) -> None: ...
@@ -46,47 +46,48 @@ class Sink(Protocol):
         return None  # most have nothing to start
 
     def missing(self) -> list[str]:
-        """The names of files that somebody deleted, and that make_again() can write anew."""
+        """Names of files that somebody deleted, and that make_again() can write anew."""
         return []
 
     def make_again(self) -> None:
-        """Raises OSError."""
+        """Writes the missing files anew. Raises OSError."""
         return None
 
-    def lacking(self) -> list[str]:
-        """After finish(): what of this run is not on the disk."""
+    def unsaved_parts(self) -> list[str]:
+        """Names of what is not on the disk; to be called after finish()."""
         return []
 
     @property
     def sync_command(self) -> str | None:
-        """After finish(): what uploads the rest, where there is any."""
+        """Command that uploads what a server has not got, or None; to be read after finish()."""
         return None
 
 
 @dataclass
 class JsonFiles(Sink):
-    """Rows as lines of metrics.jsonl, each of which names the data, and results as summary.json.
+    """Writes rows as lines of metrics.jsonl, and results as summary.json.
 
-    So a loss on a stand-in text is never mistaken. A line is one write of the operating system: a
-    killed process leaves whole lines but for the last. What a full disk refuses is written, in
-    order, once there is room; for a file that somebody deletes all of it is kept in memory. Raises
-    ValueError where there can be no such file.
+    Each line names the data, so that a loss on a stand-in text is never mistaken. A line is one
+    write of the operating system: a killed process leaves complete lines, except perhaps the last.
+    Lines that a full disk refuses are written, in order, once there is room. The whole content is
+    also kept in memory, in case somebody deletes the file. Raises ValueError if the file cannot be
+    written.
     """
 
     path: Path  # of metrics.jsonl
-    data: str
-    content: bytearray = field(default_factory=bytearray)  # of the file, were the disk large enough
-    written: int = 0  # bytes of it
+    data: str  # source of the text
+    content: bytearray = field(default_factory=bytearray)  # of the file, as it should be
+    written: int = 0  # bytes of `content` that are on the disk
     refused: bool = False  # whether the disk ever refused a line
     results: JsonObject = field(default_factory=dict)
-    unsaved: dict[str, str] = field(default_factory=dict)  # what the disk lacks at the end, and why
+    unsaved: dict[str, str] = field(default_factory=dict)  # reasons, by what is not on the disk
 
     def __post_init__(self) -> None:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             mend_last_line(self.path)
             self.open()
-            self.content += self.path.read_bytes()  # of the run that is resumed
+            self.content += self.path.read_bytes()  # lines of the run that is resumed
             self.written = len(self.content)
         except OSError as error:
             raise ValueError(
@@ -100,14 +101,14 @@ class JsonFiles(Sink):
         return [] if self.is_ours() else [self.path.name]
 
     def is_ours(self) -> bool:
-        """Whether the file that is open is still the one with its name."""
+        """Whether the open file is still the one at `path`."""
         try:
             return os.path.samestat(os.fstat(self.file), os.stat(self.path))
         except OSError:
             return False
 
     def make_again(self) -> None:
-        self.path.unlink(missing_ok=True)  # what took its place, as an editor's copy of our lines
+        self.path.unlink(missing_ok=True)  # a file that took its place, such as an editor's copy
         deleted = self.file
         self.open()
         os.close(deleted)
@@ -127,14 +128,14 @@ class JsonFiles(Sink):
                 self.refused = True
 
     def write(self) -> None:
-        while self.written < len(self.content):  # a disk that is almost full takes part of a line
+        while self.written < len(self.content):  # an almost full disk takes only part of a line
             self.written += os.write(self.file, self.content[self.written :])
 
     def summary(self, values: Mapping[str, object]) -> None:
         self.results.update(values)
         path = self.path.with_name("summary.json")
         try:
-            if not self.is_ours():  # the folder was deleted, and may be another run's by now
+            if not self.is_ours():  # the folder was deleted, and may belong to another run by now
                 raise ValueError(f"{path}: its folder was deleted")
             write_text(path, to_json(self.results, indent=1))
             self.unsaved.pop(path.name, None)
@@ -154,12 +155,12 @@ class JsonFiles(Sink):
             self.summary({})
         os.close(self.file)
 
-    def lacking(self) -> list[str]:
+    def unsaved_parts(self) -> list[str]:
         return list(self.unsaved)
 
 
 def mend_last_line(path: Path) -> None:
-    """End the last line, which a killed process may have left half-written, or cut it off."""
+    """Ends the last line if it lacks its newline, or cuts it off if it is half-written."""
     content = path.read_bytes() if path.exists() else b""
     start = content.rfind(b"\n") + 1
     if start == len(content):
@@ -174,7 +175,7 @@ def mend_last_line(path: Path) -> None:
 
 
 def last_value(path: Path, name: str) -> float | None:
-    """The last number called `name` in a metrics.jsonl; None where there is none, or no file."""
+    """Last finite number called `name` in a metrics.jsonl, or None if there is none, or no file."""
     lines = path.read_bytes().splitlines() if path.exists() else []
     for line in reversed(lines):
         with contextlib.suppress(ValueError, AttributeError):  # half-written, or not ours

@@ -1,4 +1,4 @@
-"""Tells of each row who waited for whom, and says when a rank is slower than the others for long.
+"""Adds to each row who waited for whom, and warns when a rank stays slower than the others.
 
 Called by training.record.
 """
@@ -13,24 +13,27 @@ from training.waits import Waits
 
 log = logging.getLogger(__name__)
 
-LONG_S = 10.0  # of training that is judged together, and
-LONG_ITERATIONS = 30  # no fewer than these: of a few slow ones chance decides who is late
-SLOWER = 0.05  # of a step: stragglers that cost so much are told of
-NAMED = 4  # stragglers that are told one by one
+LONG_S = 10.0  # seconds of training that are judged together, but no fewer than
+LONG_ITERATIONS = 30  # iterations: in a few slow ones chance decides who is late
+SLOWER = 0.05  # share of a step: stragglers that cost this much are reported
+NAMED = 4  # stragglers that are named; the rest are counted
 
 
 @dataclass
 class SlowRanks:
-    """Of one run, on each rank. The line is said once, until the stragglers are others, or none."""
+    """Watches the waits of one run, on each rank.
+
+    Stragglers are reported once, and again only after they have changed or caught up.
+    """
 
     ranks: Ranks
     out_dir: str
     whole: Waits | None = None  # of the run so far
     recent: Waits | None = None  # not judged yet
-    said: tuple[int, ...] = ()
+    said: tuple[int, ...] = ()  # stragglers that were reported last
 
     def read(self, waits: Waits | None) -> dict[str, Value]:
-        """For a row; None: nobody waits."""
+        """Metrics of `waits` for a row; empty for None, when ranks do not wait."""
         if waits is None:
             return {}
         self.whole = self.whole + waits if self.whole else waits
@@ -47,17 +50,17 @@ class SlowRanks:
         if share >= SLOWER and judged.stragglers != self.said:
             self.said = judged.stragglers
             command = capture_of_ranks(self.out_dir, self.ranks, judged.slowest, judged.fastest)
-            log.warning("%s; see why: %s", said_of_stragglers(judged), command)
+            log.warning("%s; see why: %s", stragglers_line(judged), command)
         elif share < SLOWER / 2:
             self.said = ()
 
     def summary(self) -> dict[str, Value]:
-        """For summary.json."""
+        """Metrics of all waits so far, for summary.json."""
         return self.whole.metrics() if self.whole else {}
 
 
-def said_of_stragglers(waits: Waits) -> str:
-    """What they cost, and what the slowest and the fastest rank take by themselves."""
+def stragglers_line(waits: Waits) -> str:
+    """Text on what the stragglers cost, and what the slowest and the fastest rank take alone."""
     late, slowest, fastest = waits.stragglers, waits.slowest, waits.fastest
     more = f" and {len(late) - NAMED} more" if len(late) > NAMED else ""
     names = ", ".join(map(str, late[:NAMED])) + more

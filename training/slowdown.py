@@ -1,4 +1,4 @@
-"""Notices that a run has become several times slower, which it cannot mend but can say."""
+"""Warns when a run has become several times slower, which it cannot mend itself."""
 
 import logging
 import os
@@ -7,21 +7,24 @@ from dataclasses import dataclass
 log = logging.getLogger(__name__)
 
 TIMES_SLOWER = 5
-LONG_S = 10.0  # slow for so long before it is said
+LONG_S = 10.0  # how long a run must be slow before the warning
 ON_CPU = "; a run started with OMP_WAIT_POLICY=passive loses less to it"
 
 
 @dataclass
 class Slowdown:
-    """Of the rows of one run; says so once, and the `cure` where there is one."""
+    """Warns once when steps have been five times slower than the fastest for ten seconds.
+
+    `cure` is appended to the warning.
+    """
 
     cure: str = ""
-    fastest_ms: float = float("inf")  # the best of the rows' median steps
-    slow_s: float = 0.0  # since it was last faster
-    said: bool = False
+    fastest_ms: float = float("inf")  # least median step of a row so far
+    slow_s: float = 0.0  # length of the slow rows since the last fast one
+    said: bool = False  # whether the warning was given
 
     def watch(self, step_ms: float, steps: int) -> None:
-        """A row: its median step and how many steps it stands for."""
+        """Takes in a row: its median step, and the number of its steps."""
         self.fastest_ms = min(self.fastest_ms, step_ms)
         slow = step_ms >= TIMES_SLOWER * self.fastest_ms
         self.slow_s = self.slow_s + steps * step_ms / 1e3 if slow else 0.0
@@ -30,13 +33,13 @@ class Slowdown:
             log.warning(
                 "steps take %s ms, %s ms before: another process may use this machine%s%s",
                 *(f"{ms:,.0f}" if ms >= 10 else f"{ms:.2f}" for ms in (step_ms, self.fastest_ms)),
-                load(),
+                load_text(),
                 self.cure,
             )
 
 
-def load() -> str:
-    """How busy the CPU is, where the system tells."""
+def load_text() -> str:
+    """Text with the CPU's load, to follow a message; empty where the system does not tell."""
     if not hasattr(os, "getloadavg"):
         return ""
     return f" (load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores)"

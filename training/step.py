@@ -1,4 +1,4 @@
-"""The arithmetic of an iteration, launched kernel by kernel: forward, backward, average, update."""
+"""Launches an iteration kernel by kernel: forward, backward, averaging of gradients, update."""
 
 from typing import Protocol
 
@@ -14,25 +14,26 @@ from training.optimizer import AdamW, ClippedAdamW, set_learning_rate
 
 
 class TrainingStep(Protocol):
-    """`micro_steps` times forward and backward, then average_gradients and update.
+    """Interface of a training step.
 
+    An iteration calls forward and backward `micro_steps` times, then average_gradients and update.
     Step launches the kernels one by one; training.graphs.GraphedStep replays CUDA graphs of them.
     """
 
     micro_steps: int
 
     @property
-    def readings(self) -> dict[str, Tensor]: ...  # of this rank, under their names in metrics.jsonl
-    def forward(self, x: Tensor, y: Tensor) -> Tensor: ...  # returns what backward is to be given
+    def readings(self) -> dict[str, Tensor]: ...  # scalars of this rank by metrics.jsonl's names
+    def forward(self, x: Tensor, y: Tensor) -> Tensor: ...  # returns the loss for backward
     def backward(self, loss: Tensor) -> None: ...
     def average_gradients(self) -> None: ...
     def update(self, learning_rate: float) -> None: ...
 
 
 class Step:
-    """The step itself, with the model compiled or not.
+    """A training step that launches its kernels one by one, with the model compiled or not.
 
-    `layout`: how the model lies on the ranks, where the optimizer's parameters came out of it.
+    Pass `layout` if the model is laid out on the ranks already, for the optimizer's parameters.
     """
 
     def __init__(
@@ -56,22 +57,23 @@ class Step:
         )
         self.autocast = autocast(config.dtype, ranks.device)
         self.loss = torch.zeros((), device=ranks.device)  # the mean over the micro-steps so far
-        # read when a row is logged; CUDA graphs write into the same tensors again and again
+        # They are read when a row is logged. CUDA graphs write into the same tensors each time.
         self.readings = {"train/loss": self.loss}
         self.spoilt = torch.zeros((), device=ranks.device)  # nan from the first bad gradient on
-        self.skipped = torch.zeros((), device=ranks.device)  # updates since then
-        if not self.scaler.is_enabled():  # it leaves bad ones out itself, and goes on
+        self.skipped = torch.zeros((), device=ranks.device)  # number of updates skipped since then
+        # The scaler of float16 skips bad updates itself, and goes on after them.
+        if not self.scaler.is_enabled():
             self.readings["train/skipped_updates"] = self.skipped
             self.found_inf = torch.zeros((), device=ranks.device)
             if isinstance(optimizer, ClippedAdamW):
                 optimizer.skipped = self.skipped
             elif optimizer.defaults.get("fused"):
                 optimizer.found_inf = self.found_inf  # type: ignore[attr-defined]
-        self.micro_step = 0  # of the iteration: the next one
+        self.micro_step = 0  # the next one in this iteration
         self.spans = spans or NoSpans()
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        """x and y are (B, T) token ids; returns this micro-batch's share of the loss."""
+        """Returns this micro-batch's share of the loss; x and y are (B, T) token ids."""
         self.layout.begin_micro_step(last=self.micro_step == self.micro_steps - 1)
         with self.autocast:
             _, loss = self.model(x, y)
@@ -87,13 +89,13 @@ class Step:
         self.scaler.scale(loss).backward()
 
     def average_gradients(self) -> None:
-        """Waits for those on their way; backward has sent them, as they came."""
+        """Waits until the gradients are averaged; backward has sent them as they came."""
         if self.layout.waits_at_end:
             with self.spans.phase("gradient_sync"):
                 self.layout.wait_for_gradients()
 
     def update(self, learning_rate: float) -> None:
-        """Clips, lets AdamW step and drops the gradients."""
+        """Clips the gradients, lets the optimizer step and drops the gradients."""
         set_learning_rate(self.optimizer, learning_rate)
         self.clip_and_step()
         self.discard()
@@ -105,14 +107,17 @@ class Step:
         self.scaler.update()
 
     def prepare_gradients(self) -> None:
-        """Bounds their norm and refuses what is not finite, which ClippedAdamW does itself."""
+        """Clips the gradients, and skips the update if their norm is not finite.
+
+        ClippedAdamW does both itself. With a loss scaler only the clipping is done here.
+        """
         if not self.scaler.is_enabled():
             self.refuse_if_not_finite(self.clip())
         elif self.grad_clip > 0:
             self.clip()
 
     def clip(self) -> Tensor:
-        """The norm of all gradients together, as it was before it was bounded."""
+        """Clips the gradients to `grad_clip`. Returns their total norm from before that."""
         if self.grad_clip == 0:
             return self.norm_of(self.gradients())
         with self.spans.phase("clip"):
@@ -124,25 +129,25 @@ class Step:
             return norm
 
     def gradients(self) -> list[Tensor]:
-        """What this rank has of them in its memory."""
+        """Gradients of all parameters, or the shares of them that this rank has in its memory."""
         return self.layout.shares([p.grad for p in self.parameters if p.grad is not None])
 
     def norm_of(self, gradients: list[Tensor]) -> Tensor:
         return self.layout.total_norm(torch.nn.utils.get_total_norm(gradients, foreach=True))
 
     def refuse_if_not_finite(self, norm: Tensor) -> None:
-        """A loss that is no number must not reach the weights, and the host looks but now and then.
+        """Makes fused AdamW skip all updates from the first `norm` that is not finite on.
 
-        From the first `norm` of gradients that is not finite on, fused AdamW leaves weights and
-        moments as they are: 0 * inf is nan, nan stays, and found_inf is 1 where x != x. Three small
-        kernels, no wait; the norm is of averaged gradients, so that all ranks agree.
+        Such gradients must not reach the weights, and the host looks at the loss only now and then.
+        0 * inf is nan, nan stays in `spoilt`, and found_inf becomes 1 where x != x. That is three
+        small kernels without a wait. The norm is of averaged gradients, so that all ranks agree.
         """
         self.spoilt.add_(norm, alpha=0)
         torch.ne(self.spoilt, self.spoilt, out=self.found_inf)
         self.skipped.add_(self.found_inf)
 
     def try_micro_step(self, x: Tensor, y: Tensor) -> None:
-        """The last one of an iteration, with what the ranks do behind it; thrown away."""
+        """Runs an iteration's last micro-step and the averaging after it, and drops the result."""
         with self.layout.in_stream():
             self.micro_step = self.micro_steps - 1
             self.backward(self.forward(x, y))
@@ -150,15 +155,16 @@ class Step:
             self.discard()
 
     def discard(self) -> None:
-        """Forgets the gradients and losses of the micro-steps so far."""
+        """Drops the gradients of the micro-steps so far, and counts micro-steps from 0 again."""
         self.optimizer.zero_grad(set_to_none=True)
         self.micro_step = 0
 
 
 def autocast(dtype: str, device: torch.device, cache: bool = True) -> torch.autocast:
-    """Matrix products and attention in `dtype`; weights, norms, softmax and loss in float32.
+    """Context that computes products and attention in `dtype`, the rest in float32.
 
-    `cache`: a weight is rounded once for all that is within.
+    The rest is weights, norms, softmax and loss. With `cache` each weight is rounded only once
+    within the context.
     """
     in_16_bits = dtype in ("bfloat16", "float16")
     kind = getattr(torch, dtype)

@@ -1,6 +1,6 @@
-"""The rows of metrics.jsonl for TensorBoard too (tensorboard=true). A sink of training.tracker.
+"""Writes the rows of metrics.jsonl for TensorBoard, too (tensorboard=true).
 
-tensorboard --logdir OUT_DIR
+A sink of training.tracker. To look at them: tensorboard --logdir OUT_DIR
 """
 
 import logging
@@ -15,12 +15,12 @@ from training.sinks import Row, RunFacts, Sink, Value
 
 log = logging.getLogger(__name__)
 
-# what HParams sets runs side by side by: names of summary()
+# metrics that HParams compares runs by, under the names that summary() gives them
 COMPARED = tuple(f"summary/{metric.name}" for metric in (BEST_VAL_LOSS, TOKENS_PER_S))
 
 
 def check_tensorboard() -> None:
-    """Raises ValueError, naming the key, where the package is missing."""
+    """Raises ValueError, naming the key, if the package is missing."""
     try:
         import torch.utils.tensorboard  # noqa: F401
     except ImportError:
@@ -31,17 +31,17 @@ def check_tensorboard() -> None:
 
 
 class TensorBoard(Sink):
-    """Event files in `folder`; a disk that fails ends them, and nothing else.
+    """Writes event files in `folder`; if the disk fails only they end, and the run goes on.
 
-    With `facts` the configuration stands under Text, and its keys under HParams.
+    With `facts` the configuration appears under Text, and its keys under HParams.
     """
 
     def __init__(self, folder: Path, facts: RunFacts | None = None):
         from torch.utils.tensorboard.writer import SummaryWriter  # here: it is optional
 
         self.writer: SummaryWriter | None = None
-        self.session_end: object = None  # for HParams, of a run that ended well
-        with self.guarded():
+        self.session_end: object = None  # written for HParams if the run ends well
+        with self.catch_failures():
             self.writer = SummaryWriter(str(folder))
         if facts:
             self.describe(facts)
@@ -49,26 +49,27 @@ class TensorBoard(Sink):
     def describe(self, facts: RunFacts) -> None:
         from torch.utils.tensorboard.summary import hparams
 
-        with self.guarded():
+        with self.catch_failures():
             if self.writer and self.writer.file_writer:
-                told = {
+                sections = {
                     "config": facts.config,
                     "run": facts.in_force,
                     "environment": facts.environment,
                 }
-                for name, values in told.items():
+                for name, values in sections.items():
                     text = to_json(values).replace("\n", "\n    ")
                     self.writer.add_text(name, "    " + text, facts.iteration)
-                # the metrics are scalars of this run: add_hparams would make another run of them
+                # add_hparams would make a run of its own; these metrics are scalars of this run.
                 experiment, begin, self.session_end = hparams(
-                    {name: plain(value) for name, value in flat(facts.config).items()},
+                    {name: hparam_value(value) for name, value in flatten(facts.config).items()},
                     dict.fromkeys(COMPARED, 0.0),
                 )
                 self.writer.file_writer.add_summary(experiment)
                 self.writer.file_writer.add_summary(begin)
 
     @contextmanager
-    def guarded(self) -> Iterator[None]:
+    def catch_failures(self) -> Iterator[None]:
+        """Turns an exception within the block into a warning, and stops writing from then on."""
         try:
             yield
         except Exception as error:
@@ -79,41 +80,41 @@ class TensorBoard(Sink):
         self.write(row, row["iter"])
 
     def summary(self, values: Row) -> None:
-        """Under summary/NAME, since the rows have some of these names, at the last iteration."""
+        """Writes results as summary/NAME at the last iteration; rows use some of the bare names."""
         named = {f"summary/{name}": value for name, value in values.items()}
         self.write(named, values.get("iterations"))
-        with self.guarded():
+        with self.catch_failures():
             for name, value in named.items():
                 if self.writer and isinstance(value, str):
                     self.writer.add_text(name, value, values.get("iterations"))
 
     def write(self, values: Row, iteration: Value) -> None:
-        """The numbers among them; a thread of TensorBoard's writes them."""
-        with self.guarded():
+        """Queues the numbers among `values`; a thread of TensorBoard writes them."""
+        with self.catch_failures():
             for name, value in values.items():
                 if self.writer and isinstance(value, (int, float)) and name != "iter":
                     self.writer.add_scalar(name, value, iteration)
 
     def finish(self, exit_code: int = 0) -> None:
-        with self.guarded():
+        with self.catch_failures():
             if self.writer and self.writer.file_writer:
                 if exit_code == 0 and self.session_end:
                     self.writer.file_writer.add_summary(self.session_end)
                 self.writer.close()
 
 
-def flat(config: JsonObject) -> JsonObject:
-    """{"profile": {"steps": 20}} as {"profile.steps": 20}; without W&B's section."""
-    found: JsonObject = {}
+def flatten(config: JsonObject) -> JsonObject:
+    """Flattens {"profile": {"steps": 20}} to {"profile.steps": 20}; drops W&B's section."""
+    keys: JsonObject = {}
     for name, value in config.items():
         inner = value if isinstance(value, dict) else None
         if inner is None:
-            found[name] = value
+            keys[name] = value
         elif name != "wandb":
-            found |= {f"{name}.{key}": each for key, each in inner.items()}
-    return found
+            keys |= {f"{name}.{key}": each for key, each in inner.items()}
+    return keys
 
 
-def plain(value: object) -> bool | int | float | str:
-    """HParams takes nothing else."""
+def hparam_value(value: object) -> bool | int | float | str:
+    """`value`, or its text if it is of a type that HParams does not take."""
     return value if isinstance(value, (bool, int, float, str)) else spell(value)

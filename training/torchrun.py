@@ -1,6 +1,6 @@
-"""What torchrun, or a Slurm step, tells this process of the ranks: numbers in its environment.
+"""Reads from the environment what torchrun, or a Slurm step, says about the ranks.
 
-Called by distributed, which joins them, and by all that asks how they lie on hosts.
+Called by distributed, which joins the ranks, and wherever their placement on hosts matters.
 """
 
 import os
@@ -8,9 +8,12 @@ import os
 from cli.slurm import adopt
 
 
-def launched() -> tuple[int, int]:
-    """(this process's number on its host, how many ranks there are). Raises ValueError."""
-    adopt()  # submitit's tasks do not begin in train.py
+def local_rank_and_world_size() -> tuple[int, int]:
+    """This process's rank on its host, and the number of ranks.
+
+    Raises ValueError if the environment is wrong.
+    """
+    adopt()  # here, too, because tasks of submitit do not begin in train.py
     world_size = from_torchrun("WORLD_SIZE", 1)
     if world_size == 0:
         raise ValueError("WORLD_SIZE=0: a run has a rank; torchrun sets WORLD_SIZE, else unset it")
@@ -19,7 +22,10 @@ def launched() -> tuple[int, int]:
 
 
 def ranks_here(world_size: int) -> int | None:
-    """How many of the ranks are on this host; None: it is not told. ValueError if it cannot be."""
+    """Number of ranks on this host, or None if it is not known.
+
+    Raises ValueError for an impossible number.
+    """
     number = from_torchrun("LOCAL_WORLD_SIZE", 1)
     if world_size == 1:
         return 1
@@ -34,7 +40,10 @@ def ranks_here(world_size: int) -> int | None:
 
 
 def from_torchrun(name: str, alone: int) -> int:
-    """A number that torchrun leaves in the environment; `alone` in a plain run."""
+    """Number in the environment variable `name`, or `alone` in a run without torchrun.
+
+    Raises ValueError if it is no number.
+    """
     word = os.environ.get(name) or str(alone)
     if not word.isdecimal() or len(word) > 9:
         raise ValueError(f"{name}={word}: not a number; torchrun sets {name}, else unset it")

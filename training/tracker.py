@@ -1,7 +1,7 @@
-"""The rows of a training run, handed to all that keeps them: files, TensorBoard, W&B.
+"""Hands the rows of a run to all that keep them: files, TensorBoard, W&B.
 
-training.record opens one tracker, logs rows to it, and calls finish() in the end: that call is what
-bounds the time that W&B can take there.
+training.record opens one tracker, logs rows to it, and calls finish() at the end, which bounds the
+time that W&B can take there.
 """
 
 import logging
@@ -22,11 +22,10 @@ log = logging.getLogger(__name__)
 def open_tracker(
     out_dir: Path, facts: RunFacts, wandb: WandbConfig, tensorboard: bool = False
 ) -> "Tracker":
-    """The tracker of rank 0.
+    """The tracker of rank 0; it first appends a line with the run's facts to metrics.jsonl.
 
-    Lines of metrics.jsonl that come before this opening and have a larger `iter` than its first
-    iteration belong to work that was lost with the old process. Raises ValueError where check_wandb
-    does, and where out_dir cannot be written.
+    Earlier lines with a larger `iter` than that of this line belong to work that was lost with the
+    old process. Raises ValueError where check_wandb does, and if out_dir cannot be written.
     """
     mode = check_wandb(wandb)
     if mode == "offline" and wandb.mode == "auto":
@@ -43,53 +42,54 @@ def open_tracker(
 
 @dataclass
 class Tracker:
-    """Hands rows to its sinks; on the ranks that record nothing it has none."""
+    """Hands rows to its sinks; on ranks that record nothing it has none."""
 
     sinks: list[Sink]
 
     def wait_until_quiet(self) -> None:
-        """Until W&B has started, which takes the interpreter away from training for a second."""
+        """Waits until W&B has started, which takes the interpreter from training for a second."""
         for sink in self.sinks:
             sink.wait_until_started()
 
     def log(self, metrics: Row) -> None:
-        """Record a row; `metrics` has "iter". Costs microseconds, and survives the disk and W&B.
+        """Records a row; `metrics` has "iter". Takes microseconds, and outlives the disk and W&B.
 
-        NaN and infinities become null, which is all that JSON has for them.
+        NaN and infinities become null, as JSON has no number for them.
         """
         row = without_nan(metrics)
         for sink in self.sinks:
             sink.log(row)
 
     def summary(self, results: Row) -> None:
-        """Add the run's results, with "iterations", to summary.json and the other summaries."""
+        """Adds the run's results, with "iterations", to summary.json and the other summaries."""
         values = without_nan(results)
         for sink in self.sinks:
             sink.summary(values)
 
     def finish(self, exit_code: int = 0) -> None:
-        """Close all; W&B gets a minute to upload, and half of one if it does not answer."""
-        with ExitStack() as endings:  # the last sink first; the files, too, after a Ctrl-C in it
+        """Closes all sinks; W&B gets a minute to upload, or half of one if it does not answer."""
+        # The last sink comes first; the stack closes the others even after a Ctrl-C in it.
+        with ExitStack() as endings:
             for sink in self.sinks:
                 endings.callback(sink.finish, exit_code)
 
     def missing(self) -> list[str]:
-        """The names of files that somebody deleted in the midst of the run."""
+        """Names of files that somebody deleted while the run was under way."""
         return [name for sink in self.sinks for name in sink.missing()]
 
     def make_again(self) -> None:
-        """The missing files, with all that was in them. Raises OSError."""
+        """Writes the missing files again, with all that was in them. Raises OSError."""
         for sink in self.sinks:
             if sink.missing():
                 sink.make_again()
 
-    def lacking(self) -> list[str]:
-        """After finish(): what of this run is not on the disk."""
-        return [what for sink in self.sinks for what in sink.lacking()]
+    def unsaved_parts(self) -> list[str]:
+        """Names of what is not on the disk; to be called after finish()."""
+        return [what for sink in self.sinks for what in sink.unsaved_parts()]
 
     @property
     def sync_command(self) -> str | None:
-        """After finish(): how to upload what a server has not got; None if it has all."""
+        """Command that uploads what a server has not got, or None; to be read after finish()."""
         return next(filter(None, (sink.sync_command for sink in self.sinks)), None)
 
 

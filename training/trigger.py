@@ -1,6 +1,6 @@
-"""A window that is asked for while the run is under way. Called by training.capture.
+"""Opens a window that a user asks for while the run is under way. Called by training.capture.
 
-Rank 0 looks for a file when it logs a row, and all ranks do what it found there.
+Rank 0 looks for a file when it logs a row, and all ranks act on the request that it read there.
 """
 
 import logging
@@ -17,24 +17,30 @@ from training.distributed import Ranks
 log = logging.getLogger(__name__)
 
 
-def take(folder: Path) -> Trigger | None:
-    """What lies there, which goes; None where it cannot be read."""
+def take_request(folder: Path) -> Trigger | None:
+    """Reads the request in `folder` and removes its file.
+
+    None, with a warning, if it cannot be read or its file cannot be removed.
+    """
     path = folder / TRIGGER
+    request: Trigger | None = None
     try:
-        found = read_json(path, Trigger)
+        request = read_json(path, Trigger)
     except ValueError as error:
         log.warning("trigger: %s", error)
-        found = None
     try:
         path.unlink(missing_ok=True)
-    except OSError as error:  # or each row would open a window
+    except OSError as error:  # if the file stayed, each row would open a window
         log.warning("trigger: no window: cannot take %s away: %s", path, error.strerror)
         return None
-    return found
+    return request
 
 
-def config_of(trigger: Trigger, config: Config, iteration: int, ranks: Ranks) -> Config:
-    """With one window from `iteration` on, behind the recorder's warm-up. ValueError: why not."""
+def config_with_window(trigger: Trigger, config: Config, iteration: int, ranks: Ranks) -> Config:
+    """The configuration with the requested window, `profile.lead` iterations after `iteration`.
+
+    The recorder warms up in between. Raises ValueError with the reason if no such window can be.
+    """
     known, steps = config.profile, trigger.steps or config.profile.steps
     if trigger.kind not in KINDS:
         raise ValueError(f"kind {trigger.kind}: must be one of {', '.join(KINDS)}")

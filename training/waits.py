@@ -1,9 +1,10 @@
-"""How long the ranks of a run wait for each other, and for whom.
+"""Measures how long the ranks of a run wait for each other, and for whom.
 
-They leave the averaging of gradients together, so the last to come to it does not wait: who spends
-longer there than that one has waited for it. So it is where hosts wait for each other, as they do
-for a row: a rank that is late behind its last bucket is waited for there. Both are times of the
-device: a GPU that has work does not wait with its host. Called by training.rows with each row.
+Ranks leave the averaging of gradients together, so the last one to arrive does not wait, and a rank
+that spends longer there has waited for it. The same holds where hosts wait for each other, as they
+do for a row: a rank that is late after its last bucket is waited for there. Both times are the
+device's, because a GPU that has work does not wait with its host. Called by training.rows with each
+row.
 """
 
 from dataclasses import dataclass
@@ -25,8 +26,8 @@ from training.clock import Laps
 from training.distributed import Ranks
 from training.sinks import Value
 
-MOST_ITERATIONS = 100  # of a row: the last ones, so that what ranks exchange stays small
-MOST_RANKS = 8  # of which a row has each one's wait
+MOST_ITERATIONS = 100  # last ones of a row that are exchanged, so that this stays small
+MOST_RANKS = 8  # up to this many ranks a row has the wait of each
 
 
 @dataclass(frozen=True)
@@ -35,10 +36,10 @@ class Waits:
 
     iterations: int
     step_ms: float
-    sync_ms: float  # the synchronisation itself, from when the last rank has come
-    own_ms: np.ndarray  # of the step, before the rank comes to the synchronisation and behind it
-    wait_ms: np.ndarray  # from then until the last rank has come
-    alone_ms: np.ndarray  # by which a step were shorter had this rank alone come with the next one
+    sync_ms: float  # the synchronisation itself, after the last rank has arrived
+    own_ms: np.ndarray  # the step without the synchronisation: before the rank arrives, and after
+    wait_ms: np.ndarray  # from the rank's arrival until the last rank has arrived
+    alone_ms: np.ndarray  # how much shorter a step were if only this rank came with the next one
 
     @property
     def slowest(self) -> int:
@@ -50,22 +51,27 @@ class Waits:
 
     @property
     def stragglers(self) -> tuple[int, ...]:
-        """Who is waited for: ranks that wait less than half as long as the median. None of them
-        where it is now this one, now that one, and all wait alike."""
+        """Ranks that the others wait for: they wait less than half as long as the median.
+
+        Empty if the ranks are late in turn, so that all wait alike.
+        """
         return tuple(np.flatnonzero(self.wait_ms < np.median(self.wait_ms) / 2).tolist())
 
     @property
     def straggler_ms(self) -> float:
-        """By which a step were shorter had the stragglers come with the next one. Of several at
-        most so much: that is by the means of the others, one of whom is late by chance."""
+        """How much shorter a step would be if the stragglers arrived with the next rank.
+
+        With several stragglers it is an upper bound, computed from the means of the other ranks:
+        in each step one of those is late by chance.
+        """
         late = list(self.stragglers)
         if len(late) <= 1:
             return float(self.alone_ms[late].sum())
         return float(np.delete(self.wait_ms, late).min() - self.wait_ms.min())
 
     def metrics(self) -> dict[str, Value]:
-        """For a row, or a summary."""
-        found: dict[str, Value] = {
+        """Metrics for a row or a summary, by name."""
+        values: dict[str, Value] = {
             WAIT_MS.name: float(self.wait_ms.mean()),
             STRAGGLER_MS.name: self.straggler_ms,
             SYNC_MS.name: self.sync_ms,
@@ -76,27 +82,31 @@ class Waits:
         }
         if len(self.wait_ms) <= MOST_RANKS:
             each = enumerate(self.wait_ms.tolist())
-            found |= {f"{WAIT_MS.name}/rank{rank}": ms for rank, ms in each}
-        return found
+            values |= {f"{WAIT_MS.name}/rank{rank}": ms for rank, ms in each}
+        return values
 
     def __add__(self, other: "Waits") -> "Waits":
-        """Of the iterations of both."""
-        whole = self.iterations + other.iterations
-        mine, its = self.iterations / whole, other.iterations / whole
+        """Means over the iterations of both."""
+        total = self.iterations + other.iterations
+        share, rest = self.iterations / total, other.iterations / total
         return Waits(
-            whole,
-            mine * self.step_ms + its * other.step_ms,
-            mine * self.sync_ms + its * other.sync_ms,
-            mine * self.own_ms + its * other.own_ms,
-            mine * self.wait_ms + its * other.wait_ms,
-            mine * self.alone_ms + its * other.alone_ms,
+            total,
+            share * self.step_ms + rest * other.step_ms,
+            share * self.sync_ms + rest * other.sync_ms,
+            share * self.own_ms + rest * other.own_ms,
+            share * self.wait_ms + rest * other.wait_ms,
+            share * self.alone_ms + rest * other.alone_ms,
         )
 
 
 def waits_of(step_ms: np.ndarray, sync_ms: np.ndarray) -> Waits:
-    """Both are (ranks, iterations): of each the whole, and what it spent in the synchronisation."""
+    """Waits from each rank's step times and the times within the synchronisation.
+
+    Both arrays are (ranks, iterations), and there are at least two ranks.
+    """
     iterations = sync_ms.shape[1]
-    transfer_ms, next_ms = np.sort(sync_ms, axis=0)[:2]  # of the last to come, of the one before
+    # The last rank to arrive spends the least time there: the transfer itself. Then the one before.
+    transfer_ms, next_ms = np.sort(sync_ms, axis=0)[:2]
     alone_ms = np.zeros_like(sync_ms)
     alone_ms[sync_ms.argmin(axis=0), np.arange(iterations)] = next_ms - transfer_ms
     return Waits(
@@ -109,13 +119,13 @@ def waits_of(step_ms: np.ndarray, sync_ms: np.ndarray) -> Waits:
     )
 
 
-def exchanged(
+def exchange_readings(
     readings: dict[str, Tensor], laps: Laps, ranks: Ranks
 ) -> tuple[dict[str, float], Waits | None]:
-    """For a row: means of these scalars, and the waits in `laps`. All ranks call this, with as many
-    iterations, and tell each other both at once.
+    """Means of the scalars over all ranks, and the waits in `laps`, for a row.
 
-    None on one rank alone, and where no iteration had its synchronisation measured.
+    All ranks call this together, with the same number of iterations; both are exchanged at once.
+    The waits are None with one rank, and if no iteration had its synchronisation measured.
     """
     times = torch.tensor(laps.synchronised_ms[-MOST_ITERATIONS:], dtype=torch.float64)
     scalars = torch.stack(list(readings.values())).cpu().double()

@@ -1,4 +1,4 @@
-"""What W&B is told of a run besides its rows: configuration, kinds of metrics, the checkpoint.
+"""Prepares what W&B gets of a run besides its rows: configuration, metrics, the checkpoint.
 
 Called by training.wandb_mirror.
 """
@@ -16,44 +16,44 @@ from training.sinks import Row, RunFacts
 if TYPE_CHECKING:  # importing it takes a third of a second
     from wandb import Artifact, Run
 
-# of environment.json; the command stays here, since it may name anything
+# keys of environment.json that are sent; the command is not, since it may name anything
 REPRODUCES = ("git", "python", "packages", "cuda", "cudnn", "driver", "gpus")
 
 
 def wandb_config(facts: RunFacts) -> JsonObject:
-    """Nested: W&B joins the names of sections and keys by dots itself.
+    """Configuration for W&B, nested: it joins the names of sections and keys by dots itself.
 
-    Its own section is left out, which says nothing of the training. Git is asked here and not by
-    W&B, which would send a diff and the remote's address, too.
+    W&B's own section is left out, as it says nothing about the training. Git's facts are ours:
+    W&B itself would send a diff and the remote's address, too.
     """
     keys = {name: value for name, value in facts.config.items() if name != "wandb"}
     return {**keys, "run": facts.in_force, "environment": reproduces(facts.environment)}
 
 
 def reproduces(environment: JsonObject) -> JsonObject:
-    """Commit, packages, CUDA and driver: what it takes to have the run again."""
+    """The entries of `environment` that it takes to repeat the run: commit, packages, driver."""
     return {name: environment[name] for name in REPRODUCES if name in environment}
 
 
 def define_metrics(run: "Run") -> None:
-    """All over the iteration; of the validation loss the runs' table shows the least."""
+    """Plots all metrics over the iteration; the table of runs shows the least validation loss."""
     run.define_metric("iter")
     run.define_metric("*", step_metric="iter")
     run.define_metric(VAL_LOSS.name, step_metric="iter", summary="min")
 
 
 def checkpoint_artifact(out_dir: Path, facts: RunFacts, results: Row) -> "Artifact | None":
-    """The weights with the best validation loss; None where no checkpoint was written."""
+    """Artifact with the best weights by validation loss, or None if no checkpoint was written."""
     import wandb
 
     files = (out_dir / name for name in reversed(CHECKPOINTS))
     path = next((file for file in files if file.is_file()), None)
     if path is None:
         return None
-    told = ("best_val_loss", "best_iteration", "iterations")
-    metadata: JsonObject = {name: results.get(name) for name in told}
+    names = ("best_val_loss", "best_iteration", "iterations")
+    metadata: JsonObject = {name: results.get(name) for name in names}
     metadata |= {"seed": facts.config.get("seed"), "git": facts.environment.get("git")}
-    # the attention of facts.config is the one that ran
+    # facts.config has the attention that ran, even where the key was auto.
     name = artifact_name("checkpoint", facts.config, None)
     artifact = wandb.Artifact(name, type="model", metadata=metadata)
     artifact.add_file(str(path), name="ckpt.pt")

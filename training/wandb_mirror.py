@@ -1,6 +1,6 @@
-"""A mirror of a run's metrics in Weights & Biases that may die without hurting the training.
+"""Mirrors a run's metrics in Weights & Biases; the mirror may die without hurting the training.
 
-A sink of `training.tracker`. The training thread only puts rows into a queue; every call into
+A sink of `training.tracker`. The training thread only puts rows into a queue. Every call into
 wandb (import, init, log, finish) is made on one daemon thread, because each can block for ever: on
 a stopped wandb-core (W&B's background process), on a server that went away, on a full disk.
 """
@@ -39,25 +39,25 @@ log = logging.getLogger(__name__)
 
 QUEUE_ROWS = 10_000  # rows that wait for wandb; above that they are dropped and counted
 PROBE_TIMEOUT_S = 3.0  # of one TCP connection to the server
-START_TIMEOUT_S = 20.0  # of wandb-core, below DEAD_TIMEOUT_S
+START_TIMEOUT_S = 20.0  # for wandb-core; must be below DEAD_TIMEOUT_S
 INIT_TIMEOUT_S = 15.0
 DEAD_TIMEOUT_S = 30.0  # finish() waits this long for a wandb-core or a server that does not answer
 UPLOAD_TIMEOUT_S = 60.0  # ... and this long for the upload to one that does
 CHECKPOINT_TIMEOUT_S = 600.0  # ... with a checkpoint, of a hundred megabytes and more
 ABANDON_TIMEOUT_S = 2.0
-SILENT_S = 2.0  # of a wait before it is said
-TOKEN_FILE = "WANDB_IDENTITY_TOKEN_FILE"  # environment: takes the place of a key
+SILENT_S = 2.0  # a wait that lasts longer is announced
+TOKEN_FILE = "WANDB_IDENTITY_TOKEN_FILE"  # environment variable; replaces a key
 
 Mode = Literal["online", "offline", "disabled"]
 MODES: dict[str, Mode] = {"online": "online", "offline": "offline", "disabled": "disabled"}
-MODES |= {"run": "online", "dryrun": "offline"}  # W&B's older names, in its variable alone
+MODES |= {"run": "online", "dryrun": "offline"}  # W&B's older names, valid in WANDB_MODE alone
 
 
 def check_wandb(config: WandbConfig) -> Mode:
     """The mode that `config` means on this machine: online, offline or disabled.
 
-    auto is what WANDB_DISABLED or WANDB_MODE says, else online with an API key; without a key it is
-    never online, so wandb has no reason to ask for one at the terminal. The trainer calls this
+    auto is what WANDB_DISABLED or WANDB_MODE says, else online with an API key. Without a key it is
+    never online, so that wandb has no reason to ask for one at the terminal. The trainer calls this
     early. Raises ValueError for mode=online without a key and for an unknown WANDB_MODE.
     """
     word = config.mode
@@ -77,9 +77,9 @@ def check_wandb(config: WandbConfig) -> Mode:
 
 
 def online_key() -> str | None:
-    """The API key of a server that answers; None where a token takes its place.
+    """The API key for a server that answers, or None if a token takes its place.
 
-    For profiling.verbs.log. Raises ValueError without a key, and where no server answers.
+    Used by profiling.verbs.log. Raises ValueError without a key, and if no server answers.
     """
     check_wandb(WandbConfig(mode="online"))
     if reason := _why_unreachable(_base_url()):
@@ -92,26 +92,26 @@ class WandbMirror(Sink):
     """One W&B run in the folder `wandb` beside `files`, or in WANDB_DIR; fed from a queue."""
 
     files: JsonFiles
-    mode: Mode  # in force: online becomes offline where no server answers
+    mode: Mode  # online becomes offline if no server answers
     config: WandbConfig
     facts: RunFacts
-    failure: str | None = None  # what ended the mirror
-    rows_dropped: int = 0  # it was too slow for them
+    failure: str | None = None  # the error that ended the mirror
+    rows_dropped: int = 0  # because the mirror was too slow
     run_dir: Path | None = None
-    core: subprocess.Popen[bytes] | None = None  # wandb-core, which a teardown forgets
-    doing: str = "init"  # for the warning: what wandb was asked when it failed
+    core: subprocess.Popen[bytes] | None = None  # wandb-core, kept because a teardown forgets it
+    doing: str = "init"  # the call into wandb that is being made, for the warning if it fails
     queue: "SimpleQueue[tuple[str, Row] | None]" = field(default_factory=SimpleQueue)
     exit_code: int = 0
-    # there is a run, or there will be none
+    # set once there is a W&B run, or certainly none
     started: threading.Event = field(default_factory=threading.Event)
-    # wandb-core took every row and answers, or has failed
-    answered: threading.Event = field(default_factory=threading.Event)
+    # set once wandb-core has taken every row and answers, or has failed
+    core_answered: threading.Event = field(default_factory=threading.Event)
     finish_timeout_s: float = UPLOAD_TIMEOUT_S
 
     def __post_init__(self) -> None:
         self.out_dir = self.files.path.parent.resolve()
-        # Artifacts are staged in the home folder otherwise. Taken back in finish(): the next run of
-        # this process has a folder of its own.
+        # Otherwise artifacts are staged in the home folder. finish() removes the variable: the next
+        # run of this process has a folder of its own.
         self.sets_data_dir = "WANDB_DATA_DIR" not in os.environ
         self.folder = wandb_folder(self.out_dir)
         os.environ.setdefault("WANDB_DATA_DIR", str(self.folder / "wandb" / "data"))
@@ -121,20 +121,20 @@ class WandbMirror(Sink):
 
         if self.config.checkpoints:
             self.finish_timeout_s = CHECKPOINT_TIMEOUT_S
-        # Read here: the thread would find the rows of this life, too.
+        # Read here, because the thread would find the rows of this process, too.
         self.kept_id = None if os.environ.get("WANDB_RUN_ID") else kept_id(self.out_dir / "wandb")
         self.rows_before = rows_of(self.files.path) if self.kept_id else {}
-        self.first_step = 0  # the rows before it are there already
+        self.first_step = 0  # W&B has the rows before this step already
 
         self.thread = threading.Thread(target=self.work, name="wandb-mirror", daemon=True)
         self.thread.start()
 
     def wait_until_started(self) -> None:
-        """Waits for wandb.init, at most for as long as it may take."""
+        """Waits for wandb.init, for at most INIT_TIMEOUT_S."""
         self.started.wait(INIT_TIMEOUT_S)
 
     def log(self, row: Row) -> None:
-        """Send a row of the history; costs the caller about a microsecond."""
+        """Sends a row of the history; costs the caller about a microsecond."""
         if self.failure:
             return
         if self.queue.qsize() < QUEUE_ROWS:
@@ -148,7 +148,7 @@ class WandbMirror(Sink):
         self.queue.put(("summary", values))
 
     def finish(self, exit_code: int = 0) -> None:
-        """Upload what is left, for a bounded time, and leave nothing that blocks the exit."""
+        """Uploads what is left, for a bounded time, and leaves nothing that blocks the exit."""
         self.exit_code = exit_code
         self.queue.put(None)
         start = time.monotonic()
@@ -159,7 +159,10 @@ class WandbMirror(Sink):
             self.conclude(start)
 
     def conclude(self, start: float) -> None:
-        """Gives up what did not answer since `start`, and says in summary.json how it went."""
+        """Abandons a thread that has not ended since `start`, and records the outcome.
+
+        The outcome is "wandb" in summary.json.
+        """
         if self.thread.is_alive():
             self.fail(f"no answer in {time.monotonic() - start:.0f} s")
             _abandon(self.core or _wandb_core())
@@ -167,26 +170,29 @@ class WandbMirror(Sink):
             os.environ.pop("WANDB_DATA_DIR", None)
         if self.files.refused and self.mode == "offline" and not self.failure:
             self.failure = "its offline file may lack rows, too: the disk refused some"
-            log.warning("W&B: %s", self.failure)  # wandb itself is silent about that
+            log.warning("W&B: %s", self.failure)  # wandb itself does not report this
         outcome = {"mode": self.mode, "failure": self.failure, "rows_dropped": self.rows_dropped}
         self.files.summary({"wandb": outcome})
 
     def wait(self, start: float) -> None:
-        """For wandb-core's answer, then for the upload; after some seconds it says so."""
-        if not self.answered.wait(SILENT_S):
-            say_waiting(DEAD_TIMEOUT_S)
-        if not self.answered.wait(max(0.0, start + DEAD_TIMEOUT_S - time.monotonic())):
+        """Waits for wandb-core's answer, then for the upload; logs it if that takes long.
+
+        `start` is when the wait began, in seconds of time.monotonic().
+        """
+        if not self.core_answered.wait(SILENT_S):
+            announce_wait(DEAD_TIMEOUT_S)
+        if not self.core_answered.wait(max(0.0, start + DEAD_TIMEOUT_S - time.monotonic())):
             return
         self.thread.join(max(0.0, start + SILENT_S - time.monotonic()))
         if self.thread.is_alive():
-            say_waiting(self.finish_timeout_s)
+            announce_wait(self.finish_timeout_s)
             self.thread.join(max(0.0, start + self.finish_timeout_s - time.monotonic()))
 
     @property
     def sync_command(self) -> str | None:
-        """The command line that uploads what the server did not get, None where it got all.
+        """Command that uploads what the server did not get, or None if it got everything.
 
-        Where W&B's own record lacks rows, too, metrics.jsonl is what is sent.
+        If W&B's own record lacks rows, too, the command sends metrics.jsonl.
         """
         if self.rows_dropped or (self.failure and self.doing == "log"):
             return f"python -m profiling log {shlex.quote(from_here(self.out_dir))} --metrics"
@@ -213,15 +219,15 @@ class WandbMirror(Sink):
             run.status()  # a round trip to wandb-core, which a stopped one does not answer
             if self.mode == "online" and _why_unreachable(_base_url()):
                 self.finish_timeout_s = DEAD_TIMEOUT_S
-            self.answered.set()
-            if self.config.checkpoints:  # behind the answer: to read and hash it may take long
+            self.core_answered.set()
+            if self.config.checkpoints:  # after the answer, as reading and hashing it may take long
                 self.send_checkpoint(run, results)
             run.finish(self.exit_code)
         except Exception as error:
             self.fail(one_line(f"{type(error).__name__}: {error}").removesuffix(":"))
         finally:
             self.started.set()
-            self.answered.set()
+            self.core_answered.set()
             _teardown()
 
     def send_checkpoint(self, run: "Run", results: Row) -> None:
@@ -229,9 +235,10 @@ class WandbMirror(Sink):
             run.log_artifact(artifact, aliases=[f"run-{run.id}"])
 
     def catch_up(self, run: "Run") -> None:
-        """Of a resumed run: sends the rows that the server never got, where an earlier life failed.
+        """Sends the rows of a resumed run that the server never got, as an earlier process failed.
 
-        Offline nobody can be asked what it has: all that lies in metrics.jsonl, that is.
+        Offline nobody can tell what the server has, so it is assumed to have all of metrics.jsonl.
+        A new run just stores its id for later resumes.
         """
         if self.kept_id is None:
             with contextlib.suppress(OSError):  # then a resume makes another W&B run
@@ -246,7 +253,7 @@ class WandbMirror(Sink):
                 run.log(values_of(row), step=step, commit=True)
 
     def start(self) -> "Run":
-        """The run, offline where it cannot be online."""
+        """Starts the W&B run, offline if it cannot be online."""
         if self.mode == "online":
             reason = _why_unreachable(_base_url())
             if reason is None:
@@ -280,10 +287,11 @@ class WandbMirror(Sink):
             disable_code=True,
             save_code=False,
             init_timeout=INIT_TIMEOUT_S,
-            finish_timeout=self.finish_timeout_s - 5.0,  # wandb-core gives up first, in good order
+            finish_timeout=self.finish_timeout_s - 5.0,  # wandb-core must give up before we do
             finish_timeout_raises=True,
-            # The rows have the GPU's power, clocks and memory, each 100 ms and without evaluations:
-            # W&B's own system metrics repeat them, so they come at its default of 15 s.
+            # The rows have the GPU's power, clocks and memory already, sampled each 100 ms and
+            # without evaluations. W&B's system metrics only repeat them: their default of 15 s is
+            # enough.
         )
         # create_new touches no other run of this process and sets no global wandb.run.
         trial = is_trial()  # which has project, entity and name from its sweep
@@ -316,10 +324,10 @@ def is_trial() -> bool:
 
 
 def wandb_folder(out_dir: Path) -> Path:
-    """Around `wandb`, where W&B's record lies: WANDB_DIR, else the run's folder.
+    """Folder for W&B's own folder `wandb`: WANDB_DIR, else the run's folder.
 
-    The agent of a sweep sets WANDB_DIR to its own working directory, where the records of all
-    trials would lie together, and none beside its run.
+    The agent of a sweep sets WANDB_DIR to its own working directory; it is ignored there, since the
+    records of all trials would lie together, and none beside its run.
     """
     named = os.environ.get("WANDB_DIR")
     if not named or (is_trial() and os.path.realpath(named) == os.getcwd()):
@@ -327,15 +335,15 @@ def wandb_folder(out_dir: Path) -> Path:
     return Path(os.path.realpath(Path(named).expanduser()))
 
 
-def say_waiting(limit_s: float) -> None:
+def announce_wait(limit_s: float) -> None:
     log.info("waiting for W&B, at most %.0f s; Ctrl-C skips", limit_s)
 
 
 def _disable_telemetry() -> None:
-    """W&B's reports about itself, for which wandb has no public switch.
+    """Switches off W&B's reports about itself, for which wandb has no public switch.
 
-    Where wandb-core dies as it starts, they wait for a lock that wandb.setup holds until they are
-    done: that is for ever.
+    If wandb-core dies as it starts, they wait for a lock that wandb.setup holds until they are
+    done, that is for ever.
     """
     with contextlib.suppress(Exception):
         from wandb.analytics.opentelemetry import opentelemetry_proxy
@@ -344,10 +352,10 @@ def _disable_telemetry() -> None:
 
 
 def _teardown() -> None:
-    """End wandb-core and the connection to it.
+    """Ends wandb-core and the connection to it.
 
-    wandb would do that itself in an atexit hook, which waits for wandb-core without a limit.
-    The first thing that teardown does is to remove that hook; then it may hang or fail here.
+    wandb would do that itself in an atexit hook, which waits for wandb-core without a limit. The
+    teardown begins by removing that hook, so that it may hang or fail here without harm.
     """
     with contextlib.suppress(Exception, SystemExit):
         import wandb
@@ -356,9 +364,9 @@ def _teardown() -> None:
 
 
 def _abandon(wandb_core: subprocess.Popen[bytes] | None) -> None:
-    """Get rid of a wandb-core on which the mirror's thread hangs.
+    """Gets rid of a wandb-core on which the mirror's thread hangs.
 
-    One that still runs ends at the teardown and keeps its file whole. One that is stopped has to be
+    One that still runs ends at the teardown and completes its file. One that is stopped has to be
     killed: it would hold our stdout open, and `train.py | tee log` would wait for it for ever.
     """
     until = time.monotonic() + ABANDON_TIMEOUT_S
@@ -374,14 +382,14 @@ def _abandon(wandb_core: subprocess.Popen[bytes] | None) -> None:
 
 
 def _kill_unanswering(error: Exception) -> None:
-    """A wandb-core that never said where it listens: wandb forgets it, and names it here alone."""
+    """Kills a wandb-core that never said where it listens; only wandb's `error` gives its pid."""
     if process := re.search(r"wandb-core PID=(\d+)", str(error)):
         with contextlib.suppress(ProcessLookupError):
             os.kill(int(process[1]), signal.SIGKILL)
 
 
 def _wandb_core() -> subprocess.Popen[bytes] | None:
-    """The background process, for which wandb has no public name."""
+    """W&B's background process, for which wandb has no public name, or None if there is none."""
     with contextlib.suppress(Exception):
         from wandb.sdk import wandb_setup
 
@@ -394,7 +402,10 @@ def _wandb_core() -> subprocess.Popen[bytes] | None:
 
 
 def _why_unreachable(url: str) -> str | None:
-    """Why no TCP connection to the server can be made; None where one can, or behind a proxy."""
+    """Reason why no TCP connection to the server can be made, or None if one can.
+
+    Behind a proxy it is None, too, as that cannot be known.
+    """
     parts = urlsplit(url)
     host = parts.hostname or ""
     if parts.scheme in urllib.request.getproxies() and not urllib.request.proxy_bypass(host):
@@ -408,7 +419,7 @@ def _why_unreachable(url: str) -> str | None:
 
 
 def _system_settings() -> dict[str, str]:
-    """What `wandb login --host` and the like have stored for this user."""
+    """Settings that `wandb login --host` and the like have stored for this user."""
     folder = Path(os.environ.get("WANDB_CONFIG_DIR") or "~/.config/wandb").expanduser()
     parser = configparser.ConfigParser(default_section="default", interpolation=None)
     with contextlib.suppress(OSError, configparser.Error, UnicodeDecodeError):
@@ -422,7 +433,7 @@ def _base_url() -> str:
 
 
 def _api_key() -> str | None:
-    """The key from where wandb looks for one: environment, netrc file, settings file."""
+    """API key from where wandb looks for one: environment, netrc file, settings file; or None."""
     if os.environ.get(TOKEN_FILE):
         return None
     if key := os.environ.get("WANDB_API_KEY"):

@@ -1,7 +1,7 @@
-"""Which W&B run belongs to a run's folder, and where in its history a row stands.
+"""Links a run's folder with its W&B run, and rows with their steps in the W&B history.
 
-A resumed run goes on in the W&B run that it began in; rows that this has already are not doubled.
-Called by training.wandb_mirror, and by profiling.launch.wandb_log for rows that it did not get.
+A resumed run continues the W&B run that it began in, without repeating rows that this has already.
+Called by training.wandb_mirror, and by profiling.launch.wandb_log for rows that the mirror missed.
 """
 
 import contextlib
@@ -14,13 +14,14 @@ from profiling.metric_names import VAL_LOSS
 from training.sinks import Row
 
 NAME = "run.json"  # in OUT_DIR/wandb
-STEPS = 10  # of W&B's history in an iteration: room between its rows for what is logged afterwards
+STEPS = 10  # W&B history steps per iteration; leaves room for rows that are logged afterwards
 
 
 def history_step(row: Row) -> int:
-    """The same for the same row of every life of a run; an evaluation is before its iteration.
+    """Step of a row in W&B's history; an evaluation comes before the training row of its iteration.
 
-    W&B takes a row only behind all that it has. What it has of a resumed run, it so has once.
+    A resumed run gives a repeated row the same step. As W&B takes a row only after all that it has,
+    it then has the row once.
     """
     iteration = row["iter"]
     assert isinstance(iteration, int)
@@ -28,14 +29,15 @@ def history_step(row: Row) -> int:
 
 
 def first_step(iteration: int) -> int:
+    """Least step in W&B's history of any row of `iteration`."""
     return STEPS * iteration
 
 
 def kept_id(wandb_dir: Path) -> str | None:
-    """The id of the folder's W&B run; None where there was none, or of a copy of the folder.
+    """Id of the folder's W&B run, or None if there was none, or if the folder is a copy.
 
-    A copy is a branch, and two runs in one chart would be neither. What was moved has the same
-    inode; what was copied, or came from another file system, has not.
+    A copy is a branch of the run, and two branches in one chart would be neither. A folder that was
+    moved keeps the file's inode; one that was copied, or moved from another file system, does not.
     """
     path = wandb_dir / NAME
     with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
@@ -46,16 +48,16 @@ def kept_id(wandb_dir: Path) -> str | None:
 
 
 def keep_id(wandb_dir: Path, run_id: str) -> None:
-    """Raises OSError."""
+    """Stores the id of the folder's W&B run for `kept_id`. Raises OSError."""
     wandb_dir.mkdir(exist_ok=True)
     with open(wandb_dir / NAME, "w", encoding="utf-8") as file:
         json.dump({"id": run_id, "inode": os.fstat(file.fileno()).st_ino}, file)
 
 
 def rows_of(metrics: Path) -> dict[int, Row]:
-    """The rows of a metrics.jsonl in the order of their steps; the last word on each counts.
+    """Rows of a metrics.jsonl by history step, in order; of several for a step the last one counts.
 
-    Raises ValueError where there is no such file.
+    Raises ValueError if the file cannot be read.
     """
     rows: dict[int, Row] = {}
     try:
@@ -72,5 +74,5 @@ def rows_of(metrics: Path) -> dict[int, Row]:
 
 
 def values_of(row: Row) -> dict[str, object]:
-    """What W&B is given of a row."""
+    """The values of a row that W&B gets: those that are not None."""
     return {name: value for name, value in row.items() if value is not None}

@@ -1,6 +1,6 @@
-"""Before the loop: compile, capture CUDA graphs, and see which attention kernels they hold.
+"""Compiles and captures CUDA graphs before the loop, and reads which attention kernels they have.
 
-So no iteration of the loop compiles, and a profiling window never meets a compilation.
+So no iteration of the loop compiles, and no profiling window contains a compilation.
 """
 
 import logging
@@ -28,35 +28,34 @@ from training.step import Step, TrainingStep
 
 log = logging.getLogger(__name__)
 
-LONG_S = 1800  # above this a run on a CPU is not what a newcomer meant
+LONG_S = 1800  # a longer run on a CPU is hardly what a newcomer wants
 CPU_SIZE = "shakespeare_char_cpu"
 SIZES = ("n_layer", "n_head", "n_embd", "block_size", "batch_size")
 
 
 @dataclass(frozen=True)
 class WarmUp:
-    """What the warm-up found out."""
+    """Facts that the warm-up has established."""
 
     compile: CompileFacts
     attention: AttentionFacts
-    own_kernels: str | None  # those of kernels=fused that ran; None: not asked for
+    own_kernels: str | None  # those of kernels=fused that ran; None: not fused
 
 
 def warm_up(
     step: Step, x: Tensor, y: Tensor, config: Config, ranks: Ranks, done: int = 0
 ) -> tuple[TrainingStep, WarmUp]:
-    """The step to train with, and the facts. x and y are a batch, (B, T);
-    `done` iterations lie behind a resumed run.
+    """Warms up. Returns the step to train with, and the facts.
 
-    Times are seconds on the host, after a synchronisation; that of the compilation is by how much
-    the first micro-step was longer than the second.
-    Changes neither weights nor the state of any random generator. Raises ValueError when the
-    attention backend, the kernels or the compiler do not work here.
+    x and y are a batch, (B, T); `done` is the number of iterations that a resumed run has made.
+    Times are seconds on the host, up to a synchronisation; compiling took what the first micro-step
+    was longer than the second. Changes neither weights nor the state of any random generator.
+    Raises ValueError if the attention backend, the kernels or the compiler do not work here.
     """
     dynamo.forget()
     with torch.random.fork_rng([ranks.device] if x.is_cuda else []):
         compile_ahead(step, x, y, config, ranks)
-        operators = try_attention(config, ranks.device, config.dtype)  # may draw for dropout
+        operators = try_attention(config, ranks.device, config.dtype)  # may draw random numbers
         try_kernels(config, ranks.device, config.dtype, step.vocab_size)
         if ranks.device.type == "cpu":
             say_how_long(step, x, y, config, config.max_iters - done)
@@ -72,7 +71,7 @@ def warm_up(
             capture_s = time.perf_counter() - start
             kernels = graphed.kernels()
         elif x.is_cuda:
-            kernels = micro_step_kernels(capturable(step, config, ranks, x, y), x, y)
+            kernels = micro_step_kernels(capturable_step(step, config, ranks, x, y), x, y)
         on_cuda = x.is_cuda
         attention = facts_on_cuda(config, kernels) if on_cuda else facts_on_cpu(config, operators)
         own_kernels = seen_kernels(config, kernels, step.vocab_size)
@@ -90,9 +89,12 @@ def warm_up(
     return ready, WarmUp(facts, attention, own_kernels)
 
 
-def capturable(step: Step, config: Config, ranks: Ranks, x: Tensor, y: Tensor) -> Step:
-    """The step, or one of a model of one such block that has neither other ranks in it nor
-    activations that are recomputed: what these do on the way no graph can hold."""
+def capturable_step(step: Step, config: Config, ranks: Ranks, x: Tensor, y: Tensor) -> Step:
+    """A step that a CUDA graph can hold: `step`, or that of a model of one such block.
+
+    The small model runs on this rank alone and recomputes no activations: a graph can hold neither
+    an exchange between ranks nor recomputation.
+    """
     if ranks.world_size == 1 and config.activation_checkpointing == "none":
         return step
     small = replace(
@@ -106,7 +108,10 @@ def capturable(step: Step, config: Config, ranks: Ranks, x: Tensor, y: Tensor) -
 
 
 def say_how_long(step: Step, x: Tensor, y: Tensor, config: Config, left: int) -> None:
-    """On a CPU the main experiment takes days: better said now than found out."""
+    """Logs how long the `left` iterations take on a CPU, and warns if that is very long.
+
+    The main experiment would take days there.
+    """
     if left <= 0 or config.eval_only:
         return
     few = slice(min(2, len(x)))
@@ -131,14 +136,17 @@ def say_how_long(step: Step, x: Tensor, y: Tensor, config: Config, left: int) ->
 
 
 def has_cpu_size(config: Config) -> bool:
-    """Whether model and batches are no larger than those of the configuration that is advised."""
+    """Whether model and batches are no larger than in the configuration advised for a CPU."""
     advised = load(FOLDER / f"{CPU_SIZE}.yaml")
     sizes = {key: size for key in SIZES if isinstance(size := advised[key], int)}
     return all(getattr(config, key) <= size for key, size in sizes.items())
 
 
 def timed_micro_step(step: Step, x: Tensor, y: Tensor) -> float:
-    """Seconds of a micro-step whose result is thrown away."""
+    """Seconds of a micro-step whose result is dropped.
+
+    Raises ValueError if the compiler does not work here.
+    """
     start = time.perf_counter()
     try:
         step.try_micro_step(x, y)

@@ -70,7 +70,7 @@ def evaluations(monkeypatch, values: list[float]) -> None:
 def open_whole(out_dir: Path) -> Checkpoint:
     """Checkpoint of a run, put together where its tensors lie in shards."""
     saved = read_checkpoint(out_dir / "ckpt.pt")
-    return shard_files.filled(saved, {}, "cpu") if saved.shards else saved
+    return shard_files.load_shards(saved, {}, "cpu") if saved.shards else saved
 
 
 def save_for_ever(path: Path) -> None:

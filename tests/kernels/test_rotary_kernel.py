@@ -1,4 +1,4 @@
-"""The Triton kernel of rotary positions, against model.rotated and autograd in float64."""
+"""The Triton kernel of rotary positions, against model.rotate_qk and autograd in float64."""
 
 import pytest
 
@@ -10,7 +10,7 @@ PROGRAM = r"""
 import sys
 import torch
 from kernels.rotary import rotate, rotate_either_way
-from model import rotated, rotation
+from model import rotate_qk, rotation
 
 torch.set_default_device(sys.argv[1])
 
@@ -19,7 +19,7 @@ def compare(B, T, heads, D, dtype, tolerance, places=None):
     turns = rotation(places or T, D).to(sys.argv[1])[:, :T]
     ours = torch.randn(B, T, 3 * heads * D, dtype=dtype).requires_grad_()
     wide = ours.detach().double().requires_grad_()
-    out, expected = rotate(ours, turns, heads), rotated(wide, turns, heads)
+    out, expected = rotate(ours, turns, heads), rotate_qk(wide, turns, heads)
     dout = torch.randn(out.shape, dtype=dtype)
     out.backward(dout)
     expected.backward(dout.double())

@@ -123,7 +123,8 @@ def check(model, step, layout, expected, by_all, ranks, mean=5e-6):
     for ours, theirs in zip(model.parameters(), expected.parameters(), strict=True):
         difference = (ours - theirs).abs()  # of a copy that is rounded the other way; 0.02 of most
         assert difference.max() < 5e-4 and difference.mean() < mean, difference
-    for ours, theirs in zip(optimizer.numbered(), by_all.optimizer.numbered(), strict=True):
+    pairs = zip(optimizer.all_parameters(), by_all.optimizer.all_parameters(), strict=True)
+    for ours, theirs in pairs:
         for name, moment in by_all.optimizer.state[theirs].items():
             torch.testing.assert_close(optimizer.state[ours][name], moment, rtol=1e-2, atol=1e-3)
 

@@ -165,7 +165,7 @@ class Graph:
 
 @pytest.fixture
 def graphs(monkeypatch):
-    monkeypatch.setattr(scoring, "captured", Graph)
+    monkeypatch.setattr(scoring, "capture_graph", Graph)
     monkeypatch.setattr(Graph, "captures", 0)
 
 

@@ -5,7 +5,7 @@ import torch
 
 from configs.schema import Config
 from model import GPT
-from training.memory import activation_bytes, check_model_fits, explained_out_of_memory
+from training.memory import activation_bytes, check_model_fits, explain_out_of_memory
 
 CPU = torch.device("cpu")
 
@@ -85,13 +85,13 @@ def test_an_allocation_that_fails_on_a_cpu_names_the_key():
         pytest.raises(
             ValueError, match=r"^batch_size=64: .*machine's memory \(you tried .*bytes\)"
         ),
-        explained_out_of_memory(Config()),
+        explain_out_of_memory(Config()),
     ):
         torch.empty(1 << 55)
     with (
         pytest.raises(ValueError, match=r"^batch_size=64: .*n_layer"),
-        explained_out_of_memory(Config()),
+        explain_out_of_memory(Config()),
     ):
         bytearray(1 << 60)
-    with pytest.raises(RuntimeError, match="a bug"), explained_out_of_memory(Config()):
+    with pytest.raises(RuntimeError, match="a bug"), explain_out_of_memory(Config()):
         raise RuntimeError("a bug")

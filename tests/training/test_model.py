@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from configs.attention import AUTO, BACKENDS, CHOICES, TABLE
 from configs.model import ModelConfig
 from configs.schema import Config
-from model import GPT, rotated, rotation
+from model import GPT, rotate_qk, rotation
 from training.compilation import compile_model
 
 ON_CPU = [*(each.name for each in TABLE if not each.cuda_only), AUTO]
@@ -76,7 +76,7 @@ def test_rotary_queries_and_keys_know_only_how_far_apart_they_are():
     heads, width = 2, 8
     row = torch.randn(3 * heads * width, generator=torch.Generator().manual_seed(0))
     qkv = row.expand(1, 12, -1)  # the same at every position
-    turned = rotated(qkv, rotation(12, width), heads).view(12, 3, heads, width)
+    turned = rotate_qk(qkv, rotation(12, width), heads).view(12, 3, heads, width)
     q, k, v = turned.unbind(1)
     assert torch.equal(v.flatten(1), qkv[0, :, 2 * heads * width :])
     scores = torch.einsum("qhd,khd->hqk", q, k)

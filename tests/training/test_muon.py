@@ -10,7 +10,7 @@ from model import GPT
 from tests.helpers.checkpoints import assert_same
 from training.attention import OperatorNames
 from training.distributed import Ranks
-from training.muon import ClippedMuon, Muon, by_shape, check_muon, orthogonal
+from training.muon import ClippedMuon, Muon, check_muon, group_by_shape, orthogonal
 from training.optimizer import adamw, set_learning_rate
 from training.step import Step
 
@@ -140,7 +140,7 @@ def test_nothing_of_it_waits_for_a_number(config):
     optimizer.step()  # makes the state
     matrices = optimizer.param_groups[0]["params"]
     with OperatorNames() as seen, torch.no_grad():
-        optimizer.step_alike(by_shape(matrices)[0], torch.tensor(0.01), 0.1)
+        optimizer.step_alike(group_by_shape(matrices)[0], torch.tensor(0.01), 0.1)
     assert "baddbmm" in seen.names and "_local_scalar_dense" not in seen.names
     if hasattr(torch.optim, "Muon"):
         theirs = torch.optim.Muon(matrices, lr=torch.tensor(0.01))

@@ -29,7 +29,7 @@ def late(monkeypatch):
 
     def switch() -> None:
         monkeypatch.setattr(rows, "runs_ahead", lambda device: True)
-        monkeypatch.setattr(rows, "copied", copy_at_once)
+        monkeypatch.setattr(rows, "copy_scalars", copy_at_once)
 
     return switch
 
@@ -154,12 +154,12 @@ def test_without_such_a_device_a_row_is_written_at_once(run, events):
 def test_times_are_those_up_to_the_row(run, late, monkeypatch):
     laps, waited = [], []
 
-    def trained(self, iteration, lr, readings, found, *rest, trained=rows.Record.trained):
+    def trained(self, iteration, lr, readings, found, *rest, trained=rows.Record.log_training):
         laps.append((iteration, len(found.ms)))
         waited.extend([rest[-1], self.run.train_batches.waited_s])
         trained(self, iteration, lr, readings, found, *rest)
 
-    monkeypatch.setattr(rows.Record, "trained", trained)
+    monkeypatch.setattr(rows.Record, "log_training", trained)
     late()
     run(max_iters=13, eval_interval=20, log_interval=5)
     assert laps == [(0, 1), (5, 5), (10, 5)]
@@ -264,7 +264,7 @@ def test_a_row_that_cannot_be_read_any_more_does_not_hide_the_error(
         return read
 
     fail_at(monkeypatch, 2)
-    monkeypatch.setattr(rows, "copied", broken)
+    monkeypatch.setattr(rows, "copy_scalars", broken)
     with pytest.raises(ValueError, match="out of memory"):
         run(eval_interval=100)
 
@@ -280,7 +280,7 @@ from configs import command_line
 from tests.helpers.late_rows import copy_at_once
 from training import rows
 
-rows.runs_ahead, rows.copied = lambda device: True, copy_at_once
+rows.runs_ahead, rows.copy_scalars = lambda device: True, copy_at_once
 {more}
 command_line.run(train.train)
 """

@@ -265,14 +265,14 @@ def test_what_a_killed_process_left_half_written_goes(run, tmp_path):
 
 def deleting(monkeypatch, iteration: int, delete) -> None:
     """Calls delete() behind the row of this iteration."""
-    trained = record.Record.trained
+    trained = record.Record.log_training
 
     def then_delete(self, now, *rest):
         trained(self, now, *rest)
         if now == iteration:
             delete()
 
-    monkeypatch.setattr(record.Record, "trained", then_delete)
+    monkeypatch.setattr(record.Record, "log_training", then_delete)
 
 
 def trained_rows(out_dir: Path) -> list[int]:
@@ -321,15 +321,15 @@ def test_a_checkpoint_that_is_no_better_takes_the_place_of_a_deleted_one(
 
 def test_a_folder_deleted_behind_the_last_row_is_told_by_the_exit_code(run, tmp_path, monkeypatch):
     out_dir = tmp_path / "out"
-    evaluated = record.Record.evaluated
+    evaluated = record.Record.log_evaluation
 
     def then_delete(self, iteration, *rest):
         evaluated(self, iteration, *rest)
         if iteration == 8:
-            self.run.progress.improved = lambda loss: False  # or it would save now
+            self.run.progress.note_val_loss = lambda loss: False  # or it would save now
             shutil.rmtree(out_dir)
 
-    monkeypatch.setattr(record.Record, "evaluated", then_delete)
+    monkeypatch.setattr(record.Record, "log_evaluation", then_delete)
     with pytest.raises(
         SystemExit, match="not on the disk: the checkpoint of iteration 8; there is no"
     ):
@@ -387,14 +387,14 @@ def test_rows_wait_where_the_folder_cannot_be_made_again(run, tmp_path, monkeypa
         out_dir.touch()
 
     deleting(monkeypatch, 5, block)
-    after = record.Record.trained
+    after = record.Record.log_training
 
     def then_free(self, now, *rest):
         after(self, now, *rest)
         if now == 8:
             out_dir.unlink()
 
-    monkeypatch.setattr(record.Record, "trained", then_free)
+    monkeypatch.setattr(record.Record, "log_training", then_free)
     run(max_iters=11, eval_interval=20)
     assert trained_rows(out_dir) == list(range(11))
     said = [line for line in capsys.readouterr().out.splitlines() if "deleted" in line]

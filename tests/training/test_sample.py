@@ -25,7 +25,7 @@ from training import checkpoint
 from training.decode import KeyValueCache, read, try_own_kernels
 from training.draw import draw_token, noise_for
 from training.generation import TOKENS_AHEAD, Arrivals, Replays, Writer, arrivals_of, run_directly
-from training.one_graph import captured, kernels_of
+from training.one_graph import capture_graph, kernels_of
 from training.rehearsal import rehearse
 
 TEXT = stand_in_text(length=20_000)
@@ -518,7 +518,7 @@ def test_on_a_gpu_keys_that_are_not_there_change_no_logits_and_no_text(attention
 def test_a_token_takes_few_kernels(own, of_a_layer):
     writer = Writer(on_gpu("auto", torch.bfloat16), 1, 1.0, None, own)
     written(writer, [5, 1], 5)
-    names = kernels_of(captured(writer.read_newest, torch.cuda.graph_pool_handle()))
+    names = kernels_of(capture_graph(writer.read_newest, torch.cuda.graph_pool_handle()))
     assert names is None or len(names) <= 2 * of_a_layer + 12, names
     ours = [name for name in names or [] if "_triton" in name]
     assert names is None or len(ours) == own * (2 * 3 + 2), names

@@ -58,7 +58,7 @@ def test_the_end_is_the_same_to_the_last_bit(run, tmp_path, monkeypatch):
 def test_rows_come_while_it_is_written_and_only_one_is(run, beside, monkeypatch):
     """The first write lasts until the row of iteration 6; the next begins at iteration 8."""
     write, written, rows = checkpoint.write, [], []
-    row_six, trained = threading.Event(), record.Record.trained
+    row_six, trained = threading.Event(), record.Record.log_training
 
     def slow(path: Path, state: dict) -> None:
         assert row_six.wait(60), "the loop waited"
@@ -72,7 +72,7 @@ def test_rows_come_while_it_is_written_and_only_one_is(run, beside, monkeypatch)
             row_six.set()
 
     monkeypatch.setattr(checkpoint, "write", slow)
-    monkeypatch.setattr(record.Record, "trained", noted)
+    monkeypatch.setattr(record.Record, "log_training", noted)
     out_dir = run(max_iters=12, always_save_checkpoint=True)
     assert [iteration for iteration, _ in written] == [4, 8, 12]
     assert written[0][1] in (6, 7) and read(out_dir)["iter_num"] == 12

@@ -93,7 +93,7 @@ def save(out_dir: Path, iteration: int, is_best: bool = True, keeps_best: bool =
         p: distribute_tensor(p.data.fill_(iteration), mesh, [Shard(0)]) for p in model.parameters()
     }
     named = model.named_parameters(remove_duplicate=False)
-    state, tensors = shard_files.apart(
+    state, tensors = shard_files.split_shared(
         {
             "model": {name: found[p] for name, p in named},
             "optimizer": {
@@ -159,7 +159,7 @@ def killed_at(out_dir: Path, place: str, call: int) -> None:
     "place, call, expected",
     [
         ("torch.save", 9, 1),  # in the midst of the shards
-        ("training.shard_files.moved", 1, 1),
+        ("training.shard_files.publish", 1, 1),
         ("training.checkpoint.write", 1, 1),  # they are whole, and ckpt.pt names the others
         ("training.checkpoint.remove_unnamed", 1, 2),  # the older ones are still there
     ],
@@ -282,7 +282,7 @@ from training import checkpoint, record, shard_files
 
 checkpoint.beside_training = lambda run: run.progress.iteration < run.config.max_iters
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-write, trained, rows = shard_files.ShardWriter.write_data, record.Record.trained, []
+write, trained, rows = shard_files.ShardWriter.write_data, record.Record.log_training, []
 
 def write_data(self, plan, planner):
     iteration, end = int(self.path.stem), time.monotonic() + 60
@@ -298,7 +298,7 @@ def row(self, iteration, *rest):
     trained(self, iteration, *rest)
     rows.append(iteration)
 
-shard_files.ShardWriter.write_data, record.Record.trained = write_data, row
+shard_files.ShardWriter.write_data, record.Record.log_training = write_data, row
 command_line.run(train.train)
 """
 

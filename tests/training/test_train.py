@@ -23,7 +23,7 @@ from data.source_text import URL_VARIABLE
 from tests.helpers.spoilt_gradient import spoil_gradient
 from tests.paths import PROJECT
 from training.device import check_attention, reasons, resolve
-from training.memory import explained_out_of_memory
+from training.memory import explain_out_of_memory
 from training.tracker import open_tracker
 
 CPU = torch.device("cpu")
@@ -351,7 +351,7 @@ def test_out_of_memory_is_one_line_that_names_the_key():
     config = Config(batch_size=4096)
     with (
         pytest.raises(ValueError, match=r"^batch_size=4096: .*Tried to allocate 48.00 GiB\.\)"),
-        explained_out_of_memory(config),
+        explain_out_of_memory(config),
     ):
         raise torch.OutOfMemoryError(
             "CUDA out of memory. Tried to allocate 48.00 GiB. GPU 0 has a total capacity of ..."

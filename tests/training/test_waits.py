@@ -14,7 +14,7 @@ from training.distributed import Ranks
 from training.next_commands import capture_of_ranks
 from training.run_verdict import Steps, run_verdict
 from training.slow_ranks import LONG_ITERATIONS, LONG_S, SlowRanks
-from training.waits import MOST_ITERATIONS, MOST_RANKS, Waits, exchanged, waits_of
+from training.waits import MOST_ITERATIONS, MOST_RANKS, Waits, exchange_readings, waits_of
 
 TRANSFER_MS = 2.0
 TWO = Ranks(0, 2, torch.device("cpu"))
@@ -138,7 +138,7 @@ def test_one_rank_alone_marks_no_synchronisation_and_writes_no_wait():
     laps = clock.read()
     assert laps.ms == [1e3, 1e3] and laps.synchronised_ms == []
     alone = Ranks(0, 1, torch.device("cpu"))
-    means, waits = exchanged(LOSS, laps, alone)
+    means, waits = exchange_readings(LOSS, laps, alone)
     assert means == {"train/loss": 2.0} and waits is None
     slow_ranks = SlowRanks(alone, "out")
     assert slow_ranks.read(waits) == slow_ranks.summary() == {}
@@ -191,7 +191,7 @@ LOSS = {"train/loss": torch.tensor(2.0)}
 
 def test_ranks_exchange_no_more_than_the_last_iterations_of_a_long_row():
     laps = Laps([], [], synchronised_ms=[(1e6, 9.0)] * 5 + [(20.0, 6.0)] * MOST_ITERATIONS)
-    means, found = exchanged(LOSS, laps, Exchange(0, 3, torch.device("cpu")))
+    means, found = exchange_readings(LOSS, laps, Exchange(0, 3, torch.device("cpu")))
     assert means == {"train/loss": 5.0}
     assert found.iterations == MOST_ITERATIONS and found.step_ms == 20.0
     assert found.wait_ms.tolist() == [2.0, 1.0, 0.0] and found.own_ms.tolist() == [14, 15, 16]
