@@ -18,7 +18,7 @@ import pynvml
 
 from profiling.capture.nvml import ENERGY, Gpu
 from profiling.capture.process_meter import ProcessMeter
-from profiling.metric_names import of_gpu
+from profiling.metric_names import gpu_metric_name
 
 log = logging.getLogger(__name__)
 
@@ -167,7 +167,7 @@ class GpuSampler:
             meter = self.meters.setdefault(number, Meter(count, count, count))
             meter.now = meter.now.then(joules, at_s, trained)
         for key, value in values.items():
-            name = of_gpu(number, key)
+            name = gpu_metric_name(number, key)
             self.names[name] = None
             if trained:
                 self.since_row.add(name, value)
@@ -187,7 +187,7 @@ class GpuSampler:
             power_w = self.power_w([(meter.row, meter.now) for meter in self.meters.values()])
             for number, meter in self.meters.items():
                 counted_j = meter.now.joules - meter.row.joules
-                row[of_gpu(number, ENERGY)] = counted_j or None
+                row[gpu_metric_name(number, ENERGY)] = counted_j or None
                 if counted_j:
                     meter.row = meter.now
         energy_per_token_j = ratio(power_w, tokens_per_s)
