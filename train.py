@@ -174,7 +174,7 @@ def accumulate(
 @contextmanager
 def aside(phase: str, spans: Spans | NoSpans, gpu: GpuSampler | NoSampler) -> Iterator[None]:
     """Around what is no training: the GPU's samples in it count for the energy alone."""
-    with spans.phase(phase), gpu.paused(phase):
+    with spans.phase(phase), gpu.pause(phase):
         yield
 
 
