@@ -92,7 +92,7 @@ def checks(gpu: bool) -> Iterator[Check]:
 
 def nsys(gpu: bool) -> Iterator[Check]:
     """The one that `profiling run` takes, the others, and its importer."""
-    there = nsight.installed("nsys")
+    there = nsight.installed_programs("nsys")
     yield tool("nsys", there, "error" if gpu else "note")
     if not there:
         return
@@ -108,7 +108,7 @@ def nsys(gpu: bool) -> Iterator[Check]:
 
 
 def ncu(gpu: bool) -> Check:
-    return tool("ncu", nsight.installed("ncu"), "warning" if gpu else "note")
+    return tool("ncu", nsight.installed_programs("ncu"), "warning" if gpu else "note")
 
 
 def tool(name: str, there: list[nsight.Program], severity: str) -> Check:

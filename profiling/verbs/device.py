@@ -23,11 +23,11 @@ def main(argv: list[str]) -> int:
     add_shared(parser, max_s=0.5)
     flag(parser, "--json", "as JSON, on stdout")
     flags = parser.parse_args(argv)
-    from profiling.lab.device import lab_device, measured  # here: it brings torch
+    from profiling.lab.device import lab_device, measure_device  # here: it brings torch
 
     device = lab_device(flags.device)
     with doing("measuring", ticking=False) as say:
-        results = measured(device, flags.max_s, say)
+        results = measure_device(device, flags.max_s, say)
     if flags.json:
         print(to_json(results), end="")
     else:

@@ -29,15 +29,15 @@ def main(argv: list[str]) -> int:
     flags = parse(argv)
     from profiling.lab.device import lab_device  # here: they bring torch
     from profiling.lab.kernel_work import Sizes
-    from profiling.lab.kernels import about, results_of
+    from profiling.lab.kernels import empty_results, measure_rows
     from training.device import resolve_dtype
 
     device = lab_device(flags.device)
     dtype = flags.dtype if flags.dtype != "auto" else resolve_dtype("auto", device)
     sizes = Sizes(flags.tokens, flags.width, flags.vocabulary, flags.dropout)
     with doing("measuring", ticking=False) as say:
-        rows = list(results_of(sizes, dtype, device, flags.max_s, say))
-    results = replace(about(sizes, dtype, device), rows=rows)
+        rows = list(measure_rows(sizes, dtype, device, flags.max_s, say))
+    results = replace(empty_results(sizes, dtype, device), rows=rows)
     document = kernels_document(results)
     show(document)
     for path in write_outputs(flags, to_json(results), document):

@@ -38,13 +38,13 @@ def main(argv: list[str]) -> int:
 
     device = lab_device(flags.device)
     console = Console(highlight=False, width=120)
-    results = square.results_of(flags.dtype, device)
+    results = square.empty_results(flags.dtype, device)
     show_blocks(square_notes(results), console)
     for mebibytes in flags.mib:
         try:
             with doing(f"a matrix of {mebibytes} MiB", ticking=False) as say:
                 matrix = square.matrix(mebibytes, flags.dtype, device)
-                rows = square.measured(matrix, flags.max_s, say)
+                rows = square.measure_variants(matrix, flags.max_s, say)
         except RuntimeError as error:  # torch.OutOfMemoryError is one
             if "memory" not in str(error):
                 raise

@@ -424,7 +424,7 @@ def test_ratios_are_of_times_with_the_interval_of_ab():
 
 def test_the_other_one_is_captured_as_a_whole_process(checkout, tmp_path, monkeypatch):
     nsys = Nsys("/opt/nsys", "2025.3", {"trace": "cuda nvtx", "sample": "none"}, {})
-    monkeypatch.setattr(plan_of_bench.nsight, "installed", lambda tool: [nsys])
+    monkeypatch.setattr(plan_of_bench.nsight, "installed_programs", lambda tool: [nsys])
     monkeypatch.setattr(plan_of_bench.nsys_tool, "find", lambda: nsys)
     assert planned(checkout, tmp_path).sides("captured") == ["ours"]  # on a CPU
     plan = planned(checkout, tmp_path, "compile=false")

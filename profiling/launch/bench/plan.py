@@ -83,7 +83,7 @@ class Plan:
     @cached_property
     def captures_theirs(self) -> bool:
         """It opens no window: nsys has to be there, and a GPU may be."""
-        return self.config.device not in captures.OTHERS and bool(nsight.installed("nsys"))
+        return self.config.device not in captures.OTHERS and bool(nsight.installed_programs("nsys"))
 
     def sides(self, kind: Kind) -> list[Side]:
         alone = kind == "captured" and not self.captures_theirs

@@ -69,6 +69,6 @@ def capturing(
         f"profile.start={warm_up}",
         f"profile.steps={CAPTURED_STEPS}",
     ]
-    if has_cuda and nsight.installed("nsys"):
+    if has_cuda and nsight.installed_programs("nsys"):
         return "nsys", [sys.executable, "-m", "profiling", "run", *words]
     return "torch.profiler", training_command(trainer, [*words, "profile=torch"])
