@@ -51,12 +51,12 @@ from cli.program import as_called
 from profiling.analysis.bench.records import BENCH, SCHEMA_VERSION, Asked, Bench, Kind
 from profiling.analysis.bench.result import PARTS, TARGET, measures, whole_work
 from profiling.analysis.statistics import EQUAL_WITHIN_PERCENT
-from profiling.launch.bench.ahead import find_our_pace, told_ahead
+from profiling.launch.bench.ahead import duration_lines, find_our_pace
 from profiling.launch.bench.checkout import Checkout, open_checkout, prepare_text
 from profiling.launch.bench.plan import Plan, Trial, check_words, command, trials
-from profiling.launch.bench.processes import left_of, measure, open_bench, save
+from profiling.launch.bench.processes import measure, open_bench, save, trials_left
 from profiling.launch.experiment.plan import FEWEST_TIMED, LOG_INTERVAL, WARM_UP
-from profiling.launch.experiment.processes import again, say
+from profiling.launch.experiment.processes import resume_command, say
 from profiling.own_program import refuse_own_program
 from profiling.records import to_json
 from profiling.report.bench.document import bench_document
@@ -100,7 +100,7 @@ def main(argv: list[str]) -> int:
             bench = measure(plan, bench, planned)
         except STOPS as stopped:
             print(f"\nstopped; what was measured is in {plan.folder}")
-            print(as_called(f"go on   {again('bench', argv, plan.folder)}"))
+            print(as_called(f"go on   {resume_command('bench', argv, plan.folder)}"))
             return exit_code(stopped)
         result = measures(bench, flags.loss, flags.equal_within)
         deliver(flags, plan.folder, replace(bench, work=whole_work(bench), result=result))
@@ -171,8 +171,8 @@ def announce(plan: Plan, bench: Bench, planned: list[Trial]) -> None:
 
 def say_how_long(plan: Plan, bench: Bench, planned: list[Trial]) -> None:
     """Prints it of the trials that are not there yet."""
-    if left := left_of(bench, planned):
-        for line in told_ahead(plan, left, find_our_pace(plan)):
+    if left := trials_left(bench, planned):
+        for line in duration_lines(plan, left, find_our_pace(plan)):
             say(as_called(line))
 
 

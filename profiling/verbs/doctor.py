@@ -31,8 +31,8 @@ from profiling.launch.doctor import (
     SEVERITIES,
     Check,
     checks,
-    folded,
     has_gpu,
+    not_applicable,
     summary,
 )
 from profiling.verbs.progress import doing
@@ -56,7 +56,7 @@ def main(argv: list[str]) -> int:
     if as_json:
         print(json.dumps({"worst": worst, "checks": [asdict(check) for check in found]}, indent=2))
         return EXIT_CODES[worst]
-    rest = [row] if (row := folded(found)) else []
+    rest = [row] if (row := not_applicable(found)) else []
     if in_lines:
         for check in rest:
             print_lines(check)

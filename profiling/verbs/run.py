@@ -93,7 +93,7 @@ def main(argv: list[str], trainer: list[str] | None = None) -> int:
     environ, removed = nsight.without_secrets()
     for note in [*notes, *command.environment_notes(nsys, removed)]:
         print(f"profiling run: {note}", file=sys.stderr)
-    print(command.as_typed(whole, removed), flush=True)
+    print(command.shell_command(whole, removed), flush=True)
     if flags.dry_run:
         return 0
 

@@ -387,7 +387,7 @@ def test_lines_get_the_time_at_which_their_end_came(tmp_path, monkeypatch):
     times = iter([0.0, 1.0, 2.0, 3.0])
     monkeypatch.setattr(printed.time, "perf_counter", lambda: next(times))
     with open(tmp_path / "log", "wb") as file:
-        output = printed.Stamped(file)
+        output = printed.StampedOutput(file)
         for chunk in (b"a\nb", b"c\n", b"d"):
             output.write(chunk)
     assert output.lines == [Line(1.0, "a"), Line(2.0, "bc")]
