@@ -88,7 +88,7 @@ USAGE = "python -m profiling ab [FLAGS] [FILE] KEY=A,B[,C] [KEY=VALUE ...]"
 
 
 def main(argv: list[str], trainer: Path = TRAINER) -> int:
-    """Runs the experiment; returns the exit code. Raises ValueError for what the user can mend."""
+    """Run the experiment; return the exit code. Raises ValueError for what the user can mend."""
     flags, words = parse(argv)
     asked = plan_experiment(words, flags.steps)
     values = order(len(asked.factor.values), flags.repeats)
@@ -122,7 +122,7 @@ def main(argv: list[str], trainer: Path = TRAINER) -> int:
 
 
 def parse(argv: list[str]) -> tuple[Namespace, list[str]]:
-    """(the flags, the words for train.py)."""
+    """Parse the command line into (flags, words for train.py)."""
     parser = Parser("ab", __doc__, usage=USAGE)
     add = partial(flag, parser)
     processes = "processes of each value (default %(default)s; at least 2, which tell the noise)"
@@ -154,14 +154,15 @@ def parse(argv: list[str]) -> tuple[Namespace, list[str]]:
 
 
 def fresh_folder(factor: Factor) -> Path:
-    """out-ab/KEY-VALUES, or with a number behind it where that is taken."""
+    """A folder that does not exist yet: out-ab/KEY-VALUES, with a number appended if that is
+    taken."""
     name = file_name("-".join([factor.key, *factor.values]))
     names = chain([name], (f"{name}-{number}" for number in count(2)))
     return next(OUT / name for name in names if not (OUT / name).exists())
 
 
 def announce(experiment: Experiment, values: list[int], folder: Path) -> None:
-    """What is about to run."""
+    """Print what is about to run."""
     names = [experiment.factor.labels[value] for value in values]
     done = len(experiment.runs)
     say(
@@ -174,7 +175,8 @@ def announce(experiment: Experiment, values: list[int], folder: Path) -> None:
 
 
 def deliver(flags: Namespace, folder: Path, experiment: Experiment) -> int:
-    """Everything that the user asked for, and the page in any case; returns the exit code."""
+    """Write and print everything that the user asked for, and the page in any case; return the exit
+    code."""
     flags.html = flags.html or folder / "report.html"
     save(experiment, folder)
     document = experiment_document(experiment)

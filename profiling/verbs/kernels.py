@@ -20,12 +20,12 @@ from cli.parser import Parser, flag, within
 from profiling.lab.arguments import DTYPES, add_shared
 from profiling.records import to_json
 from profiling.report.lab.documents import kernels_document
-from profiling.verbs.progress import doing
+from profiling.verbs.progress import progress_line
 from profiling.verbs.results import check_outputs, output_flags, show, write_outputs
 
 
 def main(argv: list[str]) -> int:
-    """Measures, prints, writes. Raises ValueError for bad flags."""
+    """Measure, print and write; return the exit code. Raises ValueError for bad flags."""
     flags = parse(argv)
     from profiling.lab.device import lab_device  # here: they bring torch
     from profiling.lab.kernel_work import Sizes
@@ -35,7 +35,7 @@ def main(argv: list[str]) -> int:
     device = lab_device(flags.device)
     dtype = flags.dtype if flags.dtype != "auto" else resolve_dtype("auto", device)
     sizes = Sizes(flags.tokens, flags.width, flags.vocabulary, flags.dropout)
-    with doing("measuring", ticking=False) as say:
+    with progress_line("measuring", ticking=False) as say:
         rows = list(measure_rows(sizes, dtype, device, flags.max_s, say))
     results = replace(empty_results(sizes, dtype, device), rows=rows)
     document = kernels_document(results)
