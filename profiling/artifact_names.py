@@ -17,7 +17,7 @@ NOT_THE_CONFIGURATION += ("log_interval", "always_save_checkpoint", "offline_fal
 NOT_THE_CONFIGURATION += ("data_source", "eval_only", "gpu_metrics", "keep_previous", "tensorboard")
 NOT_THE_CONFIGURATION += ("exact_resume", "eval_batch_size", "compile_cache", "go_on", "weights")
 NOT_THE_CONFIGURATION += ("checkpoint_interval_s",)
-NO_KEYS = ("in_force", "experiment")  # what stands beside the keys in config.yaml, and in W&B
+NO_KEYS = ("in_force", "experiment")  # entries beside the keys in config.yaml, and in W&B
 
 
 def how_it_runs(keys: JsonObject) -> str:

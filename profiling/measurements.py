@@ -88,7 +88,8 @@ class AttentionResults:
     rows: list[Attempt]
 
     @property
-    def measured(self) -> list[Measurement]:
+    def measurements(self) -> list[Measurement]:
+        """The successful attempts."""
         return [row for row in self.rows if isinstance(row, Measurement)]
 
 

@@ -51,7 +51,8 @@ SPEED = (
     CPU_MEMORY_BYTES,
     CPU_THREADS,
 )
-RANKS = (WAIT_MS, STRAGGLER_MS, SYNC_MS, SLOWEST_RANK_MS, FASTEST_RANK_MS)  # where there are many
+# only runs of several ranks log these
+RANKS = (WAIT_MS, STRAGGLER_MS, SYNC_MS, SLOWEST_RANK_MS, FASTEST_RANK_MS)
 BEST_VAL_LOSS = Metric("best_val_loss", "best validation loss", "nats a token")  # of the summary
 # one value per run; the first is what a run is for
 FIGURES = (BEST_VAL_LOSS, TOKENS_PER_S, STEP_MS, MFU, PEAK_BYTES, ENERGY_PER_TOKEN)
@@ -72,7 +73,7 @@ OTHER = (
     Metric(ELAPSED_S, "wall time", "s"),
 )
 
-# what a run in W&B bears of its captures: three tables and the report's page
+# a capture's entries in its run in W&B: three tables and the report's page
 CAPTURE_MEDIA = ("capture/summary", "capture/families", "capture/phases", "capture/report")
 
 ALL = {

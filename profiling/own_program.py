@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 PAGE = "docs/own_program.md"
-# what begins the command line of a program, and the names of scripts
+# first words of a program's command line, and names of scripts
 PROGRAM = re.compile(r"python[\d.]*|torchrun|accelerate|deepspeed|[^=]+\.py")
 CONFIGURATIONS = ("config", "configs")  # nanoGPT's are scripts in such a folder
 OURS = Path(__file__).resolve().parent.parent / "train.py"

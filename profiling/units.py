@@ -1,6 +1,6 @@
 """Numbers with their units, formatted for people."""
 
-ABSENT = "–"  # what a capture does not hold
+ABSENT = "–"  # shown for a missing value
 
 
 def milliseconds(value: float | None) -> str:

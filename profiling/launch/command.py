@@ -136,8 +136,8 @@ def chosen_ranks(
         raise ValueError("--ranks: differs from profile.ranks; give one of them")
     ranks = configured if asked is None else asked
     if not ranks or ranks[0] < 0 or ranks[-1] >= processes:
-        there = f"--nproc-per-node {processes} starts ranks 0 to {processes - 1}"
-        raise ValueError(f"--ranks {spell(ranks)}: {there}")
+        started = f"--nproc-per-node {processes} starts ranks 0 to {processes - 1}"
+        raise ValueError(f"--ranks {spell(ranks)}: {started}")
     return ranks
 
 

@@ -92,11 +92,11 @@ def checks(gpu: bool) -> Iterator[Check]:
 
 def nsys(gpu: bool) -> Iterator[Check]:
     """Check for nsys: the one that `profiling run` takes, any others, and its importer."""
-    there = nsight.installed_programs("nsys")
-    yield tool("nsys", there, "error" if gpu else "note")
-    if not there:
+    programs = nsight.installed_programs("nsys")
+    yield tool("nsys", programs, "error" if gpu else "note")
+    if not programs:
         return
-    path = there[0].path
+    path = programs[0].path
     if problem := nsys_tool.importer_problem(path):
         finding, _, cure = problem.rpartition("; ")
         yield Check("nsys importer", "error" if gpu else "warning", finding, cure)
@@ -111,9 +111,10 @@ def ncu(gpu: bool) -> Check:
     return tool("ncu", nsight.installed_programs("ncu"), "warning" if gpu else "note")
 
 
-def tool(name: str, there: list[nsight.Program], severity: str) -> Check:
-    if there:
-        return Check(name, "ok", "; also ".join(f"{p.version} at {p.path}" for p in there))
+def tool(name: str, programs: list[nsight.Program], severity: str) -> Check:
+    """Check that a tool is installed; `severity` is that of the check if it is not."""
+    if programs:
+        return Check(name, "ok", "; also ".join(f"{p.version} at {p.path}" for p in programs))
     finding, _, cure = nsight.NOT_FOUND[name].partition("; ")
     return Check(name, severity, finding, cure)
 

@@ -81,8 +81,8 @@ def explain(output: str, chosen: Selection) -> tuple[str, str]:
     wanted = f"in the range {chosen.range}" if chosen.range != "none" else "in the program"
     wanted += f" and called like {chosen.kernel}" if chosen.kernel else ""
     wanted += f" and behind the first {chosen.skip}" if chosen.skip else ""
-    there = AVAILABLE.findall(output.split("Available Kernels:")[-1])
+    available = AVAILABLE.findall(output.split("Available Kernels:")[-1])
     why = f"no kernel was {wanted}"
-    if there:
-        return why, f"there were {', '.join(there)}"
+    if available:
+        return why, f"there were {', '.join(available)}"
     return why, "was the window opened (profile.start below max_iters)? --range none looks anywhere"

@@ -58,7 +58,7 @@ def main(argv: list[str]) -> int:
     partial = flags.out / "ncu.partial" / "ncu.ncu-rep"
     words = command(ncu, chosen, partial, program)
     environ, removed = nsight.without_secrets()
-    # ncu attaches to every child process, and inductor's compile workers can crash of it
+    # ncu attaches to every child process, and inductor's compile workers can crash under it
     environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
     if removed:
         names = ", ".join(removed)

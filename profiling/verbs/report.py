@@ -157,7 +157,7 @@ def write(flags: Namespace, capture: Capture) -> None:
     else:
         render(flags, capture)
     health = capture.report.health
-    lost = [] if health.no_verdict else [f"warning: {each.what}" for each in health.of_losses]
+    lost = [] if health.no_verdict else [f"warning: {loss.what}" for loss in health.of_losses]
     say_written("\n".join([verdict_line(capture.report), *lost]), written)
     if flags.open:
         import webbrowser

@@ -79,17 +79,17 @@ def main(argv: list[str], trainer: list[str] | None = None) -> int:
     a mistake, before anything starts.
     """
     flags, typed, extra = parse(argv)
-    what = program_of(typed)
-    words, windows = what.words, what.profile.windows
-    if what.script == SAMPLER and flags.nproc_per_node:
+    profiled = program_of(typed)
+    words, windows = profiled.words, profiled.profile.windows
+    if profiled.script == SAMPLER and flags.nproc_per_node:
         raise ValueError("--nproc-per-node: sample.py runs in one process")
-    ranks = command.chosen_ranks(words, what.profile, flags.ranks, flags.nproc_per_node)
+    ranks = command.chosen_ranks(words, profiled.profile, flags.ranks, flags.nproc_per_node)
     nsys = nsys_tool.find(flags.nsys)
     options, notes = command.nsys_options(
         nsys, flags.preset, windows, flags.metric_set, ranks is not None, extra
     )
-    program = command.training_command(trainer or [str(what.script)], words, ranks)
-    folder = what.folder / TEMPORARY
+    program = command.training_command(trainer or [str(profiled.script)], words, ranks)
+    folder = profiled.folder / TEMPORARY
     whole = command.whole_command(nsys, options, folder, program, flags.nproc_per_node, ranks)
     environ, removed = nsight.without_secrets()
     for note in [*notes, *command.environment_notes(nsys, removed)]:
@@ -98,21 +98,21 @@ def main(argv: list[str], trainer: list[str] | None = None) -> int:
     if flags.dry_run:
         return 0
 
-    check_free(what.folder, f"out_dir={what.folder}")  # a capture may be on its way there
+    check_free(profiled.folder, f"out_dir={profiled.folder}")  # a capture may be on its way there
     empty_folder(folder)
     began_s = time.time()
     ended = stream(whole, environ)
     names = ["nsys"] if ranks is None else [f"nsys-rank{rank}" for rank in ranks]
     expected = dict.fromkeys(names, windows if any("=repeat" in o for o in options) else 1)
-    target = what.folder / "profile"
+    target = profiled.folder / "profile"
     complete = reports.finish(nsys, folder, target, expected, ended)
     if complete:
-        report_on(what.folder, several=ranks is not None and len(ranks) > 1)
+        report_on(profiled.folder, several=ranks is not None and len(ranks) > 1)
     if ended.status:
         print(f"profiling run: ended with exit code {ended.status}; the last lines are above")
         # NCCL's watchdog aborts the process, which cannot say so itself
         if any(path.stat().st_mtime >= began_s for path in target.glob(f"{DUMP}*")):
-            words = ["python", "-m", "profiling", "hang", str(what.folder)]
+            words = ["python", "-m", "profiling", "hang", str(profiled.folder)]
             print(f"profiling run: what each rank did last: {shlex.join(words)}")
     return ended.status or (0 if complete else 1)
 

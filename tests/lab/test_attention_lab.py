@@ -373,7 +373,7 @@ def test_the_tables_fit_and_the_figures_that_matter_stay(width):
 
 def test_what_ran_is_one_row_for_each_backend_and_pass():
     rows = []
-    for row in gpu_results().measured:
+    for row in gpu_results().measurements:
         if row.backend == "flash":
             kernels = [LaunchCount("flash_fwd", 1)]
             if row.seq == 1024:
@@ -412,7 +412,7 @@ def test_chromium_draws_every_chart_without_an_error(tmp_path):
 
 
 def test_slow_against_flash_in_a_sentence():
-    assert slow_against_flash(gpu_results().measured)[0] == (
+    assert slow_against_flash(gpu_results().measurements)[0] == (
         "forward, seq 1,024: flash is 102.4 × faster than slow (102.4 to 102.4); flash takes "
         "2048.0 × less memory"
     )
@@ -431,7 +431,7 @@ def test_slow_against_flash_in_a_sentence():
     ],
 )
 def test_the_faster_one_is_named_where_the_intervals_tell(slow, flash, said):
-    rows = gpu_results().measured[:2]
+    rows = gpu_results().measurements[:2]
     sides = [
         replace(row, median_ms=middle, ci95_ms=(low, high))
         for row, (middle, low, high) in zip(rows, (slow, flash), strict=True)

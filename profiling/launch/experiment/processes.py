@@ -34,7 +34,8 @@ from profiling.records import read_json, to_json
 from profiling.run_files import CHECKPOINTS, SHARDS, remove_run
 
 RESULTS = "results.json"
-IDENTITY = ("factor", "words", "steps", "warm_up", "log_interval")  # fields of one and the same
+# fields that must be equal for an experiment to go on in its folder
+IDENTITY = ("factor", "words", "steps", "warm_up", "log_interval")
 TAIL_LINES = 15
 say = partial(print, flush=True)  # no line may wait in a buffer while a process runs
 
