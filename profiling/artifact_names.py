@@ -30,7 +30,7 @@ def how_it_runs(keys: JsonObject) -> str:
 
 def artifact_name(kind: str, config: JsonObject, attention: str | None) -> str:
     """Name such as capture-shakespeare_char-flash-compile-1f3a90bc, whose last part is a digest of
-    all keys.
+    all keys that make the configuration.
 
     `attention` is the backend that ran; it replaces the key's value where that was left at auto.
     """

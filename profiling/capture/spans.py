@@ -88,7 +88,8 @@ class Spans:
         return self.phases[name]
 
     def micro_step(self, number: int, of: int) -> AbstractContextManager[None]:
-        """The range of data, forward and backward of micro-step `number`; none if there is one."""
+        """The range of data, forward and backward of one micro-batch; nothing if `of`, the number
+        of micro-steps in an iteration, is 1."""
         if of == 1:
             return NOTHING
         while len(self.micro_steps) <= number:

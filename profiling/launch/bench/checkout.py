@@ -56,7 +56,8 @@ def open_checkout(folder: Path) -> Checkout:
 def settings(source: Path) -> dict[str, Setting]:
     """nanoGPT's keys: the names that a source assigns before it runs the configurator.
 
-    A value that is not a plain literal is None. Raises ValueError if the source cannot be parsed.
+    A value that cannot be computed from the source alone is None. Raises ValueError if the source
+    cannot be parsed.
     """
     try:
         module = parsed(source)

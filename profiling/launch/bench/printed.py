@@ -55,7 +55,7 @@ class StampedOutput:
 
 @dataclass(frozen=True)
 class Row:
-    """A line of training."""
+    """A line that training printed about an iteration."""
 
     iteration: int
     at_s: float
