@@ -176,7 +176,7 @@ def accumulate(
 @contextmanager
 def paused(phase: str, spans: Spans | NoSpans, gpu: GpuSampler | NoSampler) -> Iterator[None]:
     """Marks the block as `phase`, outside training: its GPU samples count for energy alone."""
-    with spans.phase(phase), gpu.paused(phase):
+    with spans.phase(phase), gpu.pause(phase):
         yield
 
 

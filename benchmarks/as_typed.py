@@ -26,7 +26,7 @@ import msgspec
 
 from benchmarks.measuring import PROJECT, Keys, key, measure_in_turns
 from profiling.launch.bench import printed
-from profiling.launch.bench.printed import Stamped
+from profiling.launch.bench.printed import StampedOutput
 from profiling.launch.experiment.plan import LOG_INTERVAL
 from profiling.launch.experiment.processes import check_ended
 from profiling.launch.process import stream
@@ -154,7 +154,7 @@ def run_training(name: str, config: AsTypedConfig, out: Path, environ: dict[str,
     folder, words = command(name, config, out / label)
     log = out / f"{label}.log"
     with open(log, "ab") as file:
-        output = Stamped(file)
+        output = StampedOutput(file)
         ended = stream([sys.executable, *words], environ, output, folder)
         wall_s = output.now_s()
     check_ended(ended, words, log, name)

@@ -29,12 +29,12 @@ from profiling.analysis.difference.experiment import analyse
 from profiling.analysis.difference.records import Against
 from profiling.analysis.runs.folder import RunFolder, read_run
 from profiling.analysis.statistics import BETWEEN_PROCESSES, ratio_over_steps
-from profiling.launch.experiment.plan import order, plan_experiment, quoted, training_command
+from profiling.launch.experiment.plan import order, plan_experiment, quote_path, training_command
 from profiling.launch.experiment.processes import measure, open_experiment, run_process
 
 TRAINER = PROJECT / "train.py"
 MODEL = ["device=cpu", "compile=false", "n_head=2", "n_embd=32", "block_size=32", "batch_size=4"]
-MODEL += [f"data_source={quoted(PROJECT / 'CONTRIBUTING.md')}"]
+MODEL += [f"data_source={quote_path(PROJECT / 'CONTRIBUTING.md')}"]
 RUN = ["n_layer=2", "max_iters=200", "log_interval=5", "eval_interval=1000000", "eval_iters=1"]
 RUN += ["wandb.mode=disabled"]
 EQUAL = ((), ("seed=2",), ("learning_rate=0.003",))  # words of a pair's second run, by turns
@@ -109,7 +109,7 @@ def equal_pair(folder: Path, number: int, config: PairsConfig) -> tuple[RunFolde
         out_dir = folder / f"equal-{number:02d}" / "ab"[side]
         if not (out_dir / "summary.json").exists():
             command = training_command(
-                TRAINER, [*MODEL, *RUN, *words, f"out_dir={quoted(out_dir)}"]
+                TRAINER, [*MODEL, *RUN, *words, f"out_dir={quote_path(out_dir)}"]
             )
             with neighbours(config, 2 * number + side):
                 run_process(command, out_dir.with_name(out_dir.name + ".log"), str(out_dir))

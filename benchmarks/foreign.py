@@ -152,7 +152,7 @@ def export_ranges(nsys: Nsys, out: Path) -> None:
         redirect_stdout(log),
         ThreadPoolExecutor(EXPORTS_AT_ONCE) as pool,
     ):
-        list(pool.map(partial(reports.present, nsys), named))
+        list(pool.map(partial(reports.export_report, nsys), named))
 
 
 def read(program: Program, times: Times | None, out: Path) -> Result:

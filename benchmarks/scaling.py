@@ -26,7 +26,7 @@ from statistics import median
 
 from benchmarks.measuring import PROJECT, Keys, key, launcher, measure_in_turns
 from profiling.launch.bench import printed
-from profiling.launch.bench.printed import Stamped
+from profiling.launch.bench.printed import StampedOutput
 from profiling.launch.experiment.plan import LOG_INTERVAL
 from profiling.launch.experiment.processes import check_ended
 from profiling.launch.process import stream
@@ -129,7 +129,7 @@ def step_ms(process: Process, config: ScalingConfig, out: Path) -> float:
     folder, words = command(process, config, out / name)
     log = out / f"{name}.log"
     with open(log, "wb") as file:
-        output = Stamped(file)
+        output = StampedOutput(file)
         ended = stream([sys.executable, *words], process.environ, output, folder)
     check_ended(ended, words, log, f"{process.label}, {process.ranks} ranks")
     steps = printed.training(output.lines).steps(config.warm_up)

@@ -1,4 +1,4 @@
-"""`python -m profiling VERB ...`: what is done around a training run, one verb for each."""
+"""`python -m profiling VERB ...`: all that is done around a training run, a verb for each task."""
 
 if __name__ == "__main__":
     from cli.start_up import begin
@@ -19,11 +19,12 @@ CAPTURES, LAB = "captures and runs", "the lab"
 
 @dataclass(frozen=True)
 class Verb:
-    """A module of its name in profiling.verbs, whose main(argv) returns the exit code."""
+    """A subcommand: the module of that name in profiling.verbs, whose main(argv) returns the exit
+    code."""
 
     group: str
     purpose: str
-    keeps_freed: bool = False  # it reads long captures, and does nothing behind that
+    keeps_freed: bool = False  # freed memory is kept: the verb reads long captures and then ends
 
 
 VERBS = {
@@ -75,7 +76,7 @@ def main() -> None:
     sys.argv[0] = f"profiling {verb}" if verb in VERBS else "profiling"  # as errors name it
     with user_errors():
         if verb in ("-h", "--help"):
-            verbs = "\n\n".join(map(told, (CAPTURES, LAB)))
+            verbs = "\n\n".join(map(verbs_of, (CAPTURES, LAB)))
             print(as_called(HELP.format(verbs=verbs)), end="")
             return
         if verb not in VERBS:
@@ -87,8 +88,8 @@ def main() -> None:
             raise SystemExit(module.main(arguments))
 
 
-def told(group: str) -> str:
-    """The group's verbs, under its name."""
+def verbs_of(group: str) -> str:
+    """Lines of the help text: the group's name, then its verbs with their purposes."""
     lines = [f"  {name:11}{verb.purpose}" for name, verb in VERBS.items() if verb.group == group]
     return "\n".join([group, *lines])
 

@@ -17,20 +17,22 @@ NOT_THE_CONFIGURATION += ("log_interval", "always_save_checkpoint", "offline_fal
 NOT_THE_CONFIGURATION += ("data_source", "eval_only", "gpu_metrics", "keep_previous", "tensorboard")
 NOT_THE_CONFIGURATION += ("exact_resume", "eval_batch_size", "compile_cache", "go_on", "weights")
 NOT_THE_CONFIGURATION += ("checkpoint_interval_s",)
-NO_KEYS = ("in_force", "experiment")  # what stands beside the keys in config.yaml, and in W&B
+NO_KEYS = ("in_force", "experiment")  # entries beside the keys in config.yaml, and in W&B
 
 
 def how_it_runs(keys: JsonObject) -> str:
-    """compile, fused for this project's own kernels without the compiler, or eager."""
+    """How the model runs: compile, fused (this project's own kernels without the compiler) or
+    eager."""
     if keys.get("compile"):
         return "compile"
     return "fused" if keys.get("kernels") == "fused" else "eager"
 
 
 def artifact_name(kind: str, config: JsonObject, attention: str | None) -> str:
-    """capture-shakespeare_char-flash-compile-1f3a90bc: the last part is of all keys.
+    """Name such as capture-shakespeare_char-flash-compile-1f3a90bc, whose last part is a digest of
+    all keys that make the configuration.
 
-    `attention`: the backend that ran, where the key was left at auto.
+    `attention` is the backend that ran; it replaces the key's value where that was left at auto.
     """
     left_out = {*NOT_THE_CONFIGURATION, *NO_KEYS}
     keys = {key: value for key, value in config.items() if key not in left_out}

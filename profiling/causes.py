@@ -1,4 +1,4 @@
-"""What a step is made of and what can hold it back: two tables, and nothing about them elsewhere.
+"""The parts of a step and the bottlenecks that can hold it back: two tables, defined only here.
 
 A new reason for idle time is a row of PARTS, its rule in profiling.analysis.gpu_time.idle and, if
 it is a bottleneck of its own, a row of VERDICTS. Every bar, table, sentence, colour and piece of
@@ -10,10 +10,10 @@ from dataclasses import asdict, dataclass, replace
 
 @dataclass(frozen=True)
 class Colours:
-    """Of a part in the bar of the step."""
+    """Colours of one part in the bar that shows a step."""
 
-    light: str  # on a page
-    dark: str
+    light: str  # on a page in its light theme
+    dark: str  # and in its dark one
     terminal: str  # a style of rich
     shade: str = "░"  # a pipe has no colours, so each has a glyph of its own
     hatch: str = ""  # on a page, as plotly names it
@@ -29,8 +29,8 @@ class Part:
     sentence: str  # in the sentence of a comparison, before "2.10 -> 0 ms"
     colours: Colours
     cause: bool = False  # a reason why the GPU had nothing to do
-    verdict: str | None = None  # what it holds the step back by, where that is a bottleneck
-    lengthened: bool = False  # by a profiler: time of the host that has events in it
+    verdict: str | None = None  # the row of VERDICTS that it leads to, where it can be a bottleneck
+    lengthened: bool = False  # a profiler makes it longer: host time that has events in it
 
 
 PARTS = (
@@ -135,7 +135,8 @@ CAUSES = tuple(part.name for part in PARTS if part.cause)  # the columns of an i
 
 
 def part_named(name: str) -> Part:
-    """A row of PARTS; a neutral one for a name that has none, so that its time is not lost."""
+    """The row of PARTS called `name`, or a neutral one for an unknown name, so that no time is
+    lost."""
     idle = PART["idle"]
     neutral = f"idle: {name}"
     return PART.get(name) or replace(
@@ -145,35 +146,36 @@ def part_named(name: str) -> Part:
 
 @dataclass(frozen=True)
 class InForce:
-    """What a run has in force already, as far as it is known; what lines of advice name."""
+    """Settings that a run uses already, as far as they are known, and values that advice quotes."""
 
-    foreign: bool  # another program than this project's trainer: its keys are of no use there
-    trainer: bool  # this project's
+    foreign: bool  # another program than this project's trainer: our keys are of no use there
+    trainer: bool  # this project's trainer
     compile: bool
     fuses: bool  # element-wise work, by torch.compile or kernels of its own
-    graphs_settled: bool  # it has CUDA graphs, or cannot: the loss scaler reads a value every step
+    # it uses CUDA graphs, or cannot: the loss scaler reads a value every step
+    graphs_settled: bool
     fused_attention: bool
     half_precision: bool
     no_dropout: bool
     pinned: bool  # no copy used pageable memory
     tokens_on_gpu: bool
-    kernel: str | None  # the function that takes the most time
-    family: str | None  # the one with the most time above its roofline
-    family_gain_ms: float | None  # that time, of a step
-    family_percent: float | None  # of its roof
-    whole_graphs: bool  # CUDA graphs were captured as wholes
-    near_peak: bool  # of arithmetic: little but a smaller task would help
-    compute_threads: int | None  # that PyTorch shares an operator among
+    kernel: str | None  # the kernel function that takes the most time
+    family: str | None  # the kernel family with the most time above its roofline
+    family_gain_ms: float | None  # its time above the roofline, per step
+    family_percent: float | None  # its speed in per cent of its roof
+    whole_graphs: bool  # each CUDA graph was recorded as one block, without its kernels
+    near_peak: bool  # arithmetic runs near its peak: little but a smaller task would help
+    compute_threads: int | None  # the threads that PyTorch splits an operator over
     cpu_cores: int | None
-    cores_to_spare: bool  # more than it has threads for
+    cores_to_spare: bool  # there are more cores than compute threads
 
 
 @dataclass(frozen=True)
 class Advice:
-    line: str  # with the fields of InForce in braces
+    line: str  # a template; fields of InForce stand in braces
     elsewhere: str | None = None  # the line for another program than this project's trainer
-    unless: str | None = None  # the field of InForce that makes it needless
-    needs: str | None = None  # the one without which it is of no use
+    unless: str | None = None  # the field of InForce that makes the advice needless
+    needs: str | None = None  # the field of InForce without which it is of no use
 
     def is_of_use(self, run: InForce) -> bool:
         given = {name for name, value in asdict(run).items() if value}
@@ -182,15 +184,16 @@ class Advice:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What holds a step back."""
+    """A bottleneck: what holds a step back, why, and what to do about it."""
 
     name: str
     title: str  # "Bound by TITLE"
-    why: str  # why one says so
+    why: str  # the observation behind the verdict
     advice: tuple[Advice, ...]  # the most promising first
-    waiting: str | None = None  # what went on while the GPU waited; None: the GPU is the bottleneck
+    # what went on while the GPU waited, or None if the GPU itself is the bottleneck
+    waiting: str | None = None
     host: bool = False  # the CPU keeps the GPU waiting
-    sure: bool = False  # told by the names of its calls, so no other reason lies too close
+    sure: bool = False  # the names of the calls prove it, so no other reason can be as likely
 
 
 GRAPHS = Advice(

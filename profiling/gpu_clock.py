@@ -1,4 +1,4 @@
-"""How high a GPU's clock was over a run, and what held it down, by the driver's samples.
+"""A GPU's mean clock over a run, and what held it down, from the driver's samples.
 
 For training.run_verdict, and for reports by analysis.runs.run_clocks. Standard library only.
 """
@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from profiling.metric_names import of_gpu
+from profiling.metric_names import gpu_metric_name
 
 HeldDownBy = Literal["power", "temperature", "slowdown"]
-# in per cent of the samples -> by what
+# metric with the share of samples in per cent -> what held the clock down in these
 HELD_DOWN: dict[str, HeldDownBy] = {
     "throttle_power_percent": "power",
     "throttle_thermal_percent": "temperature",
@@ -26,14 +26,14 @@ MOSTLY_PERCENT = 50.0  # of the samples: less is an episode, and no reason for a
 
 @dataclass(frozen=True)
 class GpuClock:
-    """Means over a run."""
+    """A GPU's clock over a run, as means over the samples."""
 
     sm_mhz: float
-    held_down_by: HeldDownBy | None  # None: by none for most of the time
-    held_down_percent: float | None  # of the samples; None: likewise
+    held_down_by: HeldDownBy | None  # None if nothing held it down for most of the time
+    held_down_percent: float | None  # share of the samples; None in the same case
 
     @property
-    def said(self) -> str:
+    def text(self) -> str:
         if self.held_down_by is None:
             return f"{self.sm_mhz:.0f} MHz"
         share = f"{self.held_down_percent:.0f} % of the time"
@@ -41,11 +41,12 @@ class GpuClock:
 
 
 def gpu_clock(means: Mapping[str, float | None], number: int = 0) -> GpuClock | None:
-    """Of a run's GPU; `means` by the names of metrics. None: nobody sampled its clock."""
-    sm_mhz = means.get(of_gpu(number, "sm_clock_mhz"))
-    if sm_mhz is None or sm_mhz <= 0:  # which no clock is
+    """Clock of a run's GPU `number`, or None if it was not sampled. `means`: metric name -> mean
+    over the run."""
+    sm_mhz = means.get(gpu_metric_name(number, "sm_clock_mhz"))
+    if sm_mhz is None or sm_mhz <= 0:  # 0 MHz is no reading of a clock
         return None
-    shares = {by: means.get(of_gpu(number, name)) or 0.0 for name, by in HELD_DOWN.items()}
+    shares = {by: means.get(gpu_metric_name(number, name)) or 0.0 for name, by in HELD_DOWN.items()}
     most = max(shares, key=lambda by: shares[by])
     if shares[most] < MOSTLY_PERCENT:
         return GpuClock(sm_mhz, None, None)

@@ -1,8 +1,8 @@
-"""What the hardware could do at best: the denominators of MFU and rooflines.
+"""Peak rates of the hardware: the denominators of MFU and rooflines.
 
-Dense peaks from the vendors' data sheets; a device that is not listed has none (null), never a
-guess. float32 is plain float32, without TF32, as the trainer runs it. Imports no torch: trainer and
-analysis both read it.
+They are dense peaks from the vendors' data sheets; a device that is not listed has none (null),
+never a guess. float32 is plain float32, without TF32, as the trainer runs it. Imports no torch:
+trainer and analysis both read it.
 """
 
 import re
@@ -13,8 +13,8 @@ class Peaks(NamedTuple):
     matrix_tflops: float  # TFLOP/s in bfloat16 and float16 on matrix units, summed in float32
     float32_tflops: float
     memory_gb_per_s: float
-    bfloat16: bool = True  # its matrix units take it
-    tf32: bool = True  # and float32 rounded to 19 bits, at half the rate of bfloat16
+    bfloat16: bool = True  # the matrix units take bfloat16
+    tf32: bool = True  # they take float32 rounded to 19 bits, at half the rate of bfloat16
 
 
 # Whole names as torch.cuda.get_device_name and nsys spell them, less the maker's and the brand's:
@@ -78,7 +78,7 @@ NETWORKS = {
 
 
 class Multiprocessor(NamedTuple):
-    """What one of a GPU's SMs holds at once."""
+    """Capacity of one SM of a GPU: how much it holds at once."""
 
     warps: int
     blocks: int
@@ -108,10 +108,10 @@ SHARED_OF_SYSTEM = 1024  # bytes of each block, from 8.0 on
 def resident_blocks(
     capability: str, threads: int, registers: int, shared_bytes: int
 ) -> dict[str, int]:
-    """How many blocks of a kernel an SM holds at once, by each of its limits: the least counts.
+    """Number of blocks of a kernel that an SM can hold at once, by each limit; the smallest counts.
 
-    `capability` of MULTIPROCESSORS, `registers` of a thread, `shared_bytes` and `threads` of a
-    block.
+    `capability` is a key of MULTIPROCESSORS, `registers` are per thread, `shared_bytes` and
+    `threads` per block.
     """
     sm = MULTIPROCESSORS[capability]
     warps = -(-threads // WARP)
@@ -127,9 +127,9 @@ def resident_blocks(
 
 
 def peak_flops_per_s(device_name: str, dtype: str) -> float | None:
-    """FLOP/s of one device at `dtype` (float32, tf32, bfloat16, float16); None: not known.
+    """Peak FLOP/s of one device at `dtype` (float32, tf32, bfloat16, float16), or None if unknown.
 
-    tf32: float32 on matrix units, at half of bfloat16's rate.
+    tf32 is float32 on matrix units, at half of bfloat16's rate.
     """
     peaks = peaks_of(device_name)
     if peaks is None or (dtype in ("bfloat16", "tf32") and not peaks.bfloat16):
@@ -142,15 +142,15 @@ def peak_flops_per_s(device_name: str, dtype: str) -> float | None:
 
 
 def peak_bytes_per_s(device_name: str) -> float | None:
-    """Bandwidth of the device's memory in byte/s; None where it is not known."""
+    """Bandwidth of the device's memory in byte/s, or None if unknown."""
     peaks = peaks_of(device_name)
     return peaks.memory_gb_per_s * 1e9 if peaks else None
 
 
 def link_bytes_per_s(device_name: str) -> float | None:
-    """Bandwidth between host and device, each way, in byte/s; None where it is not known.
+    """Bandwidth between host and device, each way, in byte/s, or None if unknown.
 
-    Of 16 lanes of the PCI Express generation in the data sheet: 15.75, 31.5, 63 GB/s.
+    It is that of 16 lanes of the PCI Express generation in the data sheet: 15.75, 31.5, 63 GB/s.
     """
     name = BRAND.sub("", device_name)
     known = next((gb for pattern, gb in LINKS.items() if re.fullmatch(pattern, name)), None)
@@ -158,14 +158,15 @@ def link_bytes_per_s(device_name: str) -> float | None:
 
 
 def gpu_link_bytes_per_s(device_name: str) -> float | None:
-    """Bandwidth of a GPU's own links to other GPUs, each way, in byte/s; None: not known."""
+    """Bandwidth of a GPU's own links to other GPUs, each way, in byte/s, or None if unknown."""
     name = BRAND.sub("", device_name)
     known = (gb for pattern, gb in GPU_LINKS.items() if re.fullmatch(pattern, name))
     return next((gb * 1e9 for gb in known), None)
 
 
 def network_bytes_per_s(device_name: str) -> float | None:
-    """Network of a GPU in the usual machine of its kind, each way, in byte/s; None: not known."""
+    """Network bandwidth of a GPU in the usual machine of its kind, each way, in byte/s, or None if
+    unknown."""
     name = BRAND.sub("", device_name)
     known = (gb for pattern, gb in NETWORKS.items() if re.fullmatch(pattern, name))
     return next((gb * 1e9 for gb in known), None)
@@ -179,6 +180,6 @@ def peaks_of(device_name: str) -> Peaks | None:
 def mfu(
     flops_per_token: int, tokens_per_s: float, device_name: str, dtype: str, devices: int
 ) -> float | None:
-    """Model FLOP utilisation, 0 to 1 (arxiv.org/abs/2204.02311); None without a known peak."""
+    """Model FLOP utilisation, 0 to 1 (arxiv.org/abs/2204.02311), or None without a known peak."""
     peak = peak_flops_per_s(device_name, dtype)
     return flops_per_token * tokens_per_s / (peak * devices) if peak else None

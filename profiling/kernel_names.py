@@ -1,27 +1,30 @@
-"""What the name of a CUDA kernel tells. Imports no torch: trainer and analysis both read it."""
+"""Readers of CUDA kernels' names. Imports no torch: trainer and analysis both use it."""
 
 import re
 
 from configs.attention import BACKENDS
 
 # a part of the kernel's name -> the attention backend that launches it
-ATTENTION_KERNELS = {part: each.name for each in BACKENDS.values() for part in each.kernels}
+ATTENTION_KERNELS = {
+    part: backend.name for backend in BACKENDS.values() for part in backend.kernels
+}
 
 
 def fused_attention(names: list[str]) -> dict[str, list[str]]:
     """The fused attention kernels among `names`, by backend; empty for slow and math."""
-    found: dict[str, list[str]] = {}
+    kernels: dict[str, list[str]] = {}
     for name in dict.fromkeys(names):
-        backend = next((each for part, each in ATTENTION_KERNELS.items() if part in name), None)
-        if backend:
-            found.setdefault(backend, []).append(name)
-    return found
+        matches = (backend for part, backend in ATTENTION_KERNELS.items() if part in name)
+        if backend := next(matches, None):
+            kernels.setdefault(backend, []).append(name)
+    return kernels
 
 
 def short_name(name: str) -> str:
-    """namespace::function of a mangled C++ name, without template arguments; others as they are.
+    """Demangle a C++ name to namespace::function, without template arguments; other names are
+    returned as they are.
 
-    Itanium ABI: _Z5nameI... is one identifier with its length, _ZN2ns4nameI...E several.
+    In the Itanium ABI _Z5nameI... is one identifier with its length, _ZN2ns4nameI...E several.
     """
     if not name.startswith("_Z"):
         return name
@@ -35,7 +38,7 @@ def short_name(name: str) -> str:
 
 
 def function_name(name: str) -> str:
-    """Of a kernel's demangled name the function alone, as ncu matches it."""
-    plain = re.sub(r"^std::enable_if<.*?>::type ", "", short_name(name))  # what it returns
+    """Function name alone, out of a kernel's demangled name, as ncu matches it."""
+    plain = re.sub(r"^std::enable_if<.*?>::type ", "", short_name(name))  # drops the return type
     plain = plain.replace("<unnamed>::", "").replace("(anonymous namespace)::", "")
     return re.split(r"[<(]", plain)[0].split("::")[-1].split(" ")[-1]

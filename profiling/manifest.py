@@ -1,7 +1,7 @@
-"""The manifest beside each capture: what was captured, of what run, and what capturing cost.
+"""The manifest beside each capture: the window, the run, and the cost of capturing.
 
 Written by profiling.capture.window inside the training process, read by profiling.timeline.opening.
-What an older trainer did not write yet is None.
+A field that an older trainer did not write yet is None.
 """
 
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ import msgspec
 from profiling.records import JsonObject
 
 SCHEMA_VERSION = 1
-# What can be true of a run; who reads a manifest refuses all else (profiling.records.read_json)
+# Ranges of values that a run can have; reading a manifest refuses others (records.read_json)
 Count = Annotated[int, msgspec.Meta(ge=0, lt=2**53)]
 Size = Annotated[int, msgspec.Meta(ge=1, lt=2**31)]
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
@@ -23,16 +23,18 @@ Percent = Annotated[float, msgspec.Meta(gt=-100, le=1e6)]
 
 @dataclass(frozen=True)
 class CapturedWindow:
-    """Which iterations lie in the window."""
+    """The iterations in the window, and how the window ended."""
 
     first_iteration: Count | None = None
-    last_iteration: Count | None = None  # None: not one was whole
+    last_iteration: Count | None = None  # None if no iteration was complete
     steps: Count | None = None
     steps_asked: Count | None = None
-    moved_from: Count | None = None  # where it was asked for, with an evaluation inside
+    moved_from: Count | None = (
+        None  # the first iteration asked for, if an evaluation was in the way
+    )
     complete: bool | None = None
-    ended_by: str | None = None  # why before its time
-    errors: list[str] = field(default_factory=list)  # of the recorder
+    ended_by: str | None = None  # why it ended before its time
+    errors: list[str] = field(default_factory=list)  # the recorder's
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ class Laps:
 
 @dataclass(frozen=True)
 class WindowSteps:
-    """Step times around and inside the window; None: there were none."""
+    """Step times before, inside and after the window, each None if there were none."""
 
     before: Laps | None = None
     captured: Laps | None = None
@@ -54,7 +56,7 @@ class WindowSteps:
 
 @dataclass(frozen=True)
 class CompileCounts:
-    """What torch.compile did while the window was open: nothing, if all is well."""
+    """Counts of what torch.compile did while the window was open; both are 0 if all is well."""
 
     graphs: Count = 0
     graph_breaks: Count = 0
@@ -62,10 +64,10 @@ class CompileCounts:
 
 @dataclass(frozen=True)
 class AttentionFacts:
-    """What attention=KEY came to, and how that is known."""
+    """The attention backend that was requested, the one that ran, and how that is known."""
 
     requested: str
-    ran: str | None  # None: it could not be seen
+    ran: str | None  # None if it could not be seen
     evidence: str
 
 
@@ -76,15 +78,15 @@ class CompileFacts:
     graphs: Count
     graph_breaks: Count
     compile_s: Seconds | None
-    capture_s: Seconds | None  # of the CUDA graphs
+    capture_s: Seconds | None  # time to capture the CUDA graphs
 
 
 @dataclass(frozen=True)
 class ProcessUse:
-    """What the process took of the machine while the window was open."""
+    """CPU and memory that the process used while the window was open."""
 
-    cores_used: Cores | None = None  # CPU time of all its threads over time on the wall
-    compute_threads: Count | None = None  # that PyTorch shares an operator among
+    cores_used: Cores | None = None  # CPU time of all its threads over wall time
+    compute_threads: Count | None = None  # threads that PyTorch splits an operator over
     memory_bytes: Count | None = None  # resident, at the window's end
 
 
@@ -94,10 +96,10 @@ class Manifest:
     kind: str  # nsys | torch | memory
     window: CapturedWindow
     step_ms: WindowSteps = WindowSteps()
-    overhead_percent: Percent | None = None  # by which captured steps are longer than those around
+    overhead_percent: Percent | None = None  # how much longer captured steps are than those around
     backward_on_calling_thread: bool | None = None
     compiled_inside: CompileCounts = CompileCounts()
-    return_codes: dict[str, int] | None = None  # nsys: of cudaProfilerStart and Stop
+    return_codes: dict[str, int] | None = None  # of cudaProfilerStart and Stop, for nsys
     nsys_attached: bool | None = None
     files: list[str] = field(default_factory=list)
     rank: Count = 0

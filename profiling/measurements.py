@@ -1,4 +1,4 @@
-"""What the lab measured: the records that its verbs tell and write as JSON. No torch, no numpy."""
+"""Records of the lab's measurements, which verbs print and write as JSON. No torch, no numpy."""
 
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -18,7 +18,7 @@ BACKENDS = attention.BACKENDS | {COMPILE.name: COMPILE}  # those of the model, a
 
 @dataclass(frozen=True)
 class LaunchCount:
-    """A kernel (on a CPU an operator) and how often one call launches it."""
+    """A kernel (on a CPU an operator) and how many times one call launches it."""
 
     name: str
     count: int
@@ -26,10 +26,10 @@ class LaunchCount:
 
 @dataclass(frozen=True)
 class Attempt:
-    """A backend at a shape, and how it went."""
+    """A backend at a shape, and how the measurement went."""
 
     backend: str  # of BACKENDS
-    direction: str  # forward, backward; of one that failed also both
+    direction: str  # forward, backward; for one that failed also both
     batch: int
     heads: int
     seq: int
@@ -37,21 +37,21 @@ class Attempt:
     dtype: str
     dropout: float
     status: Status
-    reason: str | None  # of what was not measured
+    reason: str | None  # why nothing was measured
 
 
 @dataclass(frozen=True)
 class Measurement(Attempt):
-    """An attempt that went well. What this device or PyTorch does not tell is None."""
+    """A successful attempt. A value that this device or PyTorch does not provide is None."""
 
     median_ms: float
     quartiles_ms: tuple[float, float]
     ci95_ms: tuple[float, float]  # of the median
     samples: int
-    launch_ms: float | None  # of the host
+    launch_ms: float | None  # the host's time
     stable: bool  # see profiling.lab.timer.Timing
     precise: bool
-    flops: int  # these three: the function's own need, the same for all backends
+    flops: int  # these three are the function's own need, the same for all backends
     bytes: int
     flops_per_byte: float
     tflops: float  # a second
@@ -63,14 +63,14 @@ class Measurement(Attempt):
     max_abs_error: float | None  # against float64
     relative_error: float | None
     kernels: list[LaunchCount] | None
-    kernels_missing: str | None  # why they are not known
+    kernels_missing: str | None  # why the kernels are not known
     ran: str | None  # the backend whose kernels ran, or unfused
-    note: str | None  # where that is not what the name says
+    note: str | None  # where another backend ran than `backend` says
 
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionResults:
-    """What all attempts share, and the attempts."""
+    """All attempts, with what they share."""
 
     kind: Literal["attention"] = "attention"
     device: str
@@ -79,25 +79,26 @@ class AttentionResults:
     dropout: float
     heads: int
     head_dim: int
-    tokens: int | None  # of a call; None: the batch was given
+    tokens: int | None  # tokens in a call, or None if the batch was given
     backward: bool
-    peak_tflops: float | None  # by the data sheet, as the next
+    peak_tflops: float | None  # from the data sheet, as the next
     peak_gbps: float | None
     empty_launch_ms: float | None
     l2_flushed: bool
     rows: list[Attempt]
 
     @property
-    def measured(self) -> list[Measurement]:
+    def measurements(self) -> list[Measurement]:
+        """The successful attempts."""
         return [row for row in self.rows if isinstance(row, Measurement)]
 
 
 @dataclass(frozen=True)
 class Variant:
-    """A way to square a matrix that could not be timed here, and why."""
+    """A way to square a matrix; by itself one that could not be timed here, and why."""
 
     name: str
-    bytes: int  # of the matrix
+    bytes: int  # size of the matrix
     median_ms: float | None
     result: str | None  # exact, or how far off it is
     missing: str | None  # what it lacks, or what is wrong
@@ -128,7 +129,7 @@ class SquareResults:
 
 @dataclass(frozen=True)
 class KernelTiming:
-    """An operation of kernels=fused in one way and direction; what is None was not measured."""
+    """Times of an operation of kernels=fused in one way and direction; None where not measured."""
 
     operation: str
     way: str  # eager, compile or fused
@@ -136,8 +137,8 @@ class KernelTiming:
     median_ms: float | None = None
     ci95_ms: tuple[float, float] | None = None
     samples: int | None = None
-    bytes: int | None = None  # that it has to read and write, each tensor once
-    gbps: float | None = None  # by these
+    bytes: int | None = None  # bytes that it has to read and write, each tensor once
+    gbps: float | None = None  # bandwidth for these bytes
     relative_error: float | None = None  # the largest, of outputs and gradients, against float64
     missing: str | None = None  # why there is no time
 
@@ -170,7 +171,7 @@ class Rate:
 
 @dataclass(frozen=True)
 class Ridge:
-    """FLOP per byte from which on arithmetic, and no more memory, is the limit."""
+    """FLOP per byte above which arithmetic, no longer memory, is the limit."""
 
     measured: float | None
     nominal: float | None
@@ -178,7 +179,7 @@ class Ridge:
 
 @dataclass(frozen=True)
 class DeviceResults:
-    """What a device is by its driver, and what it does. None: not known here."""
+    """Facts that the driver states about a device, and its measured rates; None if unknown here."""
 
     torch: str
     device: str

@@ -1,4 +1,4 @@
-"""Names of what a training run logs, with titles, units and the order in which panels show them.
+"""Names of the metrics that a run logs, with titles, units and the order in which panels show them.
 
 The trainer writes these names to metrics.jsonl and W&B; both dashboards draw them. Imports only the
 standard library, so that trainer and analysis can both read it.
@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True)
 class Metric:
-    """One column of metrics.jsonl. A value times `scale` is in `unit`, as people read it."""
+    """One column of metrics.jsonl. A logged value times `scale` is in `unit`, for display."""
 
     name: str
     title: str
@@ -51,9 +51,10 @@ SPEED = (
     CPU_MEMORY_BYTES,
     CPU_THREADS,
 )
-RANKS = (WAIT_MS, STRAGGLER_MS, SYNC_MS, SLOWEST_RANK_MS, FASTEST_RANK_MS)  # where there are many
+# only runs of several ranks log these
+RANKS = (WAIT_MS, STRAGGLER_MS, SYNC_MS, SLOWEST_RANK_MS, FASTEST_RANK_MS)
 BEST_VAL_LOSS = Metric("best_val_loss", "best validation loss", "nats a token")  # of the summary
-# one of each run, the first of them what a run is for
+# one value per run; the first is what a run is for
 FIGURES = (BEST_VAL_LOSS, TOKENS_PER_S, STEP_MS, MFU, PEAK_BYTES, ENERGY_PER_TOKEN)
 GPU = (
     Metric("gpu/tensor_active_percent", "tensor cores active", "%"),
@@ -72,24 +73,24 @@ OTHER = (
     Metric(ELAPSED_S, "wall time", "s"),
 )
 
-# what a run in W&B bears of its captures: three tables and the report's page
+# a capture's entries in its run in W&B: three tables and the report's page
 CAPTURE_MEDIA = ("capture/summary", "capture/families", "capture/phases", "capture/report")
 
 ALL = {
     metric.name: metric
     for metric in (*LOSS, *SPEED, *RANKS, SLOWEST_RANK, FASTEST_RANK, *GPU, *OTHER)
 }
-LATER_GPU = r"gpu(\d+)/(\w+)"  # a run's second GPU logs gpu1/power_w; see of_gpu
+LATER_GPU = r"gpu(\d+)/(\w+)"  # a run's second GPU logs gpu1/power_w; see gpu_metric_name
 WAIT_OF_RANK = rf"{WAIT_MS.name}/rank(\d+)"
 
 
-def of_gpu(number: int, key: str) -> str:
-    """Of a run's GPUs on the machine that samples them."""
+def gpu_metric_name(number: int, key: str) -> str:
+    """Name of metric `key` for GPU `number` of a run's GPUs on the machine that samples them."""
     return f"gpu{number or ''}/{key}"
 
 
 def metric_of(name: str) -> Metric:
-    """The metric of that name; one that is not listed above bears its bare name."""
+    """The metric called `name`; one that is not listed above has its bare name as title."""
     known = ALL.get(name)
     later = re.fullmatch(LATER_GPU, name)
     if later and (first := ALL.get(f"gpu/{later[2]}")):

@@ -1,14 +1,14 @@
-"""What is said where a user names a program of his own, and this project's training is meant.
+"""Refusal of a user's own program by the verbs that start this project's training.
 
-Called by the verbs that start training, and where a capture is opened. The line itself says what to
-do: an installation has no docs/.
+Called by those verbs, and where a capture is opened. The message itself says what to do: an
+installation has no docs/.
 """
 
 import re
 from pathlib import Path
 
 PAGE = "docs/own_program.md"
-# what begins the command line of a program, and the names of scripts
+# first words of a program's command line, and names of scripts
 PROGRAM = re.compile(r"python[\d.]*|torchrun|accelerate|deepspeed|[^=]+\.py")
 CONFIGURATIONS = ("config", "configs")  # nanoGPT's are scripts in such a folder
 OURS = Path(__file__).resolve().parent.parent / "train.py"
@@ -17,7 +17,7 @@ COMPARE = "before and after the change, then: python -m profiling compare BEFORE
 
 
 def refuse_own_program(verb: str, words: list[str]) -> None:
-    """Raises ValueError where the words name another program than train.py, which `verb` starts."""
+    """Raise ValueError if the words name a program: `verb` itself starts train.py, and no other."""
     program = program_in(words)
     if program is None:
         return
@@ -31,10 +31,11 @@ def refuse_own_program(verb: str, words: list[str]) -> None:
 
 
 def program_in(words: list[str]) -> str | None:
-    """Script among the words, else what starts one, or the first behind `--` if no option."""
+    """The script among the words, else a launcher such as torchrun, else the first word after `--`
+    unless that is an option; None if the words name no program."""
     paths = {word: Path(word) for word in words}
-    found = [word for word, path in paths.items() if PROGRAM.fullmatch(path.name)]
-    found = [word for word in found if paths[word].parent.name not in CONFIGURATIONS]
-    behind = words[words.index("--") + 1 :] if "--" in words else []
-    found += [word for word in behind[:1] if not word.startswith("-")]
-    return min(found, key=lambda word: not word.endswith(".py"), default=None)
+    programs = [word for word, path in paths.items() if PROGRAM.fullmatch(path.name)]
+    programs = [word for word in programs if paths[word].parent.name not in CONFIGURATIONS]
+    after_dashes = words[words.index("--") + 1 :] if "--" in words else []
+    programs += [word for word in after_dashes[:1] if not word.startswith("-")]
+    return min(programs, key=lambda word: not word.endswith(".py"), default=None)

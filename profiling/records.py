@@ -1,4 +1,4 @@
-"""Records as JSON: a dataclass or a Struct, field by field. Used by what writes or reads one."""
+"""Records as JSON: a dataclass or a Struct, field by field."""
 
 import json
 from pathlib import Path
@@ -8,18 +8,24 @@ import msgspec
 
 from cli.files import refuse_pipe
 
-# of a configuration or an environment: whatever JSON holds, passed on as it was written
+# a configuration or an environment: whatever JSON holds, passed on as it was written
 JsonObject = dict[str, object]
 T = TypeVar("T")
 
 
 def to_json(record: object, indent: int | None = 2) -> str:
-    """With an end of line. Raises ValueError for NaN and infinities, which JSON has not."""
+    """JSON text of the record, with a final newline.
+
+    Raises ValueError for NaN and infinities, which JSON does not have.
+    """
     return json.dumps(msgspec.to_builtins(record), indent=indent, allow_nan=False) + "\n"
 
 
 def read_json(path: Path, kind: type[T]) -> T:
-    """A record, or JsonObject. Raises ValueError naming the file, and the field that is wrong."""
+    """Read a record of type `kind`, or a JsonObject.
+
+    Raises ValueError naming the file, and the field that is wrong.
+    """
     try:
         refuse_pipe(path)
         return msgspec.json.decode(path.read_bytes(), type=kind)

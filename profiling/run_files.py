@@ -1,7 +1,7 @@
-"""The files that belong to a run, an experiment, a prepared text: no verb writes onto them.
+"""The files that belong to a run, an experiment or a prepared text: no verb overwrites them.
 
-Names alone, which training.run_folder writes; the rule is asked for by profiling.verbs.results.
-What removes an earlier run removes these files and no others.
+Only names are here. training.run_folder writes the files, profiling.verbs.results asks for the
+rule. Removing an earlier run removes these files and no others.
 """
 
 import os
@@ -17,25 +17,25 @@ from profiling.step_times import STEP_TIMES
 METRICS = "metrics.jsonl"
 CHECKPOINTS = ("ckpt.pt", "ckpt_best.pt")
 SHARDS = "ckpt_shards"  # the folder that a checkpoint of parallel=fsdp or hsdp has beside it
-# what a run leaves in its out_dir, and takes along when it is moved aside
+# what a run leaves in its out_dir; moved together when a run is moved aside
 RUN_FILES = (
     *("config.yaml", "environment.json", METRICS, "summary.json", "wandb"),
     *(*CHECKPOINTS, SHARDS, "profile", "sample", "tensorboard", STEP_TIMES),
 )
-# how the files begin that say of a folder that a run of ours lies there
+# first bytes of the files that mark a folder as a run of ours
 BEGINNINGS = {"config.yaml": b"# every key of this run", METRICS: b'{"run":'}
-UNFINISHED = r"(\.\d+)?\.tmp"  # behind the name of a file, while it is written
+UNFINISHED = r"(\.\d+)?\.tmp"  # suffix of a file's name while it is written
 CAPTURES = r".+\.(sqlite|sqlite\.gz|trace\.json|trace\.json\.gz|nsys-rep|pickle|operators\.txt)"
-DEEPEST = 4  # folders between such a file and the folder that owns it: sample/profile/NAME, wandb's
+DEEPEST = 4  # folders searched upwards from a file for its owner: sample/profile/NAME, wandb's
 
 
 @dataclass(frozen=True)
 class Owner:
-    """A kind of folder whose files are nobody else's to write."""
+    """A kind of folder whose files nobody else may write."""
 
     name: str
-    marks: tuple[str, ...]  # a folder with one of these is such a folder
-    files: re.Pattern[str]  # relative to it
+    marks: tuple[str, ...]  # files; a folder with one of them is such a folder
+    files: re.Pattern[str]  # the protected files, relative to the folder
 
 
 OWNERS = (
@@ -57,28 +57,29 @@ OWNERS = (
 
 
 def check_output(path: Path, *inputs: Path) -> None:
-    """Refuses to write onto what is read, or onto a file of a run. Raises ValueError.
+    """Raise ValueError if writing `path` would overwrite an input or a file of a run.
 
-    `inputs` are files and folders that are read. Links count as what they lead to.
+    `inputs` are files and folders that are read. A link counts as what it points to.
     """
     for source in inputs:
         for file in own_files(source) if source.is_dir() else (source,):
             if is_same(path, file):
                 raise ValueError(f"{path}: is read by this command ({file}); name another file")
-    if owned := owner(path):
-        kind, folder = owned
+    if kind_and_folder := owner(path):
+        kind, folder = kind_and_folder
         raise ValueError(f"{path}: belongs to the {kind} in {folder}; name another file")
 
 
 def is_same(one: Path, other: Path) -> bool:
-    """By path, or the same file under two names."""
+    """Whether two paths are the same, or the same file under two names."""
     if one.exists() and other.exists():
         return one.samefile(other)
     return os.path.realpath(one) == os.path.realpath(other)
 
 
 def owner(path: Path) -> tuple[str, Path] | None:
-    """(run, its folder) of a run's own file, and the like of the others; None of all else."""
+    """(kind of owner, its folder) of a file that belongs to a run or another kind in OWNERS, or
+    None for any other file."""
     real = Path(os.path.realpath(path))
     for folder in real.parents[:DEEPEST]:
         name = real.relative_to(folder).as_posix()
@@ -89,7 +90,7 @@ def owner(path: Path) -> tuple[str, Path] | None:
 
 
 def own_files(folder: Path) -> Iterator[Path]:
-    """The files of the run in `folder`, whatever their names here: its own, and its captures."""
+    """Files of the run in `folder`, its captures included, whatever the names of its links."""
     for place in (folder, folder / "profile"):
         for file in place.iterdir() if place.is_dir() else ():
             if file.is_file() and owner(file):
@@ -97,7 +98,7 @@ def own_files(folder: Path) -> Iterator[Path]:
 
 
 def is_run(folder: Path) -> bool:
-    """Whether a run of ours lies there, by how its own files begin."""
+    """Whether `folder` holds a run of ours, judged by the first bytes of its files."""
     for name, beginning in BEGINNINGS.items():
         with suppress(OSError), open(folder / name, "rb") as file:
             if file.read(len(beginning)) == beginning:
@@ -106,11 +107,11 @@ def is_run(folder: Path) -> bool:
 
 
 def remove_run(folder: Path) -> list[Path]:
-    """Removes the run that lies in `folder`, and the folder where nothing else is in it.
+    """Remove the run in `folder`, and the folder itself if nothing else is in it.
 
-    Returns what is not the run's own, and stays. Raises OSError where the disk refuses.
+    Returns the paths that are not the run's own and stay. Raises OSError if the disk refuses.
     """
-    if folder.is_symlink():  # what it leads to stays
+    if folder.is_symlink():  # its target stays
         folder.unlink()
         return []
     if not is_run(folder):
@@ -122,9 +123,9 @@ def remove_run(folder: Path) -> list[Path]:
 
 
 def remove_of_run(path: Path) -> list[Path]:
-    """Removes one of the entries of a run's folder as far as it is the run's own; returns the rest.
+    """Remove one entry of a run's folder as far as it is the run's own; return the paths that stay.
 
-    A link goes, what it leads to stays.
+    A link is removed, its target stays.
     """
     if path.is_symlink() or not path.is_dir():
         places = [(str(path.parent), list[str](), [path.name])]
@@ -135,12 +136,12 @@ def remove_of_run(path: Path) -> list[Path]:
     left = []
     for place, folders, files in places:
         links = [name for name in folders if os.path.islink(os.path.join(place, name))]
-        for found in (Path(place, name) for name in [*files, *links]):
-            name = re.sub(rf"{UNFINISHED}$", "", found.relative_to(path.parent).as_posix())
+        for file in (Path(place, name) for name in [*files, *links]):
+            name = re.sub(rf"{UNFINISHED}$", "", file.relative_to(path.parent).as_posix())
             if name in RUN_FILES or OWNERS[0].files.fullmatch(name):
-                found.unlink()
+                file.unlink()
             else:
-                left.append(found)
+                left.append(file)
         if Path(place) != path.parent:
             with suppress(OSError):  # something is left in it
                 os.rmdir(place)

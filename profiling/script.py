@@ -8,7 +8,7 @@ from runpy import run_module
 
 from cli.program import NAME, PROGRAMS, installed_program
 
-# what bash runs behind TAB: the second word is one of ours, the others are those of train.py
+# what bash runs for TAB: the second word is one of ours, the others are those of train.py
 COMPLETION = """\
 _profiling_nanogpt() {
     local offered="%s"
@@ -23,7 +23,7 @@ complete -o nospace -o default -F _profiling_nanogpt %s"""
 
 
 def main() -> None:
-    """Each begins as it does under `python -m`, before anything slow is imported."""
+    """Start the program named first, as `python -m` would, before anything slow is imported."""
     installed_program(sys.argv[0])
     if sys.argv[-2:] == ["-sc", "install=bash"]:
         from profiling.__main__ import VERBS

@@ -1,7 +1,7 @@
-"""OUT_DIR/step_times.json: the time of every iteration of a run's last start, the first included.
+"""OUT_DIR/step_times.json: times of all iterations since a run's last start, the first included.
 
 Written by training.record as the run ends, read by profiling.analysis.difference.iterations.
-metrics.jsonl has medians of the iterations that were logged together: the slow first ones are lost.
+metrics.jsonl has medians of the iterations that were logged together, which hide slow first ones.
 """
 
 from dataclasses import dataclass, field
@@ -12,4 +12,5 @@ STEP_TIMES = "step_times.json"
 @dataclass(frozen=True)
 class StepTimes:
     first_iteration: int
-    ms: list[float | None] = field(default_factory=list)  # None: logged with one under a profiler
+    # one time per iteration; None if it was logged together with one under a profiler
+    ms: list[float | None] = field(default_factory=list)

@@ -1,7 +1,7 @@
-"""OUT_DIR/trigger.json: asks a run that is under way for a capture window.
+"""OUT_DIR/trigger.json: the request for a capture window of a run that is under way.
 
 Written by `python -m profiling trigger`; rank 0 of the run looks for it when it logs a row, and
-takes it away (training.trigger).
+removes it (training.trigger).
 """
 
 from dataclasses import dataclass
@@ -13,4 +13,4 @@ KINDS = ("torch", "memory", "nsys")
 @dataclass(frozen=True)
 class Trigger:
     kind: str  # of KINDS
-    steps: int | None = None  # iterations; None: the run's profile.steps
+    steps: int | None = None  # iterations; the run's profile.steps if None

@@ -1,10 +1,10 @@
-"""Numbers with their units, as people read them. Called by all that writes for people."""
+"""Numbers with their units, formatted for people."""
 
-ABSENT = "–"  # what a capture does not hold
+ABSENT = "–"  # shown for a missing value
 
 
 def milliseconds(value: float | None) -> str:
-    """1,234, 123.4, 12.34, 0.123: from a microsecond up."""
+    """Milliseconds as text, such as 1,234, 123.4, 12.34 or 0.123: down to a microsecond."""
     if value is None:
         return ABSENT
     size = abs(value)
@@ -17,17 +17,17 @@ def milliseconds(value: float | None) -> str:
 
 
 def change_ms(value: float | None) -> str:
-    """Milliseconds with their sign, but for less than a microsecond."""
-    return signed(value, milliseconds(value))
+    """Milliseconds with their sign, which less than a microsecond does not get."""
+    return with_sign(value, milliseconds(value))
 
 
 def change_percent(value: float | None) -> str:
-    return signed(value, percent(value))
+    return with_sign(value, percent(value))
 
 
-def signed(value: float | None, told: str) -> str:
-    """`told` with a plus where it is more; a minus it has."""
-    return f"+{told}" if value and value > 0 and told[0].isdigit() else told
+def with_sign(value: float | None, text: str) -> str:
+    """`text` of `value` with a plus if it is positive; a minus is there already."""
+    return f"+{text}" if value and value > 0 and text[0].isdigit() else text
 
 
 def duration_ns(value: float | None) -> str:

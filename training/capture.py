@@ -69,7 +69,7 @@ class Profiler:
             first_iteration,
             config.max_iters,
             config.eval_interval,
-            agreed=lambda answer: not self.ranks.any(not answer),
+            all_agree=lambda answer: not self.ranks.any(not answer),
         )
 
     def recording(self, config: Config, recorder: Recorder | None) -> Recording | NoRecording:
@@ -88,7 +88,7 @@ class Profiler:
         All ranks call this after a row and before `iteration`, and do the same. A request that
         cannot be met is logged as a warning, and training goes on.
         """
-        if isinstance(self.spans, NoSpans) and self.spans.awake and window.over:
+        if isinstance(self.spans, NoSpans) and self.spans.awake and window.is_over:
             self.spans.sleep()
         out_dir = self.folder.parent
         if not self.ranks.any(self.ranks.rank == 0 and (out_dir / TRIGGER).exists()):
@@ -97,14 +97,14 @@ class Profiler:
         if trigger is None:
             return
         try:
-            if not window.over:
+            if not window.is_over:
                 raise ValueError("a window is open or planned already; ask again after it")
             config = config_with_window(trigger, self.config, iteration, self.ranks)
         except ValueError as error:
             log.warning("trigger: no window: %s", error)
             return
         recording = self.recording(config, self.recorder_of_rank(config.profile))
-        window.ask(config.profile, self.schedule(config, iteration), recording)
+        window.follow(config.profile, self.schedule(config, iteration), recording)
 
 
 def check_alone(profile: ProfileConfig, on_cuda: bool) -> None:

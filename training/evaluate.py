@@ -104,4 +104,4 @@ def uncompiled(model: GPT) -> AbstractContextManager[object]:
     """
     if model.config.attention == "flex":
         return nullcontext()
-    return dynamo.eager()
+    return dynamo.force_eager()

@@ -26,7 +26,7 @@ def forget_streams() -> None:
     They lie in reference cycles, and from PyTorch 2.13 on a node that remembers the stream of the
     warm-up spoils the capture.
     """
-    if dynamo.compiled().graphs:
+    if dynamo.compile_counts().graphs:
         gc.collect()
 
 

@@ -266,15 +266,15 @@ class Record:
 
     def verdict(self, measured: dict[str, float | None]) -> RunVerdict:
         """Verdict on what held this process back; `measured` are the sampler's means of the run."""
-        made, aside_s = self.warm.compile, self.gpu.process.aside_s
+        made, paused_s = self.warm.compile, self.gpu.process.paused_s
         compile_s = (made.compile_s or 0.0) + (made.capture_s or 0.0)
         whole_s = time.perf_counter() - self.run.ranks.began_s
         seconds = {
             "start_up": self.start_up_s - compile_s,
             "compile": compile_s,
-            "training": whole_s - self.start_up_s - sum(aside_s.values()),
-            "evaluation": aside_s["evaluate"],
-            "checkpoint": aside_s["checkpoint"],
+            "training": whole_s - self.start_up_s - sum(paused_s.values()),
+            "evaluation": paused_s["evaluate"],
+            "checkpoint": paused_s["checkpoint"],
         }
         # With each row the host waits for the GPU, so most iterations must have none.
         launching = self.host_ms if self.run.config.log_interval > 2 else []

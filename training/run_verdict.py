@@ -96,7 +96,7 @@ def what_held_steps_back(steps: Steps, training_s: float) -> tuple[str | None, s
     """
     cause, evidence = what_held_rank_back(steps, training_s)
     if cause == "gpu" and steps.gpu_clock and steps.gpu_clock.held_down_by:
-        evidence += f"; its clock was {steps.gpu_clock.said}"
+        evidence += f"; its clock was {steps.gpu_clock.text}"
     if steps.waits is None:
         return cause, evidence
     late, waited = waited_for_ranks(steps.waits)

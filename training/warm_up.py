@@ -77,7 +77,7 @@ def warm_up(
         own_kernels = seen_kernels(config, kernels, step.vocab_size)
     dynamo.dismiss_compilers()
     lifetime.settle()
-    counted = dynamo.compiled()
+    counted = dynamo.compile_counts()
     facts = CompileFacts(
         compile=bool(config.compile),
         cuda_graphs=config.cuda_graphs == "true",
@@ -115,7 +115,7 @@ def say_how_long(step: Step, x: Tensor, y: Tensor, config: Config, left: int) ->
     if left <= 0 or config.eval_only:
         return
     few = slice(min(2, len(x)))
-    with dynamo.eager():
+    with dynamo.force_eager():
         timed_micro_step(step, x[few], y[few])
         seconds = timed_micro_step(step, x[few], y[few]) / few.stop
     run_s = seconds * len(x) * step.micro_steps * left

@@ -1,1 +1,1 @@
-"""Inside the training process: what is measured while it runs."""
+"""Measurements inside the training process, while it runs."""

@@ -1,7 +1,7 @@
-"""What torch.compile did in this process, as its front end Dynamo counts it.
+"""Counts of what torch.compile did in this process, kept by its front end Dynamo.
 
-Dynamo takes as long to import as all the rest of torch. So it is looked for and never imported:
-where nobody has asked for it, nothing was compiled.
+Dynamo takes as long to import as all the rest of torch. So it is looked up in sys.modules and never
+imported: if nobody has imported it, nothing was compiled.
 """
 
 import sys
@@ -13,13 +13,13 @@ from profiling.manifest import CompileCounts
 
 
 def counters() -> dict[str, Counter[str]]:
-    """Dynamo's own, which is a defaultdict; empty where there is no Dynamo."""
+    """Dynamo's own counters, a defaultdict; an empty dict while Dynamo is not imported."""
     utils = sys.modules.get("torch._dynamo.utils")
     return utils.counters if utils else {}
 
 
-def compiled() -> CompileCounts:
-    """Since the process began, or since `forget`."""
+def compile_counts() -> CompileCounts:
+    """Graphs and graph breaks since the process began, or since `forget`."""
     counted = counters()
     return CompileCounts(
         graphs=counted.get("stats", Counter())["unique_graphs"],
@@ -28,12 +28,12 @@ def compiled() -> CompileCounts:
 
 
 def fused_attentions() -> int:
-    """How many times torch.compile put a fused call in the place of spelled-out attention."""
+    """Number of times that torch.compile replaced spelled-out attention by a fused call."""
     return counters().get("inductor", Counter())["fuse_attention"]
 
 
-def eager() -> AbstractContextManager[object]:
-    """Within it nothing compiles, and nothing that was compiled runs."""
+def force_eager() -> AbstractContextManager[object]:
+    """Run everything eagerly within the block: nothing compiles, and no compiled code runs."""
     if dynamo := sys.modules.get("torch._dynamo"):
         stance: AbstractContextManager[object] = dynamo.set_stance("force_eager")
         return stance
@@ -41,20 +41,21 @@ def eager() -> AbstractContextManager[object]:
 
 
 def forget() -> None:
-    """What an earlier job of a sweep compiled and counted is not this one's."""
+    """Drop compiled code and counts, so that those of an earlier job of a sweep are not this
+    one's."""
     if dynamo := sys.modules.get("torch._dynamo"):
         dynamo.reset()
         counters().clear()
 
 
 def dismiss_compilers() -> None:
-    """Asks inductor's pool of compile processes to go; a later compilation starts a new one.
+    """Ask inductor's pool of compile processes to end; a later compilation starts a new one.
 
     At the end of the program PyTorch would wait for them, up to five seconds.
     """
     if async_compile := sys.modules.get("torch._inductor.async_compile"):
         pools = list(async_compile._pool_set)
-        async_compile.after_fork()  # forgets them
+        async_compile.after_fork()  # makes PyTorch forget its pools
         for pool in pools:
             Thread(target=pool.shutdown, name="dismiss compilers", daemon=True).start()
 

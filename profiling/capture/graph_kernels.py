@@ -1,4 +1,4 @@
-"""The kernels inside a captured CUDA graph, by name: what will run, without any profiler.
+"""Names of the kernels inside a captured CUDA graph, found without a profiler.
 
 CUPTI has one subscriber at a time; this asks the driver instead, so it works under nsys as well.
 """
@@ -12,7 +12,7 @@ KERNEL_NODE = 0  # CU_GRAPH_NODE_TYPE_KERNEL
 
 
 class KernelNodeParams(ctypes.Structure):
-    """CUDA_KERNEL_NODE_PARAMS_v2 of cuda.h."""
+    """The struct CUDA_KERNEL_NODE_PARAMS_v2 of cuda.h."""
 
     _fields_ = [
         ("func", ctypes.c_void_p),
@@ -37,9 +37,9 @@ def call(function: str, *arguments: object) -> None:
 
 
 def kernel_names(graph: torch.cuda.CUDAGraph) -> list[str]:
-    """The (mangled) names of the graph's kernels; it was made with keep_graph=True.
+    """Mangled names of the kernels of a graph that was made with keep_graph=True.
 
-    Raises OSError or AttributeError where the driver is older than CUDA 12.3.
+    Raises OSError or AttributeError if the driver is older than CUDA 12.3.
     """
     raw = ctypes.c_void_p(graph.raw_cuda_graph())
     count = ctypes.c_size_t()

@@ -1,6 +1,6 @@
 """profile.detail=layers: ranges inside forward and backward, put on the model from outside.
 
-For eager runs, and only while a window is open (profiling.capture.window).
+They serve eager runs, and exist only while a window is open (profiling.capture.window).
 """
 
 from collections.abc import Callable, Iterator
@@ -12,7 +12,7 @@ import model as model_module
 from model import Block
 from profiling.capture.spans import Range, Spans
 
-# functions of model.py that are ranged like layers; the last three are the slow path's
+# functions of model.py that get a range as layers do; the last three belong to attention=slow
 FUNCTIONS = {
     "attend": "attend",
     "attention_scores": "scores",
@@ -22,7 +22,7 @@ FUNCTIONS = {
 
 
 class Function(nn.Module):
-    """A function as a module, for the sake of a module's hooks."""
+    """A module that calls a function, so that hooks can be put on it."""
 
     def __init__(self, function: Callable):
         super().__init__()
@@ -33,9 +33,10 @@ class Function(nn.Module):
 
 
 @contextmanager
-def ranged_layers(model: nn.Module, spans: Spans) -> Iterator[None]:
-    """Ranges around block N > attention > attend > scores, softmax, values, and block N > mlp.
+def layer_ranges(model: nn.Module, spans: Spans) -> Iterator[None]:
+    """Record ranges of the layers within the block, in forward and in backward.
 
+    They nest as block N > attention > attend > scores, softmax, values, and block N > mlp.
     Backward must run on the calling thread. A function's calls follow one another, so one range
     serves them all.
     """
@@ -44,28 +45,29 @@ def ranged_layers(model: nn.Module, spans: Spans) -> Iterator[None]:
         for number, block in enumerate(blocks):
             layers = {f"block {number}": block, "attention": block.attn, "mlp": block.mlp}
             for name, module in layers.items():
-                stack.enter_context(ranged(module, spans.layer(name)))
+                stack.enter_context(module_ranges(module, spans.layer(name)))
         for function, name in FUNCTIONS.items():
-            stack.enter_context(ranged_function(function, spans.layer(name)))
+            stack.enter_context(function_ranges(function, spans.layer(name)))
         yield
 
 
 @contextmanager
-def ranged_function(name: str, layer: Range) -> Iterator[None]:
-    """While it is open model.py's function `name` is called through a module with hooks."""
+def function_ranges(name: str, layer: Range) -> Iterator[None]:
+    """Replace model.py's function `name` within the block by a module whose hooks record the
+    range."""
     original = getattr(model_module, name)
     function = Function(original)
     setattr(model_module, name, function)
     try:
-        with ranged(function, layer):
+        with module_ranges(function, layer):
             yield
     finally:
         setattr(model_module, name, original)
 
 
 @contextmanager
-def ranged(module: nn.Module, layer: Range) -> Iterator[None]:
-    """The range around the module's forward, and around its backward."""
+def module_ranges(module: nn.Module, layer: Range) -> Iterator[None]:
+    """Record the range around the module's forward and backward within the block."""
     enter, leave = (lambda *_: layer.__enter__()), (lambda *_: layer.__exit__())
     hooks = [
         module.register_forward_pre_hook(enter),

@@ -1,4 +1,4 @@
-"""profile=memory: what the CUDA allocator did, as a file for pytorch.org/memory_viz.
+"""profile=memory: the CUDA allocator's history, as a file for pytorch.org/memory_viz.
 
 The files are pickles, as that page wants them. They are written here, and never read.
 """
@@ -19,7 +19,8 @@ MAX_ENTRIES = 200_000  # the newest ones are kept; one is about a kilobyte with 
 
 @dataclass
 class MemoryRecorder(Recorder):
-    """Records from the beginning of the run, so that an out-of-memory before the window is told."""
+    """Records from the beginning of the run, so that running out of memory before the window leaves
+    a snapshot too."""
 
     oom_path: Path
     closed: bool = False
@@ -37,7 +38,7 @@ class MemoryRecorder(Recorder):
         record_history()
 
     def stop(self, stem: Path) -> list[Path]:
-        """Writes STEM.memory.pickle."""
+        """Write STEM.memory.pickle."""
         path = stem.with_name(stem.name + ".memory.pickle")
         dump(path)
         return [path]
@@ -47,7 +48,10 @@ class MemoryRecorder(Recorder):
         self.closed = True
 
     def out_of_memory(self, device: int, asked: int, total: int, free: int) -> None:
-        """Never raises: the allocator's own error is the one to see."""
+        """Write a snapshot to `oom_path`; called by the allocator when it runs out of memory.
+
+        It never raises: the allocator's own error is the one to see.
+        """
         try:
             dump(self.oom_path)
         except Exception as error:

@@ -18,10 +18,11 @@ log = logging.getLogger(__name__)
 
 
 class NsysRecorder(Recorder):
-    """What a window starts and stops; the report itself is nsys's to write."""
+    """Starts and stops nsys's recording for a window; nsys itself writes the report."""
 
     def __init__(self, cudart: Any = None):
-        """`cudart` has cudaProfilerStart and cudaProfilerStop; by default torch's."""
+        """Set up the recorder; `cudart` has cudaProfilerStart and cudaProfilerStop, and is torch's
+        by default."""
         self.cudart = cudart or torch.cuda.cudart()
         self.return_codes: dict[str, int] = {}
         self.nsys_attached = is_attached(os.environ)

@@ -1,4 +1,4 @@
-"""What NVIDIA's driver tells of one GPU, through NVML. Called by profiling.capture.sampler.
+"""Readings of one GPU from NVIDIA's driver, through NVML. Called by profiling.capture.sampler.
 
 NVML's numbering is not PyTorch's (CUDA_VISIBLE_DEVICES, order by speed), so a GPU is found by UUID.
 https://docs.nvidia.com/deploy/nvml-api/
@@ -14,9 +14,9 @@ from pynvml import NVMLError
 
 log = logging.getLogger(__name__)
 
-ENERGY = "energy_j"  # a counter, since the driver was loaded; all others hold at the moment
+ENERGY = "energy_j"  # a counter since the driver was loaded; all others are momentary values
 MEBIBYTE = 1 << 20
-# NVML's id of a GPM metric -> our name, what one unit of it is in ours
+# NVML's id of a GPM metric -> our name, and the factor from its unit to ours
 GPM_METRICS = {
     pynvml.NVML_GPM_METRIC_SM_UTIL: ("sm_active_percent", 1),
     pynvml.NVML_GPM_METRIC_SM_OCCUPANCY: ("sm_occupancy_percent", 1),
@@ -27,7 +27,7 @@ GPM_METRICS = {
     pynvml.NVML_GPM_METRIC_NVLINK_TOTAL_TX_PER_SEC: ("nvlink_tx_bytes_per_s", MEBIBYTE),
     pynvml.NVML_GPM_METRIC_NVLINK_TOTAL_RX_PER_SEC: ("nvlink_rx_bytes_per_s", MEBIBYTE),
 }
-# why the clock is held down, as bits of NVML's answer
+# metric -> bits of NVML's clock-event reasons that hold the clock down
 THROTTLES = {
     "throttle_power_percent": pynvml.nvmlClocksEventReasonSwPowerCap
     | pynvml.nvmlClocksEventReasonHwPowerBrakeSlowdown,
@@ -42,13 +42,16 @@ LOST = (
     pynvml.NVML_ERROR_UNINITIALIZED,
     pynvml.NVML_ERROR_DRIVER_NOT_LOADED,
 )
-Handle = object  # a c_nvmlDevice_t, which only NVML looks into
-Sample = object  # a c_nvmlGpmSample_t, the same
+Handle = object  # a c_nvmlDevice_t, opaque to us
+Sample = object  # a c_nvmlGpmSample_t, opaque too
 Reading = Callable[[Handle], float]
 
 
-def throttled(bits: int) -> Reading:
-    """100 while the clock is held down for that reason; the mean is the share of time."""
+def throttle_reading(bits: int) -> Reading:
+    """A reading that is 100 while the clock is held down for one of the reasons in `bits`, else 0.
+
+    Its mean over samples is the share of time in per cent.
+    """
     return lambda gpu: 100.0 * bool(pynvml.nvmlDeviceGetCurrentClocksEventReasons(gpu) & bits)
 
 
@@ -61,12 +64,12 @@ READINGS: dict[str, Reading] = {
     "temperature_c": lambda gpu: pynvml.nvmlDeviceGetTemperature(gpu, pynvml.NVML_TEMPERATURE_GPU),
     "sm_clock_mhz": lambda gpu: pynvml.nvmlDeviceGetClockInfo(gpu, pynvml.NVML_CLOCK_SM),
     "memory_clock_mhz": lambda gpu: pynvml.nvmlDeviceGetClockInfo(gpu, pynvml.NVML_CLOCK_MEM),
-    **{name: throttled(bits) for name, bits in THROTTLES.items()},
+    **{name: throttle_reading(bits) for name, bits in THROTTLES.items()},
 }
 
 
 def driver_version() -> str | None:
-    """Of NVIDIA's driver; None: there is none, or it does not tell."""
+    """Version of NVIDIA's driver, or None if there is no driver or it does not say."""
     with suppress(NVMLError):
         pynvml.nvmlInit()
         try:
@@ -77,7 +80,10 @@ def driver_version() -> str | None:
 
 
 class Activity:
-    """Of the parts of the chip since the last sample (GPM): Hopper and newer."""
+    """Activity of the chip's parts since the last sample, by NVML's GPM: Hopper and newer.
+
+    Calling it gives metric -> value, nothing at the first call. Raises NVMLError on older GPUs.
+    """
 
     def __init__(self) -> None:
         self.request = pynvml.c_nvmlGpmMetricsGet_t(version=pynvml.NVML_GPM_METRICS_GET_VERSION)
@@ -115,10 +121,10 @@ class Activity:
 
 
 class Gpu:
-    """One GPU; what it refuses is missing alone, and said once."""
+    """One GPU. A reading that its driver refuses is left out of a sample, and logged once."""
 
     def __init__(self, uuid: str):
-        """Raises NVMLError where NVML does not know it."""
+        """Open the GPU. Raises NVMLError if NVML does not know the UUID."""
         self.handle = handle_of(uuid)
         self.name = pynvml.nvmlDeviceGetName(self.handle)
         self.activity = Activity()
@@ -126,20 +132,26 @@ class Gpu:
         self.lost = False
 
     def sample(self) -> dict[str, float]:
-        """What can be read now: units are in the names, without the `gpu/` before them."""
+        """Metric -> value for all that can be read now; empty once the GPU is lost.
+
+        Units are in the names, which lack the prefix `gpu/`.
+        """
         values: dict[str, float] = {}
         if self.lost:
             return values
         for name, reading in READINGS.items():
-            with self.asking(name):
+            with self.log_refusal(name):
                 values[name] = reading(self.handle)
-        with self.asking("activity"):
+        with self.log_refusal("activity"):
             values |= self.activity(self.handle)
         return {} if self.lost else values
 
     @contextmanager
-    def asking(self, what: str) -> Iterator[None]:
-        """What is refused is asked again the next time: the answer may be another."""
+    def log_refusal(self, what: str) -> Iterator[None]:
+        """Catch NVML's errors within the block, and log the first one for each reading `what`.
+
+        A reading that was refused is tried again for the next sample: the answer may be another.
+        """
         try:
             yield
         except NVMLError as error:
@@ -160,8 +172,9 @@ class Gpu:
 
 
 def handle_of(uuid: str) -> Handle:
-    """`uuid` as PyTorch writes it, without NVML's word before it."""
+    """NVML's handle of a GPU, or of a slice of one. `uuid` is as PyTorch writes it, without NVML's
+    prefix. Raises NVMLError if NVML does not know it."""
     try:
         return pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}")
     except pynvml.NVMLError_NotFound:
-        return pynvml.nvmlDeviceGetHandleByUUID(f"MIG-{uuid}")  # a part of one
+        return pynvml.nvmlDeviceGetHandleByUUID(f"MIG-{uuid}")  # a slice of a GPU

@@ -1,7 +1,7 @@
-"""CPU time, threads and memory of this process, told with each logged row.
+"""CPU time, threads and memory of this process, logged with each row.
 
-Called by profiling.capture.sampler. CPU time is a counter of the system: what a row says holds for
-all of its iterations, and between two rows nothing is asked.
+Called by profiling.capture.sampler. CPU time is a counter of the system: a row's value covers all
+of its iterations, and nothing is read between two rows.
 """
 
 import os
@@ -16,11 +16,11 @@ from typing import NamedTuple
 from profiling.metric_names import CPU_MEMORY_BYTES, CPU_PERCENT, CPU_THREADS
 
 STAT = Path("/proc/self/stat")  # man 5 proc_pid_stat
-THREADS, RESIDENT_PAGES = 20 - 3, 24 - 3  # its fields, from the one behind the program's name
+THREADS, RESIDENT_PAGES = 20 - 3, 24 - 3  # indices of its fields after the program's name
 
 
 class Times(NamedTuple):
-    """Seconds: of CPU time in all threads, user's and system's, and of the clock on the wall."""
+    """CPU time of all threads, user and system, and wall time. Seconds."""
 
     cpu_s: float
     wall_s: float
@@ -32,52 +32,54 @@ class Times(NamedTuple):
         return Times(0.0, 0.0).plus(self, end).percent()
 
     def percent(self) -> float | None:
-        """100 is one core."""
+        """CPU use in per cent, where 100 is one core, or None if no time has passed."""
         return 100 * self.cpu_s / self.wall_s if self.wall_s else None
 
 
 @dataclass
 class ProcessMeter:
-    """Counts from `start` on, but for what lies in `paused`. Of the thread that trains."""
+    """Measures this process from `start` on, except within `pause`. Used by the training thread."""
 
-    row: Times = Times(0.0, 0.0)  # since the last row
-    run: Times = Times(0.0, 0.0)  # until the last row
-    counted: Times = Times(0.0, 0.0)  # what the counters were when last added
-    aside_s: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))  # by phase
+    row: Times = Times(0.0, 0.0)  # sum since the last row
+    run: Times = Times(0.0, 0.0)  # sum until the last row
+    counted: Times = Times(0.0, 0.0)  # the counters when they were last added to `row`
+    # wall time within `pause`, by phase
+    paused_s: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
 
     def start(self) -> None:
         self.counted = now()
 
     @contextmanager
-    def paused(self, phase: str) -> Iterator[None]:
+    def pause(self, phase: str) -> Iterator[None]:
+        """Leave the block out of rows and run; its wall time is added to `paused_s` of `phase`."""
         self.count()
         begin_s = self.counted.wall_s
         yield
         self.start()
-        self.aside_s[phase] += self.counted.wall_s - begin_s
+        self.paused_s[phase] += self.counted.wall_s - begin_s
 
     def count(self) -> None:
         before, self.counted = self.counted, now()
         self.row = self.row.plus(before, self.counted)
 
     def read(self) -> dict[str, float | None]:
-        """The row's: CPU use since the last one, threads and memory as they are."""
+        """Metrics of a row: CPU use since the last row, threads and memory as they are now."""
         self.count()
         row, self.row = self.row, Times(0.0, 0.0)
         self.run = self.run.plus(Times(0.0, 0.0), row)
-        return {CPU_PERCENT.name: row.percent(), **held()}
+        return {CPU_PERCENT.name: row.percent(), **threads_and_memory()}
 
     def summary(self) -> dict[str, float | None]:
-        """The run's: CPU use in all its rows, threads and memory at its end."""
-        return {CPU_PERCENT.name: self.run.percent(), **held()}
+        """Metrics of the run: CPU use over all its rows, threads and memory as they are now."""
+        return {CPU_PERCENT.name: self.run.percent(), **threads_and_memory()}
 
 
 def now() -> Times:
     return Times(time.process_time(), time.perf_counter())
 
 
-def held() -> dict[str, float | None]:
-    """Threads, and bytes of memory in use; None where the system has no /proc."""
+def threads_and_memory() -> dict[str, float | None]:
+    """Number of threads and resident memory in bytes, by metric; None without /proc."""
     try:
         fields = STAT.read_bytes().rpartition(b")")[2].split()
     except OSError:

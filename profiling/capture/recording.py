@@ -1,4 +1,4 @@
-"""What one rank captures of a window: its recorder under a guard, and the manifest of its files."""
+"""Recording of a window by one rank: its recorder, whose errors are caught, and the manifest."""
 
 import logging
 import statistics
@@ -16,8 +16,8 @@ from cli.errors import one_line
 from cli.files import write_text
 from configs.capture import Planned, ProfileConfig
 from profiling.capture import process_meter
-from profiling.capture.dynamo import compiled
-from profiling.capture.layers import ranged_layers
+from profiling.capture.dynamo import compile_counts
+from profiling.capture.layers import layer_ranges
 from profiling.capture.spans import Spans
 from profiling.manifest import (
     CapturedWindow,
@@ -33,28 +33,31 @@ from profiling.records import to_json
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-FREE_LAPS = 20  # uncaptured step times that a manifest compares with, before and after
-CAPTURED, PREPARED = "captured", "prepared"  # labels of laps that are no training step times
+FREE_LAPS = 20  # step times without a profiler in a manifest, before the window and after it
+CAPTURED, PREPARED = "captured", "prepared"  # labels of laps that a profiler may have lengthened
 
 
 class Recorder(Protocol):
     """A way to capture: profiling.capture.nsys, torch_profiler, memory."""
 
-    return_codes: dict[str, int] | None = None  # for the manifest; of nsys alone
+    return_codes: dict[str, int] | None = None  # for the manifest; only nsys has them
     nsys_attached: bool | None = None
 
     def start(self) -> None: ...
-    def stop(self, stem: Path) -> list[Path]: ...  # the files it wrote
+    def stop(self, stem: Path) -> list[Path]: ...  # returns the files that it wrote
 
     def prepare(self) -> None:
-        return None  # some have nothing to do before the window
+        return None  # some recorders have nothing to do before the window
 
     def close(self) -> None:
-        return None  # nor behind the last one
+        return None  # nor after the last one
 
 
 class Clock(Protocol):
-    """Of the training loop; its laps have labels, None for an ordinary iteration."""
+    """The training loop's clock, as far as it is used here.
+
+    Its laps are times of iterations in ms, with a label; that of an ordinary iteration is None.
+    """
 
     def start(self) -> None: ...
     def recent(self, label: str | None, after: str | None = None) -> list[float]: ...
@@ -62,24 +65,24 @@ class Clock(Protocol):
 
 @dataclass
 class OpenWindow:
-    """A window from its opening to its close: what it began with, and how far it has come."""
+    """A window between its opening and its close: its state at the opening, and its progress."""
 
     planned: Planned
-    free_ms: list[float]  # step times before it
-    compiled: CompileCounts  # by then
-    last: int  # the last whole iteration, at first the one before it
+    free_ms: list[float]  # step times before the window
+    compiled: CompileCounts  # counts at the opening
+    last: int  # the last complete iteration; at first the one before the window
 
 
 class NoRecording:
-    """The same surface on a rank that captures nothing."""
+    """Stands in for a Recording on a rank that captures nothing."""
 
     def nothing(self, *_: object) -> None:
         pass
 
     prepare = open = end = nothing
 
-    # a clock that begins anew drops a wait from its next lap, and ranks count theirs together: so
-    # these begin wherever those of ranks that capture do
+    # A clock that starts anew drops a wait from its next lap, and all ranks' laps are summed up
+    # together: so it is started here wherever a rank that captures starts its own.
     def close(self, window: OpenWindow, clock: Clock, ended_by: str | None) -> None:
         self.complete(clock)
 
@@ -90,9 +93,9 @@ class NoRecording:
 
 @dataclass
 class Recording:
-    """Synchronises, starts the recorder; synchronises, stops it, and tells of it in a manifest.
+    """Runs a recorder for each window, between two synchronisations, and writes its manifest.
 
-    Whatever fails is said and recorded, and training goes on.
+    Whatever fails is logged and noted in the manifest, and training goes on.
     """
 
     recorder: Recorder
@@ -101,14 +104,18 @@ class Recording:
     model: nn.Module
     folder: Path  # for the files
     run: Manifest  # as far as it is known before any window
-    suffix: str = ""  # of the files' names: this rank's
-    inside: ExitStack = field(default_factory=ExitStack)  # what holds while a window is open
+    suffix: str = ""  # this rank's suffix of file names
+    inside: ExitStack = field(default_factory=ExitStack)  # undone when the window closes
     errors: list[str] = field(default_factory=list)
-    opened: process_meter.Times | None = None  # the process's times when its window did
-    waiting: tuple[Path, Manifest] | None = None  # for the step times after its window
+    times_at_open: process_meter.Times | None = None  # the process's, when the window opened
+    # the last manifest and its file, until the step times after its window are known
+    waiting: tuple[Path, Manifest] | None = None
 
     def attempt(self, action: Callable[[], T]) -> T | None:
-        """Training is not to die of its profiler."""
+        """Result of `action`, or None if it raises: training must not die of its profiler.
+
+        The error is logged and added to `errors`.
+        """
         try:
             return action()
         except Exception as error:
@@ -125,11 +132,11 @@ class Recording:
         self.spans.recording = self.profile.kind == "torch"
         self.inside.callback(setattr, self.spans, "recording", False)
         if self.profile.detail == "layers":
-            layers = ranged_layers(self.model, self.spans)
+            layers = layer_ranges(self.model, self.spans)
             self.attempt(lambda: self.inside.enter_context(layers))
         self.attempt(self.synchronize)
         self.attempt(self.recorder.start)
-        self.opened = process_meter.now()
+        self.times_at_open = process_meter.now()
 
     def synchronize(self) -> None:
         device = next(self.model.parameters()).device
@@ -158,9 +165,10 @@ class Recording:
             log.info("profile: %s", file)
 
     def process_use(self) -> ProcessUse:
-        """Since the window was opened; before the recorder writes its files."""
-        percent = self.opened and self.opened.percent_until(process_meter.now())
-        memory_bytes = process_meter.held()[CPU_MEMORY_BYTES.name]
+        """Use of CPU and memory since the window opened; asked before the recorder writes files."""
+        opened = self.times_at_open
+        percent = opened and opened.percent_until(process_meter.now())
+        memory_bytes = process_meter.threads_and_memory()[CPU_MEMORY_BYTES.name]
         return ProcessUse(
             cores_used=None if percent is None else percent / 100,
             compute_threads=torch.get_num_threads(),
@@ -168,9 +176,9 @@ class Recording:
         )
 
     def next_stem(self) -> Path:
-        """window-1, or one more than the last of which a manifest lies there: after a resume.
+        """Path of the first window-N without a manifest in the folder: N is above 1 after a resume.
 
-        Files of several ranks lie side by side.
+        Files of several ranks lie side by side, told apart by the suffix.
         """
         stems = (self.folder / f"window-{number}{self.suffix}" for number in count(1))
         return next(stem for stem in stems if not stem.with_name(stem.name + ".json").exists())
@@ -178,8 +186,8 @@ class Recording:
     def manifest_of(
         self, window: OpenWindow, captured_ms: list[float], ended_by: str | None, files: list[Path]
     ) -> Manifest:
-        planned, before, now = window.planned, window.compiled, compiled()
-        steps = window.last - planned.first + 1  # whole ones
+        planned, before, now = window.planned, window.compiled, compile_counts()
+        steps = window.last - planned.first + 1  # complete ones
         laps = captured_ms[-steps:] if steps else []
         step_ms = WindowSteps(before=step_times(window.free_ms), captured=step_times(laps))
         inside = CompileCounts(now.graphs - before.graphs, now.graph_breaks - before.graph_breaks)
@@ -208,7 +216,7 @@ class Recording:
         )
 
     def complete(self, clock: Clock) -> None:
-        """Adds what step times there are after the last window to its manifest."""
+        """Add the step times that there are after the last window to its manifest."""
         self.attempt(clock.start)
         if self.waiting is None:
             return
@@ -219,7 +227,7 @@ class Recording:
         self.attempt(lambda: write_text(path, to_json(whole)))
 
     def end(self) -> None:
-        """No window comes any more."""
+        """Close the recorder: no window comes any more."""
         self.attempt(self.recorder.close)
 
 
@@ -228,7 +236,8 @@ def step_times(laps_ms: list[float]) -> Laps | None:
 
 
 def overhead_percent(step_ms: WindowSteps) -> float | None:
-    """By how much captured steps are longer than those before and after; None if it is unknown."""
+    """Percentage by which captured steps are longer than those before and after, or None if
+    unknown."""
     free = [laps.median for laps in (step_ms.before, step_ms.after) if laps]
     if not free or not step_ms.captured:
         return None

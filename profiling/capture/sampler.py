@@ -1,8 +1,8 @@
 """Samples the GPUs from a thread beside the training, as long as `with GpuSampler(...)` lasts.
 
-Called by training.gpu_metrics. What is asked of a GPU stands in profiling.capture.nvml. The thread
-holds the interpreter for some ten microseconds a sample: NVML's calls release it. What is told of
-the process itself is a counter (profiling.capture.process_meter), GPUs or not.
+Called by training.gpu_metrics. The readings of a GPU are defined in profiling.capture.nvml. The
+thread holds the interpreter for some ten microseconds a sample: NVML's calls release it. Metrics of
+the process itself are counters (profiling.capture.process_meter), with GPUs or without.
 """
 
 import logging
@@ -18,16 +18,16 @@ import pynvml
 
 from profiling.capture.nvml import ENERGY, Gpu
 from profiling.capture.process_meter import ProcessMeter
-from profiling.metric_names import of_gpu
+from profiling.metric_names import gpu_metric_name
 
 log = logging.getLogger(__name__)
 
-JOIN_S = 2.0  # a driver that hangs is not waited for any longer
+JOIN_S = 2.0  # longest wait for the thread: a driver may hang
 
 
 @dataclass
 class NoSampler(AbstractContextManager["NoSampler"]):
-    """The same surface for a run whose GPUs are not sampled; `reason` says why."""
+    """Stands in for a GpuSampler in a run whose GPUs are not sampled; `reason` says why."""
 
     reason: str
     process: ProcessMeter = field(default_factory=ProcessMeter)
@@ -39,8 +39,8 @@ class NoSampler(AbstractContextManager["NoSampler"]):
     def __exit__(self, *_: object) -> None:
         pass
 
-    def paused(self, phase: str) -> AbstractContextManager[None]:
-        return self.process.paused(phase)
+    def pause(self, phase: str) -> AbstractContextManager[None]:
+        return self.process.pause(phase)
 
     def read(self, tokens_per_s: float | None) -> dict[str, float | None]:
         return self.process.read()
@@ -51,7 +51,7 @@ class NoSampler(AbstractContextManager["NoSampler"]):
 
 @dataclass
 class Means:
-    """Sums and counts by name."""
+    """Means of values by name, as sums and counts."""
 
     sums: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     counts: Counter[str] = field(default_factory=Counter)
@@ -60,26 +60,27 @@ class Means:
         self.sums[name] += value
         self.counts[name] += 1
 
-    def of(self, name: str) -> float | None:
+    def mean(self, name: str) -> float | None:
         return self.sums[name] / self.counts[name] if name in self.counts else None
 
 
 class Count(NamedTuple):
-    """What a GPU's energy counter said at a time, and its part while iterations ran."""
+    """Reading of a GPU's energy counter at a time, and the energy and time of iterations so far."""
 
     joules: float
     at_s: float
     trained_j: float = 0.0
     trained_s: float = 0.0
 
-    def then(self, joules: float, at_s: float, trained: bool) -> "Count":
+    def advance(self, joules: float, at_s: float, trained: bool) -> "Count":
+        """The next reading; what lies in between counts as iterations if `trained`."""
         trained_j, trained_s = trained * (joules - self.joules), trained * (at_s - self.at_s)
         return Count(joules, at_s, self.trained_j + trained_j, self.trained_s + trained_s)
 
 
 @dataclass
 class Meter:
-    """A GPU's energy counter: at the first sample, at the last row's, now."""
+    """A GPU's energy counter at the first sample, at the last row, and now."""
 
     first: Count
     row: Count
@@ -88,7 +89,7 @@ class Meter:
 
 @dataclass
 class GpuSampler:
-    """Means over the time between two rows, and over the run.
+    """Samples GPUs in a thread, and gives means over the time between two rows and over the run.
 
     `gpus` are the run's on this machine, the process's own first; its metrics are called
     `gpu/power_w`, those of the others `gpu1/power_w`, `gpu2/power_w`, ... `complete` says that the
@@ -99,13 +100,13 @@ class GpuSampler:
     interval_ms: int
     complete: bool = True
     process: ProcessMeter = field(default_factory=ProcessMeter)
-    breaks: int = 0  # odd while the training is interrupted
-    # by the number of the GPU
-    seen: dict[int, tuple[int, ...]] = field(default_factory=dict)  # breaks at its last samples
-    names: dict[str, None] = field(default_factory=dict)  # of all that was ever read, in order
-    since_row: Means = field(default_factory=Means)
-    of_run: Means = field(default_factory=Means)
-    meters: dict[int, Meter] = field(default_factory=dict)
+    breaks: int = 0  # starts and ends of pauses so far: odd while the training is paused
+    # number of the GPU -> `breaks` at its last three samples
+    last_breaks: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    names: dict[str, None] = field(default_factory=dict)  # metrics ever read, in order
+    row_means: Means = field(default_factory=Means)  # since the last row
+    run_means: Means = field(default_factory=Means)
+    meters: dict[int, Meter] = field(default_factory=dict)  # by the number of the GPU
     lock: threading.Lock = field(default_factory=threading.Lock)
     stopping: threading.Event = field(default_factory=threading.Event)
 
@@ -127,10 +128,10 @@ class GpuSampler:
             pynvml.nvmlShutdown()
 
     @contextmanager
-    def paused(self, phase: str) -> Iterator[None]:
-        """Around what is no training iteration: its samples count for the energy alone."""
+    def pause(self, phase: str) -> Iterator[None]:
+        """Mark the block as no training iteration: its samples count only for the energy."""
         self.breaks += 1
-        with self.process.paused(phase):
+        with self.process.pause(phase):
             yield
         self.breaks += 1
 
@@ -140,7 +141,7 @@ class GpuSampler:
             while not self.stopping.wait(self.interval_ms / 1e3):
                 self.sample()
             self.sample()  # the energy up to the end
-        except Exception as error:  # training is not to die of it
+        except Exception as error:  # training must not die of it
             log.warning("gpu_metrics: %s: %s; no more of them", type(error).__name__, error)
 
     def sample(self) -> None:
@@ -152,12 +153,12 @@ class GpuSampler:
                 self.add(number, values, at_s, self.in_training(number, breaks))
 
     def in_training(self, number: int, breaks: int) -> bool:
-        """Whether what this sample tells is of training alone.
+        """Whether this sample of GPU `number` covers training alone; `breaks` is as it began.
 
-        A sample tells of the time since the one before, and the driver's counters are a sample
+        A sample covers the time since the one before, and the driver's counters are a sample
         behind: so two samples before it must belong to the same stretch of training.
         """
-        last = self.seen[number] = (*self.seen.get(number, ()), breaks)[-3:]
+        last = self.last_breaks[number] = (*self.last_breaks.get(number, ()), breaks)[-3:]
         return breaks % 2 == 0 and last == 3 * (self.breaks,)
 
     def add(self, number: int, values: dict[str, float], at_s: float, trained: bool) -> None:
@@ -165,40 +166,40 @@ class GpuSampler:
         if joules is not None:
             count = Count(joules, at_s)
             meter = self.meters.setdefault(number, Meter(count, count, count))
-            meter.now = meter.now.then(joules, at_s, trained)
+            meter.now = meter.now.advance(joules, at_s, trained)
         for key, value in values.items():
-            name = of_gpu(number, key)
+            name = gpu_metric_name(number, key)
             self.names[name] = None
             if trained:
-                self.since_row.add(name, value)
-                self.of_run.add(name, value)
+                self.row_means.add(name, value)
+                self.run_means.add(name, value)
 
     def read(self, tokens_per_s: float | None) -> dict[str, float | None]:
-        """The row's metrics: means of the samples since the last one, None where there were none.
+        """Metrics of a row: means of the samples since the last row, None where there were none.
 
-        Energy is all that the counter counted since the last row that had one: it is renewed every
-        100 ms, so the energy of a row is that of its time give or take so much, and the sum over
+        Energy is all that the counter added since the last row that had a new value. The driver
+        renews it every 100 ms, so the energy of a row may be off by as much time, but the sum over
         rows is right. Energy per token is the power of the iterations, by that counter, over their
         speed.
         """
         with self.lock:
-            means, self.since_row = self.since_row, Means()
-            row = {name: means.of(name) for name in self.names}
+            means, self.row_means = self.row_means, Means()
+            row = {name: means.mean(name) for name in self.names}
             power_w = self.power_w([(meter.row, meter.now) for meter in self.meters.values()])
             for number, meter in self.meters.items():
                 counted_j = meter.now.joules - meter.row.joules
-                row[of_gpu(number, ENERGY)] = counted_j or None
+                row[gpu_metric_name(number, ENERGY)] = counted_j or None
                 if counted_j:
                     meter.row = meter.now
         energy_per_token_j = ratio(power_w, tokens_per_s)
         return {**self.process.read(), **row, "perf/energy_per_token_j": energy_per_token_j}
 
     def summary(self, tokens_per_s: float | None) -> dict[str, float | None]:
-        """The run's: means over its iterations, energy of all of it, evaluations included."""
+        """Metrics of the run: means over its iterations; all its energy, evaluations included."""
         with self.lock:
-            means = {name: self.of_run.of(name) for name in self.names}
+            means = {name: self.run_means.mean(name) for name in self.names}
             spans = [(meter.first, meter.now) for meter in self.meters.values()]
-        energy_j = sum(b.joules - a.joules for a, b in spans) if self.knows_all() else None
+        energy_j = sum(b.joules - a.joules for a, b in spans) if self.has_all_energy() else None
         return {
             **self.process.summary(),
             **means,
@@ -206,14 +207,15 @@ class GpuSampler:
             "perf/energy_per_token_j": ratio(self.power_w(spans), tokens_per_s),
         }
 
-    def knows_all(self) -> bool:
+    def has_all_energy(self) -> bool:
+        """Whether the energy counters of all the run's GPUs were read, to the end."""
         counted = len(self.meters) == len(self.gpus) and not any(gpu.lost for gpu in self.gpus)
         return self.complete and counted
 
     def power_w(self, spans: list[tuple[Count, Count]]) -> float | None:
-        """Of all GPUs together while iterations ran."""
+        """Power of all GPUs together while iterations ran, or None if it is not known of each."""
         unknown = any(a.trained_s == b.trained_s or a.joules == b.joules for a, b in spans)
-        if unknown or not self.knows_all():
+        if unknown or not self.has_all_energy():
             return None
         return sum((b.trained_j - a.trained_j) / (b.trained_s - a.trained_s) for a, b in spans)
 

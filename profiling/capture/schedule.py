@@ -1,4 +1,4 @@
-"""When the windows of a run open: at given iterations, or as soon as the run has settled."""
+"""Schedule of a run's windows: at given iterations, or as soon as step times are stable."""
 
 import logging
 import statistics
@@ -6,33 +6,33 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from configs.capture import AUTO, Planned, ProfileConfig, plan
-from profiling.capture.dynamo import compiled
+from profiling.capture.dynamo import compile_counts
 
 log = logging.getLogger(__name__)
 
 SETTLE_STEPS = 10  # start=auto looks at so many iterations at a time
-STABLE_PERCENT = 10.0  # by which the halves of them may differ in median step time
-PATIENCE_STEPS = 200  # after which it opens all the same
+STABLE_PERCENT = 10.0  # the halves of them may differ by so much in median step time
+PATIENCE_STEPS = 200  # after so many iterations the window opens all the same
 
 
 @dataclass
 class Schedule:
-    """Which window is next, if any."""
+    """The windows that are still to come."""
 
     profile: ProfileConfig
-    first_iteration: int  # that this process trains
+    first_iteration: int  # the first that this process trains
     max_iters: int
     eval_interval: int
-    agreed: Callable[[bool], bool] = bool  # one answer of the ranks' answers: yes if all say yes
-    step: str = "iteration"  # what it counts
+    all_agree: Callable[[bool], bool] = bool  # whether all ranks answer yes; each gives its answer
+    step: str = "iteration"  # what the run calls a step
     windows: list[Planned] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.graphs = compiled().graphs
+        self.graphs = compile_counts().graphs
         self.undecided = self.profile.kind != "none"
         if self.undecided and self.profile.start != AUTO:
             self.decide(int(self.profile.start))
-            past = [each.first for each in self.windows if each.first < self.first_iteration]
+            past = [w.first for w in self.windows if w.first < self.first_iteration]
             self.windows = self.windows[len(past) :]
             if past:
                 log.warning(
@@ -48,18 +48,18 @@ class Schedule:
         return not self.windows and not self.undecided
 
     def wants_laps(self, iteration: int) -> bool:
-        """Whether `settle` is to be asked before this iteration."""
+        """Whether `decide_if_stable` must be called before this iteration."""
         done = iteration - self.first_iteration
         return self.undecided and done > 0 and done % SETTLE_STEPS == 0
 
-    def settle(self, iteration: int, laps_ms: list[float]) -> None:
-        """Decides the windows of start=auto once nothing compiles and step times are stable.
+    def decide_if_stable(self, iteration: int, laps_ms: list[float]) -> None:
+        """Decide the windows of start=auto once nothing compiles and step times are stable.
 
         `laps_ms` are the step times of the last iterations. All ranks decide alike.
         """
-        before, self.graphs = self.graphs, compiled().graphs
+        before, self.graphs = self.graphs, compile_counts().graphs
         stable = self.graphs == before and is_stable(laps_ms[-SETTLE_STEPS:])
-        if not self.agreed(stable):
+        if not self.all_agree(stable):
             if iteration - self.first_iteration < PATIENCE_STEPS:
                 return
             log.warning(
@@ -78,8 +78,8 @@ class Schedule:
         for window in self.windows:
             last = window.first + self.profile.steps - 1
             moved = f", moved there from iteration {window.asked}, behind an evaluation"
-            told = f"{window.first} to {last}{moved if window.moved else ''}"
-            log.info("profile=%s: %ss %s", self.profile.kind, self.step, told)
+            span = f"{window.first} to {last}{moved if window.moved else ''}"
+            log.info("profile=%s: %ss %s", self.profile.kind, self.step, span)
         if len(self.windows) < len(planned):
             log.warning(
                 "profile: %d of %d windows do not fit before max_iters=%d",

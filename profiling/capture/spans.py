@@ -33,13 +33,13 @@ PHASE_COLORS = {
 
 
 class Range:
-    """A context manager that can be entered again and again, but not inside itself."""
+    """A named range, as a context manager that can be entered many times, but not inside itself."""
 
     __slots__ = ("spans", "name", "attributes", "function")
 
     def __init__(self, spans: "Spans", name: str, color: int):
         self.spans, self.name = spans, name
-        # None while no tool listens: nvtx then gives a domain that does nothing
+        # None if no tool listens: nvtx then gives a domain that does nothing
         self.attributes = spans.domain.get_event_attributes(name, color=color, payload=0)
         self.function: record_function | None = None
 
@@ -71,7 +71,7 @@ class Spans:
     """The ranges of one process."""
 
     step: str = "iteration"  # what a step is called
-    now: int = 0  # the iteration, which the ranges carry; the loop sets it
+    now: int = 0  # the current iteration, the ranges' payload; the loop sets it
     recording: bool = False  # whether torch.profiler is to see the ranges too
     open: list[Range] = field(default_factory=list)
     micro_steps: list[Range] = field(default_factory=list)
@@ -84,11 +84,12 @@ class Spans:
         return Range(self, f"{self.step} {number}", ITERATION_COLOR)
 
     def phase(self, name: str) -> AbstractContextManager[None]:
-        """One of PHASE_COLORS."""
+        """The range of a phase; `name` is a key of PHASE_COLORS."""
         return self.phases[name]
 
     def micro_step(self, number: int, of: int) -> AbstractContextManager[None]:
-        """Data, forward and backward of a micro-batch; nothing when the iteration is just one."""
+        """The range of data, forward and backward of one micro-batch; nothing if `of`, the number
+        of micro-steps in an iteration, is 1."""
         if of == 1:
             return NOTHING
         while len(self.micro_steps) <= number:
@@ -102,7 +103,7 @@ class Spans:
 
 @dataclass
 class NoSpans:
-    """The same surface for a run that is not profiled, but for a window that is asked for."""
+    """Stands in for Spans in a run that is not profiled; a window on request wakes the ranges."""
 
     now: int = 0
     awake: Spans | None = None  # the ranges while there is such a window

@@ -13,14 +13,14 @@ from configs.capture import ProfileConfig
 from profiling.capture.recording import Recorder
 
 TABLE_ROWS = 100
-# Kineto's level above all that it prints, "USDT: ... profiler_start" among it; on a GPU its errors,
-# which tell why CUPTI gave no kernels, have the same switch, so there it is left alone
+# The level silences all that Kineto prints, such as "USDT: ... profiler_start". On a GPU the same
+# switch would hide its errors, which say why CUPTI gave no kernels, so it is not set there.
 KINETO_LEVEL, QUIET = "KINETO_LOG_LEVEL", "6"
 
 
 @dataclass
 class TorchRecorder(Recorder):
-    """One torch.profiler for each window: its tracer on from `prepare`, recording from `start`."""
+    """Runs a torch.profiler for each window: `prepare` warms its tracer up, `start` records."""
 
     profile: ProfileConfig
     on_cuda: bool
@@ -44,13 +44,13 @@ class TorchRecorder(Recorder):
         self.started = True
 
     def stop(self, stem: Path) -> list[Path]:
-        """Writes STEM.trace.json.gz and STEM.operators.txt."""
+        """Write STEM.trace.json.gz and STEM.operators.txt."""
         profiler, self.profiler = self.profiler, None
         self.started = False
         assert profiler is not None, "not prepared"
         profiler.stop_trace()
         trace = stem.with_name(stem.name + ".trace.json.gz")
-        temporary = stem.with_name(stem.name + ".tmp.json.gz")  # its end makes torch compress it
+        temporary = stem.with_name(stem.name + ".tmp.json.gz")  # .gz makes torch compress it
         profiler.export_chrome_trace(str(temporary))
         temporary.replace(trace)
         averages = profiler.key_averages(group_by_input_shape=self.profile.shapes)
@@ -61,7 +61,7 @@ class TorchRecorder(Recorder):
         return [trace, table]
 
     def close(self) -> None:
-        """Ends a tracer that was prepared and never came to its window."""
+        """End a tracer that was prepared and whose window never came."""
         if self.profiler is not None and not self.started:
             with contextlib.suppress(RuntimeError):
                 self.profiler.start_trace()

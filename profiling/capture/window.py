@@ -1,6 +1,6 @@
-"""When a run is captured: windows that open and close by the iteration.
+"""Capture windows of a run, opened and closed by the iteration.
 
-train.py leans on it like this, with a schedule that has no windows where nothing is profiled:
+train.py uses it like this, with a schedule that has no windows if nothing is profiled:
 
     with Window(...) as window:
         while ...:
@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 
 from configs.capture import Planned, ProfileConfig
-from profiling.capture.dynamo import compiled
+from profiling.capture.dynamo import compile_counts
 from profiling.capture.recording import (
     CAPTURED,
     FREE_LAPS,
@@ -33,10 +33,10 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class Window(AbstractContextManager["Window"]):
-    """Opens as the schedule says, lets the iterations run, and closes, also when the run ends.
+    """Opens windows as the schedule says, and closes them, also when the run ends.
 
-    Every rank has one, so that their step times are labelled alike; those that capture have a
-    Recording, the others a NoRecording.
+    Every rank has a Window, so that step times are labelled alike on all of them; ranks that
+    capture have a Recording, the others a NoRecording.
     """
 
     profile: ProfileConfig
@@ -44,10 +44,10 @@ class Window(AbstractContextManager["Window"]):
     recording: Recording | NoRecording
     spans: Spans | NoSpans
     clock: Clock
-    settle: Callable[[], None] = lambda: None  # what the loop owes, before a window opens or closes
-    opened: OpenWindow | None = None
-    due: int | None = None  # the iteration that brings the last step time behind a window
-    free_ms: list[float] = field(default_factory=list)  # step times before what was prepared
+    write_pending: Callable[[], None] = lambda: None  # called before a window opens or closes
+    current: OpenWindow | None = None
+    due: int | None = None  # the iteration with the last step time that a closed window waits for
+    free_ms: list[float] = field(default_factory=list)  # step times before the recorder's prepare
 
     def __post_init__(self) -> None:
         self.label = self.label_between()
@@ -61,26 +61,26 @@ class Window(AbstractContextManager["Window"]):
         if not self.schedule.finished():
             log.warning("profile=%s: the run ended before its window", self.profile.kind)
 
-    def ask(
+    def follow(
         self, profile: ProfileConfig, schedule: Schedule, recording: Recording | NoRecording
     ) -> None:
-        """One more window, of a run whose own ones are over."""
+        """Take a new schedule and recording, in a run whose own windows are over."""
         self.complete()
         self.profile, self.schedule, self.recording = profile, schedule, recording
         self.label = self.label_between()
 
     @property
     def is_open(self) -> bool:
-        return self.opened is not None
+        return self.current is not None
 
     @property
-    def over(self) -> bool:
+    def is_over(self) -> bool:
         """Whether no window is open and none comes."""
-        return self.opened is None and self.schedule.finished()
+        return self.current is None and self.schedule.finished()
 
     @contextmanager
     def iteration(self, number: int) -> Iterator[None]:
-        """Around everything that makes up an iteration."""
+        """Run one iteration within the block, and open or close a window where it is due."""
         self.before(number)
         with self.spans.iteration(number):
             yield
@@ -90,9 +90,9 @@ class Window(AbstractContextManager["Window"]):
         schedule = self.schedule
         if schedule.wants_laps(iteration):
             self.clock.start()
-            schedule.settle(iteration, self.clock.recent(self.label))
+            schedule.decide_if_stable(iteration, self.clock.recent(self.label))
         planned = schedule.next()
-        if planned is None or self.opened:
+        if planned is None or self.current:
             return
         if self.label is None and iteration >= planned.first - self.profile.lead:
             self.prepare()
@@ -100,16 +100,16 @@ class Window(AbstractContextManager["Window"]):
             self.open(planned)
 
     def after(self, iteration: int) -> None:
-        if self.opened:
-            self.opened.last = iteration
-        if self.opened and iteration == self.opened.planned.first + self.profile.steps - 1:
+        if self.current:
+            self.current.last = iteration
+        if self.current and iteration == self.current.planned.first + self.profile.steps - 1:
             self.close(None)
         elif iteration == self.due:
             self.complete()
 
     def prepare(self) -> None:
-        self.settle()
-        self.complete()  # here, because the next laps are not free ones
+        self.write_pending()
+        self.complete()  # here, because the next laps are no longer free of a profiler
         self.clock.start()
         self.free_ms = self.clock.recent(None)[-FREE_LAPS:]
         self.label = PREPARED
@@ -117,34 +117,39 @@ class Window(AbstractContextManager["Window"]):
         self.clock.start()
 
     def open(self, planned: Planned) -> None:
-        self.settle()
-        self.opened = OpenWindow(planned, self.free_ms, compiled(), last=planned.first - 1)
+        self.write_pending()
+        self.current = OpenWindow(planned, self.free_ms, compile_counts(), last=planned.first - 1)
         self.label = CAPTURED
         self.recording.open()
-        self.schedule.agreed(True)  # or the first all-reduce waits for a slower rank's recorder
+        # meets all ranks, or the first all-reduce would wait for a slower rank's recorder
+        self.schedule.all_agree(True)
         self.clock.start()
 
     def close(self, ended_by: str | None) -> None:
-        """Closes the window if one is open; `ended_by` says why before its time."""
-        if self.opened is None:
+        """Close the window if one is open; `ended_by` says why it ends before its time, if it
+        does."""
+        if self.current is None:
             return
-        self.settle()
-        opened, self.opened, self.free_ms = self.opened, None, []
-        self.schedule.windows.remove(opened.planned)
-        self.recording.close(opened, self.clock, ended_by)
-        self.due = opened.last + FREE_LAPS
+        self.write_pending()
+        closing, self.current, self.free_ms = self.current, None, []
+        self.schedule.windows.remove(closing.planned)
+        self.recording.close(closing, self.clock, ended_by)
+        self.due = closing.last + FREE_LAPS
         if self.schedule.finished():
             self.recording.end()
         self.label = self.label_between()
 
     def complete(self) -> None:
-        """The last window's manifest gets the step times behind it; the clocks of all ranks begin
-        anew for it."""
+        """Add the step times after the last window to its manifest.
+
+        The clocks of all ranks start anew for it.
+        """
         if self.due is not None:
             self.due = None
             self.recording.complete(self.clock)
 
     def label_between(self) -> str | None:
-        """Of laps outside a window: memory is recorded all the time until the last one."""
+        """Label of laps outside a window: PREPARED while profile=memory still records, which it
+        does all the time until the last window; else None."""
         always = self.profile.kind == "memory" and not self.schedule.finished()
         return PREPARED if always else None

@@ -1,4 +1,4 @@
-"""What the flags of the lab's verbs have in common. Called by attention, square and device."""
+"""Flags that the lab's verbs share. Called by attention, square, kernels and device."""
 
 import argparse
 
@@ -8,7 +8,7 @@ DTYPES = ("float32", "bfloat16", "float16")
 
 
 def add_shared(parser: Parser, max_s: float) -> None:
-    """--device and --max-s, with the default of the latter."""
+    """Add the flags --device and --max-s; `max_s` is the default of the latter in seconds."""
     parser.add_argument("--device", default="auto", help="auto (default), cpu, cuda, cuda:N")
     parser.add_argument(
         "--max-s",
@@ -20,9 +20,12 @@ def add_shared(parser: Parser, max_s: float) -> None:
 
 
 def positive_integers(text: str) -> list[int]:
-    """The type of a flag: a list with commas, each number once."""
+    """Parse a flag's list with commas; each number is kept once.
+
+    Raises ArgumentTypeError for anything else than whole numbers above 0.
+    """
     words = text.split(",")
     if not all(word.strip().isdecimal() and int(word) > 0 for word in words):
-        said = f"{text}: whole numbers above 0, by comma, like 128,256"
-        raise argparse.ArgumentTypeError(said)
+        message = f"{text}: whole numbers above 0, by comma, like 128,256"
+        raise argparse.ArgumentTypeError(message)
     return list(dict.fromkeys(int(word) for word in words))

@@ -1,4 +1,4 @@
-"""The attention backends of model.py, measured one by one. Called by profiling.verbs.attention.
+"""Measurements of model.py's attention backends, one by one. Called by profiling.verbs.attention.
 
 Each measurement becomes a row, the same in table, JSON and page.
 """
@@ -22,7 +22,7 @@ from profiling.lab.device import GBPS, TFLOPS, device_name, in_unit, rate
 from profiling.lab.footprint import (
     Launched,
     begin_memory,
-    beyond_host,
+    host_memory_shortage,
     kernels_of_calls,
     operators_of,
     out_of_memory,
@@ -40,14 +40,17 @@ from profiling.measurements import (
 )
 from training.attention import CPU_OPERATORS
 
-REFERENCE_TOKENS = 4096  # heads x tokens that are compared with float64
+REFERENCE_TOKENS = 4096  # heads x tokens that are compared with a float64 reference
 OTHER_KERNELS = r"not used because|runtime disabled"
-MATRICES = 6  # of seq x seq elements that an unfused backend holds at once, about
+MATRICES = 6  # seq x seq matrices that an unfused backend holds at once, about
 
 
 def results_of(cases: list[Case], tokens: int | None, max_s: float) -> AttentionResults:
-    """All cases, which differ in backend and shape alone. `tokens`: of a call, for the record."""
-    rows = measured_in_turn(cases, max_s)
+    """Measure all cases, which differ only in backend and shape.
+
+    `tokens` is the number in a call, for the record. `max_s` bounds one measurement, in seconds.
+    """
+    rows = measure_in_turn(cases, max_s)
     case, device = cases[0], cases[0].device
     name, cuda = device_name(device), device.type == "cuda"
     return AttentionResults(
@@ -67,11 +70,11 @@ def results_of(cases: list[Case], tokens: int | None, max_s: float) -> Attention
     )
 
 
-def measured_in_turn(cases: list[Case], max_s: float) -> list[Attempt]:
-    """Says on stderr which is under way and how long the rest may take.
+def measure_in_turn(cases: list[Case], max_s: float) -> list[Attempt]:
+    """Measure the cases, and show on stderr which one is under way and how long the rest may take.
 
-    One line that is written over on a terminal, a line for each case elsewhere; not by a thread of
-    rich's, which would run while something is timed.
+    A terminal shows one line that is overwritten, any other stderr gets a line for each case. rich
+    gets no thread for it, which would run while something is timed.
     """
     console = Console(stderr=True, highlight=False)
     columns = TextColumn("{task.description}", markup=False), TimeRemainingColumn()
@@ -84,33 +87,34 @@ def measured_in_turn(cases: list[Case], max_s: float) -> list[Attempt]:
             progress.update(task, completed=number, description=line, refresh=True)
             if not console.is_terminal:
                 console.print(progress.get_renderable())
-            rows += measured(case, max_s)
+            rows += measure_case(case, max_s)
     return rows
 
 
-def measured(case: Case, max_s: float) -> list[Attempt]:
-    """A row for each direction; of a backend that cannot, one that says why."""
+def measure_case(case: Case, max_s: float) -> list[Attempt]:
+    """Measure a case: a row for each direction, or a single one saying why the backend cannot."""
     dynamo.forget()  # each shape compiles for itself, as a model of that shape would
     begin_memory(case.device)
-    if reason := impossible(case):
-        return [failed(case, "refused", reason)]
-    if reason := beyond_host(needed_bytes(case)):
-        return [failed(case, "out_of_memory", reason)]
-    warned: list[warnings.WarningMessage] = []
+    if reason := why_impossible(case):
+        return [failed_attempt(case, "refused", reason)]
+    if reason := host_memory_shortage(needed_host_bytes(case)):
+        return [failed_attempt(case, "out_of_memory", reason)]
+    caught: list[warnings.WarningMessage] = []
     try:
-        with warnings.catch_warnings(record=True, action="always") as warned:
+        with warnings.catch_warnings(record=True, action="always") as caught:
             call = Call(case)
             results = first_run(call)
         return [*measurements(call, results, max_s)]
     except (RuntimeError, ValueError) as error:  # PyTorch has both, and subclasses of its own
         if isinstance(error, torch.OutOfMemoryError) or "out of memory" in str(error):
-            return [failed(case, "out_of_memory", out_of_memory(str(error), case.device))]
-        said = [str(warning.message) for warning in warned]
-        return [failed(case, "refused", refusal(case, said, str(error)))]
+            return [failed_attempt(case, "out_of_memory", out_of_memory(str(error), case.device))]
+        messages = [str(warning.message) for warning in caught]
+        return [failed_attempt(case, "refused", refusal(case, messages, str(error)))]
 
 
-def impossible(case: Case) -> str | None:
-    """What model.py's configuration refuses as well."""
+def why_impossible(case: Case) -> str | None:
+    """Why the backend cannot compute the case, or None. model.py's configuration refuses the
+    same."""
     backend = BACKENDS[case.backend]
     if not backend.dropout and case.dropout > 0:
         return f"{backend.meaning} has no dropout"
@@ -119,25 +123,29 @@ def impossible(case: Case) -> str | None:
     return None
 
 
-def needed_bytes(case: Case) -> int:
-    """Of the host's memory, about; 0 where that is no matter."""
+def needed_host_bytes(case: Case) -> int:
+    """Approximate bytes of host memory that the case needs; 0 on a GPU and for fused backends."""
     if case.device.type == "cuda" or BACKENDS[case.backend].fused:
         return 0
     shape, element_bytes = case.shape, getattr(torch, case.dtype).itemsize
     return MATRICES * shape.batch * shape.heads * shape.seq**2 * element_bytes
 
 
-def refusal(case: Case, said: list[str], error: str) -> str:
-    """PyTorch warns of each kernel's reason, of the others' that they are off, and then raises."""
-    reasons = [line.split(" (Triggered")[0] for line in said]
+def refusal(case: Case, messages: list[str], error: str) -> str:
+    """Why PyTorch refused the case, on one line of up to 400 characters.
+
+    PyTorch warns with the reason of each kernel, and that the other kernels are off; then it raises
+    `error`. `messages` are those warnings.
+    """
+    reasons = [line.split(" (Triggered")[0] for line in messages]
     reasons = [line for line in reasons if not re.search(OTHER_KERNELS, line)]
     if pinned_kernel(case.backend) is None or not reasons:
         reasons = [error.split("\n\n")[0]]
     return one_line("; ".join(dict.fromkeys(reasons)))[:400]
 
 
-def failed(case: Case, status: Status, reason: str) -> Attempt:
-    """One row for both directions: `measured` cannot have one without the other."""
+def failed_attempt(case: Case, status: Status, reason: str) -> Attempt:
+    """One row for both directions: `measure_case` cannot have one without the other."""
     return attempt(case, " + ".join(case.directions), status, reason)
 
 
@@ -147,7 +155,8 @@ def attempt(case: Case, direction: str, status: Status, reason: str | None) -> A
 
 
 def first_run(call: Call) -> list[Tensor]:
-    """The output and, where asked for, the gradients: of the slice that is compared."""
+    """Output of the first run and, if asked for, the gradients, cut to the slice that is
+    compared."""
     heads = max(1, min(call.inputs[0].size(1), REFERENCE_TOKENS // call.inputs[0].size(2)))
     results = [call.forward()[:1, :heads].detach().clone()]
     if call.case.backward:
@@ -157,12 +166,13 @@ def first_run(call: Call) -> list[Tensor]:
 
 
 def exact_results(call: Call, heads: int) -> list[Tensor]:
+    """The float64 reference for what `first_run` returns."""
     q, k, v = (tensor.detach()[:1, :heads] for tensor in call.inputs)
     return reference(q, k, v, None if call.out_grad is None else call.out_grad[:1, :heads])
 
 
 def measurements(call: Call, results: list[Tensor], max_s: float) -> list[Measurement]:
-    """`results`: of the first run, which compiled what is compiled."""
+    """A row for each direction. `results` are those of the first run, which also compiled."""
     case = call.case
     fused_calls = dynamo.fused_attentions()
     exact = exact_results(call, results[0].size(1)) if case.dropout == 0 else None
@@ -177,9 +187,9 @@ def measurements(call: Call, results: list[Tensor], max_s: float) -> list[Measur
         error = errors(results[part], exact[part]) if exact else (None, None)
         finite = all(bool(result.isfinite().all()) for result in results[part])
         ran = what_ran(case, launched[direction][0])
-        said = note(case, ran, fused_calls) if finite else "THE RESULT IS NOT FINITE"
+        text = note(case, ran, fused_calls) if finite else "THE RESULT IS NOT FINITE"
         rows.append(
-            measurement(case, direction, timing, peaks[direction], error, launched[direction], said)
+            measurement(case, direction, timing, peaks[direction], error, launched[direction], text)
         )
     return rows
 
@@ -193,7 +203,8 @@ def measurement(
     launched: Launched,
     note: str | None,
 ) -> Measurement:
-    """With the rates, against the data sheet's peaks; None where these are not known."""
+    """A measurement's row, with rates and their shares of the data sheet's peaks; a share is None
+    if the peak is unknown."""
     work = flops(case.shape, direction)
     traffic = minimal_bytes(case.shape, direction, getattr(torch, case.dtype).itemsize)
     name = device_name(case.device)
@@ -222,19 +233,19 @@ def measurement(
 
 
 def what_ran(case: Case, kernels: list[LaunchCount] | None) -> str | None:
-    """The fused kernels' backend, `unfused`, or None: the kernels are not known."""
+    """Backend of the fused kernels that ran, or `unfused`; None if the kernels are not known."""
     if kernels is None:
         return None
     names = [kernel.name for kernel in kernels]
     if case.device.type == "cuda":
         return "+".join(fused_attention(names)) or "unfused"
     parts = {part: backend for part, backend in CPU_OPERATORS.items() if backend != "math"}
-    found = {backend for part, backend in parts.items() if any(part in name for name in names)}
-    return "+".join(found) or "unfused"
+    backends = {backend for part, backend in parts.items() if any(part in name for name in names)}
+    return "+".join(backends) or "unfused"
 
 
 def note(case: Case, ran: str | None, fused_calls: int) -> str | None:
-    """Where something else ran than the name of the backend says."""
+    """A note for a row whose backend was not what ran, or None."""
     device = case.device.type
     inside = attention_in_force(case.backend, device, case.dropout)
     if inside != case.backend:

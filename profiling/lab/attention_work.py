@@ -1,9 +1,9 @@
-"""A call of causal attention: set up as the model's, what it needs at least, what it should give.
+"""A call of causal attention, set up as in the model; its minimal work; its exact result.
 
-What is timed is `model.attend` itself. Counted is the function, not an implementation: every
-backend has the same arithmetic and the same traffic to its name, so shares of the peaks compare. A
-backend that also computes what the mask throws away (slow, math) does about twice the arithmetic in
-vain. Called by profiling.lab.attention.
+`model.attend` itself is timed. The work is counted for the function, not for an implementation:
+every backend is credited with the same arithmetic and the same traffic, so shares of the peaks can
+be compared. A backend that also computes what the mask throws away (slow, math) does about twice
+the arithmetic, in vain. Called by profiling.lab.attention.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from torch import Tensor
 from model import attend
 from profiling.measurements import COMPILE
 
-QUERIES = 1024  # of a block of the reference: its float64 scores are QUERIES x seq for each head
+QUERIES = 1024  # in a block of the reference: its float64 scores are QUERIES x seq for each head
 NO_NORM = 1e-30
 
 
@@ -34,7 +34,7 @@ class Case:
     shape: Shape
     dtype: str
     dropout: float
-    backward: bool  # measure it too; forward then saves what it needs
+    backward: bool  # measure backward too; forward then saves what backward needs
     device: torch.device
 
     @property
@@ -43,7 +43,7 @@ class Case:
 
 
 class Call:
-    """One case, set up: `forward` and `backward` are what is timed."""
+    """A case that is set up to run: `forward` and `backward` are timed."""
 
     def __init__(self, case: Case):
         shape = case.shape
@@ -71,11 +71,11 @@ class Call:
 
     @property
     def passes(self) -> dict[str, Callable[[], object]]:
-        """In this order: backward takes what forward left."""
+        """Direction -> method, to be run in this order: backward uses what forward saved."""
         return {name: getattr(self, name) for name in self.case.directions}
 
     def forward(self) -> Tensor:
-        self.out = None  # with it goes what it saved
+        self.out = None  # frees what the last forward saved
         with torch.set_grad_enabled(self.case.backward):
             self.out = self.function(*self.inputs, self.attention, self.case.dropout, self.mask)
         return self.out
@@ -87,14 +87,19 @@ class Call:
 
 
 def flops(shape: Shape, direction: str) -> int:
-    """Two matrix products of the lower triangle; backward five: it computes the scores again."""
+    """FLOPs of a direction: two matrix products of the lower triangle in forward, five in backward,
+    which recomputes the scores."""
     pairs = shape.seq * (shape.seq + 1) // 2
     product = 2 * shape.batch * shape.heads * pairs * shape.head_dim
     return product * (2 if direction == "forward" else 5)
 
 
 def minimal_bytes(shape: Shape, direction: str, element_bytes: int) -> int:
-    """q, k, v read, the output written; backward reads these and its gradient, writes three."""
+    """Least traffic of a direction, in bytes.
+
+    Forward reads q, k, v and writes the output; backward reads these four and the output's
+    gradient, and writes three gradients.
+    """
     tensor = shape.batch * shape.heads * shape.seq * shape.head_dim * element_bytes
     return tensor * (4 if direction == "forward" else 8)
 
@@ -102,8 +107,8 @@ def minimal_bytes(shape: Shape, direction: str, element_bytes: int) -> int:
 def reference(q: Tensor, k: Tensor, v: Tensor, out_grad: Tensor | None) -> list[Tensor]:
     """The output in float64 and, with `out_grad`, the gradients of q, k, v; all (B, H, T, D).
 
-    In blocks of queries, so that long sequences fit; written out, with no autograd and nothing of
-    the code that is measured.
+    It is computed in blocks of queries, so that long sequences fit, and written out: without
+    autograd and without any of the measured code.
     """
     q, k, v = q.double(), k.double(), v.double()
     scale = q.size(-1) ** -0.5
@@ -128,15 +133,17 @@ def reference(q: Tensor, k: Tensor, v: Tensor, out_grad: Tensor | None) -> list[
     return [out] if out_grad is None else [out, q_grad, k_grad, v_grad]
 
 
-def errors(found: list[Tensor], exact: list[Tensor]) -> tuple[float | None, float | None]:
-    """(largest absolute difference, largest ratio of the norms of difference and value).
+def errors(results: list[Tensor], exact: list[Tensor]) -> tuple[float | None, float | None]:
+    """(largest absolute difference, largest ratio of the norms of difference and exact value).
 
-    None where the result is not finite.
+    Both are None if a result is not finite.
     """
-    if not all(tensor.isfinite().all() for tensor in found):
+    if not all(tensor.isfinite().all() for tensor in results):
         return None, None
-    differences = [f.double() - e for f, e in zip(found, exact, strict=True)]
+    differences = [r.double() - e for r, e in zip(results, exact, strict=True)]
     absolute = max(d.abs().max().item() for d in differences)
-    norms = [e.norm().clamp_min(NO_NORM) for e in exact]  # of one token q and k have no gradient
+    norms = [
+        e.norm().clamp_min(NO_NORM) for e in exact
+    ]  # with one token q's and k's gradients are 0
     relative = max((d.norm() / n).item() for d, n in zip(differences, norms, strict=True))
     return absolute, relative

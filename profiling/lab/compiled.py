@@ -1,6 +1,6 @@
-"""One micro-step of the configured training, compiled afresh, and what torch.compile made of it.
+"""One micro-step of the configured training, compiled afresh, and the code that came of it.
 
-Nothing comes from a cache; the output code that inductor leaves behind is read, indexed and kept.
+Nothing comes from a cache; the output code that inductor writes is read, indexed and kept.
 Called by profiling.verbs.compiled.
 """
 
@@ -38,24 +38,28 @@ UNKNOWN = Binary(None, None, None, None, None)
 
 @dataclass(frozen=True)
 class Compilation:
-    """What one forward and backward pass left behind."""
+    """The output of compiling one forward and backward pass."""
 
     index: Index
-    files: dict[str, str]  # the path of each in the folder -> its text
+    files: dict[str, str]  # path of a file in the folder -> its text
 
 
 def check_ours(folder: Path) -> None:
-    """Refuses a folder that something else lives in: what is there is replaced."""
+    """Raise ValueError if `folder` holds something else than this verb's output, which is
+    replaced."""
     if folder.exists() and not (folder.is_dir() and (folder / "index.json").is_file()):
         raise ValueError(f"{folder}: exists, and holds no index.json of this verb; give --out")
 
 
 def compile_once(config: "Config", cache: Path) -> Compilation:
-    """`cache`: an empty folder. Raises ValueError where nothing was compiled."""
-    # both compilers write to `cache`, and find nothing there: a cached graph leaves no code
+    """Compile one micro-step of the configuration into the empty folder `cache`.
+
+    Raises ValueError if nothing was compiled.
+    """
+    # both compilers write to `cache`, and find nothing there: a cached graph would leave no code
     config = replace(config, compile_cache=str(cache))
     os.environ["TRITON_CACHE_DIR"] = f"{cache}/triton"
-    os.environ.pop("TORCH_LOGS", None)  # it would overrule the log of graph breaks
+    os.environ.pop("TORCH_LOGS", None)  # it would override the log of graph breaks
 
     import torch
 
@@ -67,7 +71,7 @@ def compile_once(config: "Config", cache: Path) -> Compilation:
     from training.distributed import join_run
     from training.warm_up import timed_micro_step
 
-    with join_run(config.device) as ranks, heard_breaks() as messages:
+    with join_run(config.device) as ranks, collect_graph_breaks() as messages:
         config = resolve_and_check(config, ranks.device, ranks.world_size)
         dataset = load_dataset(prepare(config).directory)
         x, y = batches_of(dataset, "train", config, ranks).draw(0, 0)
@@ -84,7 +88,7 @@ def compile_once(config: "Config", cache: Path) -> Compilation:
         if path in graphs
     }
     ordered = sorted(graphs.values(), key=lambda pair: (pair[0].number, pair[0].part != "forward"))
-    entries, kernels, files = indexed(ordered, binaries)
+    entries, kernels, files = index_graphs(ordered, binaries)
     index = Index(
         torch=str(torch.__version__),
         device=device,
@@ -100,15 +104,16 @@ def compile_once(config: "Config", cache: Path) -> Compilation:
 
 
 @contextmanager
-def heard_breaks() -> Iterator[list[str]]:
-    """The lines that Dynamo logs about graph breaks, kept rather than printed."""
-    import torch._dynamo  # its loggers exist from here on
+def collect_graph_breaks() -> Iterator[list[str]]:
+    """Collect the lines that Dynamo logs about graph breaks within the block, instead of printing
+    them."""
+    import torch._dynamo  # creates its loggers
 
     messages: list[str] = []
 
     def keep(record: logging.LogRecord) -> bool:
         messages.append(record.getMessage())
-        return False  # it goes no further
+        return False  # no handler gets it
 
     torch._logging.set_logs(graph_breaks=True)
     names = [name for name in logging.root.manager.loggerDict if name.endswith("__graph_breaks")]
@@ -123,12 +128,12 @@ def heard_breaks() -> Iterator[list[str]]:
         torch._logging.set_logs()
 
 
-def indexed(
+def index_graphs(
     graphs: list[tuple[Graph, str]], binaries: dict[tuple[str, str], Binary]
 ) -> tuple[list[GraphEntry], list[KernelEntry], dict[str, str]]:
-    """Graphs and kernels of the index, and the folder's files, of graphs with their output code.
+    """(graphs of the index, its kernels, the files of the folder: path -> text).
 
-    `binaries`: by graph and kernel.
+    `graphs` are pairs of a graph and its output code; `binaries` are by graph and kernel.
     """
     files: dict[str, str] = {}
     entries, kernels = [], []
@@ -162,7 +167,7 @@ def indexed(
 
 
 def write_folder(folder: Path, made: Compilation) -> None:
-    """Written beside `folder` and put in its place at the end."""
+    """Write the compilation's files, index and page; they replace `folder` only when complete."""
     partial = folder.with_name(f"{folder.name}.partial")
     empty_folder(partial)
     document = compiled_document(made.index, made.files)

@@ -1,4 +1,4 @@
-"""The device of the lab: which, and what it can do beside its data sheet. Called by its verbs."""
+"""The lab's device: choosing it, and measuring its rates beside the data sheet's."""
 
 import os
 import re
@@ -19,11 +19,14 @@ DTYPES = {"cuda": ("float32", "bfloat16", "float16"), "cpu": ("float32", "bfloat
 MATRIX = {"cuda": 8192, "cpu": 1024}
 TFLOPS, GBPS = "TFLOP/s", "GB/s"
 PER_S = {TFLOPS: 1e12, GBPS: 1e9}  # FLOP or byte a second
-FLOAT32_SLOWER = 2  # a smaller matrix by this factor: without matrix units it takes so much longer
+FLOAT32_SLOWER = 2  # factor by which the matrix is smaller: without matrix units it takes longer
 
 
 def lab_device(word: str) -> torch.device:
-    """`auto` is the GPU where there is one. Raises ValueError for what is not to be had."""
+    """The device that --device names; `auto` is the GPU if there is one.
+
+    Raises ValueError for a device that does not exist here.
+    """
     if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", word):
         raise ValueError(f"--device {word}: auto, cpu, cuda or cuda:N")
     if word == "auto" and not torch.cuda.is_available():
@@ -40,10 +43,11 @@ def device_name(device: torch.device) -> str:
     return f"CPU, {torch.get_num_threads()} threads"
 
 
-def measured(device: torch.device, max_s: float, say: Callable[[str], None]) -> DeviceResults:
-    """Rates with their nominal peaks, the empty launch, the ridge points, the driver's facts.
+def measure_device(device: torch.device, max_s: float, say: Callable[[str], None]) -> DeviceResults:
+    """Measure rates beside their nominal peaks, the empty launch, and ridge points.
 
-    `say` is told what is measured next.
+    The result also has the driver's facts. `say` is called with what is measured next; `max_s`
+    bounds one measurement, in seconds.
     """
     name, cuda = device_name(device), device.type == "cuda"
     known = torch.cuda.get_device_properties(device) if cuda else None
@@ -79,7 +83,7 @@ def measured(device: torch.device, max_s: float, say: Callable[[str], None]) -> 
 
 
 def clocks(device: torch.device) -> tuple[int | None, int | None]:
-    """The highest clocks of multiprocessors and memory in MHz, by NVML."""
+    """Highest clocks of multiprocessors and memory in MHz, from NVML; None for both without it."""
     try:
         pynvml.nvmlInit()
         handle = handle_of(str(torch.cuda.get_device_properties(device).uuid))
@@ -91,13 +95,13 @@ def clocks(device: torch.device) -> tuple[int | None, int | None]:
 
 
 def copy_timing(source: torch.Tensor, max_s: float) -> Timing:
-    """Of `b.copy_(a)`: each byte is read and written."""
+    """Timing of `b.copy_(a)`, which reads and writes each byte."""
     target = torch.empty_like(source)
     return measure(lambda: target.copy_(source), source.device, max_s=max_s)
 
 
 def product_timing(device: torch.device, dtype: str, max_s: float) -> tuple[Timing, int]:
-    """Of a square matrix product of random numbers, and its FLOPs. Float32 without TF32."""
+    """(timing of a square matrix product of random numbers, its FLOPs); float32 is without TF32."""
     size = MATRIX[device.type] // (FLOAT32_SLOWER if dtype == "float32" else 1)
     # zeros would toggle fewer bits, take less power and so keep a higher clock
     a, b = torch.randn(2, size, size, device=device, dtype=getattr(torch, dtype))
@@ -112,7 +116,8 @@ def product_timing(device: torch.device, dtype: str, max_s: float) -> tuple[Timi
 
 
 def rate(what: str, unit: str, timing: Timing, amount: float, nominal: float | None) -> Rate:
-    """`amount`: FLOPs or bytes of a call; `nominal`: of them a second."""
+    """Rate of a timed call in `unit`. `amount` are FLOPs or bytes of a call, `nominal` is the peak
+    of them per second."""
     per_s = amount / timing.median_ms * 1e3
     spread = (timing.ci95_ms[1] - timing.ci95_ms[0]) / 2 / timing.median_ms
     return Rate(

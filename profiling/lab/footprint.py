@@ -1,8 +1,8 @@
-"""What a call launches and holds: kernels on a GPU, operators on a CPU, and the peak of its memory.
+"""The footprint of a call: its kernels on a GPU or operators on a CPU, and its peak of memory.
 
-Never found out while something is timed. On a GPU the call is captured into a CUDA graph and the
-driver names its kernels, which works under a profiler as well; on a CPU torch.profiler names the
-operators. Called by attention.
+It is never determined while something is timed. On a GPU the call is captured into a CUDA graph and
+the driver names its kernels, which works under a profiler as well; on a CPU torch.profiler names
+the operators. Called by attention.
 """
 
 import gc
@@ -24,20 +24,23 @@ from profiling.lab.attention_work import Call
 from profiling.measurements import LaunchCount
 
 MEMINFO = Path("/proc/meminfo")
-LEAST_SHARE = 0.03  # of the operators' time: others only pass their arguments on
+LEAST_SHARE = 0.03  # of all operators' time; one with less only passes its arguments on
 COMPILED = "## Call CompiledFxGraph"
 Launched = tuple[list[LaunchCount] | None, str | None]  # what ran, or why it is not known
 
 
 def kernels_of_calls(call: Call) -> dict[str, Launched]:
-    """By direction, the kernels with how often each."""
+    """Direction -> its kernels with the number of launches, or why they are not known."""
     try:
         forward = captured_kernels(call.forward)
         both = captured_kernels(call.forward, call.backward) if call.case.backward else forward
     except (RuntimeError, OSError, AttributeError, TypeError) as error:  # also: PyTorch before 2.8
         why = one_line(f"the call could not be captured: {error}")[:200]
         return dict.fromkeys(("forward", "backward"), (None, why))
-    return {"forward": (listed(forward), None), "backward": (listed(both - forward), None)}
+    return {
+        "forward": (launch_counts(forward), None),
+        "backward": (launch_counts(both - forward), None),
+    }
 
 
 def captured_kernels(*calls: Callable[[], object]) -> Counter[str]:
@@ -53,8 +56,9 @@ def captured_kernels(*calls: Callable[[], object]) -> Counter[str]:
 
 
 def operators_of(call: Call) -> dict[str, Launched]:
-    """By direction, ATen's operators and compiled code, the longest first."""
-    found: dict[str, Launched] = {}
+    """Direction -> ATen's operators and compiled code with the number of calls, the longest
+    first."""
+    launched: dict[str, Launched] = {}
     for direction, run in call.passes.items():
         with quiet_stderr(), profile(activities=[ProfilerActivity.CPU]) as profiler:
             run()
@@ -65,13 +69,14 @@ def operators_of(call: Call) -> dict[str, Launched]:
             if event.self_cpu_time_total >= least:
                 name = "compiled code" if event.key.startswith(COMPILED) else event.key
                 counts[name] += event.count
-        found[direction] = (listed(counts), None)
-    return found
+        launched[direction] = (launch_counts(counts), None)
+    return launched
 
 
 @contextmanager
 def quiet_stderr() -> Iterator[None]:
-    """Kineto of some PyTorch versions writes lines of its own there, past Python."""
+    """Silence stderr within the block, for Kineto too, which writes to it past Python in some
+    PyTorch versions."""
     sys.stderr.flush()
     kept = os.dup(2)
     try:
@@ -83,12 +88,12 @@ def quiet_stderr() -> Iterator[None]:
         os.close(kept)
 
 
-def listed(counts: Counter[str]) -> list[LaunchCount]:
+def launch_counts(counts: Counter[str]) -> list[LaunchCount]:
     return [LaunchCount(name, count) for name, count in counts.items()]
 
 
 def begin_memory(device: torch.device) -> None:
-    """Makes room, and lets what `out_of_memory` says be of what follows."""
+    """Free cached memory and reset the peak, so that `out_of_memory` speaks of what follows."""
     gc.collect()
     if device.type == "cuda":
         torch.cuda.init()  # without a context there is nothing to count
@@ -97,30 +102,32 @@ def begin_memory(device: torch.device) -> None:
 
 
 def peak_memory(call: Call) -> dict[str, int | None]:
-    """By direction, bytes above the inputs at the worst moment; None where nobody counts them.
+    """Direction -> peak of memory in bytes above the inputs, or None on a CPU, where it is not
+    counted.
 
-    Those of backward include what forward kept for it.
+    Backward's include what forward saved for it.
     """
     device = call.case.device
     if device.type != "cuda":
         return dict.fromkeys(call.passes)
-    found: dict[str, int | None] = {}
+    peaks: dict[str, int | None] = {}
     torch.cuda.synchronize(device)
     before = torch.cuda.memory_allocated(device)
     for direction, run in call.passes.items():
         torch.cuda.reset_peak_memory_stats(device)
         run()
-        found[direction] = torch.cuda.max_memory_allocated(device) - before
-    return found
+        peaks[direction] = torch.cuda.max_memory_allocated(device) - before
+    return peaks
 
 
-def beyond_host(needed_bytes: float) -> str | None:
-    """Linux ends a process that takes too much of the host's memory: this is asked beforehand.
+def host_memory_shortage(needed_bytes: float) -> str | None:
+    """Message that the host lacks `needed_bytes` of free memory, or None.
 
-    None: it fits, or the system does not tell how much there is.
+    It is asked beforehand because Linux kills a process that takes too much. None means that they
+    fit, or that the system does not say how much is free.
     """
-    told = MEMINFO.read_text("utf-8") if MEMINFO.exists() else ""
-    available = re.search(r"MemAvailable:\s+(\d+) kB", told)
+    text = MEMINFO.read_text("utf-8") if MEMINFO.exists() else ""
+    available = re.search(r"MemAvailable:\s+(\d+) kB", text)
     if available is None or needed_bytes < int(available[1]) * 2**10:
         return None
     needed, free = needed_bytes / 2**30, int(available[1]) / 2**20
@@ -128,7 +135,7 @@ def beyond_host(needed_bytes: float) -> str | None:
 
 
 def out_of_memory(error: str, device: torch.device) -> str:
-    """How much was held, and the piece that did not fit."""
+    """Message with the memory that was in use, and the size of the piece that did not fit."""
     held = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else 0
     asked = re.search(r"allocate ([\d.]+ [KMG]iB)", error)
     more = f", {asked[1]} more did not fit" if asked else ""

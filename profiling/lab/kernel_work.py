@@ -1,4 +1,4 @@
-"""The operations of kernels=fused: in PyTorch's words, as our own kernels, and their least traffic.
+"""The operations of kernels=fused in plain PyTorch and as our own kernels, with least traffic.
 
 Called by profiling.lab.kernels.
 """
@@ -18,7 +18,7 @@ from kernels.norm import norm_of_sum
 
 Function = Callable[..., tuple[Tensor, ...]]
 
-PLACES = 256  # of a sequence, where tokens can be dealt so
+PLACES = 256  # tokens in a sequence, if the number of tokens is a multiple of it
 
 
 @dataclass(frozen=True)
@@ -31,18 +31,19 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Operation:
-    """`plain` and `ours` take `inputs`, of which the floating ones get gradients."""
+    """An operation in both implementations: `plain` and `ours` take `inputs`, and the inputs in
+    floating point get gradients."""
 
     name: str
     plain: Function
     ours: Function
     inputs: list[Tensor]
-    forward_bytes: int  # that have to be read and written, each tensor once
+    forward_bytes: int  # bytes that have to be read and written, each tensor once
     backward_bytes: int
 
 
 def operations(sizes: Sizes, dtype: torch.dtype, device: torch.device) -> list[Operation]:
-    """As in a training step; the residual stream is float32."""
+    """The operations with inputs as in a training step; the residual stream is float32."""
     torch.manual_seed(0)
     return [
         embedding(sizes, dtype, device),
@@ -53,7 +54,7 @@ def operations(sizes: Sizes, dtype: torch.dtype, device: torch.device) -> list[O
 
 
 def embedding(sizes: Sizes, dtype: torch.dtype, device: torch.device) -> Operation:
-    """With learned positions, and the first norm."""
+    """Embedding with learned positions, dropout, and the first norm."""
     N, C, V = sizes.tokens, sizes.width, sizes.vocabulary
     T = math.gcd(N, PLACES)
     idx = torch.randint(V, (N // T, T), device=device)
@@ -104,9 +105,10 @@ def activation(sizes: Sizes, dtype: torch.dtype, device: torch.device) -> Operat
 
 
 def loss(sizes: Sizes, dtype: torch.dtype, device: torch.device) -> Operation:
-    """The products are part of it: ours makes the gradients of the logits in forward.
+    """Head and cross-entropy. The products are part of it: ours makes the gradients of the logits
+    in forward.
 
-    As in the model it reads a copy of the weight whose rows are a multiple of 64.
+    As in the model, ours reads a copy of the weight whose number of rows is a multiple of 64.
     """
     N, C, V = sizes.tokens, sizes.width, sizes.vocabulary
     h = torch.randn(N, C, device=device, dtype=dtype)

@@ -16,23 +16,24 @@ from profiling.lab.timer import empty_launch, measure
 from profiling.measurements import KernelResults, KernelTiming
 
 WAYS = ("eager", "compile", "fused")
-CHECKED_TOKENS = 1024  # against float64, all at once
+CHECKED_TOKENS = 1024  # tokens that are compared with float64, all at once
 
 
 class Call:
-    """One operation in one way: `forward` and `backward` are what is timed."""
+    """One operation in one way: `forward` and `backward` are timed."""
 
     def __init__(self, operation: Operation, function: Function):
         self.function = function
         self.inputs = [
-            each.detach().requires_grad_(each.is_floating_point()) for each in operation.inputs
+            tensor.detach().requires_grad_(tensor.is_floating_point())
+            for tensor in operation.inputs
         ]
-        self.leaves = [each for each in self.inputs if each.requires_grad]
+        self.leaves = [tensor for tensor in self.inputs if tensor.requires_grad]
         outputs = self.forward()
         generator = torch.Generator(outputs[0].device).manual_seed(1)
         self.gradients = [
-            torch.randn(each.shape, generator=generator, device=each.device, dtype=each.dtype)
-            for each in outputs
+            torch.randn(out.shape, generator=generator, device=out.device, dtype=out.dtype)
+            for out in outputs
         ]
 
     def forward(self) -> tuple[Tensor, ...]:
@@ -43,10 +44,13 @@ class Call:
         return torch.autograd.grad(self.outputs, self.leaves, self.gradients)
 
 
-def results_of(
+def measure_rows(
     sizes: Sizes, dtype: str, device: torch.device, max_s: float, say: Callable[[str], None]
 ) -> Iterator[KernelTiming]:
-    """A row for each operation, way and direction; `say` is told what is measured next."""
+    """Measure a row for each operation, way and direction.
+
+    `say` is called with what is measured next; `max_s` bounds one measurement, in seconds.
+    """
     few = replace(sizes, tokens=min(sizes.tokens, CHECKED_TOKENS))
     kind = getattr(torch, dtype)
     small = operations(few, kind, device)
@@ -54,15 +58,19 @@ def results_of(
         for way in WAYS:
             say(f"{operation.name}, {way}")
             try:
-                yield from measured(operation, checked, way, sizes.dropout, max_s)
+                yield from measure_way(operation, checked, way, sizes.dropout, max_s)
             except (RuntimeError, ValueError, ImportError) as error:
                 yield KernelTiming(operation.name, way, "both", missing=one_line(error)[:300])
 
 
-def measured(
+def measure_way(
     operation: Operation, checked: Operation, way: str, dropout: float, max_s: float
 ) -> Iterator[KernelTiming]:
-    """Both directions. Raises what the way raises, ValueError where it does not exist."""
+    """Measure both directions of an operation in one way.
+
+    `checked` is the same operation with few tokens, which is compared with float64 if there is no
+    dropout. Raises whatever the way raises, and ValueError if it does not exist here.
+    """
     device = operation.inputs[0].device
     if way == "fused" and device.type != "cuda":
         raise ValueError("exists on CUDA only")
@@ -97,18 +105,18 @@ def function_of(operation: Operation, way: str) -> Function:
 
 
 def relative_error(operation: Operation, function: Function) -> float | None:
-    """The largest of outputs and gradients, against float64; None: not finite."""
-    found = Call(operation, function)
-    wide = [each.double() if each.is_floating_point() else each for each in operation.inputs]
+    """Largest relative error of outputs and gradients against float64, or None if not finite."""
+    call = Call(operation, function)
+    wide = [x.double() if x.is_floating_point() else x for x in operation.inputs]
     exact = Call(replace(operation, inputs=wide), operation.plain)
-    exact.gradients = [each.double() for each in found.gradients]
-    ours = [each.detach() for each in found.outputs] + list(found.backward())
-    theirs = [each.detach() for each in exact.outputs] + list(exact.backward())
-    return errors(ours, theirs)[1]
+    exact.gradients = [gradient.double() for gradient in call.gradients]
+    results = [out.detach() for out in call.outputs] + list(call.backward())
+    exact_results = [out.detach() for out in exact.outputs] + list(exact.backward())
+    return errors(results, exact_results)[1]
 
 
-def about(sizes: Sizes, dtype: str, device: torch.device) -> KernelResults:
-    """Without rows so far: `results_of` gives them one after the other."""
+def empty_results(sizes: Sizes, dtype: str, device: torch.device) -> KernelResults:
+    """Results without rows yet: `measure_rows` gives them one after the other."""
     name, cuda = device_name(device), device.type == "cuda"
     return KernelResults(
         device=name,

@@ -1,4 +1,4 @@
-"""One operation in six ways, checked and timed against a copy. Called by profiling.verbs.square."""
+"""One operation in six ways, checked and timed beside a copy. Called by profiling.verbs.square."""
 
 import os
 from collections.abc import Callable
@@ -22,14 +22,14 @@ EAGER: dict[str, Callable[[Tensor], Tensor]] = {
     "a * a": lambda a: a * a,
     "a ** 2": lambda a: a**2,
 }
-CHECKED_ROWS = 256  # at a time: the float64 reference of all would need much memory
+CHECKED_ROWS = 256  # checked at a time: the float64 reference of all would need much memory
 WIDEST = 16_384
 WRONG = "WRONG"
-SMALL_ROWS = 4  # that Triton's interpreter is given
+SMALL_ROWS = 4  # for Triton's interpreter
 
 
-def results_of(dtype: str, device: torch.device) -> SquareResults:
-    """Without rows so far: `measured` gives them size by size."""
+def empty_results(dtype: str, device: torch.device) -> SquareResults:
+    """Results without rows yet: `measure_variants` gives them size by size."""
     name, cuda = device_name(device), device.type == "cuda"
     return SquareResults(
         device=name,
@@ -43,7 +43,7 @@ def results_of(dtype: str, device: torch.device) -> SquareResults:
 
 
 def matrix(mebibytes: int, dtype: str, device: torch.device) -> Tensor:
-    """(rows, columns) of random numbers, `mebibytes` in all; about as wide as high."""
+    """Random matrix, `mebibytes` in size, about as wide as high but with at most WIDEST columns."""
     elements = mebibytes * 2**20 // getattr(torch, dtype).itemsize
     columns = WIDEST
     while columns**2 > elements:
@@ -52,35 +52,39 @@ def matrix(mebibytes: int, dtype: str, device: torch.device) -> Tensor:
     return torch.randn(elements // columns, columns, device=device, dtype=getattr(torch, dtype))
 
 
-def measured(a: Tensor, max_s: float, say: Callable[[str], None]) -> list[Variant]:
-    """A row for the copy, which sets the pace, and for each variant.
+def measure_variants(a: Tensor, max_s: float, say: Callable[[str], None]) -> list[Variant]:
+    """Measure a row for the copy, which the others are compared with, and one for each variant.
 
-    `say` is told what is measured next.
+    `say` is called with what is measured next; `max_s` bounds one measurement, in seconds.
     """
     size = f"{a.nbytes // 2**20} MiB"
     say(f"b.copy_(a), {size}")
     copy = copy_timing(a, max_s)
-    rows: list[Variant] = [timed("b.copy_(a)", a, copy, copy, None)]
+    rows: list[Variant] = [timed_variant("b.copy_(a)", a, copy, copy, None)]
     for name in VARIANTS:
         say(f"{name}, {size}")
         try:
-            rows.append(measured_variant(name, a, copy, max_s))
-        except (RuntimeError, ValueError) as error:  # a compiler or a device that is not there
+            rows.append(measure_variant(name, a, copy, max_s))
+        except (RuntimeError, ValueError) as error:  # a compiler or a device is missing
             rows.append(Variant(name, a.nbytes, None, None, one_line(error)[:300]))
     return rows
 
 
-def measured_variant(name: str, a: Tensor, copy: Timing, max_s: float) -> TimedVariant:
-    """Raises ValueError for one that cannot be timed here, or gives wrong results."""
+def measure_variant(name: str, a: Tensor, copy: Timing, max_s: float) -> TimedVariant:
+    """Check and time one variant.
+
+    Raises ValueError if it cannot be timed here, or gives wrong results.
+    """
     function = variant(name, a.device)
     if name == "Triton" and a.device.type == "cpu":
         raise ValueError(f"{check(function, a[:SMALL_ROWS])}; interpreted, so not timed")
     result = check(function, a)
-    return timed(name, a, measure(partial(function, a), a.device, max_s=max_s), copy, result)
+    timing = measure(partial(function, a), a.device, max_s=max_s)
+    return timed_variant(name, a, timing, copy, result)
 
 
 def variant(name: str, device: torch.device) -> Callable[[Tensor], Tensor]:
-    """Raises ValueError saying what it lacks here."""
+    """The function of a variant. Raises ValueError saying what is missing for it here."""
     if name in EAGER:
         return EAGER[name]
     if name == "torch.compile":
@@ -100,17 +104,18 @@ def variant(name: str, device: torch.device) -> Callable[[Tensor], Tensor]:
 
 
 def check(function: Callable[[Tensor], Tensor], a: Tensor) -> str:
-    """`exact`: each element is the square rounded once; else how far off the worst is.
+    """Compare the function's result with float64.
 
-    Raises ValueError when that is more than a rounding.
+    Returns `exact` if each element is the square rounded once, else how far off the worst is.
+    Raises ValueError if that is more than a rounding.
     """
-    found = function(a)
-    if (found.shape, found.dtype, found.device) != (a.shape, a.dtype, a.device):
-        raise ValueError(f"{WRONG}: gave {tuple(found.shape)} {found.dtype} on {found.device}")
+    result = function(a)
+    if (result.shape, result.dtype, result.device) != (a.shape, a.dtype, a.device):
+        raise ValueError(f"{WRONG}: gave {tuple(result.shape)} {result.dtype} on {result.device}")
     worst = torch.zeros((), dtype=torch.float64, device=a.device)
     for start in range(0, a.size(0), CHECKED_ROWS):
         exact = a[start : start + CHECKED_ROWS].double().square()
-        part = found[start : start + CHECKED_ROWS]
+        part = result[start : start + CHECKED_ROWS]
         if not torch.equal(part, exact.to(a.dtype)):
             off = (part.double() - exact).abs() / exact.clamp_min(torch.finfo(a.dtype).tiny)
             worst = torch.maximum(worst, off.max())  # keeps a NaN, as Python's max does not
@@ -119,8 +124,10 @@ def check(function: Callable[[Tensor], Tensor], a: Tensor) -> str:
     return f"within {worst:.1g}" if worst > 0 else "exact"
 
 
-def timed(name: str, a: Tensor, timing: Timing, copy: Timing, result: str | None) -> TimedVariant:
-    """Every variant reads and writes each element once, as the copy does."""
+def timed_variant(
+    name: str, a: Tensor, timing: Timing, copy: Timing, result: str | None
+) -> TimedVariant:
+    """A timed variant's row; every variant reads and writes each element once, as the copy does."""
     return TimedVariant(
         name=name,
         bytes=a.nbytes,
@@ -137,7 +144,7 @@ def timed(name: str, a: Tensor, timing: Timing, copy: Timing, result: str | None
 
 
 def profiler_table(name: str, a: Tensor) -> str:
-    """torch.profiler's of one call, or what it lacks here."""
+    """torch.profiler's table of one call, or what the variant lacks here."""
     cuda = a.device.type == "cuda"
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if cuda else [])]
     try:

@@ -16,7 +16,8 @@ SOURCE = Path(__file__).with_name("square.cu")
 
 @lru_cache
 def cuda_square() -> Callable[[Tensor], Tensor]:
-    """Builds into PyTorch's own cache of extensions (TORCH_EXTENSIONS_DIR), again when it changed.
+    """The function of square.cu, built into PyTorch's cache of extensions (TORCH_EXTENSIONS_DIR),
+    and rebuilt when the source has changed.
 
     Raises ValueError saying what is missing, or what the compiler said.
     """

@@ -1,4 +1,4 @@
-"""The square as a Triton kernel. Imported by profiling.lab.square where there is triton.
+"""The square as a Triton kernel. Imported by profiling.lab.square if triton is installed.
 
 With TRITON_INTERPRET=1 in the environment the kernel runs on a CPU, slowly: for tests.
 """
@@ -13,9 +13,9 @@ BLOCK = 1024
 
 @triton.jit
 def square_kernel(source, target, source_stride, target_stride, columns, BLOCK: tl.constexpr):
-    """A program squares one row, a block at a time; the mask cuts the last block at the row's end.
+    """Square one row per program, a block at a time; the mask cuts the last block at the row's end.
 
-    A kernel that holds a whole row in one block is wrong, or does not compile, beyond its width.
+    A kernel that held a whole row in one block would be wrong, or not compile, beyond its width.
     """
     row = tl.program_id(0).to(tl.int64)  # a row's offset may exceed 2**31
     for start in range(0, columns, BLOCK):
@@ -27,9 +27,10 @@ def square_kernel(source, target, source_stride, target_stride, columns, BLOCK: 
 
 
 def triton_square(source: Tensor) -> Tensor:
-    """(rows, columns) -> the same; elements of a row lie side by side, rows at any distance.
+    """Square a (rows, columns) matrix. Elements of a row must be contiguous; rows may have any
+    stride.
 
-    Raises ValueError for other shapes and for what is not float32, bfloat16, float16.
+    Raises ValueError for other shapes, and for types other than float32, bfloat16, float16.
     """
     if source.dim() != 2 or source.stride(1) != 1:
         raise ValueError("triton_square: needs a matrix whose rows are contiguous")

@@ -10,7 +10,7 @@ On a GPU a sample is the time between two events around the call. Before each sa
 - writes a buffer larger than its L2 cache, so that the call finds its inputs in memory, as it does
   in a program that touched other data in between.
 
-Samples are taken in batches with one synchronisation behind each, until the confidence interval of
+Samples are taken in batches with one synchronisation after each, until the confidence interval of
 the median is as narrow as asked for, or the time is up.
 """
 
@@ -28,7 +28,7 @@ Work = Callable[[], object]
 
 BATCH_S = 0.05
 MIN_SAMPLES, MAX_SAMPLES, MAX_BATCH = 100, 1000, 50
-WARM_UP_S = 0.03  # at least: an idle GPU takes some time to raise its clock
+WARM_UP_S = 0.03  # least duration: an idle GPU takes some time to raise its clock
 FEWEST_SAMPLES = 6  # with fewer the extremes do not enclose the median with 95 %
 STABLE = 0.02  # two batches whose medians differ by less end the warm-up
 L2_SIZES = 4  # flushed by writing this many times its size
@@ -39,11 +39,12 @@ CALIBRATION_CYCLES = 10_000_000
 
 @dataclass(frozen=True)
 class Timing:
-    """What the samples of one call say. Milliseconds.
+    """Statistics of the samples of one call, in milliseconds.
 
-    `ci95_ms` holds the median with 95 % by order statistics, if samples are independent;
-    `launch_ms` is what the host needs at best to queue the call, None on a CPU. `stable`: the
-    warm-up ended because the time had settled; `precise`: the interval became as narrow as asked.
+    `ci95_ms` encloses the median with 95 % confidence by order statistics, if samples are
+    independent. `launch_ms` is the host's shortest time to queue the call, None on a CPU. `stable`
+    says that the warm-up ended because times had become stable, `precise` that the interval became
+    as narrow as asked.
     """
 
     median_ms: float
@@ -56,7 +57,7 @@ class Timing:
 
 
 class CpuStopwatch:
-    """Leaves the caches as they are."""
+    """Times calls with perf_counter; the caches are left as they are."""
 
     launch_ms = None
 
@@ -70,12 +71,12 @@ class CpuStopwatch:
             samples_ms.append((time.perf_counter() - start) * 1e3)
         return samples_ms
 
-    def settle(self) -> None:
+    def adjust_hold(self) -> None:
         pass
 
 
 class CudaStopwatch:
-    """Events on the current stream of `device`."""
+    """Times calls with events on the current stream of `device`."""
 
     def __init__(self, device: torch.device):
         self.device = device
@@ -103,8 +104,8 @@ class CudaStopwatch:
         self.last_launch_ms = min(launches_ms)  # others may have waited for room in the queue
         return [start.elapsed_time(end) for start, end in pairs]
 
-    def settle(self) -> None:
-        """Holds the GPU from now on for as long as the last batch's launches took, and a margin."""
+    def adjust_hold(self) -> None:
+        """Hold the GPU from now on for as long as launches of the last batch took, and a margin."""
         self.launch_ms = self.last_launch_ms
         self.hold_ms = min(HOLD_MARGIN * self.launch_ms, MAX_HOLD_MS)
 
@@ -117,10 +118,11 @@ def measure(
     precision: float = 0.01,
     max_s: float = 0.3,
 ) -> Timing:
-    """Times `call` until half the interval of its median is below `precision` of it, or `max_s` on.
+    """Time `call` until half the interval of its median is below `precision` of it, or `max_s` is
+    over.
 
     `prepare` runs untimed before each sample. `max_s` bounds warm-up and samples each; a call that
-    takes longer is run a few times all the same. What `call` raises passes.
+    takes longer is run a few times all the same. An exception of `call` is passed on.
     """
     stopwatch = CudaStopwatch(device) if device.type == "cuda" else CpuStopwatch()
     stable, count = warm_up(stopwatch, call, prepare, max_s)
@@ -147,15 +149,18 @@ def measure(
 def warm_up(
     stopwatch: CpuStopwatch | CudaStopwatch, call: Work, prepare: Work | None, max_s: float
 ) -> tuple[bool, int]:
-    """Runs batches until two in a row agree: (whether they did, how many samples fill a batch)."""
+    """Run batches until two in a row agree, or `max_s` is over.
+
+    Returns (whether two agreed, the number of samples that fill a batch).
+    """
     stopwatch.batch(call, prepare, 1)  # may compile, allocates
     stopwatch.batch(call, prepare, 1)
-    stopwatch.settle()
+    stopwatch.adjust_hold()
     before_ms, count, began = None, 2, time.perf_counter()
     while True:
         start = time.perf_counter()
         now_ms = median(stopwatch.batch(call, prepare, count))
-        stopwatch.settle()
+        stopwatch.adjust_hold()
         end = time.perf_counter()
         full = max(FEWEST_SAMPLES, min(MAX_BATCH, int(BATCH_S * count / (end - start))))
         stable = before_ms is not None and abs(now_ms - before_ms) <= STABLE * before_ms
@@ -165,27 +170,29 @@ def warm_up(
 
 
 def median_interval(samples: list[float]) -> tuple[float, float]:
-    """The order statistics that enclose the median with 95 %; of fewer than 6, min and max."""
+    """The order statistics that enclose the median with 95 %; the extremes of fewer than 6
+    samples."""
     ordered, rank = sorted(samples), interval_rank(len(samples))
     return ordered[rank], ordered[-1 - rank]
 
 
 @lru_cache
 def interval_rank(count: int) -> int:
-    """The largest rank (from 0) below which the median lies with at most 2.5 %: a sign test."""
+    """The largest rank (from 0) below which the median lies with at most 2.5 %, by a sign test."""
     below = accumulate(comb(count, rank) for rank in range(count // 2))
     return max(0, sum(ways * 40 <= 2**count for ways in below) - 1)
 
 
 @lru_cache
 def empty_launch(device: torch.device) -> Timing:
-    """A kernel that does nothing: what the events and the launch themselves take. CUDA only."""
+    """Timing of a kernel that does nothing: the cost of the events and the launch. CUDA only."""
     with torch.cuda.device(device):
         return measure(lambda: torch.cuda._sleep(0), device, precision=0.005)
 
 
 @lru_cache
 def spin_cycles_per_ms(device: torch.device) -> float:
+    """Clock cycles in a millisecond, measured with a kernel that spins."""
     with torch.cuda.device(device):
         torch.cuda._sleep(CALIBRATION_CYCLES)  # lets the clock rise
         start, end = two_events()

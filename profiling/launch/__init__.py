@@ -1,1 +1,1 @@
-"""Training started under nsys from outside, and what that needs of the machine."""
+"""Starting training from outside, under nsys too, and what that needs of the machine."""

@@ -1,4 +1,4 @@
-"""A process beside this one, for what needs torch: who asks for a GPU keeps memory of it."""
+"""A helper process for work that needs torch: a process that asks for a GPU keeps memory of it."""
 
 import signal
 from concurrent.futures import ProcessPoolExecutor
@@ -6,6 +6,6 @@ from multiprocessing import get_context
 
 
 def process_beside() -> ProcessPoolExecutor:
-    """Starts one that works off what is submitted; Ctrl-C is answered here, once."""
+    """Start a process that runs what is submitted. It ignores Ctrl-C, which this one handles."""
     quiet = (signal.SIGINT, signal.SIG_IGN)
     return ProcessPoolExecutor(1, get_context("spawn"), signal.signal, quiet)

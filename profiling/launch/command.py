@@ -1,6 +1,6 @@
 """The command line of a profiled run, in the spelling of the installed nsys.
 
-What a preset wants and the version lacks is left out, and said.
+Options of a preset that the version lacks are left out, with a note to the user.
 """
 
 import shlex
@@ -25,13 +25,14 @@ FULL |= {"sample": "process-tree", "cpuctxsw": "process-tree", "python-sampling"
 PRESETS = {
     "light": LIGHT,
     "full": FULL,
-    "metrics": LIGHT,  # and GPU metrics, whose options each version spells its own way
+    "metrics": LIGHT,  # plus GPU metrics, whose options each version spells its own way
     "memory": LIGHT | {"cuda-memory-usage": "true"},
 }
 
 
-def whole_process(nsys: Nsys, report: Path) -> list[str]:
-    """What stands before a program that is captured lightly from its start to its end."""
+def whole_process_prefix(nsys: Nsys, report: Path) -> list[str]:
+    """Words to put before a program's, to capture it with preset light from its start to its
+    end."""
     options = [f"--{name}={value}" for name, value in LIGHT.items() if nsys.takes(name)]
     return [nsys.path, "profile", *options, "--force-overwrite=true", "-o", str(report)]
 
@@ -44,9 +45,9 @@ def nsys_options(
     per_rank: bool,
     extra: list[str],
 ) -> tuple[list[str], list[str]]:
-    """The options of `nsys profile`, and a line about each that this version lacks.
+    """(options of `nsys profile`, a line about each that this version lacks).
 
-    `extra` are the user's own: they come last, as they stand, and replace the preset's.
+    `extra` are the user's own options: they come last, as they stand, and replace the preset's.
     """
     wanted = dict(PRESETS[preset])
     if preset == "metrics":
@@ -56,7 +57,7 @@ def nsys_options(
     wanted["capture-range"] = "cudaProfilerApi"
     wanted["capture-range-end"] = range_end(nsys, windows)
     wanted["discard-environment"] = "true"
-    wanted["force-overwrite"] = "true"  # of what an interrupted run left in our own folder
+    wanted["force-overwrite"] = "true"  # an interrupted run may have left a report in our folder
     notes = []
     if windows > 1 and wanted["capture-range-end"] == "stop":
         notes.append(f"nsys {nsys.version} records one window: the first of {windows}")
@@ -82,7 +83,10 @@ EFFECTS = {
 
 
 def metric_options(nsys: Nsys, per_rank: bool) -> dict[str, str]:
-    """Metrics of the GPUs that training sees; the set is nsys's choice for the GPU."""
+    """Options for metrics of the GPUs that training sees; the metric set is nsys's choice.
+
+    `per_rank`: {gpu} stands for the GPU of the rank, which profiling.launch.rank fills in.
+    """
     devices = "gpu-metrics-devices"
     if not nsys.takes(devices) and nsys.takes("gpu-metrics-device"):
         devices = "gpu-metrics-device"
@@ -91,14 +95,15 @@ def metric_options(nsys: Nsys, per_rank: bool) -> dict[str, str]:
 
 
 def range_end(nsys: Nsys, windows: int) -> str:
-    """What happens at cudaProfilerStop: by default nsys would end the program."""
+    """Value of --capture-range-end: what nsys does at cudaProfilerStop. By default it would end the
+    program."""
     if windows > 1 and "repeat" in nsys.options.get("capture-range-end", ""):
         return f"repeat:{windows}"
     return "stop"
 
 
 def option_names(nsys: Nsys, words: list[str]) -> list[str]:
-    """The long names of the options among the words."""
+    """Long names of the options among the words."""
     names = []
     for word in words:
         if word.startswith("--"):
@@ -114,9 +119,10 @@ def chosen_ranks(
     asked: list[int] | Literal["all"] | None,
     processes: int | None,
 ) -> list[int] | None:
-    """The ranks to record: those of --ranks, else of profile.ranks; None: there is no torchrun.
+    """The ranks to record, those of --ranks (`asked`) or of profile.ranks; None without torchrun.
 
-    Raises ValueError.
+    `processes` is --nproc-per-node. Raises ValueError if the two differ, or name ranks that are not
+    started.
     """
     if processes is None:
         if asked is not None:
@@ -130,15 +136,16 @@ def chosen_ranks(
         raise ValueError("--ranks: differs from profile.ranks; give one of them")
     ranks = configured if asked is None else asked
     if not ranks or ranks[0] < 0 or ranks[-1] >= processes:
-        there = f"--nproc-per-node {processes} starts ranks 0 to {processes - 1}"
-        raise ValueError(f"--ranks {spell(ranks)}: {there}")
+        started = f"--nproc-per-node {processes} starts ranks 0 to {processes - 1}"
+        raise ValueError(f"--ranks {spell(ranks)}: {started}")
     return ranks
 
 
 def training_command(trainer: list[str], words: list[str], ranks: list[int] | None) -> list[str]:
-    """The trainer with the user's words, profile=nsys and, under torchrun, the chosen ranks.
+    """Command line of the trainer with the user's words, profile=nsys and, under torchrun, the
+    chosen ranks.
 
-    `trainer`: python's arguments, train.py as a rule.
+    `trainer` are python's arguments, usually train.py.
     """
     keys = [word.removeprefix("--").split("=")[0] for word in words]
     added = [] if "profile" in keys else [PROFILE_NSYS]
@@ -155,7 +162,8 @@ def whole_command(
     processes: int | None,
     ranks: list[int] | None,
 ) -> list[str]:
-    """nsys round the program or, with `ranks`, torchrun round an nsys in each of these."""
+    """Command line of nsys with the program or, with `ranks`, of torchrun with an nsys in each of
+    these ranks."""
     name = str(folder / "nsys").replace("%", "%%")  # nsys expands %q{NAME}, %p, %h
     if ranks is None:
         return [nsys.path, "profile", *options, "-o", name, *program]
@@ -166,7 +174,10 @@ def whole_command(
 
 
 def environment_notes(nsys: Nsys, removed: list[str]) -> list[str]:
-    """What to say before the start, of the variables that the run does not get and of nsys."""
+    """Notes to print before the start, about variables that the run does not get and about nsys.
+
+    `removed` are the names of these variables.
+    """
     notes = []
     if removed:
         notes.append(f"kept out of the report and so from the run: {', '.join(removed)}")
@@ -177,8 +188,8 @@ def environment_notes(nsys: Nsys, removed: list[str]) -> list[str]:
     return notes
 
 
-def as_typed(words: list[str], removed: list[str]) -> str:
-    """The command as a shell takes it."""
+def shell_command(words: list[str], removed: list[str]) -> str:
+    """The command as one types it in a shell, with `env -u` for each removed variable."""
     without = [word for name in removed for word in ("-u", name)]
     return shlex.join(["env", *without, *words] if removed else words)
 

@@ -1,4 +1,4 @@
-"""What profiling needs of this machine: each thing checked, with a cure where it is amiss."""
+"""Checks of what profiling needs on this machine, each with a cure if something is amiss."""
 
 import glob
 import importlib
@@ -29,7 +29,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Tool:
-    """A way to profile, and the checks without which it is of no use."""
+    """A way to profile, and the checks that must pass for it to work."""
 
     name: str
     checks: tuple[str, ...]
@@ -46,9 +46,9 @@ TOOLS = (
 )
 
 
-def summary(found: list[Check], gpu: bool) -> str:
-    """'can profile: torch.profiler; cannot: nsys, ncu (no GPU here)'."""
-    amiss = [check.name for check in found if check.severity in ("warning", "error")]
+def summary(results: list[Check], gpu: bool) -> str:
+    """The last line, such as 'can profile: torch.profiler; cannot: nsys, ncu (no GPU here)'."""
+    amiss = [check.name for check in results if check.severity in ("warning", "error")]
     can: list[str] = []
     cannot: dict[str, list[str]] = {}  # the reason -> the tools
     for tool in TOOLS:
@@ -61,14 +61,14 @@ def summary(found: list[Check], gpu: bool) -> str:
             can.append(tool.name)
     parts = [f"can profile: {', '.join(can) or 'nothing'}"]
     if cannot:
-        told = [f"{', '.join(tools)} ({why})" for why, tools in cannot.items()]
-        parts.append(f"cannot: {', '.join(told)}")
+        groups = [f"{', '.join(tools)} ({why})" for why, tools in cannot.items()]
+        parts.append(f"cannot: {', '.join(groups)}")
     return "; ".join(parts)
 
 
-def folded(found: list[Check]) -> Check | None:
-    """One row for all that do not apply; None where there are none."""
-    names = [check.name for check in found if check.finding == NO_GPU]
+def not_applicable(results: list[Check]) -> Check | None:
+    """One row for all checks that do not apply without a GPU, or None if there are none."""
+    names = [check.name for check in results if check.finding == NO_GPU]
     return Check(", ".join(names), "note", NO_GPU) if names else None
 
 
@@ -91,12 +91,12 @@ def checks(gpu: bool) -> Iterator[Check]:
 
 
 def nsys(gpu: bool) -> Iterator[Check]:
-    """The one that `profiling run` takes, the others, and its importer."""
-    there = nsight.installed("nsys")
-    yield tool("nsys", there, "error" if gpu else "note")
-    if not there:
+    """Check for nsys: the one that `profiling run` takes, any others, and its importer."""
+    programs = nsight.installed_programs("nsys")
+    yield tool("nsys", programs, "error" if gpu else "note")
+    if not programs:
         return
-    path = there[0].path
+    path = programs[0].path
     if problem := nsys_tool.importer_problem(path):
         finding, _, cure = problem.rpartition("; ")
         yield Check("nsys importer", "error" if gpu else "warning", finding, cure)
@@ -108,18 +108,20 @@ def nsys(gpu: bool) -> Iterator[Check]:
 
 
 def ncu(gpu: bool) -> Check:
-    return tool("ncu", nsight.installed("ncu"), "warning" if gpu else "note")
+    return tool("ncu", nsight.installed_programs("ncu"), "warning" if gpu else "note")
 
 
-def tool(name: str, there: list[nsight.Program], severity: str) -> Check:
-    if there:
-        return Check(name, "ok", "; also ".join(f"{p.version} at {p.path}" for p in there))
+def tool(name: str, programs: list[nsight.Program], severity: str) -> Check:
+    """Check that a tool is installed; `severity` is that of the check if it is not."""
+    if programs:
+        return Check(name, "ok", "; also ".join(f"{p.version} at {p.path}" for p in programs))
     finding, _, cure = nsight.NOT_FOUND[name].partition("; ")
     return Check(name, severity, finding, cure)
 
 
 def perf_events() -> Check:
-    """Above 2 the kernel gives a user no CPU samples, which preset full wants."""
+    """Check perf_event_paranoid: above 2 the kernel gives a user no CPU samples, which preset full
+    wants."""
     name = "perf_event_paranoid"
     try:
         level = int((PROC / "sys/kernel" / name).read_text())
@@ -132,7 +134,7 @@ def perf_events() -> Check:
 
 
 def counters(gpu: bool) -> Check:
-    """Whether nsys and ncu may read the GPU's performance counters."""
+    """Check whether nsys and ncu may read the GPU's performance counters."""
     name = "GPU counters"
     if not gpu:
         return Check(name, "note", NO_GPU)
@@ -154,14 +156,15 @@ def counters(gpu: bool) -> Check:
 
 def driver(gpu: bool) -> Check:
     with suppress(OSError):
-        told = (PROC / "driver/nvidia/version").read_text()
-        if version := re.search(r"\d{3,}\.\d+(\.\d+)?", told):
+        text = (PROC / "driver/nvidia/version").read_text()
+        if version := re.search(r"\d{3,}\.\d+(\.\d+)?", text):
             return Check("driver", "ok", version[0])
     return Check("driver", "note", "no version in /proc/driver/nvidia" if gpu else NO_GPU)
 
 
 def torch_build(gpu: bool) -> Iterator[Check]:
-    """torch against the driver, and CUPTI, through which torch.profiler and nsys see kernels."""
+    """Check torch against the driver, and CUPTI, through which torch.profiler and nsys see
+    kernels."""
     import torch
 
     build = f"CUDA {torch.version.cuda}" if torch.version.cuda else "CPU"
@@ -188,7 +191,7 @@ def torch_build(gpu: bool) -> Iterator[Check]:
 
 
 def nvml(gpu: bool) -> Iterator[Check]:
-    """Utilisation, power and clocks; and GPM, Hopper's counters without a profiler."""
+    """Check NVML (utilisation, power and clocks) and GPM (Hopper's counters without a profiler)."""
     try:
         pynvml = importlib.import_module("pynvml")
     except ImportError:
@@ -231,7 +234,7 @@ def nvtx() -> Check:
 
 
 def wandb() -> Check:
-    """Whether runs go to the server; never the key itself."""
+    """Check whether runs go to W&B's server; the key itself is never shown."""
     from configs.training import WandbConfig
     from training.wandb_mirror import check_wandb
 
@@ -252,7 +255,8 @@ def disk(folder: Path) -> Check:
 
 
 def compiler() -> Check:
-    """torch.compile builds its C++ (CPU) or its launchers (GPU, through Triton) with it."""
+    """Check for a C++ compiler: torch.compile builds its C++ (CPU) or its launchers (GPU, through
+    Triton) with it."""
     name = "C++ compiler"
     for program in filter(None, (os.environ.get("CXX"), "c++", "g++", "clang++")):
         if path := shutil.which(program):

@@ -1,6 +1,6 @@
-"""How long processes will take, told before the first of them starts. Called by ab and bench.
+"""Estimates of how long processes will take, for a line before they start. Called by ab and bench.
 
-It is a rough figure, from the least to the most, and is said with what it rests on.
+An estimate is a rough range, from the least to the most, and is given with what it rests on.
 """
 
 from collections.abc import Sequence
@@ -8,24 +8,25 @@ from dataclasses import dataclass
 
 from profiling.launch.pace import Pace
 
-LONG_S = 1800  # on a CPU: above this it is not what a newcomer meant
+LONG_S = 1800  # on a CPU a longer series is not what a newcomer meant
 CPU_FILE = "config/shakespeare_char_cpu.yaml"
-START_S = {"cpu": (2.5, 8.0), "cuda": (5.0, 20.0), "mps": (5.0, 20.0)}  # of a process, and its end
-COMPILE_ON_CPU_S = 5.0, 90.0  # more: nobody knows the first time, and later ones find it on disk
-SLOWER = 1.6  # than timed, where other programs are on the cores
-CAPTURED = 1.5  # of a captured process: its steps are longer, and the capture is written and read
+START_S = {"cpu": (2.5, 8.0), "cuda": (5.0, 20.0), "mps": (5.0, 20.0)}  # a process's start and end
+COMPILE_ON_CPU_S = 5.0, 90.0  # added to the start: short only if the code is on disk already
+SLOWER = 1.6  # factor on a CPU: other programs may use the cores
+CAPTURED = 1.5  # factor: captured steps are longer, and the capture is written and read
 
 
 @dataclass(frozen=True)
 class Process:
-    """Process that is to come."""
+    """A process that has not started yet."""
 
     pace: Pace
-    iterations: float  # all that it does, counted as so many of these
+    iterations: float  # all its work, expressed in iterations of training
     captured: bool = False
 
     @property
     def start_s(self) -> tuple[float, float]:
+        """Least and most seconds to start, to compile on a CPU, and to end."""
         low, high = START_S[self.pace.device]
         if self.pace.device == "cpu" and self.pace.compiles:
             return low + COMPILE_ON_CPU_S[0], high + COMPILE_ON_CPU_S[1]
@@ -33,7 +34,7 @@ class Process:
 
     @property
     def work_s(self) -> tuple[float, float]:
-        """Time without the start; none where nothing is known of it."""
+        """Least and most seconds without the start; 0 for both if the pace is not known."""
         low, high = self.pace.iteration_s or (0.0, 0.0)
         slower = SLOWER if self.pace.device == "cpu" else 1.0
         factor = self.iterations * (CAPTURED if self.captured else 1.0)
@@ -41,14 +42,14 @@ class Process:
 
 
 def total_s(processes: Sequence[Process]) -> tuple[float, float]:
-    """Sum of all, which run one after the other, from the least to the most."""
+    """Least and most seconds of all processes, which run one after the other."""
     parts = [times for process in processes for times in (process.start_s, process.work_s)]
     return sum(low for low, _ in parts), sum(high for _, high in parts)
 
 
-def how_long(processes: Sequence[Process], names: dict[str, Pace]) -> str:
-    """Line that says it. `names`: the paces by what their user calls them."""
-    whole = f"it takes about {span(*total_s(processes))}"
+def duration_line(processes: Sequence[Process], names: dict[str, Pace]) -> str:
+    """A line saying how long the processes take. `names` maps names for the user to paces."""
+    whole = f"it takes about {spell_range(*total_s(processes))}"
     starts = [process.start_s for process in processes]
     start = f"{min(low for low, _ in starts):.0f} to {max(high for _, high in starts):.0f} s"
     compiles = any(pace.compiles for pace in names.values())
@@ -57,18 +58,18 @@ def how_long(processes: Sequence[Process], names: dict[str, Pace]) -> str:
     if any(pace.iteration_s is None for pace in names.values()):
         return f"{whole}, and its iterations, of which nothing is known on {pace.name} ({start})"
     if pace.device == "cpu":
-        timed = ", ".join(f"{name} {step(pace)}" for name, pace in names.items())
+        timed = ", ".join(f"{name} {spell_iteration(pace)}" for name, pace in names.items())
         rests_on = f"an iteration, timed just now: {timed}; {start}"
         return f"{whole} on this CPU, while nothing else keeps it busy ({rests_on})"
     most = max(pace.flops for pace in names.values())
     return f"{whole} on {pace.name} (an iteration has {most / 1e12:.3g} TFLOP; {start})"
 
 
-def shorter(processes: Sequence[Process], small: str, fewer: str) -> str | None:
-    """Line that offers something in minutes, where it takes long on a CPU; None: it does not.
+def offer_line(processes: Sequence[Process], small: str, fewer: str) -> str | None:
+    """A line offering a shorter series, or None unless the processes take long on a CPU.
 
-    `small`: verb and words, with {file} for the configuration in the size for a CPU; `fewer`: flags
-    for who has asked for that size already.
+    `small` is the verb with its words, with {file} for the configuration in the size for a CPU;
+    `fewer` are flags for a user who has asked for that size already.
     """
     low_s, _ = total_s(processes)
     if low_s <= LONG_S or any(process.pace.device != "cpu" for process in processes):
@@ -81,8 +82,9 @@ def shorter(processes: Sequence[Process], small: str, fewer: str) -> str | None:
     )
 
 
-def span(low_s: float, high_s: float) -> str:
-    """Spells 40 to 80 s, 0.8 to 2.5 min, 28 to 42 h: in the unit of the longer one."""
+def spell_range(low_s: float, high_s: float) -> str:
+    """Spell a range of seconds as 40 to 80 s, 0.8 to 2.5 min or 28 to 42 h, in the unit that suits
+    the longer end."""
     for unit, size in (("h", 3600.0), ("min", 60.0)):
         if high_s >= 1.5 * size:
             low, high = low_s / size, high_s / size
@@ -94,7 +96,7 @@ def figure(value: float) -> str:
     return f"{value:.1f}" if value < 10 else f"{value:.0f}"
 
 
-def step(pace: Pace) -> str:
-    """Spells the usual iteration: 28 ms, 4.1 s."""
+def spell_iteration(pace: Pace) -> str:
+    """Spell the usual time of an iteration, such as 28 ms or 4.1 s."""
     _, usual_s = pace.iteration_s or (0.0, 0.0)
     return f"{usual_s * 1e3:.0f} ms" if usual_s < 1 else f"{usual_s:.1f} s"

@@ -1,7 +1,8 @@
-"""How fast this machine trains a configuration, found out in seconds. Called by ab and bench.
+"""This machine's speed of training a configuration, estimated in seconds. Called by ab and bench.
 
-On a CPU an iteration is timed; of a GPU the model's arithmetic is known, and what shares of the
-peak training reaches. All of it runs in a process beside: what asks for a GPU keeps memory of it.
+On a CPU an iteration is timed. On a GPU the estimate is the model's arithmetic at the shares of the
+peak that training usually reaches. All of it runs in a process of its own: one that asks for a GPU
+keeps memory of it.
 """
 
 import time
@@ -18,31 +19,32 @@ if TYPE_CHECKING:
     from configs.schema import Config
     from training.step import Step
 
-FEW_TOKENS = 1024  # in whole sequences, of which a long iteration is told
-WHOLE_S = 2.0  # an iteration of up to so long is timed as it is
-TIMED_S, TIMED_MOST = 1.0, 20  # for so long, and so many times at most
-TIMED_PARAMETERS = 20_000_000  # in blocks; of a deeper model a shallower one is timed
-GPU_SHARES = 0.5, 0.08  # of a GPU's peak: a large model compiled, a small one without
-GPU_LEAST_S = 0.002, 0.015  # an iteration of a small model, whatever the GPU
-CHARACTERS, BYTE_PAIRS = 65, 50257  # ids, where the text is not looked at
+FEW_TOKENS = 1024  # tokens in whole sequences, from whose time a long iteration is estimated
+WHOLE_S = 2.0  # an iteration of up to so many seconds is timed as a whole
+TIMED_S, TIMED_MOST = 1.0, 20  # it is timed for so long, and so many times at most
+TIMED_PARAMETERS = 20_000_000  # in blocks; a deeper model is timed with fewer layers
+GPU_SHARES = 0.5, 0.08  # of a GPU's peak: a large compiled model, a small one that is not compiled
+GPU_LEAST_S = 0.002, 0.015  # least time of an iteration in the same two cases, whatever the GPU
+CHARACTERS, BYTE_PAIRS = 65, 50257  # vocabulary sizes that are assumed: the text is not read
 
 
 @dataclass(frozen=True)
 class Pace:
-    """Speed of this machine at a configuration."""
+    """This machine's speed at a configuration."""
 
     device: str  # cpu, cuda, mps
-    name: str  # the device's
-    flops: float  # of an iteration, forward and backward
-    iteration_s: tuple[float, float] | None  # at best, and as a rule; None: not known
-    tokens: int  # of an iteration
-    sequences: int  # of an iteration
+    name: str  # the device's name
+    flops: float  # FLOPs in an iteration, forward and backward
+    iteration_s: tuple[float, float] | None  # at best, and usually; None if unknown
+    tokens: int  # in an iteration
+    sequences: int  # in an iteration
     compiles: bool
-    has_cpu_size: bool  # no larger than the configuration that is meant for a CPU
+    has_cpu_size: bool  # the model is no larger than the configuration for a CPU
 
 
 def find_pace(words: list[str]) -> Pace:
-    """Finds that of train.py's words; imports torch. Raises ValueError as train.py would."""
+    """Find the pace of train.py with these words. Imports torch; raises ValueError as train.py
+    would."""
     from configs.command_line import compose_one
     from training.checks import resolve_and_check
     from training.device import resolve_device
@@ -58,7 +60,7 @@ def find_pace(words: list[str]) -> Pace:
         import torch
 
         name = torch.cuda.get_device_name(device)
-        iteration_s = by_peak(flops, peak_flops_per_s(name, config.dtype))
+        iteration_s = gpu_iteration_s(flops, peak_flops_per_s(name, config.dtype))
     sequences = config.batch_size * config.gradient_accumulation_steps
     return Pace(
         device=device.type,
@@ -72,7 +74,9 @@ def find_pace(words: list[str]) -> Pace:
     )
 
 
-def by_peak(flops: float, peak: float | None) -> tuple[float, float] | None:
+def gpu_iteration_s(flops: float, peak: float | None) -> tuple[float, float] | None:
+    """Least and most seconds of an iteration with `flops` on a GPU with that peak in FLOP/s, or
+    None without a known peak."""
     if peak is None:
         return None
     low, high = (
@@ -83,59 +87,60 @@ def by_peak(flops: float, peak: float | None) -> tuple[float, float] | None:
 
 
 def flops_of(config: "Config") -> float:
-    """Counts an iteration's arithmetic; makes no weights."""
+    """Count the FLOPs of an iteration; no weights are made."""
     import torch
 
     from model import GPT
 
     with torch.device("meta"):
-        of_token = GPT(replace(config, kernels="compiled"), vocabulary(config)).flops_per_token()
+        model = GPT(replace(config, kernels="compiled"), vocabulary_size(config))
     tokens = config.batch_size * config.block_size * config.gradient_accumulation_steps
-    return of_token * tokens
+    return model.flops_per_token() * tokens
 
 
-def vocabulary(config: "Config") -> int:
-    """Number of ids, about, that its text has."""
+def vocabulary_size(config: "Config") -> int:
+    """Approximate vocabulary size of the configuration's text."""
     if config.dataset.endswith("_char"):
         return CHARACTERS
     return config.bpe_vocab_size if config.tokenizer == "local" else BYTE_PAIRS
 
 
 def timed_iteration_s(config: "Config", device: "torch.device") -> tuple[float, float] | None:
-    """Seconds of an iteration on a CPU, the fastest and the median; None: it does not run.
+    """Fastest and median seconds of an iteration on a CPU, or None if it does not run.
 
-    It is not compiled. A short one is timed as it is; of a long one a sequence or two are, of a
-    deep model some layers, and the rest goes by the arithmetic.
+    The model is not compiled. A short iteration is timed as a whole. For a long one a sequence or
+    two are timed, for a deep model some of its layers, and scaled by the FLOPs.
     """
     try:
-        return timed_as_asked(config, device)
-    except RuntimeError:  # train.py meets it, too, and says why
+        return measure_iteration_s(config, device)
+    except RuntimeError:  # train.py will meet it too, and say why
         return None
 
 
-def timed_as_asked(config: "Config", device: "torch.device") -> tuple[float, float]:
+def measure_iteration_s(config: "Config", device: "torch.device") -> tuple[float, float]:
     import torch
 
-    of_layer = 12 * config.n_embd**2
-    layers = max(1, min(config.n_layer, TIMED_PARAMETERS // of_layer))
+    layer_parameters = 12 * config.n_embd**2
+    layers = max(1, min(config.n_layer, TIMED_PARAMETERS // layer_parameters))
     timed = replace(config, n_layer=layers, compile=False)
     step = make_step(timed, device)
     few_sequences = max(1, min(FEW_TOKENS // config.block_size, config.batch_size))
     few = torch.randint(step.vocab_size, (few_sequences, config.block_size))
-    first_s, _ = seconds(lambda: step.try_micro_step(few, few), 1)  # it makes memory and threads
+    # the first call also allocates memory and starts threads
+    first_s, _ = time_calls(lambda: step.try_micro_step(few, few), 1)
     micro_steps = config.gradient_accumulation_steps
-    alike = micro_steps * config.batch_size / few_sequences * flops_of(config) / flops_of(timed)
+    scale = micro_steps * config.batch_size / few_sequences * flops_of(config) / flops_of(timed)
     times = 1 if first_s > WHOLE_S else 3
-    fastest_s, median_s = seconds(lambda: step.try_micro_step(few, few), times)
-    if fastest_s * alike > WHOLE_S or layers < config.n_layer:
-        return fastest_s * alike, median_s * alike
+    fastest_s, median_s = time_calls(lambda: step.try_micro_step(few, few), times)
+    if fastest_s * scale > WHOLE_S or layers < config.n_layer:
+        return fastest_s * scale, median_s * scale
     ids = torch.randint(step.vocab_size, (config.batch_size, config.block_size))
-    times = min(TIMED_MOST, round(2 + TIMED_S / (fastest_s * alike)))
-    return seconds(lambda: iterate(step, ids), times)
+    times = min(TIMED_MOST, round(2 + TIMED_S / (fastest_s * scale)))
+    return time_calls(lambda: iterate(step, ids), times)
 
 
-def seconds(work: Callable[[], None], times: int) -> tuple[float, float]:
-    """Times the work so often; the fastest and the median."""
+def time_calls(work: Callable[[], None], times: int) -> tuple[float, float]:
+    """Call `work` so many times; the fastest and the median call in seconds."""
     took = []
     for _ in range(times):
         start = time.perf_counter()
@@ -151,7 +156,7 @@ def make_step(config: "Config", device: "torch.device") -> "Step":
     from training.optimizer import adamw
     from training.step import Step
 
-    model = GPT(config, vocabulary(config)).to(device)
+    model = GPT(config, vocabulary_size(config)).to(device)
     optimizer = adamw(model, config, device, OPTIMIZERS[config.optimizer])
     return Step(model, optimizer, config, Ranks(0, 1, device))
 

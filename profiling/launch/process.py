@@ -1,4 +1,4 @@
-"""A program run to its end: its output streams through, Ctrl-C ends it in good order."""
+"""Running a program to its end: its output streams through, and Ctrl-C ends it in good order."""
 
 import contextlib
 import os
@@ -14,12 +14,12 @@ from typing import IO, Protocol
 from cli.interrupts import answered
 from cli.pipes import drop_unread
 
-TAIL_BYTES = 100_000  # of the output, kept to explain what went wrong
-POLL_S = 0.05  # how late an end is seen where something that the program started holds the pipe
+TAIL_BYTES = 100_000  # end of the output, kept to explain what went wrong
+POLL_S = 0.05  # delay in seeing the end if something that the program started holds the pipe
 
 
 class Output(Protocol):
-    """What takes a program's output, chunk by chunk as it comes: a binary file."""
+    """A receiver of a program's output, chunk by chunk as it comes, such as a binary file."""
 
     def write(self, chunk: bytes, /) -> object: ...
 
@@ -29,8 +29,8 @@ class Output(Protocol):
 @dataclass(frozen=True)
 class Ended:
     status: int  # the exit code, as a shell has it
-    output: str  # the end of it
-    stopped_by: int | None  # Ctrl-C's SIGINT, SIGTERM or SIGHUP, however the program ended then
+    output: str  # the last TAIL_BYTES of it
+    stopped_by: int | None  # SIGINT (Ctrl-C), SIGTERM or SIGHUP, however the program ended then
 
 
 def stream(
@@ -39,10 +39,10 @@ def stream(
     to: Output | None = None,
     folder: Path | None = None,
 ) -> Ended:
-    """Runs the command, in `folder` or here; its output goes on to `to`, or ours.
+    """Run the command in `folder`, or here; its output goes to `to`, by default our own output.
 
     It gets a process group of its own and is sent each Ctrl-C, SIGTERM and SIGHUP once, as SIGINT,
-    however we got it: training then ends its window, and nsys writes the report. Where it ends by
+    however we got it: training then ends its window, and nsys writes the report. If it ends by
     that, the exit code is our own signal's: 143 for SIGTERM.
     """
     process = subprocess.Popen(
@@ -60,7 +60,7 @@ def stream(
     def forward(number: int, frame: FrameType | None) -> None:
         caught.append(number)
         if number == signal.SIGHUP:
-            drop_unread()  # the program's output still has to be taken from it
+            drop_unread()  # the terminal is gone, but the program's output must still be read
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGINT)
 
@@ -70,7 +70,7 @@ def stream(
             tail = copy_output(process, process.stdout, to or sys.stdout.buffer)
             status = process.wait()
         finally:
-            if process.poll() is None:  # our own output is gone: nobody would watch the training
+            if process.poll() is None:  # our own output failed: nobody would watch the training
                 forward(signal.SIGINT, None)
             process.stdout.close()
     status = status if status >= 0 else 128 - status
@@ -81,7 +81,10 @@ def stream(
 
 
 def copy_output(process: subprocess.Popen[bytes], pipe: IO[bytes], to: Output) -> bytes:
-    """Until the process ends, whoever else still holds the pipe."""
+    """Copy the pipe to `to` until the process ends, even if another one still holds the pipe.
+
+    Returns the last TAIL_BYTES.
+    """
     tail = b""
     while True:
         ready, _, _ = select.select([pipe], [], [], POLL_S)

@@ -11,6 +11,7 @@ import sys
 
 
 def command(arguments: list[str], environ: dict[str, str]) -> list[str]:
+    """The command line that this rank becomes."""
     ranks, *words = arguments
     end = words.index("--")
     nsys, program = words[:end], words[end + 1 :]

@@ -1,4 +1,4 @@
-"""What nsys left behind: reports put in their place and exported, or why there are none."""
+"""Reports of nsys after a run: moved to their place and exported, or why there are none."""
 
 import os
 import re
@@ -46,35 +46,41 @@ NO_WINDOW = (
 
 
 def finish(nsys: Nsys, folder: Path, target: Path, expected: dict[str, int], ended: Ended) -> bool:
-    """Moves the reports from `folder` to `target`, exports them, says what to do next.
+    """Move the reports from `folder` to `target`, export them, and print what to do next.
 
-    `expected`: name -> windows; with several, nsys appends a number to the name of each report.
-    `ended` is how training did. Returns whether all reports and .sqlite exist.
+    `expected` maps a report's name to its number of windows; with several, nsys appends a number to
+    the name of each report. `ended` says how training ended. Returns whether all reports and
+    .sqlite exist.
     """
     made = [move(path, target) for path in sorted(folder.glob("*.nsys-rep"))]
     left = [move(path, target) for path in sorted(folder.glob("*.qdstrm"))]
     shutil.rmtree(folder, ignore_errors=True)
-    complete = all([present(nsys, path) for path in made])
+    complete = all([export_report(nsys, path) for path in made])
     for name, windows in expected.items():
-        there = len(of_name(made, name))
-        complete &= there >= windows
-        if 0 < there < windows:
-            print(f"\n{there} of {windows} windows have a report: training ended before the rest")
-        if there:
+        count_made = len(paths_named(made, name))
+        complete &= count_made >= windows
+        if 0 < count_made < windows:
+            print(
+                f"\n{count_made} of {windows} windows have a report: training ended before the rest"
+            )
+        if count_made:
             continue
-        unread = of_name(left, name)
-        why, cure = not_imported(nsys, unread[0], ended.output) if unread else explain(ended)
+        unread = paths_named(left, name)
+        why, cure = explain_qdstrm(nsys, unread[0], ended.output) if unread else explain(ended)
         print(as_called(f"\nno report {target / name}.nsys-rep: {why}\n  {cure}"))
     return complete
 
 
-def of_name(paths: list[Path], name: str) -> list[Path]:
-    """Those called `name`, and those of its further windows: NAME.1, NAME.2."""
+def paths_named(paths: list[Path], name: str) -> list[Path]:
+    """The paths called `name`, and those of its further windows: NAME.1, NAME.2."""
     return [path for path in paths if re.fullmatch(rf"{re.escape(name)}(\W\w+)?", path.stem)]
 
 
 def move(path: Path, target: Path) -> Path:
-    """The path below `target`; a file that bears the name is kept as NAME.previous-N."""
+    """Move a file into `target` and return its new path.
+
+    A file that has the name already is kept as NAME.previous-N, and so is its .sqlite.
+    """
     target.mkdir(parents=True, exist_ok=True)
     new = target / path.name
     if new.exists():
@@ -87,8 +93,8 @@ def move(path: Path, target: Path) -> Path:
     return new
 
 
-def present(nsys: Nsys, report: Path) -> bool:
-    """Exports the report and tells its reader where it is; False where the export failed."""
+def export_report(nsys: Nsys, report: Path) -> bool:
+    """Export the report and print where it is; False if the export failed."""
     sqlite = report.with_suffix(".sqlite")
     temporary = report.with_name(f"{report.stem}.partial.sqlite")
     export = [nsys.path, "export", "--type=sqlite", "--force-overwrite=true"]
@@ -112,7 +118,7 @@ def present(nsys: Nsys, report: Path) -> bool:
 
 
 def next_steps(nsys: Nsys, report: Path, sqlite: Path, exported: bool) -> list[str]:
-    """Commands: with a .sqlite our own first, which need no nsys."""
+    """Commands to go on with; if there is a .sqlite, our own come first, which need no nsys."""
     stats = [nsys.path, "stats", "--report=nvtx_gpu_proj_sum,cuda_gpu_kern_sum", str(report)]
     commands = [shlex.join(stats), shlex.join(["nsys-ui", str(report)])]
     if not exported:
@@ -123,8 +129,8 @@ def next_steps(nsys: Nsys, report: Path, sqlite: Path, exported: bool) -> list[s
     return ours + commands
 
 
-def not_imported(nsys: Nsys, qdstrm: Path, output: str) -> tuple[str, str]:
-    """(why, how to go on) of a capture that stayed a .qdstrm."""
+def explain_qdstrm(nsys: Nsys, qdstrm: Path, output: str) -> tuple[str, str]:
+    """(why, how to go on) for a capture that stayed a .qdstrm; `output` is the run's."""
     program = nsys_tool.importer(nsys.path)
     again = shlex.join([str(program or "QdstrmImporter"), "--input-file", str(qdstrm)])
     if problem := nsys_tool.importer_problem(nsys.path):
@@ -142,7 +148,7 @@ def not_imported(nsys: Nsys, qdstrm: Path, output: str) -> tuple[str, str]:
 
 
 def explain(ended: Ended) -> tuple[str, str]:
-    """(why, how to go on) of a capture that left nothing."""
+    """(why, how to go on) for a run that left no capture."""
     for pattern, why, cure in CAUSES:
         if re.search(pattern, ended.output):
             return why, cure

@@ -1,4 +1,4 @@
-"""What a program is started with under Nsight Compute, and why it left nothing.
+"""Command line of a program under Nsight Compute, and reasons why it left no report.
 
 Called by profiling.verbs.ncu.
 """
@@ -36,10 +36,10 @@ AVAILABLE = re.compile(r"^\d+\. (.+)$", re.M)  # below ncu's line "Available Ker
 
 @dataclass(frozen=True)
 class Selection:
-    """Which kernels are profiled, and how."""
+    """The kernels to profile, and how."""
 
     kernel: str | None  # a regular expression for the function's name
-    range: str  # of the trainer; none: wherever launched
+    range: str  # the trainer's range to look in, or "none" for kernels wherever launched
     skip: int
     count: int
     set: str
@@ -47,7 +47,7 @@ class Selection:
 
 
 def check_program(program: list[str], range_name: str) -> None:
-    """Refuses what could only end without a kernel."""
+    """Raise ValueError for a program that could only end without a profiled kernel."""
     if "NSYS_PROFILING_SESSION_ID" in os.environ:
         raise ValueError("ncu: nsys is attached to this shell, and only one can be; start it alone")
     has_ranges = any(word.lstrip("-") == "profile=nsys" for word in program)
@@ -72,7 +72,7 @@ def command(ncu: Program, chosen: Selection, report: Path, program: list[str]) -
 
 
 def explain(output: str, chosen: Selection) -> tuple[str, str]:
-    """(why, how to go on) of a program that left no report."""
+    """(why, how to go on) for a program that left no report; `output` is the program's."""
     for pattern, why, cure in CAUSES:
         if re.search(pattern, output):
             return why, cure
@@ -81,8 +81,8 @@ def explain(output: str, chosen: Selection) -> tuple[str, str]:
     wanted = f"in the range {chosen.range}" if chosen.range != "none" else "in the program"
     wanted += f" and called like {chosen.kernel}" if chosen.kernel else ""
     wanted += f" and behind the first {chosen.skip}" if chosen.skip else ""
-    there = AVAILABLE.findall(output.split("Available Kernels:")[-1])
+    available = AVAILABLE.findall(output.split("Available Kernels:")[-1])
     why = f"no kernel was {wanted}"
-    if there:
-        return why, f"there were {', '.join(there)}"
+    if available:
+        return why, f"there were {', '.join(available)}"
     return why, "was the window opened (profile.start below max_iters)? --range none looks anywhere"

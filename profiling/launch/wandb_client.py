@@ -35,9 +35,9 @@ def wandb_run(
     job_type: str | None = None,
     config: JsonObject | None = None,
 ) -> "Iterator[Run]":
-    """A run whose record lies in `folder`/wandb; finished at the end.
+    """Open a run whose record lies in `folder`/wandb, and finish it at the end of the block.
 
-    Raises ValueError with what W&B said.
+    Raises ValueError with W&B's message.
     """
     import wandb
 
@@ -73,39 +73,41 @@ def settings(offline: bool) -> "Settings":
     return wandb.Settings(
         silent=True,
         console="off",
-        api_key=None if offline else online_key(),  # given, it is never asked for
+        api_key=None if offline else online_key(),  # given here, so W&B never prompts for it
         disable_git=True,
         disable_code=True,
         save_code=False,
         init_timeout=INIT_TIMEOUT_S,
         finish_timeout=FINISH_TIMEOUT_S,
         finish_timeout_raises=True,
-        # of this process, not of the training: its load, its command with the names of folders
+        # these would describe this process, not the training: its load, its command with folders
         x_disable_stats=True,
         x_disable_meta=True,
     )
 
 
 def wandb_table(table: Table, *, headings: bool = False) -> "wandb.Table":
-    """Numbers as numbers, so that W&B sorts and draws them.
+    """The table for W&B, with numbers as numbers, so that W&B sorts and draws them.
 
-    Its columns have the names of the records' fields, which say the units; or the headings.
+    Columns are called as the records' fields, whose names say the units, or by their headings.
     """
     import wandb
 
     columns: list[str | int] = [
         column.heading if headings else field_name(column) for column in table.columns
     ]
-    rows = [[bare(column.value_of(row)) for column in table.columns] for row in table.rows or ()]
+    rows = [
+        [plain_value(column.value_of(row)) for column in table.columns] for row in table.rows or ()
+    ]
     return wandb.Table(columns, data=rows)
 
 
 def field_name(column: Column) -> str:
-    """The field's, else one like it: total_a_step_ns."""
+    """Name of the column's field, else one made of its heading: total_a_step_ns."""
     if isinstance(column.value, str):
         return column.value
     return column.heading.replace(" ", "_") + "_ns" * (column.kind == "ns")
 
 
-def bare(value: Value) -> Value:
+def plain_value(value: Value) -> Value:
     return value.text if isinstance(value, Cell) else value

@@ -37,17 +37,17 @@ RUN_FOLDER = re.compile(r"(offline-)?run-\d{8}_\d{6}-(.+)")
 
 @dataclass(frozen=True)
 class TrainingRun:
-    """The W&B run whose records lie in `out_dir`/wandb: several, when the run was resumed."""
+    """The W&B run of a training; `out_dir`/wandb holds its records, several if it was resumed."""
 
     out_dir: Path
     id: str
     project: str
-    entity: str | None  # None: W&B's own choice
+    entity: str | None  # None leaves the choice to W&B
     offline: bool
     config: JsonObject  # as in config.yaml
 
     def sync_command(self) -> str:
-        """For the records that were not sent yet; W&B marks those that were."""
+        """The command that sends the records that were not sent yet; W&B marks those that were."""
         folders = [
             folder
             for folder in sorted((self.out_dir / "wandb").glob(f"offline-run-*-{self.id}"))
@@ -57,9 +57,10 @@ class TrainingRun:
 
 
 def log_capture(capture: Path, out_dir: Path | None) -> str:
-    """Says what was added. `out_dir`: the run's folder, where the capture does not lie in it.
+    """Add a capture's report to its W&B run, and return a line saying what was added.
 
-    Raises ValueError with one line where it cannot.
+    `out_dir` is the run's folder, needed if the capture does not lie in it. Raises ValueError with
+    one line if it cannot be added.
     """
     if capture.is_dir():
         capture = opening.newest(capture)
@@ -73,18 +74,18 @@ def log_capture(capture: Path, out_dir: Path | None) -> str:
     with tempfile.TemporaryDirectory(prefix="profiling-") as folder:
         copy = Path(folder) / capture.name
         scrub(capture, copy)
-        opened = open_report(copy, beside=capture)
-        html = page(report_document(opened.report, opened.step_events))
-        upload(run, opened.report, html, copy)
-    verdict = verdict_line(opened.report)
-    said = f"{capture.name}: {verdict}; added to W&B run {run.id} of {run.project}"
-    return said + (f"\noffline so far: {run.sync_command()}" if run.offline else "")
+        analysed = open_report(copy, beside=capture)
+        html = page(report_document(analysed.report, analysed.step_events))
+        upload(run, analysed.report, html, copy)
+    verdict = verdict_line(analysed.report)
+    line = f"{capture.name}: {verdict}; added to W&B run {run.id} of {run.project}"
+    return line + (f"\noffline so far: {run.sync_command()}" if run.offline else "")
 
 
 def log_metrics(out_dir: Path) -> str:
-    """Sends the rows of metrics.jsonl that the server has not got. Says how many.
+    """Send the rows of metrics.jsonl that the server lacks, and return a line saying how many.
 
-    Raises ValueError with one line where it cannot.
+    Raises ValueError with one line if it cannot.
     """
     from training.wandb_facts import define_metrics
     from training.wandb_run import kept_id, rows_of, values_of
@@ -106,6 +107,7 @@ def log_metrics(out_dir: Path) -> str:
 
 
 def folder_around(capture: Path) -> Path:
+    """The run's folder that a capture lies in. Raises ValueError if there is none with W&B."""
     for folder in Path(os.path.realpath(capture)).parents[:2]:  # OUT_DIR/profile/CAPTURE
         if (folder / "wandb").is_dir():
             return folder
@@ -113,13 +115,13 @@ def folder_around(capture: Path) -> Path:
 
 
 def training_run(out_dir: Path) -> TrainingRun:
-    """Raises ValueError where W&B recorded nothing in this folder."""
+    """The W&B run of the training in this folder. Raises ValueError if W&B recorded none there."""
     from training.wandb_run import kept_id  # here: other verbs work without the trainer
 
     place = out_dir / "wandb"
     matches = [RUN_FOLDER.fullmatch(path.name) for path in place.glob("*run-*") if path.is_dir()]
-    found = sorted(filter(None, matches), key=lambda match: match[0].removeprefix("offline-"))
-    if not found:
+    folders = sorted(filter(None, matches), key=lambda match: match[0].removeprefix("offline-"))
+    if not folders:
         raise ValueError(f"{place}: W&B recorded no run there; was it wandb.mode=disabled?")
     config = read_config(out_dir)
     wandb = config.get("wandb")
@@ -127,13 +129,14 @@ def training_run(out_dir: Path) -> TrainingRun:
     project = keys.get("project")
     if not project:
         raise ValueError(f"{out_dir}/config.yaml: lacks wandb.project; is it a run's folder?")
-    run_id = kept_id(place) or found[-1][2]  # W&B numbers folders of the same second
-    offline = found[-1][1] is not None
+    run_id = kept_id(place) or folders[-1][2]  # W&B numbers folders of the same second
+    offline = folders[-1][1] is not None
     return TrainingRun(out_dir, run_id, project, keys.get("entity"), offline, config)
 
 
 def upload(run: TrainingRun, report: Report, html: str, copy: Path) -> None:
-    """Raises ValueError with what W&B said."""
+    """Add report, page and the scrubbed capture to the run. Raises ValueError with W&B's
+    message."""
     resume: Literal["allow", "must"] = "allow" if run.offline else "must"
     with wandb_run(
         run.out_dir, run.project, run.entity, offline=run.offline, run_id=run.id, resume=resume
@@ -162,7 +165,8 @@ def add(run: "Run", report: Report, html: str) -> None:
 
 
 def capture_artifact(run: TrainingRun, report: Report, copy: Path) -> "Artifact":
-    """A version of what its configuration's captures are called, with what one chooses by."""
+    """The capture as an artifact: a version under the name that its configuration's captures share,
+    with metadata to choose by."""
     import wandb
 
     environment = environment_of(report.run.environment if report.run else None, copy.name)
@@ -186,7 +190,7 @@ def capture_artifact(run: TrainingRun, report: Report, copy: Path) -> "Artifact"
 
 
 def summary(report: Report) -> list[tuple[str, Value]]:
-    """What one would compare runs by."""
+    """(name, value) pairs by which runs can be compared."""
     breakdown = {} if report.breakdown is None else vars(report.breakdown)
     return [
         ("bottleneck", report.bottleneck.verdict),

@@ -1,4 +1,4 @@
-"""The answer of `compare` and `ab` in W&B: a run of its own for each pair, so that it is a row.
+"""Answers of `compare` and `ab` in W&B: a run for each pair, so that it is a row of W&B's table.
 
 Called by these verbs where --wandb asks for it.
 """
@@ -30,7 +30,7 @@ HELP = "add the answer to this project in W&B, offline without a key; nothing is
 
 
 def project(word: str) -> str:
-    """The type of --wandb."""
+    """Parse the value of --wandb. Raises ArgumentTypeError for a bad project name."""
     try:
         return WandbConfig(project=word).project
     except ValueError as error:
@@ -38,14 +38,18 @@ def project(word: str) -> str:
 
 
 def log_comparison(comparison: Comparison, project: str) -> str:
-    """Says where it is. Raises ValueError with what W&B said."""
-    bare = with_file_names(comparison)
-    html = page(comparison_document(bare))
-    return log_answers([bare], html, project, Path(), "compare", None, {})
+    """Log a comparison and return a line saying where it is. Raises ValueError with W&B's
+    message."""
+    without_folders = with_file_names(comparison)
+    html = page(comparison_document(without_folders))
+    return log_answers([without_folders], html, project, Path(), "compare", None, {})
 
 
 def log_experiment(experiment: Experiment, project: str, folder: Path) -> str:
-    """Each value against the first one; in W&B the answers share a group, the folder's name."""
+    """Log the answer for each value against the first, and return lines saying where they are.
+
+    In W&B the answers share a group, the folder's name. Raises ValueError with W&B's message.
+    """
     html = page(experiment_document(experiment))
     config: JsonObject = {
         "key": experiment.factor.key,
@@ -68,7 +72,7 @@ def log_answers(
     config: JsonObject,
 ) -> str:
     offline = is_offline()
-    said = []
+    lines = []
     for comparison in comparisons:
         pair = f"{comparison.candidate.name} against {comparison.baseline.name}"
         with (
@@ -85,22 +89,22 @@ def log_answers(
         ):
             add(run, comparison, html)
             sync = shlex.join(["wandb", "sync", str(Path(run.dir).parent)])
-            said.append(f"W&B     {f'offline so far: {sync}' if offline else run.url}")
-    return "\n".join(said)
+            lines.append(f"W&B     {f'offline so far: {sync}' if offline else run.url}")
+    return "\n".join(lines)
 
 
 def with_file_names(comparison: Comparison) -> Comparison:
-    """With the names of its files, without their folders, which say who one is."""
+    """The comparison with its files' names alone: their folders may reveal the user."""
     sides = comparison.baseline, comparison.candidate
     baseline, candidate = (replace(side, file=Path(side.file).name) for side in sides)
     return replace(comparison, baseline=baseline, candidate=candidate)
 
 
 def is_offline() -> bool:
-    """Where there is no key, no server answers, or W&B's variables say so.
+    """Whether to record offline: there is no key, no server answers, or W&B's variables say so.
 
-    Asked behind the work: what took half an hour is not to be lost to a server that is away.
-    Raises ValueError where W&B is switched off.
+    It is asked after the work, so that the result of half an hour is not lost to a server that is
+    away. Raises ValueError if W&B is switched off.
     """
     from training.wandb_mirror import check_wandb, online_key  # here: it needs the trainer
 
@@ -115,17 +119,17 @@ def is_offline() -> bool:
 
 
 def config_of(comparison: Comparison) -> JsonObject:
-    """What runs are told apart by."""
+    """The configuration of the run in W&B, by which runs are told apart."""
     sides = {"baseline": comparison.baseline, "candidate": comparison.candidate}
     return {
-        side: {
-            "name": each.name,
-            "file": each.file,
-            "device": each.device,
-            "attention": each.attention_backend,
-            "bottleneck": each.bottleneck,
+        name: {
+            "name": side.name,
+            "file": side.file,
+            "device": side.device,
+            "attention": side.attention_backend,
+            "bottleneck": side.bottleneck,
         }
-        for side, each in sides.items()
+        for name, side in sides.items()
     } | {"equal_within_percent": comparison.equal_within_percent}
 
 
@@ -140,13 +144,12 @@ def add(run: "Run", comparison: Comparison, html: str) -> None:
         if table.rows:
             panels[f"verdict/{table.name}"] = wandb_table(table, headings=True)
     run.log(panels)
-    run.summary.update(
-        {f"verdict/{name}": each for name, each in figures(comparison).items() if each is not None}
-    )
+    values = {f"verdict/{name}": value for name, value in figures(comparison).items()}
+    run.summary.update({name: value for name, value in values.items() if value is not None})
 
 
 def figures(comparison: Comparison) -> dict[str, Value]:
-    """Columns of the runs' table. The ratio is of times: below 1 the candidate is faster."""
+    """Columns of the runs' table in W&B. The ratio is of times: below 1 the candidate is faster."""
     step, unknown = comparison.step_ms, comparison.cannot_tell
     low, high = step.ci95 or (None, None)
     return {
@@ -164,7 +167,7 @@ def figures(comparison: Comparison) -> dict[str, Value]:
 
 
 def steps(step: StepComparison) -> "wandb.Table":
-    """Every step time, of an experiment the median of every process."""
+    """Table of every step time; of an experiment, the median of every process."""
     import wandb
 
     sides = {"baseline": step.baseline_values, "candidate": step.candidate_values}

@@ -1,4 +1,4 @@
-"""Nsight Compute's CSV pages as records: what each profiled kernel reached, and what held it back.
+"""Nsight Compute's CSV pages as records of kernels: rates reached, and what held each one back.
 
 Called by profiling.verbs.ncu. Reads the pages `details` (a row for each metric, and ncu's advice)
 and `raw` (a row for each kernel, a column for each metric, no advice) of `ncu --csv`.
@@ -17,11 +17,11 @@ from profiling.tools import nsight
 
 KERNEL_COLUMNS = ("ID", "Kernel Name", "Grid Size", "Block Size")
 DETAILS_COLUMNS = ("Metric Name", "Metric Unit", "Metric Value")
-RULE_COLUMNS = ("Rule Description", "Rule Name", "Rule Type")  # where ncu's advice is
+RULE_COLUMNS = ("Rule Description", "Rule Name", "Rule Type")  # present where ncu gives advice
 AGAIN = "write it with ncu --import FILE --page details --csv"
-LARGEST = 1e100  # a number beyond it is no measurement
+LARGEST = 1e100  # a larger number is no measurement
 RANGE = re.compile(r'"[^":]+:([^":]+):')  # "DOMAIN:NAME:payload:colour:..."
-# unit -> how many of its base unit; ncu's newer versions write us, older ones usecond
+# unit -> its size in base units; newer versions of ncu write us, older ones usecond
 TIMES_NS = {"ns": 1, "us": 1e3, "ms": 1e6, "s": 1e9}
 TIMES_NS |= {"nsecond": 1, "usecond": 1e3, "msecond": 1e6, "second": 1e9}
 PERCENT = {"%": 1}
@@ -34,7 +34,7 @@ RATES = {f"{unit}/{s}": size for unit, size in BYTES.items() for s in ("s", "sec
 class NcuMetric:
     name: str  # as the raw page has it
     label: str  # as the details page has it
-    units: Mapping[str, float] | None = None  # None: a count
+    units: Mapping[str, float] | None = None  # None for a count
 
 
 ELAPSED = "avg.pct_of_peak_sustained_elapsed"
@@ -61,7 +61,7 @@ METRICS = {
         "launch__shared_mem_per_block_dynamic", "Dynamic Shared Memory Per Block", BLOCK_BYTES
     ),
 }
-# what may hold the number of blocks on an SM down -> how many blocks it allows
+# limit of the number of blocks on an SM -> the metric with how many blocks it allows
 LIMITS = {
     "registers": NcuMetric("launch__occupancy_limit_registers", "Block Limit Registers"),
     "shared memory": NcuMetric("launch__occupancy_limit_shared_mem", "Block Limit Shared Mem"),
@@ -73,24 +73,24 @@ LIMITS = {
 
 @dataclass(frozen=True)
 class Advice:
-    """What one of ncu's rules says."""
+    """Advice of one of ncu's rules about a kernel."""
 
     rule: str
     kind: str  # OPT (could be faster), WRN or INF
     text: str
     speedup_percent: float | None  # ncu's estimate
-    scope: str | None  # global: of the kernel's time; local: of the part that the rule looks at
+    scope: str | None  # the speedup is of the kernel's time (global) or of the rule's part (local)
 
 
 @dataclass(frozen=True)
 class ProfiledKernel:
-    """One launch. None stands for what the report does not hold."""
+    """One launch of a kernel. A value that the report does not hold is None."""
 
     name: str
-    ranges: list[str]  # the NVTX ranges it was launched in, the outermost first
+    ranges: list[str]  # the NVTX ranges that it was launched in, the outermost first
     grid: str
     block: str
-    duration_ns: float | None  # from here on as in METRICS
+    duration_ns: float | None  # this field and the next ten are the keys of METRICS
     sm_percent: float | None
     memory_percent: float | None
     dram_percent: float | None
@@ -101,21 +101,21 @@ class ProfiledKernel:
     registers: float | None
     shared_static_bytes: float | None
     shared_dynamic_bytes: float | None
-    tail_percent: float | None  # of all waves' room, empty because the last one is not full
-    blocks_per_sm: dict[str, int]  # the keys of LIMITS
+    tail_percent: float | None  # room of the last wave that stays empty
+    blocks_per_sm: dict[str, int]  # by the keys of LIMITS
     limited_by: list[str]  # what keeps more blocks off an SM; several where they tie
     advice: list[Advice]
 
 
 def read_report(report: Path, ncu: str | None) -> list[ProfiledKernel]:
-    """Of a .ncu-rep, which takes ncu (the one given, or see nsight), or of a CSV page.
+    """The kernels of a report: a CSV page, or a .ncu-rep, which needs ncu to read.
 
-    Raises ValueError naming the file.
+    `ncu` is the path of one, else nsight finds it. Raises ValueError naming the file.
     """
     if not report.is_file():
         raise ValueError(f"{report}: no such file")
     if report.suffix == ".ncu-rep":
-        text = imported(report, ncu)
+        text = import_report(report, ncu)
     else:
         text = report.read_text(encoding="utf-8", errors="replace")
     try:
@@ -124,20 +124,21 @@ def read_report(report: Path, ncu: str | None) -> list[ProfiledKernel]:
         raise ValueError(f"{report}: {error}") from error
 
 
-def imported(report: Path, ncu: str | None) -> str:
+def import_report(report: Path, ncu: str | None) -> str:
+    """The page `details` of a .ncu-rep as CSV text. Raises ValueError if ncu fails."""
     words = [nsight.find("ncu", ncu).path, "--import", str(report)]
     words += ["--page", "details", "--csv", "--print-units", "base"]  # base: without rounding
     done = subprocess.run(words, capture_output=True, text=True)
     if done.returncode:
-        said = (done.stderr or done.stdout).strip()[-300:]
-        raise ValueError(f"{report}: ncu --import failed: {said}")
+        message = (done.stderr or done.stdout).strip()[-300:]
+        raise ValueError(f"{report}: ncu --import failed: {message}")
     return done.stdout
 
 
 def read_pages(text: str) -> list[ProfiledKernel]:
     """The kernels of either page, in the order of their launches.
 
-    Raises ValueError where the text is none of ncu's pages.
+    Raises ValueError if the text is none of ncu's pages.
     """
     lines = [line for line in text.splitlines() if not line.startswith("==")]
     start = next((i for i, line in enumerate(lines) if line.startswith('"ID",')), None)
@@ -152,7 +153,7 @@ def read_pages(text: str) -> list[ProfiledKernel]:
 
 
 def check_columns(rows: list[dict[str, str]]) -> None:
-    """Raises ValueError for a column that is asked for by name and is not there."""
+    """Raise ValueError if a column is missing, or a line is cut off."""
     header = rows[0] if rows else dict.fromkeys(KERNEL_COLUMNS, "")
     wanted = set(KERNEL_COLUMNS)
     for page in (DETAILS_COLUMNS, RULE_COLUMNS):
@@ -164,22 +165,23 @@ def check_columns(rows: list[dict[str, str]]) -> None:
 
 
 def read_details(rows: list[dict[str, str]]) -> list[ProfiledKernel]:
+    """The kernels of the page `details`, which has a row for each metric and piece of advice."""
     kernels: dict[str, list[dict[str, str]]] = {}
     for row in rows:
         kernels.setdefault(row["ID"], []).append(row)
     columns = itemgetter("Metric Name", "Metric Unit", "Metric Value")
     return [
         kernel_of(
-            mine[0],
-            [columns(row) for row in mine if row["Metric Name"] and row["Metric Value"]],
-            [advice_of(row) for row in mine if row.get("Rule Description")],
+            kernel_rows[0],
+            [columns(row) for row in kernel_rows if row["Metric Name"] and row["Metric Value"]],
+            [advice_of(row) for row in kernel_rows if row.get("Rule Description")],
         )
-        for mine in kernels.values()
+        for kernel_rows in kernels.values()
     ]
 
 
 def read_raw(rows: list[dict[str, str]]) -> list[ProfiledKernel]:
-    """The first row below the header holds the units."""
+    """The kernels of the page `raw`, whose first row below the header holds the units."""
     return [
         kernel_of(row, [(name, rows[0][name] or "", row[name] or "") for name in row if name], [])
         for row in rows[1:]
@@ -189,10 +191,10 @@ def read_raw(rows: list[dict[str, str]]) -> list[ProfiledKernel]:
 def kernel_of(
     row: dict[str, str], values: list[tuple[str, str, str]], advice: list[Advice]
 ) -> ProfiledKernel:
-    """`values`: (name, unit, value) of each metric."""
-    metrics = {name: measured(metric, values) for name, metric in METRICS.items()}
+    """The record of a kernel. `values` are (name, unit, value) of each metric."""
+    metrics = {name: value_of(metric, values) for name, metric in METRICS.items()}
     waves = metrics["waves"]
-    limits = {name: measured(metric, values) for name, metric in LIMITS.items()}
+    limits = {name: value_of(metric, values) for name, metric in LIMITS.items()}
     blocks = {name: int(limit) for name, limit in limits.items() if limit is not None}
     ranges = next((row[key] for key in row if key and key.startswith("thread Domain")), None)
     return ProfiledKernel(
@@ -208,8 +210,11 @@ def kernel_of(
     )
 
 
-def measured(metric: NcuMetric, values: list[tuple[str, str, str]]) -> float | None:
-    """In the base unit. One label may stand for several metrics, which differ in their units."""
+def value_of(metric: NcuMetric, values: list[tuple[str, str, str]]) -> float | None:
+    """Value of the metric in its base unit, or None if it is missing.
+
+    One label may stand for several metrics, which differ in their units.
+    """
     for name, unit, value in values:
         scale = 1 if metric.units is None else metric.units.get(unit)
         if name in (metric.name, metric.label) and scale is not None:
@@ -218,7 +223,7 @@ def measured(metric: NcuMetric, values: list[tuple[str, str, str]]) -> float | N
 
 
 def number(text: str) -> float | None:
-    """1,234.5 as a number; None where ncu could not measure (n/a)."""
+    """A number such as 1,234.5, or None where ncu could not measure (n/a)."""
     try:
         value = float(text.replace(",", ""))
     except ValueError:

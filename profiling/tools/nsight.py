@@ -1,4 +1,4 @@
-"""The command lines of Nsight on this machine: found, asked, and started without secrets.
+"""The installed command-line tools of Nsight: finding them, and starting them without secrets.
 
 nsys stores the environment of the processes that it starts, and those blocks also come back among
 the strings of child processes; reports are made to be passed on. So neither a tool nor the run that
@@ -27,7 +27,7 @@ PLACES = {
         "/usr/local/cuda*/nsight-compute*/ncu",
     ),
 }
-# what is wrong; what to do
+# tool -> what is wrong if it is not found; what to do
 NOT_FOUND = {
     "nsys": "not found on PATH, in /opt/nvidia, nor in the CUDA toolkit; install Nsight Systems "
     "(package nsight-systems-cli of NVIDIA's repository, or developer.nvidia.com/nsight-systems)",
@@ -52,7 +52,7 @@ class Program:
 
 
 def find(tool: str, given: str | None = None) -> Program:
-    """The nsys or ncu that is `given`, else the first of those installed.
+    """The tool (nsys or ncu) at path `given`, else the first of those installed.
 
     Raises ValueError saying how to get one.
     """
@@ -61,13 +61,13 @@ def find(tool: str, given: str | None = None) -> Program:
         if version := version_of(path):
             return Program(path, version)
         raise ValueError(f"--{tool} {given}: does not answer --version as {tool} does")
-    for program in installed(tool):
+    for program in installed_programs(tool):
         return program
     raise ValueError(f"{tool}: {NOT_FOUND[tool]}, or give --{tool} PATH")
 
 
-def installed(tool: str) -> list[Program]:
-    """Each that answers: the one on PATH, then the newest first."""
+def installed_programs(tool: str) -> list[Program]:
+    """Installed versions of the tool that answer: first the one on PATH, then the newest first."""
     on_path = shutil.which(tool)
     elsewhere = [path for place in PLACES[tool] for path in glob.glob(place)]
     paths = dict.fromkeys([on_path, *elsewhere] if on_path else elsewhere)
@@ -83,7 +83,7 @@ def version_of(path: str) -> str | None:
 
 
 def answer(command: list[str]) -> str:
-    """What a tool says, on either stream; nothing if it cannot be run."""
+    """Output of a command, both streams together; empty if it cannot be run."""
     environ, _ = without_secrets()
     try:
         done = subprocess.run(
@@ -99,13 +99,13 @@ def answer(command: list[str]) -> str:
 
 
 def without_secrets() -> tuple[dict[str, str], list[str]]:
-    """The environment of this process without them, and their names."""
+    """(environment of this process without secrets, the names of those left out)."""
     removed = secret_names(dict(os.environ))
     return {name: os.environ[name] for name in os.environ if name not in removed}, removed
 
 
 def secret_names(environ: dict[str, str]) -> list[str]:
-    """The variables that look like secrets, by their name or by a password inside a URL."""
+    """Names of the variables that look like secrets, by name or by a password inside a URL."""
     return sorted(
         name
         for name, value in environ.items()

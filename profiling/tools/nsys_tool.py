@@ -1,4 +1,4 @@
-"""The installed Nsight Systems command line: what its version takes, and its importer.
+"""The installed Nsight Systems command line: the options of its version, and its importer.
 
 Nothing is assumed about a version: the options are read from its own `nsys profile --help`.
 """
@@ -20,31 +20,34 @@ PACKAGED = ("libdw.so.1", "libelf.so.1")  # in libdw1 and libelf1 of Debian and 
 
 @dataclass(frozen=True)
 class Nsys(Program):
-    options: dict[str, str]  # of `nsys profile`: long name -> what its help says about it
-    letters: dict[str, str]  # t -> trace
+    options: dict[str, str]  # long name of an option of `nsys profile` -> its help text
+    letters: dict[str, str]  # short name -> long name, as t -> trace
 
     def takes(self, option: str, word: str = "") -> bool:
-        """Whether the help lists the option and, if given, names the word as a value of it."""
+        """Whether the help lists the option and, if `word` is given, names it as a value."""
         pattern = rf"(?<![\w-]){re.escape(word)}(?![\w-])" if word else ""
         return option in self.options and bool(re.search(pattern, self.options[option]))
 
     def metric_set(self, alias: str) -> str:
-        """The value of --gpu-metrics-set for `alias`: an old version takes the set's number."""
-        listed = nsight.answer([self.path, "profile", "--gpu-metrics-set=help"])
-        sets = {bare or alias: index for index, alias, bare in METRIC_SET.findall(listed)}
+        """The value of --gpu-metrics-set for `alias`; an old version takes the set's number.
+
+        Raises ValueError if this nsys has no such set.
+        """
+        text = nsight.answer([self.path, "profile", "--gpu-metrics-set=help"])
+        sets = {bare or alias: index for index, alias, bare in METRIC_SET.findall(text)}
         if alias not in sets:
             have = f"this nsys has {', '.join(sets)}" if sets else "this nsys lists none"
             raise ValueError(f"--metric-set {alias}: no such set; {have}")
-        told = self.options.get("gpu-metrics-set", "")
-        if "alias" in told or "gpu-metrics-devices" in self.options:
+        help_text = self.options.get("gpu-metrics-set", "")
+        if "alias" in help_text or "gpu-metrics-devices" in self.options:
             return alias
         return sets[alias] or alias
 
 
 def find(given: str | None = None) -> Nsys:
-    """The nsys `given`, else the one on PATH, else the newest, with what its help lists.
+    """The nsys at path `given`, else the one on PATH, else the newest, with its options.
 
-    Raises ValueError.
+    Raises ValueError if there is none, or its help lists no options.
     """
     program = nsight.find("nsys", given)
     options: dict[str, str] = {}
@@ -65,20 +68,21 @@ def find(given: str | None = None) -> Nsys:
 
 
 def importer(nsys_path: str) -> Path | None:
-    """The program beside this nsys that turns a .qdstrm into a .nsys-rep."""
+    """The program beside this nsys that turns a .qdstrm into a .nsys-rep, or None."""
     for folder in list(Path(os.path.realpath(nsys_path)).parents)[:3]:
         for pattern in ("host-linux-*/QdstrmImporter", "linux-desktop-*/QdstrmImporter"):
-            if found := sorted(folder.glob(pattern)):
-                return found[-1]
+            if programs := sorted(folder.glob(pattern)):
+                return programs[-1]
     return None
 
 
 def importer_problem(nsys_path: str) -> str | None:
-    """The library that the importer lacks and the packages that bring it; None if it starts."""
+    """The library that the importer lacks and how to install it, or None if it starts or there is
+    none."""
     if (program := importer(nsys_path)) is None:
         return None
-    said = nsight.answer([str(program), "--version"])
-    match = re.search(r"(\S+\.so\S*): cannot open shared object", said)
+    output = nsight.answer([str(program), "--version"])
+    match = re.search(r"(\S+\.so\S*): cannot open shared object", output)
     if not match:
         return None
     cure = "apt-get install libdw1 libelf1" if match[1] in PACKAGED else f"install {match[1]}"

@@ -1,4 +1,4 @@
-"""What torch.compile leaves behind, as records: graphs, kernels, calls, breaks, binaries.
+"""Records of torch.compile's output: graphs, kernels, calls, graph breaks, binaries.
 
 Inductor's output code is read as syntax and never executed; graph breaks come out of the lines that
 Dynamo logs, since its own counter misses some kinds of them. Called by profiling.lab.compiled.
@@ -25,11 +25,12 @@ REASON = re.compile(
 )
 
 
-# What a kernel or a call was made of, None where inductor does not say: `operators` are ATen's
-# before they were taken apart (aten.gelu), `nodes` the traced program's by their variables' names.
+# `operators` and `nodes` say what a kernel or a call was made of, None where inductor does not say:
+# ATen's operators before decomposition (aten.gelu), and nodes of the traced program by the names of
+# their variables.
 @dataclass(frozen=True)
 class Kernel:
-    name: str  # on a GPU also the name that a profiler shows
+    name: str  # on a GPU also a profiler shows this name
     language: str  # triton or cpp
     source: str
     operators: list[str] | None
@@ -38,7 +39,7 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Call:
-    name: str  # of a kernel above, or of a library's function: extern_kernels.mm
+    name: str  # a Kernel's, or that of a library's function: extern_kernels.mm
     is_library: bool
     operators: list[str] | None
     nodes: list[str] | None
@@ -53,13 +54,13 @@ class Graph:
 
     @property
     def label(self) -> str:
-        """Its folder: 0_forward."""
+        """Name of the graph, such as 0_forward; also that of its folder."""
         return f"{self.number}_{self.part}"
 
 
 @dataclass(frozen=True)
 class GraphBreak:
-    file: str | None  # None and None where the message names no place
+    file: str | None  # None, and so is the line, if the message names no place
     line: int | None
     reason: str  # on one line
     count: int
@@ -67,33 +68,36 @@ class GraphBreak:
 
 @dataclass(frozen=True)
 class Binary:
-    """Of the variant that inductor chose; None what this PyTorch does not tell."""
+    """A Triton kernel's binary, of the variant that inductor chose.
 
-    registers: int | None  # a thread's
-    spills: int | None  # 32-bit words that a thread keeps in local memory for want of registers
-    shared_bytes: int | None  # a block's
+    A value that this PyTorch does not provide is None.
+    """
+
+    registers: int | None  # per thread
+    spills: int | None  # 32-bit words per thread in local memory, for want of registers
+    shared_bytes: int | None  # per block
     config: str | None  # block sizes, warps, stages
     ptx: str | None
 
 
 @dataclass(frozen=True)
 class GraphEntry:
-    name: str  # its label
+    name: str  # the graph's label
     file: str
     calls: list[Call]
 
 
 @dataclass(frozen=True)
 class KernelEntry:
-    """A kernel of the index; two graphs may both use its name. See Kernel and Binary."""
+    """A kernel of the index; two graphs may have kernels of one name. See Kernel and Binary."""
 
     name: str
     graph: str
-    anchor: str  # on the page: GRAPH.KERNEL
+    anchor: str  # id on the page: GRAPH.KERNEL
     language: str
     file: str
-    ptx: str | None  # its file
-    calls: int
+    ptx: str | None  # the file with its PTX
+    calls: int  # number of calls in the graph
     operators: list[str] | None
     nodes: list[str] | None
     registers: int | None
@@ -104,7 +108,7 @@ class KernelEntry:
 
 @dataclass(frozen=True)
 class Index:
-    """index.json of `python -m profiling compiled`."""
+    """The file index.json of `python -m profiling compiled`."""
 
     torch: str
     device: str
@@ -122,7 +126,7 @@ def is_output_code(text: str) -> bool:
 
 
 def parse_graph(text: str) -> Graph:
-    """One file of output code. Raises ValueError where it is none."""
+    """Parse one file of inductor's output code. Raises ValueError if it is none."""
     match = GRAPH.search(text)
     if match is None:
         raise ValueError("not inductor's output code: no line '# AOT ID'")
@@ -134,7 +138,8 @@ def parse_graph(text: str) -> Graph:
 
 
 def kernel_of(node: ast.stmt, lines: list[str]) -> Kernel | None:
-    """NAME = async_compile.LANGUAGE(..., '''source''', ...)"""
+    """The kernel that a statement NAME = async_compile.LANGUAGE(..., '''source''', ...) defines, or
+    None for any other statement."""
     if not (isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)):
         return None
     function, _, language = ast.unparse(node.value.func).rpartition(".")
@@ -147,21 +152,23 @@ def kernel_of(node: ast.stmt, lines: list[str]) -> Kernel | None:
 
 
 def statements(tree: ast.Module) -> Iterator[ast.stmt]:
-    """The body of `call`, a function or, in newer versions, a method; its `with` blocks opened."""
+    """Statements of `call`, a function or, in newer versions, a method, `with` blocks flattened."""
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef) and node.name == "call":
-            yield from opened(node.body)
+            yield from flatten(node.body)
 
 
-def opened(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+def flatten(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """Replace each `with` block by the statements in it."""
     for node in body:
         if isinstance(node, ast.With):
-            yield from opened(node.body)
+            yield from flatten(node.body)
         else:
             yield node
 
 
 def call_of(node: ast.stmt, lines: list[str], kernels: dict[str, Kernel]) -> Call | None:
+    """The call of a kernel or of a library's function that the statement makes, or None."""
     if not (isinstance(node, (ast.Expr, ast.Assign)) and isinstance(node.value, ast.Call)):
         return None
     function = ast.unparse(node.value.func)
@@ -174,33 +181,35 @@ def call_of(node: ast.stmt, lines: list[str], kernels: dict[str, Kernel]) -> Cal
 
 
 def origins(node: ast.stmt, lines: list[str]) -> tuple[list[str] | None, list[str] | None]:
-    """Operators and nodes, from the comment right above."""
+    """(operators, nodes) from the comment right above the statement, or None for both."""
     for line in reversed(lines[: node.lineno - 1]):
         if not line.lstrip().startswith("#"):
             break
         if match := ORIGINS.search(line):
-            return listed(match["operators"]), listed(match["nodes"])
+            return split_list(match["operators"]), split_list(match["nodes"])
     return None, None
 
 
-def listed(text: str) -> list[str]:
+def split_list(text: str) -> list[str]:
     return [word for word in text.split(", ") if word]
 
 
 def graph_breaks(messages: list[str]) -> list[GraphBreak]:
-    """The breaks in the order in which they first came."""
-    return [GraphBreak(*told, count) for told, count in Counter(map(one_break, messages)).items()]
+    """Graph breaks with their counts, in the order in which they first came."""
+    counts = Counter(map(parse_break, messages))
+    return [GraphBreak(*place_and_reason, count) for place_and_reason, count in counts.items()]
 
 
-def one_break(message: str) -> tuple[str | None, int | None, str]:
-    """File, line and reason."""
+def parse_break(message: str) -> tuple[str | None, int | None, str]:
+    """(file, line, reason) of a message that Dynamo logged about a graph break."""
     place, reason = PLACE.search(message), REASON.search(message)
     file, line = (place["file"], int(place["line"])) if place else (None, None)
     return file, line, one_line(reason["reason"] if reason else message)
 
 
 def triton_binaries(cache: Path) -> dict[tuple[str, str], Binary]:
-    """(file of the output code, kernel) -> its binary. `cache` holds what Triton compiled."""
+    """Binaries by (file of the output code, kernel). `cache` is the folder that Triton compiled
+    into."""
     from torch._inductor.codecache import PyCodeCache
 
     return {
@@ -213,12 +222,12 @@ def triton_binaries(cache: Path) -> dict[tuple[str, str], Binary]:
 
 def binary_of(launcher: object, name: str, cache: Path) -> Binary:
     folder = getattr(launcher, "cache_hash", None)
-    found = sorted(cache.rglob(f"{folder}/{name}.ptx")) if folder else []
+    paths = sorted(cache.rglob(f"{folder}/{name}.ptx")) if folder else []
     config = getattr(launcher, "config", None)
     return Binary(
         getattr(launcher, "n_regs", None),
         getattr(launcher, "n_spills", None),
         getattr(launcher, "shared", None),
         None if config is None else str(config),
-        found[0].read_text(encoding="utf-8") if found else None,
+        paths[0].read_text(encoding="utf-8") if paths else None,
     )

@@ -55,23 +55,23 @@ from profiling.analysis.difference.records import Comparison, Experiment, Factor
 from profiling.analysis.runs.folder import newest_capture
 from profiling.analysis.statistics import EQUAL_WITHIN_PERCENT
 from profiling.launch import wandb_verdict
-from profiling.launch.experiment.ahead import processes_ahead, told_ahead
+from profiling.launch.experiment.ahead import duration_lines, processes_ahead
 from profiling.launch.experiment.captures import capture_folder, explanations
 from profiling.launch.experiment.plan import (
     FEWEST_TIMED,
     WARM_UP,
     check_on_this_machine,
+    file_name,
     max_iters,
     order,
-    plain,
     plan_experiment,
     timed_process,
 )
 from profiling.launch.experiment.processes import (
     RESULTS,
-    again,
     measure,
     open_experiment,
+    resume_command,
     save,
     say,
 )
@@ -88,7 +88,7 @@ USAGE = "python -m profiling ab [FLAGS] [FILE] KEY=A,B[,C] [KEY=VALUE ...]"
 
 
 def main(argv: list[str], trainer: Path = TRAINER) -> int:
-    """Runs the experiment; returns the exit code. Raises ValueError for what the user can mend."""
+    """Run the experiment; return the exit code. Raises ValueError for what the user can mend."""
     flags, words = parse(argv)
     asked = plan_experiment(words, flags.steps)
     values = order(len(asked.factor.values), flags.repeats)
@@ -106,7 +106,7 @@ def main(argv: list[str], trainer: Path = TRAINER) -> int:
         try:
             paces = check_on_this_machine(asked, folder)
             ahead = processes_ahead(experiment, values, paces, captures=not flags.no_capture)
-            for line in told_ahead(experiment, ahead, paces):
+            for line in duration_lines(experiment, ahead, paces):
                 say(as_called(line))
             experiment = measure(open_experiment(folder, asked), values, trainer, folder)
             if not flags.no_capture:
@@ -114,7 +114,7 @@ def main(argv: list[str], trainer: Path = TRAINER) -> int:
         except STOPS as stopped:
             done = len(open_experiment(folder, asked).runs)
             print(f"\nstopped; {done} of {len(values)} processes are in {folder}")
-            print(as_called(f"go on   {again('ab', argv, folder)}"))
+            print(as_called(f"go on   {resume_command('ab', argv, folder)}"))
             return exit_code(stopped)
         concluded = conclude(experiment, captured, flags.equal_within)
         begun = first_iterations(concluded, folder, flags.iterations)
@@ -122,7 +122,7 @@ def main(argv: list[str], trainer: Path = TRAINER) -> int:
 
 
 def parse(argv: list[str]) -> tuple[Namespace, list[str]]:
-    """(the flags, the words for train.py)."""
+    """Parse the command line into (flags, words for train.py)."""
     parser = Parser("ab", __doc__, usage=USAGE)
     add = partial(flag, parser)
     processes = "processes of each value (default %(default)s; at least 2, which tell the noise)"
@@ -154,14 +154,15 @@ def parse(argv: list[str]) -> tuple[Namespace, list[str]]:
 
 
 def fresh_folder(factor: Factor) -> Path:
-    """out-ab/KEY-VALUES, or with a number behind it where that is taken."""
-    name = plain("-".join([factor.key, *factor.values]))
+    """A folder that does not exist yet: out-ab/KEY-VALUES, with a number appended if that is
+    taken."""
+    name = file_name("-".join([factor.key, *factor.values]))
     names = chain([name], (f"{name}-{number}" for number in count(2)))
     return next(OUT / name for name in names if not (OUT / name).exists())
 
 
 def announce(experiment: Experiment, values: list[int], folder: Path) -> None:
-    """What is about to run."""
+    """Print what is about to run."""
     names = [experiment.factor.labels[value] for value in values]
     done = len(experiment.runs)
     say(
@@ -174,7 +175,8 @@ def announce(experiment: Experiment, values: list[int], folder: Path) -> None:
 
 
 def deliver(flags: Namespace, folder: Path, experiment: Experiment) -> int:
-    """Everything that the user asked for, and the page in any case; returns the exit code."""
+    """Write and print everything that the user asked for, and the page in any case; return the exit
+    code."""
     flags.html = flags.html or folder / "report.html"
     save(experiment, folder)
     document = experiment_document(experiment)

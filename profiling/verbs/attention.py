@@ -33,7 +33,7 @@ TOKENS = 16_384  # of a call of the trainer: batch 64 x 256
 
 
 def main(argv: list[str]) -> int:
-    """Measures, prints, writes. Raises ValueError for bad flags."""
+    """Measure, print and write; return the exit code. Raises ValueError for bad flags."""
     flags = parse(argv)
     from profiling.lab.attention import results_of  # here: it brings torch
     from profiling.lab.device import lab_device
@@ -76,7 +76,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
 
 
 def cases_of(flags: argparse.Namespace, device: "torch.device") -> "list[Case]":
-    """Length by length, so that an interrupted series has compared something."""
+    """Cases to measure, length by length, so that an interrupted series has compared something."""
     from profiling.lab.attention_work import Case, Shape
     from training.device import resolve_dtype
 

@@ -51,12 +51,12 @@ from cli.program import as_called
 from profiling.analysis.bench.records import BENCH, SCHEMA_VERSION, Asked, Bench, Kind
 from profiling.analysis.bench.result import PARTS, TARGET, measures, whole_work
 from profiling.analysis.statistics import EQUAL_WITHIN_PERCENT
-from profiling.launch.bench.ahead import find_our_pace, told_ahead
+from profiling.launch.bench.ahead import duration_lines, find_our_pace
 from profiling.launch.bench.checkout import Checkout, open_checkout, prepare_text
 from profiling.launch.bench.plan import Plan, Trial, check_words, command, trials
-from profiling.launch.bench.processes import left_of, measure, open_bench, save
+from profiling.launch.bench.processes import measure, open_bench, save, trials_left
 from profiling.launch.experiment.plan import FEWEST_TIMED, LOG_INTERVAL, WARM_UP
-from profiling.launch.experiment.processes import again, say
+from profiling.launch.experiment.processes import resume_command, say
 from profiling.own_program import refuse_own_program
 from profiling.records import to_json
 from profiling.report.bench.document import bench_document
@@ -69,7 +69,7 @@ FEWEST_ITERATIONS = WARM_UP + 2 * LOG_INTERVAL
 
 
 def main(argv: list[str]) -> int:
-    """Measures, prints, writes; returns the exit code. Raises ValueError for a mistake."""
+    """Measure, print and write; return the exit code. Raises ValueError for a mistake."""
     flags, words = parse(argv)
     checkout = open_checkout(flags.against) if flags.against else None
     asked = Asked(
@@ -100,7 +100,7 @@ def main(argv: list[str]) -> int:
             bench = measure(plan, bench, planned)
         except STOPS as stopped:
             print(f"\nstopped; what was measured is in {plan.folder}")
-            print(as_called(f"go on   {again('bench', argv, plan.folder)}"))
+            print(as_called(f"go on   {resume_command('bench', argv, plan.folder)}"))
             return exit_code(stopped)
         result = measures(bench, flags.loss, flags.equal_within)
         deliver(flags, plan.folder, replace(bench, work=whole_work(bench), result=result))
@@ -108,7 +108,7 @@ def main(argv: list[str]) -> int:
 
 
 def parse(argv: list[str]) -> tuple[Namespace, list[str]]:
-    """(the flags, the words for train.py)."""
+    """Parse the command line into (flags, words for train.py)."""
     parts = "\n".join(f"  {name:9} {part.meaning}" for name, part in PARTS.items())
     parser = Parser("bench", (__doc__ or "").replace("{parts}", parts), usage=USAGE)
     add, number = partial(flag, parser), partial(within, int)
@@ -147,20 +147,20 @@ def parse(argv: list[str]) -> tuple[Namespace, list[str]]:
 
 
 def fresh_folder() -> Path:
-    """out-bench, or with a number behind it where that is taken."""
+    """A folder that does not exist yet: out-bench, with a number appended if that is taken."""
     folders = map(Path, chain([OUT], (f"{OUT}-{number}" for number in count(2))))
     return next(folder for folder in folders if not folder.exists())
 
 
 def print_commands(plan: Plan, planned: list[Trial]) -> None:
-    """In a checkout's folder where it is that one's."""
+    """Print the command of each process, with a `cd` if it runs in the other checkout's folder."""
     for trial in planned:
         folder, words = command(plan, trial, {})
         print(f"cd {shlex.quote(str(folder))} && " * bool(folder) + shlex.join(words))
 
 
 def announce(plan: Plan, bench: Bench, planned: list[Trial]) -> None:
-    """What is about to run."""
+    """Print what is about to run."""
     kinds = ", ".join(dict.fromkeys(trial.kind for trial in planned))
     sides = f", ours and {plan.checkout.name} in turns" if plan.checkout else ""
     say(f"{len(planned)} processes: {kinds}{sides}")
@@ -170,14 +170,17 @@ def announce(plan: Plan, bench: Bench, planned: list[Trial]) -> None:
 
 
 def say_how_long(plan: Plan, bench: Bench, planned: list[Trial]) -> None:
-    """Prints it of the trials that are not there yet."""
-    if left := left_of(bench, planned):
-        for line in told_ahead(plan, left, find_our_pace(plan)):
+    """Print how long the trials take that are not measured yet."""
+    if left := trials_left(bench, planned):
+        for line in duration_lines(plan, left, find_our_pace(plan)):
             say(as_called(line))
 
 
 def prepare_both(plan: Plan, checkout: Checkout) -> None:
-    """The other checkout's tokens are ours. Raises ValueError where they cannot be."""
+    """Prepare our text, and let the other checkout train on the same tokens.
+
+    Raises ValueError if it cannot.
+    """
     from data.prepare import prepare  # here: --help needs no tokenizers
 
     log = plan.folder / "runs" / "prepare-text.log"
@@ -185,12 +188,12 @@ def prepare_both(plan: Plan, checkout: Checkout) -> None:
         say(f"{checkout.name}: prepared {checkout.folder}/data/shakespeare_char from our text")
 
 
-def deliver(flags: Namespace, folder: Path, found: Bench) -> None:
-    """Everything that the user asked for, and table and page in any case."""
+def deliver(flags: Namespace, folder: Path, bench: Bench) -> None:
+    """Write and print everything that the user asked for, and table and page in any case."""
     flags.html = flags.html or folder / "bench.html"
-    save(found, folder)
-    document = bench_document(found, flags.equal_within)
-    write_outputs(flags, to_json(found, indent=1), document)
+    save(bench, folder)
+    document = bench_document(bench, flags.equal_within)
+    write_outputs(flags, to_json(bench, indent=1), document)
     write_text(folder / "bench.md", markdown(document))
     print()
     show(document)

@@ -75,7 +75,7 @@ from profiling.launch.experiment.plan import OWN
 from profiling.records import to_json
 from profiling.report.comparison.document import comparison_document
 from profiling.verbs.gate import gate, gate_flag
-from profiling.verbs.ranks import StepNames, read, read_folder
+from profiling.verbs.ranks import StepNames, read_folder, read_ranks
 from profiling.verbs.report import RANKS
 from profiling.verbs.results import check_outputs, output_flags, show, show_answer, write_outputs
 
@@ -83,7 +83,7 @@ MOST_EXPERIMENTS = 3  # that are proposed
 
 
 def main(argv: list[str]) -> int:
-    """Compares, prints, writes; returns the exit code. Raises ValueError for bad input."""
+    """Compare, print and write; return the exit code. Raises ValueError for bad input."""
     flags = parse(argv)
     comparison = compare(*both_sides(flags), flags.force, flags.equal_within)
     document = comparison_document(comparison)
@@ -131,10 +131,10 @@ def parse(argv: list[str]) -> Namespace:
 
 
 def both_sides(flags: Namespace) -> tuple[Compared, Compared]:
-    """Runs by their unprofiled steps, captures by theirs.
+    """Both sides as they are compared: runs by their unprofiled steps, captures by their own steps.
 
-    Runs that logged too few rows without a profiler are compared by their captures, and that is
-    said.
+    Runs that logged too few rows without a profiler are compared by their captures, with a note on
+    stderr.
     """
     paths = [flags.baseline, flags.candidate]
     ranks = [rank_captures([path], flags.ranks) for path in paths]
@@ -163,21 +163,21 @@ def both_sides(flags: Namespace) -> tuple[Compared, Compared]:
 
 
 def several_runs(paths: Sequence[Path], groups: Sequence[list[Path]]) -> tuple[Compared, Compared]:
-    """Folders of several runs, as sides. Raises ValueError where one of them has no two runs."""
+    """The sides of two folders of several runs. Raises ValueError if one has fewer than two."""
     for path, group in zip(paths, groups, strict=True):
         if len(group) < 2:
             raise ValueError(
                 f"{path}: no folder of several runs, as the other side is; give two or more runs "
                 "on both sides, or one on each"
             )
-    one, other = (runs_of(*each) for each in zip(paths, groups, strict=True))
+    one, other = (runs_of(path, group) for path, group in zip(paths, groups, strict=True))
     return one, other
 
 
 def runs_of(path: Path, folders: Sequence[Path]) -> Compared:
-    """A folder's runs, explained by the newest capture of the first.
+    """The side of a folder's runs, explained by the newest capture of the first.
 
-    Raises ValueError where they differ in what changes a step, or in their conditions.
+    Raises ValueError if they differ in a key that changes a step, or in their conditions.
     """
     capture = newest_capture(folders[0])
     report = open_report(capture).report if capture else None
@@ -185,11 +185,11 @@ def runs_of(path: Path, folders: Sequence[Path]) -> Compared:
     first, *others = sides = [compared_run(read_run(run), report, why_none) for run in folders]
     for run in others:
         differences = config_differences(first.config, run.config) or {}
-        apart = [*timed_keys(differences), *reasons_against(first, run, {})]
-        if apart:
+        reasons = [*timed_keys(differences), *reasons_against(first, run, {})]
+        if reasons:
             raise ValueError(
                 f"{path}: {Path(first.file).name} and {Path(run.file).name} differ in "
-                f"{'; '.join(apart)}; the runs of a side may differ in what leaves a step as it "
+                f"{'; '.join(reasons)}; the runs of a side may differ in what leaves a step as it "
                 "is, such as seed"
             )
     return compared_runs(sides, str(path))
@@ -198,10 +198,11 @@ def runs_of(path: Path, folders: Sequence[Path]) -> Compared:
 def with_ranks(
     one: Compared, other: Compared, ranks: Sequence[list[Path]], names: StepNames
 ) -> tuple[Compared, Compared]:
-    """Two runs, with what their captures tell of as many ranks; as they are where these do not."""
+    """Two runs with the reports of their ranks, or unchanged if their captures have no ranks to
+    report, or different numbers of them."""
     try:
-        reports = [read(of_run, names).report for of_run in ranks]
-    except TooFewRanks:  # as those of CPUs
+        reports = [read_ranks(paths, names).report for paths in ranks]
+    except TooFewRanks:  # as captures of CPUs
         return one, other
     if len({len(report.ranks) for report in reports}) > 1:
         return one, other
@@ -211,6 +212,7 @@ def with_ranks(
 def side(
     run: RunFolder | None, capture: Path | None, ranks: list[Path], flags: Namespace
 ) -> Compared:
+    """One side: a run, or else the captures of several ranks, or a single capture."""
     if ranks and run is None:
         given = ranks[0] if len(ranks) == 1 else ranks[0].parent
         if analysis := read_folder([given], ranks, StepNames(flags.step, flags.phases)):
@@ -218,9 +220,9 @@ def side(
         capture = ranks[0]
     if run is None:
         assert capture, "what is no run is a capture"
-        opened = open_report(capture, step=flags.step, phases=flags.phases)
-        manifest = None if flags.step else opened.manifest  # which knows whole iterations alone
-        return compared_capture(opened.report, manifest)
+        analysed = open_report(capture, step=flags.step, phases=flags.phases)
+        manifest = None if flags.step else analysed.manifest  # it has times of iterations only
+        return compared_capture(analysed.report, manifest)
     if capture is None:
         profile = run.folder / "profile"
         tool = "torch" if run.on_cpu else "nsys"
@@ -253,7 +255,7 @@ def next_steps(flags: Namespace, comparison: Comparison) -> Iterator[str]:
 
 
 def config_file(side: Path) -> str:
-    """The file of its keys that a run left; FILE where none is known."""
-    folder = side if side.is_dir() else side.parent.parent  # of a capture in its profile/
+    """Path of the config.yaml that a run left, or FILE if none is known."""
+    folder = side if side.is_dir() else side.parent.parent  # the run of a capture in profile/
     known = [folder / "config.yaml", *(run / "config.yaml" for run in runs_below(side)[:1])]
     return next((str(path) for path in known if path.is_file()), "FILE")

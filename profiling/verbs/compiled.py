@@ -21,7 +21,7 @@ from cli.files import make_folder
 from cli.parser import Parser, flag
 from profiling.lab.compiled import check_ours, compile_once, write_folder
 from profiling.report.lab.compiled_document import compiled_document
-from profiling.verbs.progress import doing
+from profiling.verbs.progress import progress_line
 from profiling.verbs.results import check_outputs, output_flags, put, show
 
 if TYPE_CHECKING:
@@ -29,21 +29,24 @@ if TYPE_CHECKING:
 
 
 def main(argv: list[str]) -> int:
-    """Raises ValueError for a mistake, and where the compiler does not work."""
+    """Compile, write and print; return the exit code.
+
+    Raises ValueError for a mistake, and if the compiler does not work.
+    """
     parser = Parser("compiled", __doc__, usage="%(prog)s [FLAGS] [FILE] [KEY=VALUE ...]")
     out = "index.json, index.html and a file for each graph and kernel; out_dir/compiled"
     flag(parser, "--out FOLDER", out, Path)
     page, index = "the page once more, by itself", "the index once more, by itself"
     output_flags(parser, html=page, json=index)
     flags, words = parser.parse_known_args(argv)
-    config = composed(words)
+    config = compose(words)
     folder = flags.out or Path(config.out_dir) / "compiled"
     check_ours(folder)
     check_outputs(flags)
     make_folder(folder.parent)
     with (
         tempfile.TemporaryDirectory(prefix="inductor-") as cache,
-        doing("compiling; on a CPU this takes minutes"),
+        progress_line("compiling; on a CPU this takes minutes"),
     ):
         made = compile_once(config, Path(cache).resolve())
     write_folder(folder, made)
@@ -55,7 +58,8 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def composed(words: list[str]) -> "Config":
+def compose(words: list[str]) -> "Config":
+    """The configuration to compile. Raises ValueError if it says compile=false."""
     from configs.command_line import compose_one  # here: --help needs no Hydra
 
     config = compose_one([*words, "wandb.mode=disabled"], "compile=true", "kernels=compiled")

@@ -26,13 +26,16 @@ from profiling.report.dashboard.server import MakePage, serve
 from profiling.run_files import check_output
 from profiling.verbs.results import STDOUT, check_new, new_file, put
 
-# of what W&B is told of a run beside its keys: what else runs may differ in
+# what runs may differ in beside their keys, as W&B gets it
 BESIDE_KEYS = ("experiment", "run.data", "run.device", "run.torch", "environment.git.commit")
 DEFAULT_FILE = Path("dashboard.html")
 
 
 def main(argv: list[str]) -> int:
-    """Returns the exit code; raises ValueError on a user's mistake."""
+    """Make the page, serve it, or make views in W&B; return the exit code.
+
+    Raises ValueError for a user's mistake.
+    """
     flags = parse(argv)
     if flags.entity or flags.project:
         return in_wandb(flags)
@@ -46,7 +49,7 @@ def main(argv: list[str]) -> int:
     if flags.watch and flags.output:
         raise ValueError("-o: --watch serves the page and writes no file; give one of them")
     if flags.watch:
-        return serve(*watched(flags), flags.host, flags.port)
+        return serve(*live_page(flags), flags.host, flags.port)
     file = flags.output or DEFAULT_FILE
     check_new(file, ".html", ".htm")
     folders = find_run_folders(flags.places)
@@ -100,8 +103,9 @@ def parse(argv: list[str]) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def watched(flags: argparse.Namespace) -> tuple[Callable[[], list[Path]], MakePage]:
-    """For the server: the run folders at present, and the page of them as they are then."""
+def live_page(flags: argparse.Namespace) -> tuple[Callable[[], list[Path]], MakePage]:
+    """Two functions for the server: one finds the run folders, one makes their page, each as they
+    are when it is called."""
     folders = partial(find_run_folders, flags.places)
 
     def make_page(mark: str, bare: bool) -> str:

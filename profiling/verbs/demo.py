@@ -56,7 +56,7 @@ class Page:
 
 
 def main(argv: list[str]) -> int:
-    """Returns the exit code. Raises ValueError where the pages cannot be written."""
+    """Write the pages; return the exit code. Raises ValueError if they cannot be written."""
     flags = parse(argv)
     make_folder(flags.output)
     paths = [flags.output / made.file for made in PAGES]
@@ -122,12 +122,13 @@ PAGES = (
 
 
 def has_display() -> bool:
-    """Without one, webbrowser may start a browser of the terminal, or none."""
+    """Whether there is a display; without one webbrowser may start a browser of the terminal, or
+    none."""
     return sys.platform in ("darwin", "win32") or any(map(os.environ.get, DISPLAYS))
 
 
 def next_steps(unopened: Path | None) -> str:
-    """`unopened`: the page to begin with, where no browser shows it."""
+    """Text of the next steps. `unopened` is the first page, if no browser shows it."""
     report = shlex.join(["report", from_here(REPORTED), "--manifest", from_here(MANIFEST)])
     lines = [
         "What next",

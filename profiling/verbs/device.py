@@ -13,21 +13,21 @@ from cli.parser import Parser, flag
 from profiling.lab.arguments import add_shared
 from profiling.records import to_json
 from profiling.report.lab.documents import device_document
-from profiling.verbs.progress import doing
+from profiling.verbs.progress import progress_line
 from profiling.verbs.results import show
 
 
 def main(argv: list[str]) -> int:
-    """Measures and prints. Raises ValueError for bad flags."""
+    """Measure and print; return the exit code. Raises ValueError for bad flags."""
     parser = Parser("device", __doc__)
     add_shared(parser, max_s=0.5)
     flag(parser, "--json", "as JSON, on stdout")
     flags = parser.parse_args(argv)
-    from profiling.lab.device import lab_device, measured  # here: it brings torch
+    from profiling.lab.device import lab_device, measure_device  # here: it brings torch
 
     device = lab_device(flags.device)
-    with doing("measuring", ticking=False) as say:
-        results = measured(device, flags.max_s, say)
+    with progress_line("measuring", ticking=False) as say:
+        results = measure_device(device, flags.max_s, say)
     if flags.json:
         print(to_json(results), end="")
     else:

@@ -31,11 +31,11 @@ from profiling.launch.doctor import (
     SEVERITIES,
     Check,
     checks,
-    folded,
     has_gpu,
+    not_applicable,
     summary,
 )
-from profiling.verbs.progress import doing
+from profiling.verbs.progress import progress_line
 
 EXIT_CODES = {"ok": 0, "note": 0, "warning": 1, "error": 2}
 STYLES = {"ok": "green", "note": "dim", "warning": "yellow", "error": "bold red"}
@@ -46,38 +46,39 @@ def main(argv: list[str]) -> int:
     flag(parser, "--json", "the checks as JSON")
     as_json = parser.parse_args(argv).json
     in_lines = not as_json and not sys.stdout.isatty()
-    found, gpu = [], has_gpu()
-    with nullcontext() if in_lines else doing("checking: torch takes seconds to import"):
+    results, gpu = [], has_gpu()
+    with nullcontext() if in_lines else progress_line("checking: torch takes seconds to import"):
         for check in checks(gpu):
-            found.append(check)
+            results.append(check)
             if in_lines and check.finding != NO_GPU:
                 print_lines(check)
-    worst = max((check.severity for check in found), key=SEVERITIES.index)
+    worst = max((check.severity for check in results), key=SEVERITIES.index)
     if as_json:
-        print(json.dumps({"worst": worst, "checks": [asdict(check) for check in found]}, indent=2))
+        rows = [asdict(check) for check in results]
+        print(json.dumps({"worst": worst, "checks": rows}, indent=2))
         return EXIT_CODES[worst]
-    rest = [row] if (row := folded(found)) else []
+    rest = [row] if (row := not_applicable(results)) else []
     if in_lines:
         for check in rest:
             print_lines(check)
     else:
-        print_table([*(check for check in found if check.finding != NO_GPU), *rest])
-    print(summary(found, gpu))
+        print_table([*(check for check in results if check.finding != NO_GPU), *rest])
+    print(summary(results, gpu))
     return EXIT_CODES[worst]
 
 
 def print_lines(check: Check) -> None:
-    """At once: the next check may take seconds."""
+    """Print a check at once, since the next one may take seconds."""
     print(f"{check.severity:8} {check.name}: {check.finding}", flush=True)
     if check.cure:
         print(f"{'':8} cure: {check.cure}", flush=True)
 
 
-def print_table(found: list[Check]) -> None:
+def print_table(results: list[Check]) -> None:
     table = Table("", "check", "found", box=box.SIMPLE)
-    for check in found:
-        told = Text(check.finding)
+    for check in results:
+        text = Text(check.finding)
         if check.cure:
-            told.append(f"\ncure: {check.cure}", style="cyan")
-        table.add_row(Text(check.severity, style=STYLES[check.severity]), check.name, told)
+            text.append(f"\ncure: {check.cure}", style="cyan")
+        table.add_row(Text(check.severity, style=STYLES[check.severity]), check.name, text)
     Console().print(table)

@@ -31,15 +31,16 @@ from profiling.analysis.ranks.summary import RanksAnalysis
 from profiling.report.perfetto import chrome_trace, ranks
 from profiling.run_files import check_output
 from profiling.timeline.opening import newest
-from profiling.verbs.ranks import counting, read_folder
-from profiling.verbs.report import CAPTURES, RANKS, progress
+from profiling.verbs.ranks import captures_bar, read_folder
+from profiling.verbs.report import CAPTURES, RANKS, show_reading
 from profiling.verbs.results import new_file
 
 COMPRESSION = 4  # gzip's: 9 takes five times as long for 5 % less
 
 
 def main(argv: list[str]) -> int:
-    """Runs it and returns the exit code. Raises ValueError for a mistake or a damaged capture."""
+    """Export the capture; return the exit code. Raises ValueError for a mistake or a damaged
+    capture."""
     parser = Parser("export", __doc__)
     parser.add_argument("capture", type=Path, nargs="+", metavar="CAPTURE", help=CAPTURES)
     packed = ".json, or .json.gz, a tenth of the size"
@@ -59,7 +60,7 @@ def main(argv: list[str]) -> int:
         path = (paths or request.capture)[0]
         if path.is_dir():
             check_output(request.perfetto, newest(path))
-        with progress(path):
+        with show_reading(path):
             count = export(open_report(path).analysis, request.perfetto)
     place = without_controls(str(request.perfetto))
     print(f"{place}: {count:,} events; open it at https://ui.perfetto.dev")
@@ -67,20 +68,22 @@ def main(argv: list[str]) -> int:
 
 
 def export(analysis: Analysis, path: Path) -> int:
-    """Writes the file and returns the number of events. Raises ValueError where it cannot."""
-    with written(path) as file:
+    """Write the trace of one capture; return its number of events. Raises ValueError if it
+    cannot."""
+    with open_output(path) as file:
         return chrome_trace.write(analysis.trace, analysis.owning_phase, file)
 
 
 def export_ranks(analysis: RanksAnalysis, path: Path) -> int:
-    """Likewise, of several ranks."""
+    """Write one trace of several ranks; return its number of events."""
     captures = len({rank.clock for rank in analysis.ranks})
-    with written(path) as file, counting(captures, "written") as progress:
+    with open_output(path) as file, captures_bar(captures, "written") as progress:
         return ranks.write(analysis, file, progress)
 
 
 @contextmanager
-def written(path: Path) -> Iterator[TextIO]:
+def open_output(path: Path) -> Iterator[TextIO]:
+    """Open a text file to write, gzipped if its name says so; it replaces `path` when complete."""
     with files.replacing(files.behind_link(path)) as temporary, open(temporary, "wb") as raw:
         target: BinaryIO | gzip.GzipFile = raw
         if path.suffix == ".gz":  # without time and name: the same trace gives the same file

@@ -1,4 +1,4 @@
-"""--fail-on-regression: the exit code of `compare` and `ab` for a gate in CI."""
+"""The flag --fail-on-regression: the exit code of `compare` and `ab` for a gate in CI."""
 
 from functools import partial
 
@@ -9,40 +9,44 @@ REGRESSION, CANNOT_TELL = 1, 3  # exit codes
 
 
 def gate_flag(parser: Flags) -> None:
-    """--fail-on-regression, with its help."""
+    """Add the flag --fail-on-regression to a parser."""
     limit = "exit code 1 when the candidate is slower by more than PERCENT, 3 when it cannot tell"
     add = partial(flag, parser)
     add("--fail-on-regression PERCENT", limit, within(float, 0))
 
 
 def gate(comparisons: list[Comparison], limit_percent: float | None) -> int:
-    """The exit code: 1 where one is slower by more than the limit, else 3 where that cannot be told
-    of one; says which. Without a limit it is 0."""
+    """The exit code of several comparisons; candidates that are not 0 are printed.
+
+    It is 1 if one candidate is slower by more than the limit, else 3 if that is unknown for one,
+    else 0. Without a limit it is 0.
+    """
     if limit_percent is None:
         return 0
     codes = [gate_one(comparison, limit_percent) for comparison in comparisons]
     for code in (REGRESSION, CANNOT_TELL):
-        said = [f"{c.candidate.name}: " if len(codes) > 1 else "" for c in comparisons]
-        for name in (name for name, each in zip(said, codes, strict=True) if each == code):
-            print(f"\n{name}{told(code, limit_percent)}")
+        for comparison, exit_code in zip(comparisons, codes, strict=True):
+            if exit_code == code:
+                name = f"{comparison.candidate.name}: " if len(codes) > 1 else ""
+                print(f"\n{name}{gate_message(code, limit_percent)}")
     return min((code for code in codes if code), default=0)
 
 
 def gate_one(comparison: Comparison, limit_percent: float) -> int:
-    """The exit code of one candidate."""
+    """The exit code for one candidate."""
     limit, step = 1 + limit_percent / 100, comparison.step_ms
     sure = comparison.ratio_bound or step.ratio
     if comparison.verdict == "slower" and sure > limit:
         return REGRESSION
     unknown = comparison.cannot_tell
     if unknown and unknown.reason == "noise" and step.ci95 and step.ci95[1] <= limit:
-        unknown = None  # whatever it is, it is no such regression
+        unknown = None  # even the interval's upper end is no such regression
     if unknown or (comparison.verdict == "slower" and sure <= limit < step.ratio):
         return CANNOT_TELL
     return 0
 
 
-def told(code: int, limit_percent: float) -> str:
+def gate_message(code: int, limit_percent: float) -> str:
     if code == REGRESSION:
         return f"regression: slower by more than {limit_percent:g} %"
     return f"no answer: whether it is slower by more than {limit_percent:g} % is not known"

@@ -1,5 +1,5 @@
-"""Where a run of several ranks hangs: which collective does not end, which ranks have entered it,
-which have not, and what these did last. Reads what the flight recorders of the ranks left.
+"""Finds where a run of several ranks hangs: which collective does not end, which ranks have entered
+it, which have not, and what these did last. Reads what the flight recorders of the ranks left.
 
 {flags}
 
@@ -41,15 +41,18 @@ from profiling.verbs.results import (
     write_outputs,
 )
 
-PATIENCE_S = 30.0  # for the answers of a run's ranks; to write one takes some 2 s
+PATIENCE_S = 30.0  # longest wait for the ranks' dumps; a rank takes some 2 s to write one
 LOOK_S = 0.5
 
 
 def main(argv: list[str]) -> int:
-    """Returns the exit code. Raises ValueError on a mistake, or where no dump can be read."""
+    """Read the dumps, print and write; return the exit code.
+
+    Raises ValueError for a mistake, or if no dump can be read.
+    """
     flags = parse(argv)
     places: list[Path] = flags.places
-    hang = read_hang(ask(places[0]) if flags.now else places)
+    hang = read_hang(request_dumps(places[0]) if flags.now else places)
     write(flags, hang)
     return int(hang.answer in ("hang", "error"))
 
@@ -67,8 +70,11 @@ def parse(argv: list[str]) -> Namespace:
     return flags
 
 
-def ask(folder: Path) -> list[Path]:
-    """The dumps that the ranks leave now. Raises ValueError where none answers."""
+def request_dumps(folder: Path) -> list[Path]:
+    """Ask the ranks of the run in `folder` for dumps, and return these.
+
+    Raises ValueError if no run is under way there, or none of its ranks answers.
+    """
     try:
         check_free(folder, str(folder))
     except InUse:
@@ -79,32 +85,35 @@ def ask(folder: Path) -> list[Path]:
     write_text(request, "")
     asked_ns = request.stat().st_mtime_ns
     try:
-        answers = wait(folder / "profile", asked_ns)
+        dumps = wait_for_dumps(folder / "profile", asked_ns)
     finally:
         request.unlink(missing_ok=True)
-    if not answers:
+    if not dumps:
         raise ValueError(
             f"{folder}: no rank answered in {PATIENCE_S:.0f} s; a run of one process has nobody "
             "to wait for: py-spy dump --pid PID says where it is"
         )
-    return answers
+    return dumps
 
 
-def wait(folder: Path, asked_ns: int) -> list[Path]:
-    """Until all ranks have answered, by the number that the first answer tells."""
+def wait_for_dumps(folder: Path, asked_ns: int) -> list[Path]:
+    """Wait until all ranks have left a dump in `folder` since `asked_ns`, or PATIENCE_S is over.
+
+    The number of ranks is read from the first dump.
+    """
     end = time.monotonic() + PATIENCE_S
-    world, answers = None, []
-    while time.monotonic() < end and (world is None or len(answers) < world):
+    world, dumps = None, []
+    while time.monotonic() < end and (world is None or len(dumps) < world):
         time.sleep(LOOK_S)
-        answers = [
+        dumps = [
             path
             for path in folder.glob(f"{DUMP}*")
             if flight_dump.NAME.fullmatch(path.name) and os.stat(path).st_mtime_ns >= asked_ns
         ]
-        if answers and world is None:
-            note = flight_dump.read(answers[0], 0).note
+        if dumps and world is None:
+            note = flight_dump.read(dumps[0], 0).note
             world = note.world_size if note else None
-    return answers
+    return dumps
 
 
 def write(flags: Namespace, hang: Hang) -> None:

@@ -20,24 +20,24 @@ from cli.parser import Parser, flag, within
 from profiling.lab.arguments import DTYPES, add_shared
 from profiling.records import to_json
 from profiling.report.lab.documents import kernels_document
-from profiling.verbs.progress import doing
+from profiling.verbs.progress import progress_line
 from profiling.verbs.results import check_outputs, output_flags, show, write_outputs
 
 
 def main(argv: list[str]) -> int:
-    """Measures, prints, writes. Raises ValueError for bad flags."""
+    """Measure, print and write; return the exit code. Raises ValueError for bad flags."""
     flags = parse(argv)
     from profiling.lab.device import lab_device  # here: they bring torch
     from profiling.lab.kernel_work import Sizes
-    from profiling.lab.kernels import about, results_of
+    from profiling.lab.kernels import empty_results, measure_rows
     from training.device import resolve_dtype
 
     device = lab_device(flags.device)
     dtype = flags.dtype if flags.dtype != "auto" else resolve_dtype("auto", device)
     sizes = Sizes(flags.tokens, flags.width, flags.vocabulary, flags.dropout)
-    with doing("measuring", ticking=False) as say:
-        rows = list(results_of(sizes, dtype, device, flags.max_s, say))
-    results = replace(about(sizes, dtype, device), rows=rows)
+    with progress_line("measuring", ticking=False) as say:
+        rows = list(measure_rows(sizes, dtype, device, flags.max_s, say))
+    results = replace(empty_results(sizes, dtype, device), rows=rows)
     document = kernels_document(results)
     show(document)
     for path in write_outputs(flags, to_json(results), document):

@@ -23,7 +23,8 @@ from profiling.launch.wandb_log import log_capture, log_metrics
 
 
 def main(argv: list[str]) -> int:
-    """Runs it and returns the exit code. Raises ValueError with one line where it cannot."""
+    """Add the report, or send rows; return the exit code. Raises ValueError with one line if it
+    cannot."""
     parser = Parser("log", __doc__)
     what = (
         "an nsys export (.sqlite), a torch.profiler trace (.json), either as .gz, or a run's "

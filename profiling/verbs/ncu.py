@@ -40,7 +40,9 @@ USAGE = """\
 
 
 def main(argv: list[str]) -> int:
-    """Runs it and returns the exit code. Raises ValueError for a mistake, before it starts.
+    """Profile a program, or read a report; return the exit code.
+
+    Raises ValueError for a mistake, before the program starts.
 
     Nsight Compute runs each chosen kernel again and again to read all counters, so its program is
     slow under it; the kernels' own times are right.
@@ -56,11 +58,11 @@ def main(argv: list[str]) -> int:
     partial = flags.out / "ncu.partial" / "ncu.ncu-rep"
     words = command(ncu, chosen, partial, program)
     environ, removed = nsight.without_secrets()
-    # ncu attaches to every child process, and inductor's compile workers can crash of it
+    # ncu attaches to every child process, and inductor's compile workers can crash under it
     environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
     if removed:
-        told = ", ".join(removed)
-        print(f"profiling ncu: kept out of the report: {told}", file=sys.stderr)
+        names = ", ".join(removed)
+        print(f"profiling ncu: kept out of the report: {names}", file=sys.stderr)
     print(shlex.join(words), flush=True)
     if flags.dry_run:
         return 0
@@ -78,7 +80,7 @@ def main(argv: list[str]) -> int:
 
 
 def parse(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
-    """The flags and the command behind `--`."""
+    """Parse the command line into (flags, the program's command after `--`)."""
     place = argv.index("--") if "--" in argv else len(argv)
     parser = Parser("ncu", __doc__, usage=USAGE)
     parser.add_argument("report", nargs="?", type=Path, help="recorded before: .ncu-rep or .csv")
@@ -117,6 +119,7 @@ def parse(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
 
 
 def deliver(kernels: list[ProfiledKernel], flags: argparse.Namespace) -> int:
+    """Print and write the kernels; return the exit code, 1 if there are none."""
     document = ncu_document(kernels)
     show(document)
     write_outputs(flags, to_json({"kernels": kernels}), document)

@@ -1,4 +1,4 @@
-"""What a verb is doing, on stderr, where it would be silent for more than two seconds."""
+"""Progress of a verb, on stderr, for work that would be silent for more than two seconds."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,11 +10,12 @@ Say = Callable[[str], None]
 
 
 @contextmanager
-def doing(what: str, ticking: bool = True) -> Iterator[Say]:
-    """Says `what`, and then what the function is called with that this gives.
+def progress_line(what: str, ticking: bool = True) -> Iterator[Say]:
+    """Show `what` within the block; calling the function that it gives shows other words.
 
-    On a terminal one line with the time it takes, which is gone at the end; elsewhere a line each.
-    Not `ticking`: no thread writes the time, so that nothing else runs where something is timed.
+    A terminal shows one line with the elapsed time, which is removed at the end; any other stderr
+    gets a line for each call. If `ticking` is false no thread updates the time, so that nothing
+    else runs while something is timed.
     """
     console = Console(stderr=True, highlight=False)
     columns = TextColumn("{task.description}", markup=False), TimeElapsedColumn()

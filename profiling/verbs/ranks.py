@@ -1,4 +1,4 @@
-"""What verbs share that take the captures of several ranks: reading, and their report."""
+"""Captures of several ranks, for the verbs that take them: reading them, and their report."""
 
 import shlex
 import sys
@@ -32,7 +32,7 @@ from profiling.verbs.results import outputs, put, say_written, show, show_answer
 
 
 def report_ranks(flags: Namespace, analysis: RanksAnalysis) -> None:
-    """Writes what was asked for, or prints it. Raises ValueError."""
+    """Write the outputs that were asked for, or print the report. Raises ValueError."""
     if not outputs(flags):
         show_ranks(analysis, flags.capture, flags.full)
         return
@@ -49,9 +49,9 @@ def report_ranks(flags: Namespace, analysis: RanksAnalysis) -> None:
 
 
 def write_pages(html: Path, analysis: RanksAnalysis, names: StepNames) -> dict[int, str]:
-    """Each rank's own report beside the page of all: rank -> the file's name."""
-    named = {rank.rank: f"{html.stem}-rank{rank.rank}.html" for rank in analysis.ranks}
-    with counting(len(named), "drawn") as progress:
+    """Write each rank's own report beside the page of all; return rank -> the file's name."""
+    file_names = {rank.rank: f"{html.stem}-rank{rank.rank}.html" for rank in analysis.ranks}
+    with captures_bar(len(file_names), "drawn") as progress:
         for count, rank in enumerate(analysis.ranks):
             capture = open_report(
                 Path(rank.clock),
@@ -61,13 +61,16 @@ def write_pages(html: Path, analysis: RanksAnalysis, names: StepNames) -> dict[i
                 device=rank.device,
             )
             document = report_document(capture.report, capture.step_events)
-            put(html.with_name(named[rank.rank]), page(document))
+            put(html.with_name(file_names[rank.rank]), page(document))
             progress(count + 1)
-    return named
+    return file_names
 
 
 def show_ranks(analysis: RanksAnalysis, given: Sequence[Path], full: bool = False) -> None:
-    """One screen, or all of it. `given`: what stands for the captures on a command line."""
+    """Print one screen of the report, or all of it if `full`.
+
+    `given` are the paths that name the captures on a command line.
+    """
     document = ranks_document(analysis.report)
     show(document if full else first_screen(document))
     print(next_steps(analysis, given), end="\n\n")
@@ -91,18 +94,22 @@ def next_steps(analysis: RanksAnalysis, given: Sequence[Path]) -> str:
     return as_called(without_controls("\n".join(["", "What next", *lines])))
 
 
-def read(paths: Sequence[Path], step_names: StepNames = DETECT) -> RanksAnalysis:
-    """Raises ValueError."""
-    with counting(len(paths), "read") as progress:
+def read_ranks(paths: Sequence[Path], step_names: StepNames = DETECT) -> RanksAnalysis:
+    """Read the captures of several ranks, with a progress bar. Raises ValueError."""
+    with captures_bar(len(paths), "read") as progress:
         return open_ranks(paths, progress, step_names)
 
 
 def read_folder(
     given: Sequence[Path], paths: Sequence[Path], step_names: StepNames = DETECT
 ) -> RanksAnalysis | None:
-    """Likewise; None where a folder was given, whose captures are of one rank: that is said."""
+    """Read the captures of several ranks that lie in the places `given`.
+
+    None if one folder was given and its captures are of one rank, with a note on stderr. Raises
+    ValueError.
+    """
     try:
-        analysis = read(paths, step_names)
+        analysis = read_ranks(paths, step_names)
     except TooFewRanks as error:
         if len(given) > 1 or not given[0].is_dir():
             raise
@@ -116,8 +123,12 @@ def read_folder(
 
 
 @contextmanager
-def counting(files: int, what: str) -> Iterator[Progress]:
-    """A bar on stderr, since stdout is the answer: how many captures have been read, or written."""
+def captures_bar(files: int, what: str) -> Iterator[Progress]:
+    """Show a bar of captures within the block; it gives a function to call with how many are done.
+
+    `what` is done with them: read, drawn or written. The bar is on stderr, since stdout is for the
+    answer, and shows on a terminal alone.
+    """
     console = Console(stderr=True)
     words = TextColumn(f"captures {what}")
     columns = BarColumn(), MofNCompleteColumn(), words, TimeRemainingColumn()

@@ -60,12 +60,13 @@ MORE = "--full prints all of the report, --html FILE draws it with a timeline."
 
 
 def main(argv: list[str]) -> int:
-    """Runs it and returns the exit code. Raises ValueError for a mistake or a damaged capture."""
+    """Report the capture; return the exit code. Raises ValueError for a mistake or a damaged
+    capture."""
     flags = parse(argv)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal without Unicode gets ? for a bar
     if paths := rank_captures(flags.capture, flags.ranks, flags.device, flags.process):
-        check_outputs(flags, *paths)  # which lie in the folders that were given
+        check_outputs(flags, *paths)  # files in the folders that were given
         from profiling.verbs.ranks import StepNames, read_folder, report_ranks
 
         step_names = StepNames(flags.step, flags.phases)
@@ -81,7 +82,7 @@ def main(argv: list[str]) -> int:
     flags.capture = flags.capture[0]
     if flags.capture.is_dir():
         check_outputs(flags, newest(flags.capture))
-    with progress(flags.capture):
+    with show_reading(flags.capture):
         choice = {
             "step": flags.step,
             "phases": flags.phases,
@@ -89,7 +90,7 @@ def main(argv: list[str]) -> int:
             "process": flags.process,
         }
         capture = open_report(flags.capture, flags.manifest, **choice)
-        _ = capture.report  # made here, while the terminal shows that something goes on
+        _ = capture.report  # computed here, while the terminal shows progress
     write(flags, capture)
     return 0
 
@@ -128,14 +129,19 @@ def parse(argv: list[str]) -> Namespace:
 
 
 def check_choice(flags: Namespace) -> None:
+    """Raise ValueError for flags that choose one process, together with captures of several
+    ranks."""
     of_one = {"--device": flags.device, "--process": flags.process, "--manifest": flags.manifest}
     given = [name for name, value in of_one.items() if value is not None]
     if given and (flags.ranks or len(flags.capture) > 1):
         raise ValueError(f"{given[0]}: chooses one process, and this report is of several ranks")
 
 
-def progress(path: Path) -> AbstractContextManager[object]:
-    """On a terminal, a sign that a capture is being read. On stderr: stdout is the report."""
+def show_reading(path: Path) -> AbstractContextManager[object]:
+    """Show on a terminal that a capture is being read, within the block.
+
+    It is on stderr, since stdout is for the report.
+    """
     if not sys.stderr.isatty():
         return nullcontext()
     from rich.console import Console
@@ -144,14 +150,14 @@ def progress(path: Path) -> AbstractContextManager[object]:
 
 
 def write(flags: Namespace, capture: Capture) -> None:
-    """Every output that was asked for, or the report in words."""
+    """Write every output that was asked for, or print the report."""
     written = outputs(flags)
     if written == [flags.json]:  # the figures need nothing that draws
         put(flags.json, to_json(capture.report))
     else:
         render(flags, capture)
     health = capture.report.health
-    lost = [] if health.no_verdict else [f"warning: {each.what}" for each in health.loss_findings]
+    lost = [] if health.no_verdict else [f"warning: {loss.what}" for loss in health.loss_findings]
     say_written("\n".join([verdict_line(capture.report), *lost]), written)
     if flags.open:
         import webbrowser
@@ -160,7 +166,7 @@ def write(flags: Namespace, capture: Capture) -> None:
 
 
 def render(flags: Namespace, capture: Capture) -> None:
-    """Into the files that were asked for, else on the terminal."""
+    """Render the report into the files that were asked for, else on the terminal."""
     from profiling.report.capture.document import report_document
     from profiling.report.capture.screen import first_screen
 
@@ -170,17 +176,17 @@ def render(flags: Namespace, capture: Capture) -> None:
     document = report_document(report, events, sources)
     if not write_outputs(flags, to_json(report), document):
         show(document if flags.full else first_screen(report))
-        steps = next_steps if flags.full else more
+        steps = next_steps if flags.full else hint_at_more
         print(steps(flags.capture, report), end="\n\n")
         show_answer(document)
 
 
 def show_newest(folder: Path) -> None:
-    """One screen of the newest capture in a run's folder. Raises ValueError."""
+    """Print one screen about the newest capture in a run's folder. Raises ValueError."""
     from profiling.report.capture.document import report_document
     from profiling.report.capture.screen import first_screen
 
-    with progress(path := newest(folder)):
+    with show_reading(path := newest(folder)):
         report = open_report(path).report
     print()
     show(first_screen(report))
@@ -189,7 +195,8 @@ def show_newest(folder: Path) -> None:
 
 
 def sources_of(trace: Trace, output: Path) -> Links:
-    """Where the page finds its kernels' sources; a page on stdout lies nowhere, so has no links."""
+    """Links from the page to its kernels' sources; none for a page on stdout, which has no
+    place."""
     if output == STDOUT:
         return {}
     try:
@@ -199,21 +206,25 @@ def sources_of(trace: Trace, output: Path) -> Links:
         return {}
 
 
-def more(path: Path, report: Report) -> str:
+def hint_at_more(path: Path, report: Report) -> str:
+    """The lines below one screen: how to get all of the report, and that of all ranks."""
     if not (of_all := report_of_all(path, report)):
         return MORE
-    said = f"One of several ranks: python -m profiling {of_all} says who is waited for."
-    return as_called(f"{MORE}\n{said}")
+    line = f"One of several ranks: python -m profiling {of_all} says who is waited for."
+    return as_called(f"{MORE}\n{line}")
 
 
 def report_of_all(path: Path, report: Report) -> str | None:
-    """The command for a capture that holds other ranks, or beside which theirs lie, if they can
-    wait for it."""
+    """Words of the command that reports all ranks, for a capture of one of several, or None.
+
+    Other ranks may be in the same file or in files beside it. None also if this rank communicates
+    with no other, so that none can wait for it.
+    """
     if all(row.family != "communication" for row in report.kernels):
         return None
     if any(OTHERS in finding.what for finding in report.health.findings):
         return f"report {without_controls(shlex.quote(str(path)))} --ranks"
-    if not is_one_of_ranks(path):  # which reads files
+    if not is_one_of_ranks(path):  # asked last, because it reads files
         return None
     return f"report {without_controls(shlex.quote(str(path.parent)))}"
 

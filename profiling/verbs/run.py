@@ -58,75 +58,76 @@ if TYPE_CHECKING:
 
 PROJECT = Path(__file__).resolve().parent.parent.parent
 TRAINER, SAMPLER = PROJECT / "train.py", PROJECT / "sample.py"
-TEMPORARY = "nsys.partial"  # beside profile/, which belongs to the run: it may move it
+TEMPORARY = "nsys.partial"  # beside profile/, which belongs to the run and may be moved by it
 
 
 @dataclass(frozen=True)
 class Program:
-    """What runs under nsys."""
+    """The program to run under nsys."""
 
     script: Path
     words: list[str]
     profile: "ProfileConfig"
-    folder: Path  # its captures go to profile/ in it
+    folder: Path  # captures go to profile/ in it
 
 
 def main(argv: list[str], trainer: list[str] | None = None) -> int:
-    """Runs it and returns the exit code. Raises ValueError for a mistake, before it starts.
+    """Run training under nsys and report it; return the exit code.
 
-    The training is train.py in a process of its own, with nsys round it or, under torchrun, round
-    each chosen rank. `trainer`: the arguments of python that stand for train.py.
+    The training is train.py in a process of its own, under nsys or, with torchrun, with nsys around
+    each chosen rank. `trainer` are arguments of python that replace train.py. Raises ValueError for
+    a mistake, before anything starts.
     """
     flags, typed, extra = parse(argv)
-    what = program_of(typed)
-    words, windows = what.words, what.profile.windows
-    if what.script == SAMPLER and flags.nproc_per_node:
+    profiled = program_of(typed)
+    words, windows = profiled.words, profiled.profile.windows
+    if profiled.script == SAMPLER and flags.nproc_per_node:
         raise ValueError("--nproc-per-node: sample.py runs in one process")
-    ranks = command.chosen_ranks(words, what.profile, flags.ranks, flags.nproc_per_node)
+    ranks = command.chosen_ranks(words, profiled.profile, flags.ranks, flags.nproc_per_node)
     nsys = nsys_tool.find(flags.nsys)
     options, notes = command.nsys_options(
         nsys, flags.preset, windows, flags.metric_set, ranks is not None, extra
     )
-    program = command.training_command(trainer or [str(what.script)], words, ranks)
-    folder = what.folder / TEMPORARY
+    program = command.training_command(trainer or [str(profiled.script)], words, ranks)
+    folder = profiled.folder / TEMPORARY
     whole = command.whole_command(nsys, options, folder, program, flags.nproc_per_node, ranks)
     environ, removed = nsight.without_secrets()
     for note in [*notes, *command.environment_notes(nsys, removed)]:
         print(f"profiling run: {note}", file=sys.stderr)
-    print(command.as_typed(whole, removed), flush=True)
+    print(command.shell_command(whole, removed), flush=True)
     if flags.dry_run:
         return 0
 
-    check_free(what.folder, f"out_dir={what.folder}")  # a capture may be on its way there
+    check_free(profiled.folder, f"out_dir={profiled.folder}")  # a capture may be on its way there
     empty_folder(folder)
     began_s = time.time()
     ended = stream(whole, environ)
     names = ["nsys"] if ranks is None else [f"nsys-rank{rank}" for rank in ranks]
     expected = dict.fromkeys(names, windows if any("=repeat" in o for o in options) else 1)
-    target = what.folder / "profile"
+    target = profiled.folder / "profile"
     complete = reports.finish(nsys, folder, target, expected, ended)
     if complete:
-        report_on(what.folder, several=ranks is not None and len(ranks) > 1)
+        report_on(profiled.folder, several=ranks is not None and len(ranks) > 1)
     if ended.status:
         print(f"profiling run: ended with exit code {ended.status}; the last lines are above")
         # NCCL's watchdog aborts the process, which cannot say so itself
         if any(path.stat().st_mtime >= began_s for path in target.glob(f"{DUMP}*")):
-            words = ["python", "-m", "profiling", "hang", str(what.folder)]
+            words = ["python", "-m", "profiling", "hang", str(profiled.folder)]
             print(f"profiling run: what each rank did last: {shlex.join(words)}")
     return ended.status or (0 if complete else 1)
 
 
 def report_on(folder: Path, several: bool) -> None:
-    """What the newest capture says, or those of `several` ranks; else why there is no report."""
+    """Print the report of the newest capture, or of `several` ranks, or why there is none."""
     from profiling.analysis.ranks.found import captures_in  # here: --help needs none of it
-    from profiling.verbs.ranks import read, show_ranks
+    from profiling.verbs.ranks import read_ranks, show_ranks
     from profiling.verbs.report import show_newest
 
     try:
         if not several:
             show_newest(folder)
         elif captures := captures_in(folder):
-            show_ranks(read(captures), [folder])
+            show_ranks(read_ranks(captures), [folder])
         else:
             raise ValueError(f"{folder}: holds no captures of several ranks")
     except ValueError as error:
@@ -134,7 +135,7 @@ def report_on(folder: Path, several: bool) -> None:
 
 
 def parse(argv: list[str]) -> tuple[Namespace, list[str], list[str]]:
-    """(the flags, the words for train.py, the options for nsys)."""
+    """Parse the command line into (flags, words for train.py, options for nsys)."""
     end = argv.index("--") if "--" in argv else len(argv)
     usage = "python -m profiling run [FLAGS] [FILE] [KEY=VALUE ...] [-- NSYS OPTIONS]"
     parser = Parser("run", __doc__, usage=usage)
@@ -173,9 +174,9 @@ def ranks_of(text: str) -> list[int] | Literal["all"]:
 
 
 def program_of(words: list[str]) -> Program:
-    """Training, or sample.py where that is named first. A wrong key is refused before nsys starts.
+    """The program to run: training, or sample.py if that is named first.
 
-    Raises ValueError.
+    Raises ValueError for a wrong key, before nsys starts.
     """
     from configs.command_line import compose_one  # here: --help needs no Hydra
 

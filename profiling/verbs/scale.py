@@ -51,7 +51,7 @@ PEAK_BYTES = "memory/peak_bytes"
 
 
 def main(argv: list[str]) -> int:
-    """Returns the exit code. Raises ValueError for a user's mistake."""
+    """Predict, print and write; return the exit code. Raises ValueError for a user's mistake."""
     flags = parse(argv)
     asked = asked_of(flags)
     ranks = ranks_of(flags.links_from) if flags.links_from else None
@@ -93,20 +93,20 @@ def parse(argv: list[str]) -> Namespace:
 
 
 def numbers(words: str) -> tuple[int, ...]:
-    """The type of a flag: numbers of GPUs."""
+    """Parse a flag's numbers of GPUs."""
     return tuple(map(within(int, 1, MOST_GPUS), names(words))) or COUNTS
 
 
 def speeds(words: str) -> tuple[float, ...]:
-    """The type of a flag: a bandwidth, or its range."""
-    found = tuple(map(within(float, 0.001, 1e6), names(words)))
-    if len(found) not in (1, 2):
+    """Parse a flag's bandwidth in GB/s, or its range LOW,HIGH."""
+    values = tuple(map(within(float, 0.001, 1e6), names(words)))
+    if len(values) not in (1, 2):
         raise ArgumentTypeError(f"{words}: give GB/s, or LOW,HIGH")
-    return found
+    return values
 
 
 def asked_of(flags: Namespace) -> Request:
-    """Raises ValueError."""
+    """The question that the flags ask. Raises ValueError for flags that do not fit together."""
     modes: tuple[Mode, ...] = (flags.parallel,) if flags.parallel else MODES
     counts = checked_counts(flags.gpus, flags.gpus_per_node)
     if flags.all_reduce == "copies":
@@ -131,7 +131,7 @@ def asked_of(flags: Namespace) -> Request:
 
 
 def check_copies(counts: Sequence[int], gpus_per_node: int, modes: Sequence[Mode]) -> None:
-    """Raises ValueError where no prediction would have them."""
+    """Raise ValueError if no prediction would use --all-reduce copies."""
     if "ddp" not in modes:
         raise ValueError(f"--all-reduce copies: is for ddp, not for --parallel {modes[0]}")
     if not any(1 < gpus <= gpus_per_node for gpus in counts):
@@ -142,7 +142,7 @@ def check_copies(counts: Sequence[int], gpus_per_node: int, modes: Sequence[Mode
 
 
 def check_shard_update(counts: Sequence[int], modes: Sequence[Mode]) -> None:
-    """Raises ValueError where no prediction would have it."""
+    """Raise ValueError if no prediction would use --shard-update."""
     if "ddp" not in modes:
         raise ValueError(f"--shard-update: is for ddp, not for --parallel {modes[0]}")
     if max(counts) == 1:
@@ -150,19 +150,19 @@ def check_shard_update(counts: Sequence[int], modes: Sequence[Mode]) -> None:
 
 
 def ranks_of(place: Path) -> RanksReport:
-    """Raises ValueError where these are not captures of several ranks."""
-    from profiling.verbs.ranks import read
+    """Report of the captures of several ranks in `place`. Raises ValueError if they are none."""
+    from profiling.verbs.ranks import read_ranks
 
     if not place.exists():
         raise ValueError(f"--links-from {place}: no such file or folder")
     paths = rank_captures([place], ranks=place.is_file())
     if not paths:
         raise ValueError(f"--links-from {place}: holds no captures of several ranks")
-    return read(paths).report
+    return read_ranks(paths).report
 
 
 def peak_bytes(place: Path) -> int | None:
-    """What the run in that folder had of its GPU's memory; None: it does not tell."""
+    """Peak of GPU memory in bytes of the run in `place`, or None if it is no run or logged none."""
     if not is_run_folder(place):
         return None
     series = read_run(place).columns.get(PEAK_BYTES)

@@ -31,7 +31,8 @@ from profiling.verbs.results import check_new
 
 
 def main(words: list[str]) -> int:
-    """Returns the exit code. Raises ValueError for a mistake, and where a file cannot be."""
+    """Scrub the captures; return the exit code. Raises ValueError for a mistake, and for a file
+    that cannot be scrubbed."""
     asked = parse(words)
     captures = [newest(path) if path.is_dir() else path for path in asked.captures]
     if asked.output:
@@ -61,7 +62,7 @@ def parse(words: list[str]) -> argparse.Namespace:
 
 
 def check_copy(capture: Path, copy: Path) -> None:
-    """The copy is of the capture's own kind, and no other file of a run's. Raises ValueError."""
+    """Raise ValueError unless the copy is of the capture's own kind, and no file of a run."""
     kind = Path(capture.name.removesuffix(".gz")).suffix
     check_new(copy, kind, f"{kind}.gz")
     check_output(copy, capture)

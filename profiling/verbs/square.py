@@ -26,25 +26,25 @@ from profiling.lab.arguments import DTYPES, add_shared, positive_integers
 from profiling.records import to_json
 from profiling.report.lab.documents import square_notes, square_table
 from profiling.report.renderers.terminal import show_blocks
-from profiling.verbs.progress import doing
+from profiling.verbs.progress import progress_line
 from profiling.verbs.results import output_flags, put
 
 
 def main(argv: list[str]) -> int:
-    """Measures and prints size by size. Raises ValueError for bad flags."""
+    """Measure and print size by size; return the exit code. Raises ValueError for bad flags."""
     flags = parse(argv)
     from profiling.lab import square  # here: it brings torch
     from profiling.lab.device import lab_device
 
     device = lab_device(flags.device)
     console = Console(highlight=False, width=120)
-    results = square.results_of(flags.dtype, device)
+    results = square.empty_results(flags.dtype, device)
     show_blocks(square_notes(results), console)
     for mebibytes in flags.mib:
         try:
-            with doing(f"a matrix of {mebibytes} MiB", ticking=False) as say:
+            with progress_line(f"a matrix of {mebibytes} MiB", ticking=False) as say:
                 matrix = square.matrix(mebibytes, flags.dtype, device)
-                rows = square.measured(matrix, flags.max_s, say)
+                rows = square.measure_variants(matrix, flags.max_s, say)
         except RuntimeError as error:  # torch.OutOfMemoryError is one
             if "memory" not in str(error):
                 raise

@@ -20,11 +20,11 @@ from profiling.analysis.runs.folder import read_config
 from profiling.records import to_json
 from profiling.trigger import KINDS, TRIGGER, Trigger
 
-LOOK_S = 0.2  # between two looks whether the run has taken it
+LOOK_S = 0.2  # between two looks whether the run has taken the request
 
 
 def main(argv: list[str]) -> int:
-    """Returns the exit code; raises ValueError on a user's mistake."""
+    """Ask the run for a window; return the exit code. Raises ValueError for a user's mistake."""
     parser = Parser("trigger", __doc__)
     parser.add_argument("folder", type=Path, metavar="OUT_DIR", help="of the run")
     parser.add_argument(
@@ -49,7 +49,7 @@ def main(argv: list[str]) -> int:
 
 
 def check_alive(folder: Path) -> None:
-    """Raises ValueError where nobody holds the folder's lock."""
+    """Raise ValueError if no run holds the folder's lock."""
     if not folder.is_dir():
         raise ValueError(f"{folder}: no such folder; give the out_dir of a run")
     try:
@@ -62,7 +62,7 @@ def check_alive(folder: Path) -> None:
 
 
 def check_kind(folder: Path, kind: str) -> None:
-    """Raises ValueError for what the run's device does not have."""
+    """Raise ValueError for a kind of capture that the run's device does not have."""
     in_force = read_config(folder).get("in_force")
     device = in_force.get("device") if isinstance(in_force, dict) else None
     if kind in ("memory", "nsys") and device in ("cpu", "mps"):
@@ -70,7 +70,7 @@ def check_kind(folder: Path, kind: str) -> None:
 
 
 def wait_until_taken(folder: Path, path: Path) -> None:
-    """Raises ValueError where the run ends before it has looked."""
+    """Wait until the run has taken the request. Raises ValueError if it ends before that."""
     while path.exists():
         check_alive(folder)
         time.sleep(LOOK_S)

@@ -263,7 +263,7 @@ def test_reports_get_their_programs_names(monkeypatch, tmp_path):
         return Process(0, 0.0, 0.0, 0)
 
     monkeypatch.setattr(foreign, "run_process", run)
-    monkeypatch.setattr(foreign.reports, "present", lambda nsys, path: exported.append(path))
+    monkeypatch.setattr(foreign.reports, "export_report", lambda nsys, path: exported.append(path))
     nsys = foreign.Nsys("/bin/nsys", "2025.3.1", {}, {})
     foreign.record([PROGRAMS["vit_gc"]], 2, tmp_path, nsys)
     assert [command[-4] for command in calls] == ["time", "torch", "nsys"]

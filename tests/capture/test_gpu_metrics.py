@@ -127,7 +127,7 @@ def test_an_interval_without_a_sample_is_null(nvml):
 
 def test_what_is_no_training_counts_for_the_energy_alone(nvml):
     with GpuSampler(open_gpus(UUIDS[:1]), 10) as sampler:
-        with sampler.paused("evaluate"):
+        with sampler.pause("evaluate"):
             time.sleep(0.1)
         paused = sampler.read(10.0)
         start = time.monotonic()
@@ -261,7 +261,7 @@ def test_the_gpus_of_a_run(nvml, properties, monkeypatch):
 def test_off_with_a_reason(nvml, properties, monkeypatch, caplog):
     def reason(device, enabled="auto"):
         sampler = sampler_for(GpuMetricsConfig(enabled=enabled), Ranks(0, 1, device))
-        with sampler, sampler.paused("evaluate"):
+        with sampler, sampler.pause("evaluate"):
             assert set(sampler.read(1.0)) == set(sampler.summary(1.0)) == HOST
         return sampler.reason
 

@@ -30,7 +30,7 @@ def test_a_row_counts_from_the_last_one_and_leaves_out_what_is_no_training(clock
     clocks += [Times(1, 10), Times(2, 12), Times(9, 20), Times(10, 21), Times(13, 22)]
     meter = ProcessMeter()
     meter.start()  # 1 s of CPU before it is no training
-    with meter.paused("evaluate"):  # 7 s of CPU in 8
+    with meter.pause("evaluate"):  # 7 s of CPU in 8
         pass
     assert meter.read()["cpu/process_percent"] == pytest.approx(100 * (1 + 1) / (2 + 1))
     assert meter.read()["cpu/process_percent"] == pytest.approx(300)  # three cores
@@ -58,7 +58,7 @@ def test_work_is_told_from_waiting():
 
 @pytest.mark.skipif(not process_meter.STAT.exists(), reason="needs /proc")
 def test_threads_and_memory_are_the_system_s():
-    before = process_meter.held()
+    before = process_meter.threads_and_memory()
     stop = threading.Event()
     threads = [threading.Thread(target=stop.wait) for _ in range(3)]
     for thread in threads:
@@ -66,7 +66,7 @@ def test_threads_and_memory_are_the_system_s():
     with mmap.mmap(-1, 64 << 20) as memory:
         for page in range(0, len(memory), mmap.PAGESIZE):
             memory[page] = 1
-        held = process_meter.held()
+        held = process_meter.threads_and_memory()
     stop.set()
     for thread in threads:
         thread.join()
@@ -74,7 +74,7 @@ def test_threads_and_memory_are_the_system_s():
     grown = held["cpu/memory_bytes"] - before["cpu/memory_bytes"]
     assert grown == pytest.approx(64 << 20, rel=0.1)
     status = Path("/proc/self/status").read_text()
-    assert f"\nThreads:\t{process_meter.held()['cpu/threads']}\n" in status
+    assert f"\nThreads:\t{process_meter.threads_and_memory()['cpu/threads']}\n" in status
 
 
 def test_without_proc_both_are_null(monkeypatch, tmp_path):
@@ -91,7 +91,7 @@ def test_a_name_with_blanks_and_parentheses_is_no_field(monkeypatch, tmp_path):
     fields = ["S", *map(str, range(4, 53))]  # each is its own number
     stat.write_text(f"7 (a b) c) {' '.join(fields)}\n")
     monkeypatch.setattr(process_meter, "STAT", stat)
-    held = process_meter.held()
+    held = process_meter.threads_and_memory()
     assert held["cpu/threads"] == 20
     assert held["cpu/memory_bytes"] == 24 * mmap.PAGESIZE
 

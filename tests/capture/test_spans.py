@@ -8,7 +8,7 @@ from torch._dynamo.utils import counters
 
 from configs.capture import ProfileConfig
 from model import GPT
-from profiling.capture.layers import ranged_layers
+from profiling.capture.layers import layer_ranges
 from profiling.capture.spans import NOTHING, NoSpans, Spans, spans_for
 
 ALL = dict(device="cpu", max_iters=8, eval_interval=8, log_interval=4)
@@ -114,7 +114,7 @@ def test_an_exception_inside_a_layer_closes_all_ranges(config, where):
         "backward": model.transformer.h[1].mlp.gelu.register_full_backward_hook,
     }[where](fail)
     x = torch.zeros(2, 8, dtype=torch.long)
-    with ranged_layers(model, spans):
+    with layer_ranges(model, spans):
         with pytest.raises(RuntimeError, match="as asked"), spans.phase(where):
             model(x, x)[1].backward()
         assert spans.open == []

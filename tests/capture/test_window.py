@@ -197,11 +197,11 @@ def test_training_survives_layers_that_cannot_be_ranged(tmp_path, caplog, monkey
 
 def test_training_survives_layers_that_cannot_be_left(tmp_path, monkeypatch):
     @contextmanager
-    def ranged_layers(model, spans):
+    def layer_ranges(model, spans):
         yield
         raise RuntimeError("a hook was gone")
 
-    monkeypatch.setattr("profiling.capture.recording.ranged_layers", ranged_layers)
+    monkeypatch.setattr("profiling.capture.recording.layer_ranges", layer_ranges)
     loop = Loop(tmp_path, start="10", steps=5, detail="layers")
     loop.run()
     assert loop.labels[-1] == (99, None)
@@ -277,7 +277,7 @@ def settled_schedule(laps_ms, compiles_until=0, agreed=bool) -> tuple[Schedule, 
         if schedule.wants_laps(iteration):
             if iteration <= compiles_until:
                 counters["stats"]["unique_graphs"] += 1
-            schedule.settle(iteration, laps_ms(iteration))
+            schedule.decide_if_stable(iteration, laps_ms(iteration))
         if schedule.next():
             return schedule, schedule.next().first
     raise AssertionError("never settled")
@@ -327,14 +327,14 @@ def test_auto_opens_where_all_ranks_agree():
 
 def test_the_ranks_wait_for_each_other_once_all_record(tmp_path):
     loop = Loop(tmp_path, start="10", steps=2)
-    loop.window.schedule.agreed = lambda answer: loop.recorder.note("agreed")
+    loop.window.schedule.all_agree = lambda answer: loop.recorder.note("agreed")
     loop.run()
     assert loop.recorder.calls[:4] == ["prepare", "start", "agreed", "stop"]
 
 
 def test_what_the_loop_owes_is_done_before_a_window_opens_and_before_it_closes(tmp_path):
     loop = Loop(tmp_path, start="10", steps=5)
-    loop.window.settle = lambda: loop.recorder.note("settle")
+    loop.window.write_pending = lambda: loop.recorder.note("settle")
     loop.run()
     assert loop.recorder.calls[:6] == ["settle", "prepare", "settle", "start", "settle", "stop"]
 

@@ -14,7 +14,7 @@ import pytest
 
 from profiling.analysis.capture import Capture, open_report
 from profiling.analysis.report import Report
-from profiling.lab.compiled import Compilation, indexed
+from profiling.lab.compiled import Compilation, index_graphs
 from profiling.timeline.trace import Trace
 from profiling.tools.torch_compile import Binary, GraphBreak, Index, parse_graph
 from tests.paths import CAPTURES
@@ -61,7 +61,9 @@ def compilation(
 ) -> Compilation:
     """Result of `compiled` for a block recorded on an H200, forward and backward."""
     texts = [inductor_code(part) for part in ("forward", "backward")]
-    graphs, kernels, files = indexed([(parse_graph(text), text) for text in texts], binaries or {})
+    graphs, kernels, files = index_graphs(
+        [(parse_graph(text), text) for text in texts], binaries or {}
+    )
     index = Index(
         torch="2.11.0",
         device="NVIDIA H200",

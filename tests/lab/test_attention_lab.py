@@ -15,7 +15,7 @@ from torch.nn import functional as F
 import model
 from cli.errors import user_errors
 from profiling.lab import attention, attention_work
-from profiling.lab.attention import measured, measurement, note
+from profiling.lab.attention import measure_case, measurement, note
 from profiling.lab.attention_work import (
     Call,
     Case,
@@ -105,7 +105,7 @@ def test_what_is_measured_is_the_model_on_tensors_laid_out_as_the_models(monkeyp
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ("slow", "math", "flash"))
 def test_a_backend_of_a_cpu_is_right_in_both_directions(backend):
-    forward, backward = measured(case(backend, backward=True), 0.01)
+    forward, backward = measure_case(case(backend, backward=True), 0.01)
     for row in (forward, backward):
         assert row.status == "ok" and row.median_ms > 0 and row.samples >= 6
         assert row.relative_error < 1e-5 and row.max_abs_error < 1e-4
@@ -123,24 +123,24 @@ def test_a_wrong_kernel_shows_in_the_error(monkeypatch):
         return F.scaled_dot_product_attention(q, k, v)
 
     monkeypatch.setattr(attention_work, "attend", without_mask)
-    (row,) = measured(case("math"), 0.01)
+    (row,) = measure_case(case("math"), 0.01)
     assert row.relative_error > 0.1
 
 
 @pytest.mark.slow
 def test_what_a_cpu_lacks_is_listed_with_the_reason():
     for backend, reason in (("efficient", "CUDA only"), ("cudnn", "CUDA only")):
-        (row,) = measured(case(backend, backward=True), 0.01)
+        (row,) = measure_case(case(backend, backward=True), 0.01)
         assert row.status == "refused" and reason in row.reason
         assert row.direction == "forward + backward" and not isinstance(row, Measurement)
-    (row,) = measured(case("flex", backward=True), 0.01)
+    (row,) = measure_case(case("flex", backward=True), 0.01)
     assert row.status == "refused" and "backward" in row.reason
-    (row,) = measured(case("flex", dropout=0.1), 0.01)
+    (row,) = measure_case(case("flex", dropout=0.1), 0.01)
     assert row.reason == "FlexAttention has no dropout"
 
 
 def test_dropout_is_timed_and_not_compared_and_the_kernel_that_stands_in_is_named():
-    (row,) = measured(case("flash", dropout=0.2), 0.01)
+    (row,) = measure_case(case("flash", dropout=0.2), 0.01)
     assert row.status == "ok" and row.relative_error is None
     assert row.ran == "unfused" and "math kernel" in row.note
 
@@ -150,13 +150,13 @@ def test_out_of_memory_is_a_result(monkeypatch):
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 48.00 GiB. GPU 0 has")
 
     monkeypatch.setattr(Call, "forward", too_much)
-    (row,) = measured(case("flash"), 0.01)
+    (row,) = measure_case(case("flash"), 0.01)
     assert row.status == "out_of_memory"
     assert row.reason == "out of memory at 0.0 GiB, 48.00 GiB more did not fit"
 
 
 def test_what_the_host_has_no_memory_for_is_not_tried():
-    (row,) = measured(case("slow", Shape(1, 64, 2**20, 16)), 0.01)
+    (row,) = measure_case(case("slow", Shape(1, 64, 2**20, 16)), 0.01)
     assert row.status == "out_of_memory" and "not tried" in row.reason
 
 
@@ -182,7 +182,7 @@ def test_pytorchs_own_refusal_reaches_the_row(monkeypatch):
         raise RuntimeError("No available kernel. Aborting execution.")
 
     monkeypatch.setattr(attention_work, "attend", refuse)
-    (row,) = measured(case("flash"), 0.01)
+    (row,) = measure_case(case("flash"), 0.01)
     assert (row.status, row.reason) == ("refused", "Head dimension must be a multiple of 8.")
 
 
@@ -291,7 +291,7 @@ def gpu_results():
                 measurement(one, direction, timing, memory, (1e-3, 1e-3), kernels, None)
                 for direction in ("forward", "backward")
             ]
-        rows.append(attention.failed(one, "out_of_memory", "out of memory at 48.0 GiB"))
+        rows.append(attention.failed_attempt(one, "out_of_memory", "out of memory at 48.0 GiB"))
     return results_of(rows)
 
 
@@ -352,7 +352,7 @@ def test_every_backend_is_told_everywhere_and_one_that_no_table_has_too(monkeypa
         assert re.search(rf"^ {name} +forward +256", printed, re.M), name
         assert f"kernel_of_{name}" in printed and f"kernel_of_{name}" in made
     failures = [
-        attention.failed(replace(one, backend=name), "refused", f"no {name} here")
+        attention.failed_attempt(replace(one, backend=name), "refused", f"no {name} here")
         for one in [case("slow")]
         for name in names
     ]
@@ -373,7 +373,7 @@ def test_the_tables_fit_and_the_figures_that_matter_stay(width):
 
 def test_what_ran_is_one_row_for_each_backend_and_pass():
     rows = []
-    for row in gpu_results().measured:
+    for row in gpu_results().measurements:
         if row.backend == "flash":
             kernels = [LaunchCount("flash_fwd", 1)]
             if row.seq == 1024:
@@ -412,7 +412,7 @@ def test_chromium_draws_every_chart_without_an_error(tmp_path):
 
 
 def test_slow_against_flash_in_a_sentence():
-    assert slow_against_flash(gpu_results().measured)[0] == (
+    assert slow_against_flash(gpu_results().measurements)[0] == (
         "forward, seq 1,024: flash is 102.4 × faster than slow (102.4 to 102.4); flash takes "
         "2048.0 × less memory"
     )
@@ -431,7 +431,7 @@ def test_slow_against_flash_in_a_sentence():
     ],
 )
 def test_the_faster_one_is_named_where_the_intervals_tell(slow, flash, said):
-    rows = gpu_results().measured[:2]
+    rows = gpu_results().measurements[:2]
     sides = [
         replace(row, median_ms=middle, ci95_ms=(low, high))
         for row, (middle, low, high) in zip(rows, (slow, flash), strict=True)
@@ -454,7 +454,7 @@ needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CU
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_every_backend_on_a_gpu_ran_what_its_name_says(backend):
     shape = Shape(8, 6, 512, 64)
-    forward, backward = measured(case(backend, shape, "bfloat16", 0.0, True, CUDA), 0.05)
+    forward, backward = measure_case(case(backend, shape, "bfloat16", 0.0, True, CUDA), 0.05)
     for row in (forward, backward):
         assert row.status == "ok", row.reason
         assert row.note is None and row.kernels_missing is None and row.kernels
@@ -469,9 +469,9 @@ def test_every_backend_on_a_gpu_ran_what_its_name_says(backend):
 @pytest.mark.alone
 @needs_gpu
 def test_what_a_gpu_refuses_and_what_does_not_fit():
-    (row,) = measured(case("flash", dtype="float32", device=CUDA), 0.05)
+    (row,) = measure_case(case("flash", dtype="float32", device=CUDA), 0.05)
     assert row.status == "refused" and "dtype" in row.reason
-    (row,) = measured(case("slow", Shape(64, 64, 16384, 64), "bfloat16", device=CUDA), 0.05)
+    (row,) = measure_case(case("slow", Shape(64, 64, 16384, 64), "bfloat16", device=CUDA), 0.05)
     assert row.status == "out_of_memory" and "GiB" in row.reason
-    (row,) = measured(case("flash", dtype="bfloat16", device=CUDA), 0.05)
+    (row,) = measure_case(case("flash", dtype="bfloat16", device=CUDA), 0.05)
     assert row.status == "ok"

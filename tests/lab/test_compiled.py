@@ -166,7 +166,7 @@ def test_breaks_are_counted_by_place_and_reason():
 
 BROKEN = """
 import torch
-from profiling.lab.compiled import heard_breaks
+from profiling.lab.compiled import collect_graph_breaks
 from profiling.tools.torch_compile import graph_breaks
 
 def f(x):
@@ -176,7 +176,7 @@ def f(x):
         y = y * 2
     return y
 
-with heard_breaks() as messages:
+with collect_graph_breaks() as messages:
     torch.compile(f, backend="eager")(torch.ones(3))
 for found in graph_breaks(messages):
     print(found.line, found.reason)

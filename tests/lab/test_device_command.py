@@ -52,7 +52,7 @@ def test_rates_against_a_data_sheet(monkeypatch):
     monkeypatch.setattr(device, "measure", lambda *_, **__: timing)
     monkeypatch.setattr(device, "device_name", lambda _: "NVIDIA H200")
     said = []
-    found = device.measured(CPU, 0.01, said.append)
+    found = device.measure_device(CPU, 0.01, said.append)
     assert said == ["copy of memory", "matrix product, float32", "matrix product, bfloat16"]
     bandwidth = found.bandwidth
     assert bandwidth.measured == pytest.approx(2 * 2**22 / 2e-6 / 1e9)

@@ -11,7 +11,7 @@ import torch
 
 from cli.errors import user_errors
 from profiling.lab import square
-from profiling.lab.square import EAGER, check, matrix, measured, variant
+from profiling.lab.square import EAGER, check, matrix, measure_variants, variant
 from profiling.verbs import square as square_command
 from tests.paths import PROJECT
 
@@ -69,7 +69,7 @@ def test_rows_give_bandwidth_against_the_copy_and_what_is_missing(monkeypatch):
     monkeypatch.setattr(square, "VARIANTS", ("torch.square(a)", "Triton", "CUDA C++"))
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
     said: list[str] = []
-    copy, eager, triton, cuda = measured(matrix(1, "float32", CPU), 0.02, said.append)
+    copy, eager, triton, cuda = measure_variants(matrix(1, "float32", CPU), 0.02, said.append)
     assert said == [f"{name}, 1 MiB" for name in ("b.copy_(a)", *square.VARIANTS)]
     assert copy.percent_of_copy == 100 and copy.bytes == 2**20
     assert eager.result == "exact"

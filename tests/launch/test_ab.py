@@ -22,7 +22,7 @@ from configs.command_line import compose_one
 from configs.compose import compose_jobs
 from profiling.analysis.difference.experiment import analyse, conclude
 from profiling.analysis.difference.records import Experiment, Factor, ProcessRun
-from profiling.launch.experiment.plan import order, plan_experiment, quoted, timed_words
+from profiling.launch.experiment.plan import order, plan_experiment, quote_path, timed_words
 from profiling.launch.experiment.processes import open_experiment, time_process
 from profiling.launch.pace import Pace
 from profiling.report.comparison import tables
@@ -374,7 +374,7 @@ def test_order_repeats_forth_and_back():
 
 
 def test_a_folder_of_any_name_reaches_the_trainer():
-    assert quoted(Path("out-ab/a b")) == "'out-ab/a b'"
+    assert quote_path(Path("out-ab/a b")) == "'out-ab/a b'"
 
 
 def test_noise_between_processes_is_no_answer_however_steady_their_steps():

@@ -387,7 +387,7 @@ def test_lines_get_the_time_at_which_their_end_came(tmp_path, monkeypatch):
     times = iter([0.0, 1.0, 2.0, 3.0])
     monkeypatch.setattr(printed.time, "perf_counter", lambda: next(times))
     with open(tmp_path / "log", "wb") as file:
-        output = printed.Stamped(file)
+        output = printed.StampedOutput(file)
         for chunk in (b"a\nb", b"c\n", b"d"):
             output.write(chunk)
     assert output.lines == [Line(1.0, "a"), Line(2.0, "bc")]
@@ -424,7 +424,7 @@ def test_ratios_are_of_times_with_the_interval_of_ab():
 
 def test_the_other_one_is_captured_as_a_whole_process(checkout, tmp_path, monkeypatch):
     nsys = Nsys("/opt/nsys", "2025.3", {"trace": "cuda nvtx", "sample": "none"}, {})
-    monkeypatch.setattr(plan_of_bench.nsight, "installed", lambda tool: [nsys])
+    monkeypatch.setattr(plan_of_bench.nsight, "installed_programs", lambda tool: [nsys])
     monkeypatch.setattr(plan_of_bench.nsys_tool, "find", lambda: nsys)
     assert planned(checkout, tmp_path).sides("captured") == ["ours"]  # on a CPU
     plan = planned(checkout, tmp_path, "compile=false")

@@ -12,10 +12,17 @@ from profiling.analysis.bench.records import Asked
 from profiling.analysis.difference.records import ProcessRun
 from profiling.launch.bench import ahead as bench_ahead
 from profiling.launch.bench.plan import Plan, Trial, trials
-from profiling.launch.duration import LONG_S, Process, how_long, shorter, span, total_s
-from profiling.launch.experiment.ahead import processes_ahead, told_ahead
+from profiling.launch.duration import (
+    LONG_S,
+    Process,
+    duration_line,
+    offer_line,
+    spell_range,
+    total_s,
+)
+from profiling.launch.experiment.ahead import duration_lines, processes_ahead
 from profiling.launch.experiment.plan import check_on_this_machine, order, plan_experiment
-from profiling.launch.pace import Pace, by_peak, find_pace, flops_of
+from profiling.launch.pace import Pace, find_pace, flops_of, gpu_iteration_s
 from profiling.verbs import ab, bench
 
 FULL, SMALL = "config/shakespeare_char.yaml", "config/shakespeare_char_cpu.yaml"
@@ -45,7 +52,7 @@ def pace_of(*words: str, **values) -> Pace:
 def said_by_ab(*words: str, paces: list[Pace], repeats: int = 5, steps: int = 300) -> list[str]:
     experiment = plan_experiment(list(words), steps)
     values = order(len(paces), repeats)
-    return told_ahead(experiment, processes_ahead(experiment, values, paces, True), paces)
+    return duration_lines(experiment, processes_ahead(experiment, values, paces, True), paces)
 
 
 def minutes(line: str) -> tuple[float, float]:
@@ -85,14 +92,14 @@ def test_on_a_gpu_nothing_is_offered_and_the_arithmetic_is_told():
 
 
 def test_a_gpu_of_unknown_speed_is_said_to_be_that():
-    gpu = pace_of(FULL, device="cuda", name="NVIDIA X1", iteration_s=by_peak(1e12, None))
+    gpu = pace_of(FULL, device="cuda", name="NVIDIA X1", iteration_s=gpu_iteration_s(1e12, None))
     (line,) = said_by_ab(FULL, FACTOR, paces=[gpu] * 2)
     assert "and its iterations, of which nothing is known on NVIDIA X1" in line
 
 
 @pytest.mark.parametrize("measured_ms", [3.47, 5.41, 8.14, 13.4])
 def test_measured_steps_of_an_h200_lie_between_the_two_shares_of_its_peak(measured_ms):
-    low, high = by_peak(flops_of(compose_one([FULL])), 989.4e12)
+    low, high = gpu_iteration_s(flops_of(compose_one([FULL])), 989.4e12)
     assert low * 1e3 <= measured_ms <= high * 1e3
 
 
@@ -106,22 +113,22 @@ def test_what_is_there_already_is_not_counted_again():
     left = processes_ahead(experiment, values, paces, captures=False)
     assert (len(whole), len(left)) == (4, 3)
     assert total_s(left)[0] == pytest.approx(total_s(whole)[0] * 3 / 4)
-    assert told_ahead(experiment, [], paces) == []
+    assert duration_lines(experiment, [], paces) == []
 
 
 def test_compiling_on_a_cpu_widens_the_range():
     eager, compiled = pace_of(SMALL, compiles=False), pace_of(SMALL, compiles=True)
     widths = [high - low for low, high in (total_s([Process(p, 10)]) for p in (eager, compiled))]
     assert widths[1] > widths[0] + 60
-    assert "to compile included" in how_long([Process(compiled, 10)], {"a": compiled})
+    assert "to compile included" in duration_line([Process(compiled, 10)], {"a": compiled})
 
 
 def test_half_an_hour_is_where_it_begins_to_be_long():
     pace = pace_of(FULL, compiles=False)
     at_best_s, _ = pace.iteration_s
     short, long = (Process(pace, seconds / at_best_s) for seconds in (LONG_S - 60, LONG_S + 60))
-    assert shorter([short], "ab {file}", "") is None
-    assert SMALL in shorter([long], "ab {file}", "")
+    assert offer_line([short], "ab {file}", "") is None
+    assert SMALL in offer_line([long], "ab {file}", "")
 
 
 @pytest.mark.parametrize(
@@ -129,7 +136,7 @@ def test_half_an_hour_is_where_it_begins_to_be_long():
     [(40, 80, "40 to 80 s"), (50, 150, "0.8 to 2.5 min"), (1e5, 1.5e5, "28 to 42 h")],
 )
 def test_spans_are_told_in_the_unit_of_the_longer_time(low_s, high_s, said):
-    assert span(low_s, high_s) == said
+    assert spell_range(low_s, high_s) == said
 
 
 def planned(*words: str, iterations: int = 1000, steps: int = 300) -> Plan:
@@ -138,7 +145,7 @@ def planned(*words: str, iterations: int = 1000, steps: int = 300) -> Plan:
 
 def said_by_bench(plan: Plan, pace: Pace) -> list[str]:
     kinds = ["steps", "run", "sample", "samples", "captured"]
-    return bench_ahead.told_ahead(plan, trials(plan, kinds, 3), pace)
+    return bench_ahead.duration_lines(plan, trials(plan, kinds, 3), pace)
 
 
 def test_bench_of_the_main_experiment_on_a_cpu_takes_hours_and_the_small_one_is_offered():

@@ -477,7 +477,7 @@ def test_nsys_is_found_on_path_and_else_the_newest(install, tmp_path, monkeypatc
     broken.parent.mkdir(parents=True)
     broken.write_text("#!/bin/sh\necho 'no Nsight Systems here' >&2; exit 1\n")
     broken.chmod(0o755)
-    versions = [program.version for program in nsight.installed("nsys")]
+    versions = [program.version for program in nsight.installed_programs("nsys")]
     assert versions == [NEWEST, "2024.10.1", "2024.2.3.38"]
     own = install("2022.4.2.1", folder=tmp_path / "own bin")
     command, _ = dry_run(capsys, "--nsys", str(own), *words)

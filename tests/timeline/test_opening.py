@@ -157,12 +157,12 @@ def report_file(folder: Path) -> Path:
 
 
 def test_a_report_without_nsys(tmp_path, monkeypatch):
-    monkeypatch.setattr(nsight, "installed", lambda tool: [])
+    monkeypatch.setattr(nsight, "installed_programs", lambda tool: [])
     refused(report_file(tmp_path), "nsys export --type sqlite")
 
 
 def test_a_report_beside_its_export(tmp_path, export, capsys, monkeypatch):
-    monkeypatch.setattr(nsight, "installed", lambda tool: [])
+    monkeypatch.setattr(nsight, "installed_programs", lambda tool: [])
     path = report_file(tmp_path)
     os.rename(export, tmp_path / "nsys.sqlite")
     os.utime(path, (1, 1))
@@ -179,7 +179,7 @@ def test_a_report_is_exported(tmp_path, export, monkeypatch, works):
     nsys.write_text(f"#!/bin/sh\n{script if works else 'echo disk full; exit 1'}\n")
     nsys.chmod(nsys.stat().st_mode | stat.S_IXUSR)
     found = [nsight.Program(str(nsys), "2025.3")]
-    monkeypatch.setattr(nsight, "installed", lambda tool: found)
+    monkeypatch.setattr(nsight, "installed_programs", lambda tool: found)
     path = report_file(tmp_path)
     if not works:
         refused(path, "disk full")

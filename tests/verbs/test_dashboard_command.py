@@ -112,7 +112,7 @@ def test_runs_in_wandb_are_told_apart_by_the_key_that_is_named(capsys):
 @contextmanager
 def serving(place: Path, port: int = 0):
     flags = dashboard_command.parse([str(place), "--watch"])
-    server = DashboardServer(*dashboard_command.watched(flags), flags.host, port)
+    server = DashboardServer(*dashboard_command.live_page(flags), flags.host, port)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
     thread.start()
     try:

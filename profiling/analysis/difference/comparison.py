@@ -231,7 +231,7 @@ def clock_notes(baseline: Compared, candidate: Compared) -> Iterator[str]:
     one, other = baseline.gpu_clock, candidate.gpu_clock
     if one and other and abs(other.sm_mhz / one.sm_mhz - 1) > CLOCK_SHIFT:
         yield (
-            f"GPU clock: {one.said}, against {other.said}; at the lower one also kernels that did "
+            f"GPU clock: {one.text}, against {other.text}; at the lower one also kernels that did "
             "not change take longer"
         )
 

@@ -99,10 +99,10 @@ def clocks_line(costs: Costs, first: int, others: list[int]) -> str:
     median_mhz = float(np.median(theirs))
     if mine.sm_mhz >= (1 - SLOWER_CLOCK) * median_mhz:
         return (
-            f"Over the run its clock was {mine.said}, the others' {median_mhz:.0f}: that is not "
+            f"Over the run its clock was {mine.text}, the others' {median_mhz:.0f}: that is not "
             "why. Look at what else runs on that GPU."
         )
-    return f"Over the run its clock was {mine.said}; the others' {median_mhz:.0f}."
+    return f"Over the run its clock was {mine.text}; the others' {median_mhz:.0f}."
 
 
 def waits_lines(late: Straggler, costs: Costs, others: list[int]) -> list[str]:

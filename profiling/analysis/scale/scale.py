@@ -301,7 +301,7 @@ def about_clock(clock: GpuClock | None) -> list[str]:
     if clock is None or clock.held_down_by != "power":
         return []
     return [
-        f"the GPU's clock stays as it was, {clock.said}; links draw power too, beside another one "
+        f"the GPU's clock stays as it was, {clock.text}; links draw power too, beside another one "
         "an H200's was 2 % lower, and two of them at that limit took 3 to 4 % longer than predicted"
     ]
 

@@ -71,7 +71,7 @@ def clock_sentences(report: Report) -> list[str]:
     clock = report.run and report.run.gpu_clock
     if not clock or not clock.held_down_by:
         return []
-    return [f"Over the run the GPU's clock was {clock.said}."]
+    return [f"Over the run the GPU's clock was {clock.text}."]
 
 
 def gaps_sentence(gaps_ms: float, step_ms: float) -> str:

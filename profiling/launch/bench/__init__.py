@@ -1,1 +1,1 @@
-"""The processes of `python -m profiling bench`: planned, run, their output read."""
+"""Processes of `python -m profiling bench`: planning them, running them, reading their output."""

@@ -1,6 +1,6 @@
 """Another checkout of nanoGPT, run as it stands: its keys, its text, its commands.
 
-Nothing of it is imported: its keys are read off the sources. Called by profiling.verbs.bench.
+Nothing of it is imported: its keys are parsed out of the sources. Called by profiling.verbs.bench.
 """
 
 import ast
@@ -31,8 +31,8 @@ DATASET = "shakespeare_char"
 @dataclass(frozen=True)
 class Checkout:
     folder: Path
-    commit: str | None  # None: it is no git checkout
-    # its keys, with the values that its experiment has; None: the source computes it, as a dtype
+    commit: str | None  # None if it is no git checkout
+    # its keys with their values in its experiment; None if the source computes it, as a dtype
     train: dict[str, Setting]
     sample: dict[str, Setting]
 
@@ -42,7 +42,7 @@ class Checkout:
 
 
 def open_checkout(folder: Path) -> Checkout:
-    """Raises ValueError where it is none."""
+    """Read a checkout's keys and commit. Raises ValueError if the folder is none of nanoGPT."""
     if not folder.is_dir():
         raise ValueError(f"--against {folder}: no such folder; give a checkout of nanoGPT")
     lacking = [str(path) for path in NEEDED if not (folder / path).is_file()]
@@ -54,36 +54,43 @@ def open_checkout(folder: Path) -> Checkout:
 
 
 def settings(source: Path) -> dict[str, Setting]:
-    """The names that it assigns up to the configurator: nanoGPT's keys. Raises ValueError."""
+    """nanoGPT's keys: the names that a source assigns before it runs the configurator.
+
+    A value that cannot be computed from the source alone is None. Raises ValueError if the source
+    cannot be parsed.
+    """
     try:
         module = parsed(source)
     except ValueError as error:
         raise ValueError(f"--against: {error}") from error
-    found: dict[str, Setting] = {}
+    values: dict[str, Setting] = {}
     for node in module.body:
         if isinstance(node, ast.Expr) and CONFIGURATOR in ast.unparse(node):
             break
         if isinstance(node, ast.Assign) and isinstance(target := node.targets[0], ast.Name):
             with suppress(ValueError, ArithmeticError, RecursionError):
-                found[target.id] = value_of(node.value, found)
+                values[target.id] = value_of(node.value, values)
                 continue
-            found[target.id] = None
-    return found
+            values[target.id] = None
+    return values
 
 
 def commit_of(folder: Path) -> str | None:
-    """Of the repository whose root the folder is."""
+    """Commit of the repository whose root is `folder`, or None if it is no such root."""
     command = ["git", "-C", str(folder), "rev-parse", "--show-toplevel", "HEAD"]
     try:
-        said = subprocess.check_output(command, text=True, stderr=subprocess.DEVNULL, timeout=10)
+        output = subprocess.check_output(command, text=True, stderr=subprocess.DEVNULL, timeout=10)
     except (OSError, subprocess.SubprocessError):
         return None
-    root, commit = said.splitlines()
+    root, commit = output.splitlines()
     return commit if Path(root) == folder else None
 
 
 def overrides(asked: dict[str, Setting], known: dict[str, Setting]) -> list[str]:
-    """The words that give its keys the values that ours have; a key that it lacks is left out."""
+    """Words that give the checkout's keys our values; keys that it lacks are left out.
+
+    `asked` are our values, `known` the checkout's keys with their values.
+    """
     return [
         f"--{name}={value}"
         for name, value in asked.items()
@@ -92,13 +99,15 @@ def overrides(asked: dict[str, Setting], known: dict[str, Setting]) -> list[str]
 
 
 def prepare_text(checkout: Checkout, ours: "Dataset", log: Path) -> bool:
-    """Its tokens are ours: from our text, by its own prepare.py, if it has none; whether it had.
+    """Make sure that the checkout trains on our tokens; return whether its text was prepared
+    already.
 
-    Raises ValueError where it has another text, or cannot be written to.
+    If it was not, its own prepare.py is run on our text. Raises ValueError if it has another text,
+    or cannot be written to.
     """
     folder = checkout.folder / TEXT
-    there = all((folder / name).is_file() for name in ("train.bin", "val.bin", "meta.pkl"))
-    if not there:
+    was_prepared = all((folder / name).is_file() for name in ("train.bin", "val.bin", "meta.pkl"))
+    if not was_prepared:
         text = folder / "input.txt"
         if not text.exists():
             with told(text):
@@ -114,7 +123,7 @@ def prepare_text(checkout: Checkout, ours: "Dataset", log: Path) -> bool:
                 "input.txt, train.bin and val.bin, or name its text here: "
                 f"data_source={folder / 'input.txt'}"
             )
-    return there
+    return was_prepared
 
 
 def text_of(dataset: "Dataset", split: str) -> bytes:

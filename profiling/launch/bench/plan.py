@@ -1,7 +1,7 @@
-"""What `bench` runs: kinds of processes, sides, rounds, and the command line of each.
+"""The plan of `bench`: kinds of processes, sides, rounds, and the command line of each process.
 
-Called by profiling.verbs.bench. Both sides get one configuration: ours. The other checkout is told
-every key of that name whose value differs from its own.
+Called by profiling.verbs.bench. Both sides get one configuration: ours. The other checkout gets
+every key that it has too and whose value differs from its own.
 """
 
 import sys
@@ -22,13 +22,13 @@ from profiling.launch.bench.checkout import (
     Checkout,
     overrides,
 )
-from profiling.launch.command import whole_process
+from profiling.launch.command import whole_process_prefix
 from profiling.launch.experiment import captures
 from profiling.launch.experiment.plan import (
     LOG_INTERVAL,
     WARM_UP,
     order,
-    quoted,
+    quote_path,
     training_command,
 )
 from profiling.tools import nsight, nsys_tool
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 PROJECT = Path(__file__).resolve().parent.parent.parent.parent
 FEW = 10  # iterations of the process that fills the caches and leaves a checkpoint to sample from
 NEVER = 1_000_000  # iterations between evaluations
-THEIR_EVALUATION = 200  # batches, where its source does not tell
+THEIR_EVALUATION = 200  # batches of an evaluation, if the checkout's source does not say
 # keys that bench sets itself, and what to use instead
 OWN = {
     "out_dir": "--out",
@@ -51,14 +51,14 @@ OWN = {
     "profile": "--parts captured",
     "wandb": "nothing: W&B is off in timed processes",
 }
-# of those that both know, what is ours alone or given otherwise
+# keys that both have but that are not passed on: ours alone, or set in another way
 NOT_SHARED = ("out_dir", "init_from", "eval_only", "dataset")
-LEFT_OPEN = "auto"  # a value of device and dtype that only the machine decides
+LEFT_OPEN = "auto"  # value of device and dtype that is decided on the machine
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A process to come."""
+    """A process of the series: its kind, side and round (from 0)."""
 
     kind: Kind
     side: Side
@@ -77,13 +77,16 @@ class Plan:
 
     @cached_property
     def config(self) -> "Config":
-        """Ours, as it was asked for. Raises ValueError."""
-        return composed([*self.asked.words, *self.asked.ours])
+        """Our configuration, as it was asked for. Raises ValueError."""
+        return compose([*self.asked.words, *self.asked.ours])
 
     @cached_property
     def captures_theirs(self) -> bool:
-        """It opens no window: nsys has to be there, and a GPU may be."""
-        return self.config.device not in captures.OTHERS and bool(nsight.installed("nsys"))
+        """Whether the other checkout can be captured: nsys is installed and a GPU may be there.
+
+        nanoGPT opens no window of its own, so only nsys can capture it.
+        """
+        return self.config.device not in captures.OTHERS and bool(nsight.installed_programs("nsys"))
 
     def sides(self, kind: Kind) -> list[Side]:
         alone = kind == "captured" and not self.captures_theirs
@@ -101,15 +104,15 @@ class Plan:
         return f"{trial.kind}, {trial.side}"
 
 
-def composed(words: list[str]) -> "Config":
-    """What train.py makes of them. Raises ValueError."""
+def compose(words: list[str]) -> "Config":
+    """The configuration that train.py makes of the words. Raises ValueError."""
     from configs.command_line import compose_one  # here: --help needs no Hydra
 
     return compose_one(words)
 
 
 def check_words(plan: Plan) -> None:
-    """Refuses keys of the bench's own and what does not compose. Raises ValueError."""
+    """Raise ValueError for keys that bench sets itself, and for words that do not compose."""
     for word in [*plan.asked.words, *plan.asked.ours]:
         key = word.removeprefix("--").split("=")[0]
         if "=" in word and (section := key.split(".")[0]) in OWN:
@@ -120,24 +123,30 @@ def check_words(plan: Plan) -> None:
         )
     kinds: tuple[Kind, ...] = ("prepare", "steps", "run")
     for kind in kinds:
-        composed(our_words(plan, Trial(kind, "ours", 0)))
+        compose(our_words(plan, Trial(kind, "ours", 0)))
 
 
 def trials(plan: Plan, kinds: list[Kind], rounds: int) -> list[Trial]:
-    """Those that prepare, then round by round each kind, its sides in turns: A B, B A, A B."""
-    found = [Trial("prepare", side, 0) for side in plan.sides("prepare")]
+    """The processes in order: those that prepare, then round by round each kind.
+
+    The sides take turns from round to round: A B, B A, A B.
+    """
+    planned = [Trial("prepare", side, 0) for side in plan.sides("prepare")]
     for number in range(rounds):
         for kind in kinds:
             sides = plan.sides(kind)
             turns = order(len(sides), number + 1)[-len(sides) :]
-            found += [Trial(kind, sides[turn], number) for turn in turns]
-    return found
+            planned += [Trial(kind, sides[turn], number) for turn in turns]
+    return planned
 
 
 def command(
     plan: Plan, trial: Trial, in_force: dict[str, Setting]
 ) -> tuple[Path | None, list[str]]:
-    """(the folder to run it in, its command); `in_force`: what device and dtype came to."""
+    """(folder to run a trial in, or None; its command).
+
+    `in_force` has device and dtype as they were decided on this machine, as far as known.
+    """
     if trial.side == "theirs":
         assert plan.checkout is not None
         return plan.checkout.folder, their_command(plan, plan.checkout, trial, in_force)
@@ -149,12 +158,15 @@ def command(
     words = our_words(plan, trial)
     if trial.kind == "captured":
         has_cuda = in_force.get("device") not in captures.OTHERS
-        return None, captures.capturing(PROJECT / TRAINER, words, WARM_UP, has_cuda)[1]
+        return None, captures.capture_command(PROJECT / TRAINER, words, WARM_UP, has_cuda)[1]
     return None, training_command(PROJECT / TRAINER, words)
 
 
 def our_words(plan: Plan, trial: Trial) -> list[str]:
-    """train.py's, or what stands for them on the other side; each round has a seed of its own."""
+    """train.py's words for a trial of ours, and those whose values the other side gets.
+
+    Each round has a seed of its own.
+    """
     config = plan.config
     words = [*plan.asked.words, *([] if trial.side == "theirs" else plan.asked.ours)]
     words += [f"log_interval={LOG_INTERVAL}", f"seed={config.seed + trial.round}"]
@@ -167,44 +179,48 @@ def our_words(plan: Plan, trial: Trial) -> list[str]:
             words += [f"eval_iters={plan.checkout.train.get('eval_iters') or THEIR_EVALUATION}"]
     else:
         words += [f"eval_interval={NEVER}", "eval_iters=1"]
-        if trial.kind == "steps" or trial.side == "theirs":  # else capturing says how many
+        if trial.kind == "steps" or trial.side == "theirs":  # else capture_command sets it
             words += [f"max_iters={WARM_UP + plan.asked.steps + 1}"]
-    return [*words, f"out_dir={quoted(plan.out_dir(trial))}", "wandb.mode=disabled"]
+    return [*words, f"out_dir={quote_path(plan.out_dir(trial))}", "wandb.mode=disabled"]
 
 
 def their_command(
     plan: Plan, checkout: Checkout, trial: Trial, in_force: dict[str, Setting]
 ) -> list[str]:
+    """Command of a trial of the other checkout. Raises ValueError if it cannot be captured."""
     if trial.kind in ("sample", "samples"):
         program, known, before = SAMPLER, checkout.sample, []
         values = sampling_keys(plan, trial) | in_force
         asked = {name: setting(value) for name, value in values.items()}
     else:
         program, known, before = TRAINER, checkout.train, [str(EXPERIMENT)]
-        asked = shared(plan, trial, in_force)
+        asked = shared_settings(plan, trial, in_force)
         asked["out_dir"] = str(plan.out_dir(trial).resolve())
-    under = []
+    prefix = []
     if trial.kind == "captured":
         if in_force.get("device") in captures.OTHERS:
             raise ValueError(f"nsys captures CUDA, this is {in_force['device']}")
-        under = whole_process(nsys_tool.find(), report_of(plan, trial))
-    return [*under, sys.executable, "-u", str(program), *before, *overrides(asked, known)]
+        prefix = whole_process_prefix(nsys_tool.find(), report_of(plan, trial))
+    return [*prefix, sys.executable, "-u", str(program), *before, *overrides(asked, known)]
 
 
 def report_of(plan: Plan, trial: Trial) -> Path:
-    """What nsys writes of the other one: its environment is in it, so it is not kept."""
+    """nsys's report of the other checkout. It holds the environment, so it is not kept."""
     return Path(f"{plan.out_dir(trial).resolve()}.nsys-rep")
 
 
-def shared(plan: Plan, trial: Trial, in_force: dict[str, Setting]) -> dict[str, Setting]:
-    """The values of our keys that nanoGPT may have too, as this process has them."""
-    config = composed(our_words(plan, trial))
+def shared_settings(plan: Plan, trial: Trial, in_force: dict[str, Setting]) -> dict[str, Setting]:
+    """Values in this trial of our keys that nanoGPT may have too."""
+    config = compose(our_words(plan, trial))
     values = {name: setting(value) for name, value in vars(config).items()} | in_force
     return {name: value for name, value in values.items() if name not in NOT_SHARED}
 
 
 def sampling_keys(plan: Plan, trial: Trial) -> dict[str, Setting]:
-    """For both, of which each is told those that it has; device and dtype as in training."""
+    """Keys of sampling for both sides, each of which gets those that it has.
+
+    Device and dtype are as in training.
+    """
     defaults, config = SampleConfig(), plan.config
     sequences = plan.asked.samples if trial.kind == "samples" else 1
     prepared = plan.out_dir(Trial("prepare", trial.side, 0))
@@ -222,6 +238,6 @@ def sampling_keys(plan: Plan, trial: Trial) -> dict[str, Setting]:
 
 
 def setting(value: object) -> Setting:
-    """None where the machine decides, and for what is no plain value."""
+    """The value as a setting; None if the machine decides it, or if it is no plain value."""
     plain = isinstance(value, (bool, int, float, str)) and value != LEFT_OPEN
     return value if plain and isinstance(value, (bool, int, float, str)) else None

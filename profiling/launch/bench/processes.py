@@ -1,7 +1,7 @@
-"""The processes of `bench`: started one after the other, their lines timed as they come.
+"""Runs the processes of `bench` one after the other, and times their lines as they come.
 
 Called by profiling.verbs.bench. bench.json is written anew after every process, so that a series
-that was stopped goes on where it was.
+that was stopped can go on where it was.
 """
 
 import os
@@ -19,15 +19,15 @@ from profiling.analysis.bench.records import BENCH, Bench, Kind, TimedProcess
 from profiling.analysis.runs.folder import read_config
 from profiling.launch.bench import printed
 from profiling.launch.bench.plan import LEFT_OPEN, Plan, Trial, command, report_of
-from profiling.launch.bench.printed import Stamped
+from profiling.launch.bench.printed import StampedOutput
 from profiling.launch.bench.work import prepared_work, read_prepared
 from profiling.launch.experiment.plan import WARM_UP
 from profiling.launch.experiment.processes import (
-    begins,
     check_ended,
     processes_bar,
     remove_checkpoints,
     say,
+    show_beginning,
 )
 from profiling.launch.process import stream
 from profiling.manifest import Manifest
@@ -40,44 +40,48 @@ PREPARED = Trial("prepare", "ours", 0)
 
 
 def open_bench(folder: Path, asked: Bench) -> Bench:
-    """What was measured in this folder before; else as asked. ValueError for another series."""
+    """The series measured in this folder before, without its result, or `asked` if there is none.
+
+    Raises ValueError if the folder holds another series.
+    """
     path = folder / BENCH
     if not path.exists():
         return asked
-    there = read_json(path, Bench)
-    if there.asked != asked.asked:
+    earlier = read_json(path, Bench)
+    if earlier.asked != asked.asked:
         raise ValueError(f"--out {folder}: holds another series of processes; give another folder")
-    return with_fields(there, result=[])
+    return with_fields(earlier, result=[])
 
 
 def save(bench: Bench, folder: Path) -> None:
     write_text(folder / BENCH, to_json(bench, indent=1))
 
 
-def left_of(bench: Bench, trials: list[Trial]) -> list[Trial]:
-    """Trials that the series lacks."""
+def trials_left(bench: Bench, trials: list[Trial]) -> list[Trial]:
+    """Trials that the series still lacks."""
     done = {(p.kind, p.side, p.round) for p in bench.processes}
     return [trial for trial in trials if (trial.kind, trial.side, trial.round) not in done]
 
 
 def measure(plan: Plan, bench: Bench, trials: list[Trial]) -> Bench:
-    """Runs the processes that the series lacks, and adds them; ValueError if one fails."""
-    left = left_of(bench, trials)
+    """Run the trials that the series lacks, and return it with them. Raises ValueError if one
+    fails; a capture that fails is only left out."""
+    left = trials_left(bench, trials)
     with processes_bar() as progress:
         task = progress.add_task("", total=len(trials), completed=len(trials) - len(left))
         for number, trial in enumerate(left, start=1):
             place = f"{len(trials) - len(left) + number}/{len(trials)}"
-            begins(progress, task, f"{place}  {plan.label(trial)}")
+            show_beginning(progress, task, f"{place}  {plan.label(trial)}")
             try:
-                process, lines = time_process(plan, trial, in_force(plan))
+                process, lines = time_process(plan, trial, settings_in_force(plan))
             except ValueError as error:
-                if trial.kind != "captured":  # which costs itself alone
+                if trial.kind != "captured":  # the series can do without a capture
                     raise
                 say(f"no capture, so no figure of it: {error}")
                 continue
             bench = with_fields(bench, processes=[*bench.processes, process])
             if trial.kind == "prepare":
-                bench = told(plan, bench, trial, lines)
+                bench = with_facts(plan, bench, trial, lines)
             save(bench, plan.folder)
             progress.advance(task)
             left_min = seconds_left(bench, left[number:]) / 60
@@ -88,22 +92,25 @@ def measure(plan: Plan, bench: Bench, trials: list[Trial]) -> Bench:
     return bench
 
 
-def in_force(plan: Plan) -> dict[str, Setting]:
-    """What device and dtype came to in our first process; nothing before that one."""
+def settings_in_force(plan: Plan) -> dict[str, Setting]:
+    """Device and dtype as our first process decided them; empty before that one has run."""
     if not (plan.out_dir(PREPARED) / "config.yaml").is_file():
         return {}
     config = read_config(plan.out_dir(PREPARED))
-    found = {name: config.get(name) for name in ("device", "dtype")}
-    return {n: v for n, v in found.items() if isinstance(v, str) and v != LEFT_OPEN}
+    settings = {name: config.get(name) for name in ("device", "dtype")}
+    return {n: v for n, v in settings.items() if isinstance(v, str) and v != LEFT_OPEN}
 
 
 def seconds_left(bench: Bench, left: list[Trial]) -> float:
-    """As long as those alike took, or all on the average."""
+    """Expected seconds of the trials that are left.
+
+    Each is expected to take the mean of similar processes, or of all if there is no similar one.
+    """
 
     def expected_s(trial: Trial) -> float:
-        same = [p for p in bench.processes if p.kind == trial.kind]
-        alike = [p.wall_s for p in same if p.side == trial.side] or [p.wall_s for p in same]
-        return fmean(alike or [p.wall_s for p in bench.processes])
+        same_kind = [p for p in bench.processes if p.kind == trial.kind]
+        same_side = [p for p in same_kind if p.side == trial.side]
+        return fmean(p.wall_s for p in same_side or same_kind or bench.processes)
 
     return sum(map(expected_s, left))
 
@@ -111,19 +118,22 @@ def seconds_left(bench: Bench, left: list[Trial]) -> float:
 def time_process(
     plan: Plan, trial: Trial, known: dict[str, Setting]
 ) -> tuple[TimedProcess, list[printed.Line]]:
-    """One process from its start to its record, and what it printed."""
+    """Run one process; its record, and the lines that it printed.
+
+    `known` has device and dtype as far as they are decided. Raises ValueError if it fails.
+    """
     folder, words = command(plan, trial, known)
     run_dir, environ = plan.out_dir(trial), without_ours() if folder else dict(os.environ)
     if trial.kind == "captured" and folder:  # nsys keeps the environment
         environ = {n: v for n, v in environ.items() if n not in nsight.secret_names(environ)}
-    remove_run(run_dir)  # of a process that was stopped
+    remove_run(run_dir)  # left by a process that was stopped
     log = run_dir.with_name(run_dir.name + ".log")
     log.parent.mkdir(parents=True, exist_ok=True)
     with open(log, "wb") as file:
-        output = Stamped(file)
+        output = StampedOutput(file)
         ended = stream(words, environ, output, folder)
         wall_s = output.now_s()
-    for suffix in (".nsys-rep", ".qdstrm"):  # whole, or as nsys leaves it without its importer
+    for suffix in (".nsys-rep", ".qdstrm"):  # the latter is what nsys leaves without its importer
         report_of(plan, trial).with_suffix(suffix).unlink(missing_ok=True)
     check_ended(ended, words, log, plan.label(trial))
     process = TimedProcess(
@@ -140,7 +150,7 @@ def time_process(
 
 
 def read_training(plan: Plan, process: TimedProcess, lines: list[printed.Line]) -> TimedProcess:
-    """Raises ValueError where its lines are none of nanoGPT's."""
+    """The process with times out of its lines. Raises ValueError if they are unlike nanoGPT's."""
     run = printed.training(lines)
     steps = run.steps(0 if process.kind == "prepare" else WARM_UP)
     if not run.rows or not run.evaluations or (process.kind == "steps" and not steps):
@@ -161,7 +171,8 @@ def read_training(plan: Plan, process: TimedProcess, lines: list[printed.Line]) 
 
 
 def read_sampling(plan: Plan, process: TimedProcess, lines: list[printed.Line]) -> TimedProcess:
-    """Raises ValueError where the time of the samples alone cannot be seen."""
+    """The process with the time of its samples. Raises ValueError if the lines do not show that
+    time alone."""
     tokens = plan.asked.tokens * (plan.asked.samples if process.kind == "samples" else 1)
     sampling_s = printed.sampling_s(lines, tokens)
     if sampling_s is None:
@@ -173,9 +184,9 @@ def read_sampling(plan: Plan, process: TimedProcess, lines: list[printed.Line]) 
 
 
 def read_capture(plan: Plan, process: TimedProcess, lines: list[printed.Line]) -> TimedProcess:
-    """The captured step over those before and behind it, as the manifest has them.
+    """The process with the ratio of captured steps to those before and after, from the manifest.
 
-    Of the other one the steps of a process that is captured as a whole.
+    The other checkout's process is captured as a whole: its steps are read from its lines.
     """
     if process.side == "theirs":
         return read_training(plan, process, lines)
@@ -195,23 +206,23 @@ READERS: dict[Kind, Callable[[Plan, TimedProcess, list[printed.Line]], TimedProc
 }
 
 
-def told(plan: Plan, bench: Bench, trial: Trial, lines: list[printed.Line]) -> Bench:
-    """With what the first process of a side says of the machine and of its work."""
+def with_facts(plan: Plan, bench: Bench, trial: Trial, lines: list[printed.Line]) -> Bench:
+    """The series with the facts that the first process of a side gives about machine and work."""
     ours = plan.out_dir(PREPARED)
     if trial.side == "theirs":
         return with_fields(bench, work=prepared_work(plan, ours, printed.facts(lines)))
-    said = read_prepared(ours)
+    prepared = read_prepared(ours)
     return with_fields(
         bench,
         environment=read_json(ours / "environment.json", JsonObject),
-        device=said.in_force.device,
-        dtype=said.dtype,
-        flops_per_step=said.in_force.flops_per_token * said.tokens,
+        device=prepared.in_force.device,
+        dtype=prepared.dtype,
+        flops_per_step=prepared.in_force.flops_per_token * prepared.tokens,
     )
 
 
 def figure(process: TimedProcess) -> str:
-    """The one that this kind of process is for."""
+    """The figure that this kind of process is run for, as text."""
     if process.tokens and process.sampling_s:
         return f"{number(process.tokens / process.sampling_s)} tokens/s"
     if process.kind == "steps":

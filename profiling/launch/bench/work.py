@@ -1,4 +1,4 @@
-"""Whether both do the same work: what each says of it. Called by launch.bench.processes."""
+"""Comparison of the work of both sides, by what each says of it. Called by bench.processes."""
 
 from pathlib import Path
 
@@ -7,9 +7,9 @@ import msgspec
 from cli.keys import spell
 from profiling.analysis.bench.records import Work
 from profiling.analysis.runs.folder import read_config
-from profiling.launch.bench.plan import Plan, Trial, shared
+from profiling.launch.bench.plan import Plan, Trial, shared_settings
 
-# of nanoGPT's keys those without which a step is another one
+# nanoGPT's keys that change a step
 STEP_KEYS = (
     *("n_layer", "n_head", "n_embd", "block_size", "bias", "dropout"),
     *("batch_size", "gradient_accumulation_steps", "grad_clip", "compile", "device", "dtype"),
@@ -18,7 +18,7 @@ STEP_KEYS = (
 
 
 class Facts(msgspec.Struct):
-    """What the keys came to."""
+    """Facts of our run, as `in_force` in config.yaml has them."""
 
     device: str
     parameters: int
@@ -28,7 +28,7 @@ class Facts(msgspec.Struct):
 
 
 class Prepared(msgspec.Struct):
-    """What our first run says of itself in config.yaml."""
+    """Our first run, as its config.yaml describes it."""
 
     in_force: Facts
     dtype: str
@@ -38,12 +38,12 @@ class Prepared(msgspec.Struct):
 
     @property
     def tokens(self) -> int:
-        """Of an iteration."""
+        """Number of tokens in an iteration."""
         return self.batch_size * self.block_size * self.gradient_accumulation_steps
 
 
 def read_prepared(run_dir: Path) -> Prepared:
-    """Raises ValueError where it is no run of today's train.py."""
+    """Read config.yaml of our first run. Raises ValueError if today's train.py did not write it."""
     try:
         return msgspec.convert(read_config(run_dir), Prepared)
     except msgspec.ValidationError as error:
@@ -51,10 +51,14 @@ def read_prepared(run_dir: Path) -> Prepared:
 
 
 def prepared_work(plan: Plan, run_dir: Path, theirs: dict[str, str]) -> list[Work]:
-    """`run_dir`: of our first process; `theirs`: what the other one printed, by printed.FACTS."""
+    """Rows comparing the work of both sides.
+
+    `run_dir` is that of our first process; `theirs` are facts that the other one printed, by the
+    keys of printed.FACTS.
+    """
     assert plan.checkout is not None
     config, ours = read_config(run_dir), read_prepared(run_dir)
-    asked = shared(
+    asked = shared_settings(
         plan, Trial("run", "ours", 0), {n: spell(config[n]) for n in ("device", "dtype")}
     )
     both = [name for name in asked if name in plan.checkout.train]
@@ -68,9 +72,9 @@ def prepared_work(plan: Plan, run_dir: Path, theirs: dict[str, str]) -> list[Wor
         Work("tokens of the text", ours.in_force.data, "the same", True),
         Work("keys with our value", str(len(both)), str(len(both)), True),
         *(Work(name, spell(config[name]), None, None) for name in lacking),
-        *(compared(what, value, theirs.get(what)) for what, value in facts.items()),
+        *(compare_fact(what, value, theirs.get(what)) for what, value in facts.items()),
     ]
 
 
-def compared(what: str, ours: str, theirs: str | None) -> Work:
+def compare_fact(what: str, ours: str, theirs: str | None) -> Work:
     return Work(what, ours, theirs, None if theirs is None else ours == theirs)

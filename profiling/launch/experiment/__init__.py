@@ -1,1 +1,1 @@
-"""The processes of an experiment (`python -m profiling ab`): planned, run, captured."""
+"""Processes of an experiment (`python -m profiling ab`): planning, running and capturing them."""

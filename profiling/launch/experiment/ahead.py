@@ -1,10 +1,10 @@
-"""What an experiment is about to take, and what to run instead where that is long. Called by ab."""
+"""Estimate of how long an experiment will take, and a shorter one if that is long. Called by ab."""
 
 import shlex
 from collections.abc import Sequence
 
 from profiling.analysis.difference.records import Experiment
-from profiling.launch.duration import Process, how_long, shorter
+from profiling.launch.duration import Process, duration_line, offer_line
 from profiling.launch.experiment.captures import CAPTURED_STEPS, FREE_STEPS
 from profiling.launch.experiment.plan import max_iters
 from profiling.launch.pace import Pace
@@ -16,7 +16,11 @@ SHORTEST = "--steps 20 --repeats 2"
 def processes_ahead(
     experiment: Experiment, values: Sequence[int], paces: Sequence[Pace], captures: bool
 ) -> list[Process]:
-    """Processes that are not there yet, and captures behind them. `values`: of all processes."""
+    """Processes that are still to run, and the captures after them.
+
+    `values` has the number of each process's value, in the order of all processes; `paces` has a
+    pace for each value.
+    """
     done = {run.number for run in experiment.runs}
     left = [value for number, value in enumerate(values) if number not in done]
     timed = [Process(paces[value], max_iters(experiment)) for value in left]
@@ -24,14 +28,15 @@ def processes_ahead(
     return timed + [Process(pace, steps, captured=True) for pace in paces if captures]
 
 
-def told_ahead(
+def duration_lines(
     experiment: Experiment, ahead: Sequence[Process], paces: Sequence[Pace]
 ) -> list[str]:
-    """Lines that say how long it takes; none where nothing is left to run."""
+    """Lines saying how long the processes take, and offering less if that is long; none if nothing
+    is left to run."""
     if not ahead:
         return []
     factor = experiment.factor
-    line = how_long(ahead, dict(zip(factor.labels, paces, strict=True)))
+    line = duration_line(ahead, dict(zip(factor.labels, paces, strict=True)))
     word = shlex.quote(f"{factor.key}={','.join(factor.values)}")
-    offer = shorter(ahead, f"ab {{file}} {word} {SHORT}", SHORTEST)
+    offer = offer_line(ahead, f"ab {{file}} {word} {SHORT}", SHORTEST)
     return [f"{line}; the first process tells more", *([offer] if offer else [])]

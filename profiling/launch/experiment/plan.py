@@ -1,4 +1,4 @@
-"""What an experiment runs: its factor, the order of its processes, their command lines.
+"""The plan of an experiment: its factor, the order of its processes, their command lines.
 
 Called by profiling.verbs.ab.
 """
@@ -30,7 +30,7 @@ OWN = {
 
 
 def order(values: int, repeats: int) -> list[int]:
-    """Which value each process has: A B B A A B ..., so that a drift touches all alike."""
+    """Number of the value for each process: A B B A A B ..., so that a drift affects all alike."""
     forth = list(range(values))
     return [i for turn in range(repeats) for i in (forth[::-1] if turn % 2 else forth)]
 
@@ -42,13 +42,13 @@ def max_iters(experiment: Experiment) -> int:
 def timed_process(
     experiment: Experiment, trainer: Path, folder: Path, number: int, value: int
 ) -> tuple[Path, list[str]]:
-    """(out_dir, command) of a timed process of the experiment in `folder`."""
-    out_dir = folder / "runs" / f"{number + 1:02d}-{plain(experiment.factor.labels[value])}"
+    """(out_dir, command) of timed process `number` of the experiment in `folder`."""
+    out_dir = folder / "runs" / f"{number + 1:02d}-{file_name(experiment.factor.labels[value])}"
     return out_dir, training_command(trainer, timed_words(experiment, value, out_dir))
 
 
 def timed_words(experiment: Experiment, value: int, out_dir: Path) -> list[str]:
-    """train.py's words of a timed process."""
+    """Words for train.py, for a timed process."""
     return [
         *value_words(experiment, value, out_dir),
         f"max_iters={max_iters(experiment)}",
@@ -58,24 +58,24 @@ def timed_words(experiment: Experiment, value: int, out_dir: Path) -> list[str]:
 
 
 def value_words(experiment: Experiment, value: int, out_dir: Path) -> list[str]:
-    """train.py's words with this value, and without evaluations inside."""
+    """Words for train.py with this value of the factor, and without evaluations."""
     return [
         *experiment.words,
         f"{experiment.factor.key}={experiment.factor.values[value]}",
-        f"out_dir={quoted(out_dir)}",
+        f"out_dir={quote_path(out_dir)}",
         "eval_interval=1000000",
         "eval_iters=1",
         "wandb.mode=disabled",
     ]
 
 
-def plain(text: str) -> str:
-    """A file name of it."""
+def file_name(text: str) -> str:
+    """A file name made of a text: other characters than letters, digits, _ . and - become -."""
     return re.sub(r"[^\w.-]+", "-", text).strip("-")
 
 
-def quoted(path: Path) -> str:
-    """A path as Hydra takes it, whatever is in it."""
+def quote_path(path: Path) -> str:
+    """The path quoted for Hydra, whatever characters are in it."""
     text = str(path)
     if re.fullmatch(r"[\w./-]+", text):
         return text
@@ -87,7 +87,7 @@ def training_command(trainer: Path, words: list[str]) -> list[str]:
 
 
 def plan_experiment(words: list[str], steps: int, warm_up: int = WARM_UP) -> Experiment:
-    """The experiment that the words describe. Raises ValueError naming the word that is wrong.
+    """Plan the experiment that the words describe. Raises ValueError naming the word that is wrong.
 
     Every value's configuration is composed here, so that a mistake shows before anything runs.
     """
@@ -118,32 +118,32 @@ def plan_experiment(words: list[str], steps: int, warm_up: int = WARM_UP) -> Exp
         log_interval=LOG_INTERVAL,
         runs=[],
     )
-    places = (timed_words(experiment, number, Path("out-ab")) for number in range(len(values)))
-    composed = [compose_one(each) for each in places]
-    if compile_alike(composed):
+    out = Path("out-ab")
+    configs = [compose_one(timed_words(experiment, n, out)) for n in range(len(values))]
+    if compile_alike(configs):
         experiment = replace(experiment, words=[*experiment.words, "compile=true"])
-    if composed[0].init_from == "resume":  # FILE is the config.yaml of a run that was resumed
+    if configs[0].init_from == "resume":  # FILE is the config.yaml of a run that was resumed
         return replace(experiment, words=[*experiment.words, "init_from=scratch"])
     return experiment
 
 
 def check_on_this_machine(experiment: Experiment, folder: Path) -> list[Pace]:
-    """Device, attention and files of every value, before the first process. Raises ValueError.
+    """Check device, attention and files of every value before the first process.
 
-    Returns how fast this machine is at each value.
+    Returns this machine's pace at each value. Raises ValueError naming the value that cannot run.
     """
     labels = experiment.factor.labels
     with process_beside() as beside:
         words = [
-            timed_words(experiment, number, folder / "runs" / plain(label))
+            timed_words(experiment, number, folder / "runs" / file_name(label))
             for number, label in enumerate(labels)
         ]
-        for label, of_value in zip(labels, words, strict=True):
+        for label, words_of_value in zip(labels, words, strict=True):
             try:
-                beside.submit(check_words, of_value).result()
+                beside.submit(check_words, words_of_value).result()
             except ValueError as error:
                 raise ValueError(f"{label}: {error}") from error
-        return [beside.submit(find_pace, of_value).result() for of_value in words]
+        return [beside.submit(find_pace, words_of_value).result() for words_of_value in words]
 
 
 def check_words(words: list[str]) -> None:
@@ -154,7 +154,7 @@ def check_words(words: list[str]) -> None:
 
 
 def factor_of(key: str, values: list[str]) -> Factor:
-    """A value that comes again (A against A) gets a number."""
+    """The factor with a label for each value; one that is repeated (A against A) gets a number."""
     labels = []
     for number, value in enumerate(values):
         name = value if key == "attention" else f"{key}={value}"
@@ -164,7 +164,7 @@ def factor_of(key: str, values: list[str]) -> Factor:
 
 
 def swept_values(word: str) -> list[str]:
-    """The values of KEY=A,B as Hydra reads it; empty for one value, a list or a file."""
+    """Values of a word KEY=A,B as Hydra reads it; empty for one value, a list or a file."""
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.errors import HydraException
 

@@ -1,7 +1,7 @@
-"""The processes of an experiment: started one after the other, their step times recorded.
+"""Runs the processes of an experiment one after the other, and records their step times.
 
 Called by profiling.verbs.ab. results.json is written anew after every process, so that an
-experiment that was stopped goes on where it was.
+experiment that was stopped can go on where it was.
 """
 
 import os
@@ -34,26 +34,28 @@ from profiling.records import read_json, to_json
 from profiling.run_files import CHECKPOINTS, SHARDS, remove_run
 
 RESULTS = "results.json"
-IDENTITY = ("factor", "words", "steps", "warm_up", "log_interval")  # else it is another experiment
+# fields that must be equal for an experiment to go on in its folder
+IDENTITY = ("factor", "words", "steps", "warm_up", "log_interval")
 TAIL_LINES = 15
-say = partial(print, flush=True)  # no line is to wait in a buffer while a process runs
+say = partial(print, flush=True)  # no line may wait in a buffer while a process runs
 
 
 def open_experiment(folder: Path, asked: Experiment) -> Experiment:
-    """What was measured in this folder before, without what it came to then; else as asked.
+    """The experiment measured in this folder before, without its result, or `asked` if there is
+    none.
 
-    Raises ValueError when another experiment lies there.
+    Raises ValueError if the folder holds another experiment.
     """
     path = folder / RESULTS
     if not path.exists():
         return asked
-    there = read_json(path, Experiment)
+    earlier = read_json(path, Experiment)
     for name in IDENTITY:
-        if getattr(there, name) != getattr(asked, name):
+        if getattr(earlier, name) != getattr(asked, name):
             raise ValueError(
                 f"--out {folder}: holds an experiment with another {name}; give another folder"
             )
-    return replace(there, result=None, comparisons=[], first_iterations=None)
+    return replace(earlier, result=None, comparisons=[], first_iterations=None)
 
 
 def save(experiment: Experiment, folder: Path) -> None:
@@ -61,7 +63,10 @@ def save(experiment: Experiment, folder: Path) -> None:
 
 
 def measure(experiment: Experiment, values: list[int], trainer: Path, folder: Path) -> Experiment:
-    """Runs the processes of `values` that it lacks, and adds them; ValueError if one fails."""
+    """Run the processes that the experiment lacks, and return it with them.
+
+    `values` has the number of each process's value. Raises ValueError if a process fails.
+    """
     done = {run.number for run in experiment.runs}
     with processes_bar() as progress:
         task = progress.add_task("measuring", total=len(values), completed=len(done))
@@ -69,7 +74,7 @@ def measure(experiment: Experiment, values: list[int], trainer: Path, folder: Pa
             if number in done:
                 continue
             label = experiment.factor.labels[value]
-            begins(progress, task, f"{number + 1}/{len(values)}  {label}")
+            show_beginning(progress, task, f"{number + 1}/{len(values)}  {label}")
             process, run = time_process(experiment, trainer, folder, number, value)
             experiment = with_process(experiment, process, run)
             save(experiment, folder)
@@ -84,7 +89,7 @@ def measure(experiment: Experiment, values: list[int], trainer: Path, folder: Pa
 
 
 def processes_bar() -> Progress:
-    """A bar of processes, with the time that is left, on a terminal alone."""
+    """A progress bar of processes with the time that is left; it shows only on a terminal."""
     console = Console()
     return Progress(
         TextColumn("{task.description}"),
@@ -97,8 +102,8 @@ def processes_bar() -> Progress:
     )
 
 
-def begins(progress: Progress, task: TaskID, what: str) -> None:
-    """Shows in the bar which process begins; without one, where no terminal is, on stderr."""
+def show_beginning(progress: Progress, task: TaskID, what: str) -> None:
+    """Show which process begins: in the bar, or on stderr if there is no terminal for a bar."""
     progress.update(task, description=what)
     if progress.disable:
         print(f"{what} begins", file=sys.stderr, flush=True)
@@ -107,10 +112,13 @@ def begins(progress: Progress, task: TaskID, what: str) -> None:
 def time_process(
     experiment: Experiment, trainer: Path, folder: Path, number: int, value: int
 ) -> tuple[ProcessRun, RunFolder]:
-    """One process from its start to its row of the record, and what it left."""
+    """Run one process; its row of the record, and its run folder.
+
+    Raises ValueError if it fails, or did not log all step times.
+    """
     label = experiment.factor.labels[value]
     run_dir, command = timed_process(experiment, trainer, folder, number, value)
-    remove_run(run_dir)  # of a process that was stopped
+    remove_run(run_dir)  # left by a process that was stopped
     started = time.perf_counter()
     run_process(command, run_dir.with_name(run_dir.name + ".log"), label)
     wall_s = time.perf_counter() - started
@@ -138,7 +146,8 @@ def time_process(
 
 
 def with_process(experiment: Experiment, process: ProcessRun, run: RunFolder) -> Experiment:
-    """One process more; configurations and versions are those of the first one of each value."""
+    """The experiment with one more process; configurations are kept from the first process of each
+    value, the environment from the first of all."""
     return replace(
         experiment,
         runs=[*experiment.runs, process],
@@ -148,21 +157,22 @@ def with_process(experiment: Experiment, process: ProcessRun, run: RunFolder) ->
     )
 
 
-def again(verb: str, argv: list[str], folder: Path) -> str:
-    """The command that goes on in the folder, as the series of `ab` and `bench` do."""
+def resume_command(verb: str, argv: list[str], folder: Path) -> str:
+    """The command that continues the series of `ab` or `bench` in the folder."""
     words = argv if "--out" in argv else [*argv, "--out", str(folder)]
     return shlex.join(["python", "-m", "profiling", verb, *words])
 
 
 def remove_checkpoints(run_dir: Path) -> None:
-    """Training saves one at its end; nobody goes on from these few iterations."""
+    """Remove the checkpoint that training saves at its end: nobody resumes these few iterations."""
     for name in CHECKPOINTS:
         (run_dir / name).unlink(missing_ok=True)
     shutil.rmtree(run_dir / SHARDS, ignore_errors=True)
 
 
 def run_process(command: list[str], log: Path, label: str, folder: Path | None = None) -> None:
-    """In `folder`, or here; its output goes to the log. Raises as check_ended does."""
+    """Run a command in `folder`, or here, with its output in the log. Raises as check_ended
+    does."""
     log.parent.mkdir(parents=True, exist_ok=True)
     with open(log, "wb") as file:
         ended = stream(command, dict(os.environ), file, folder)
@@ -170,10 +180,10 @@ def run_process(command: list[str], log: Path, label: str, folder: Path | None =
 
 
 def check_ended(ended: Ended, command: list[str], log: Path, label: str) -> None:
-    """Raises ValueError with the process's last lines when it failed.
+    """Print a failed process's last lines, and raise ValueError naming its log.
 
-    On Ctrl-C or SIGTERM it has ended in good order, with all that it started: this raises what
-    cli.interrupts does then.
+    After Ctrl-C or SIGTERM the process has ended in good order, with all that it started: this
+    raises what cli.interrupts raises then.
     """
     if ended.stopped_by:
         stop(ended.stopped_by)

@@ -44,11 +44,11 @@ class Failure:
 
 
 def attention_document(results: AttentionResults) -> Document:
-    ratios = slow_against_flash(results.measured)
+    ratios = slow_against_flash(results.measurements)
     drawn = [
         section
         for direction in ("forward", "backward")
-        if (rows := [row for row in results.measured if row.direction == direction])
+        if (rows := [row for row in results.measurements if row.direction == direction])
         for section in chart_sections(results, direction, rows)
     ]
     verdict: list[Block] = [
@@ -82,7 +82,7 @@ def notes(results: AttentionResults) -> list[str]:
     lines = [f"{shape}; forward {forward}", timing, peaks]
     if results.dropout:
         lines.append("no error against float64: what dropout takes away is random")
-    rows = results.measured
+    rows = results.measurements
     if loose := [row for row in rows if not (row.precise and row.stable)]:
         lines.append(
             f"{len(loose)} of {len(rows)} medians did not settle within 1 % in their time: raise "
@@ -255,7 +255,7 @@ def measured_section(results: AttentionResults) -> Section:
         "Median time of a call; IQR: middle half of the samples, of the median. Memory: peak above "
         "the inputs, backward's with what forward kept. Error: against float64, of one sequence."
     )
-    return table_section("results", "Measured", note, columns, results.measured)
+    return table_section("results", "Measured", note, columns, results.measurements)
 
 
 def relative_width(row: Measurement, interval_ms: tuple[float, float]) -> float:
@@ -303,7 +303,7 @@ def lengths_text(seqs: Iterable[int]) -> str:
 def kernels_section(results: AttentionResults) -> Section:
     """The kernels that ran: a row for each backend and pass, over all lengths."""
     ran: dict[tuple[str, str], list[Measurement]] = {}
-    for row in results.measured:
+    for row in results.measurements:
         ran.setdefault((row.backend, row.direction), []).append(row)
     columns = [
         Column("backend", lambda rows: rows[0].backend, "text", True),
