@@ -25,12 +25,12 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
-from cli.errors import called, ending, user_errors
+from cli.errors import ending, program_command, user_errors
 from cli.help import key_table
 from cli.keys import keys
 from cli.parser import Parser
 from cli.program import as_called
-from cli.slurm import adopt
+from cli.slurm import adopt_slurm_ranks
 from configs import files
 from configs.completion import completions
 from configs.compose import (
@@ -105,7 +105,7 @@ def read() -> Start:
     Of a sweep it calls `check` with the configuration of each job, and then `train`.
     --help, --cfg, TAB completion and the like are answered, and end the program.
     """
-    adopt()  # the first rank speaks for all
+    adopt_slurm_ranks()  # the first rank speaks for all
     options, flags, words = split_arguments(sys.argv[1:])
     if options.shell_completion and words[:1] in (["query=bash"], ["query=fish"], ["query=zsh"]):
         complete(words[0].removeprefix("query="))
@@ -221,7 +221,7 @@ def file_names() -> str:
 def split_arguments(argv: list[str]) -> tuple[argparse.Namespace, list[str], list[str]]:
     """Hydra's flags as options and as typed, and the other words; --key=value becomes key=value."""
     parser = Parser("", parents=[get_args_parser()])
-    parser.prog = called()
+    parser.prog = program_command()
     own = {flag for action in parser._actions for flag in action.option_strings}
     argv = [
         word[2:]

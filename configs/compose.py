@@ -23,8 +23,8 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException, ValidationError
 
 from cli.errors import ending, one_line
-from cli.interrupts import leaving_at_once
-from cli.keys import TYPE_NAMES, Value, checked, choice, keys, spell, unknown_key
+from cli.interrupts import leave_on_signal
+from cli.keys import TYPE_NAMES, Value, choice, keys, spell, unknown_key, valid_value
 from configs import files
 from configs.gpt2 import CONTEXT, SHAPE, shape_of
 from configs.nanogpt import DEFAULTS, PYTHON, merged
@@ -56,7 +56,7 @@ HYDRA_SETTINGS = {
 }
 
 
-@leaving_at_once()
+@leave_on_signal()
 def compose_jobs(path: Path | None, arguments: list[str], multirun: bool) -> list[Config]:
     """The configuration of every job: one, or with `multirun` one for each swept combination.
 
@@ -139,7 +139,7 @@ def take_shape(job: DictConfig, named: Collection[str]) -> dict[str, Value]:
             f"weights={job.weights}: not read by init_from=scratch; add init_from=gpt2, or "
             "init_from=weights for those of another shape"
         )
-    init_from = checked(keys(Config)["init_from"], job.init_from)
+    init_from = valid_value(keys(Config)["init_from"], job.init_from)
     shape = shape_of(str(init_from), job.weights)
     for name, of_weights in shape.items():
         own = name in named or job[name] != getattr(Config, name)
@@ -374,7 +374,7 @@ def check_value(name: str, value: Value) -> None:
         kind = " or ".join([TYPE_NAMES[key.kind], *words, *(["null"] if key.optional else [])])
         raise ValueError(f"{name}={spell(value)}: must be {kind}") from None
     if "${" not in str(value):
-        checked(key, value)
+        valid_value(key, value)
 
 
 def check_folders(jobs: list[Config]) -> None:

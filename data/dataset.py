@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from cli.errors import one_line
-from cli.interrupts import unwinding
+from cli.interrupts import unwind_on_signal
 from data.token_files import TokenFile, Tokens
 from data.token_folder import SPLITS, check_file, find_files, fingerprint, tokenizer_of
 from data.tokenizers import Tokenizer, load_tokenizer, token_dtype
@@ -111,7 +111,7 @@ def refuse_foreign_files(directory: Path) -> None:
         )
 
 
-@unwinding()
+@unwind_on_signal()
 def write_dataset(
     directory: Path, meta: dict[str, str | int], tokenizer: Tokenizer, splits: dict[str, np.ndarray]
 ) -> Dataset:

@@ -40,9 +40,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from cli.errors import suggestion, user_errors
-from cli.files import from_here
+from cli.files import short_path
 from cli.help import key_table
-from cli.interrupts import unwinding
+from cli.interrupts import unwind_on_signal
 from cli.keys import parse_keys, spell
 from cli.program import NAME, as_called
 from configs.data import BUILT_IN, DataConfig
@@ -228,7 +228,7 @@ def main(words: list[str]) -> None:
             print(f"{__doc__}\n{key_table(DataConfig())}\n\n{key_table(FilesConfig())}")
         return
     logging.basicConfig(format="%(levelname)s: %(message)s")
-    with user_errors(), unwinding():
+    with user_errors(), unwind_on_signal():
         named = [w for w in words if "=" not in w and not w.startswith("-")]
         if named and is_of_any_size(named[0], DATA_DIR):
             made, following = prepare_any_size(words, DATA_DIR)
@@ -260,7 +260,7 @@ def prepare_any_size(words: list[str], data_dir: Path) -> tuple[Dataset, str]:
     logging.getLogger("data.prepare_files").setLevel(logging.INFO)  # where it goes on
     made = prepare_files(recipe(name, given, data_dir), data_dir)
     name_of_run = made.directory.absolute().name.replace("_", "-")
-    keys = [f"dataset={from_here(made.directory)}", f"out_dir=out-{name_of_run}"]
+    keys = [f"dataset={short_path(made.directory)}", f"out_dir=out-{name_of_run}"]
     if made.count("val") > MANY_TOKENS:
         keys.append("eval_iters=200")
     return made, shlex.join(["python", "train.py", *keys, "attention=flash"])

@@ -11,7 +11,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
-from cli.files import behind_link, replacing, told, write_text
+from cli.files import name_path_in_errors, replacement_for, resolve_link, write_text
 from cli.lock import Lock
 from configs.data import BUILT_IN
 from configs.preparing import FilesConfig
@@ -52,7 +52,7 @@ def prepare_files(config: FilesConfig, data_dir: Path) -> Dataset:
         raise ValueError(f"{config.source}: holds no text")
     reading = Reading(config.column, fraction)
     unfinished = Unfinished(folder.with_name(f"{folder.name}.unfinished"))
-    with told(unfinished.folder), Lock(unfinished.folder, f"out={folder}"):
+    with name_path_in_errors(unfinished.folder), Lock(unfinished.folder, f"out={folder}"):
         unfinished.keep(plan)
         workers = min(config.workers or os.cpu_count() or 1, len(blocks))
         tokenizer = make_tokenizer(config, unfinished.folder, reading, blocks, workers)
@@ -60,14 +60,14 @@ def prepare_files(config: FilesConfig, data_dir: Path) -> Dataset:
         work = Encode(reading, unfinished.folder / VOCABULARY, marks_ends)
         done = encode(work, unfinished, tokenizer, blocks, workers)
         describe(unfinished.folder, plan, named.name, tokenizer, done)
-    with told(folder):
+    with name_path_in_errors(folder):
         unfinished.become(folder)
     return load_prepared(folder)
 
 
 def place_of(folder: Path) -> Path:
     """Where what is made is renamed to, hours later: behind a link. ValueError if it cannot be."""
-    place = Path(os.path.realpath(behind_link(folder)))
+    place = Path(os.path.realpath(resolve_link(folder)))
     if place == Path.cwd() or place.is_mount():
         raise ValueError(
             f"out={folder}: a mounted disk, or the working folder, whose place no other can take; "
@@ -154,7 +154,7 @@ def describe(folder: Path, plan: Plan, source: str, tokenizer: Tokenizer, done: 
         itos = dict(enumerate(tokenizer.characters))
         stoi = {character: number for number, character in itos.items()}
         content = pickle.dumps({"vocab_size": tokenizer.vocab_size, "itos": itos, "stoi": stoi})
-        with replacing(folder / "meta.pkl") as unfinished:
+        with replacement_for(folder / "meta.pkl") as unfinished:
             unfinished.write_bytes(content)
     meta = {
         "source": source,

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from cli.files import is_pipe, replacing
+from cli.files import is_pipe, replacement_for
 from configs.data import DataConfig
 from data.dataset import STAND_IN
 from data.download import download
@@ -102,7 +102,7 @@ def read_tiny_shakespeare(data_dir: Path) -> str:
     except OSError as error:
         raise ConnectionError(f"{url}: {error}") from error
     kept.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(kept) as unfinished:
+    with replacement_for(kept) as unfinished:
         unfinished.write_bytes(content)
     return content.decode("utf-8")
 

@@ -24,7 +24,7 @@ import torch.distributed as dist
 
 from cli.errors import one_line
 from cli.files import write_text
-from cli.interrupts import answered
+from cli.interrupts import handle_signals
 from profiling.flight_recorder import DUMP, EARLIER, LOOK_S, REQUEST, Note, place
 from profiling.records import to_json
 from training.distributed import Ranks
@@ -180,7 +180,7 @@ class FlightRecorder:
         torchrun may have sent a SIGTERM by now, which is not waited for: the end is near anyhow.
         """
         failed = out_of_collective(error)
-        with answered(lambda number, frame: None):
+        with handle_signals(lambda number, frame: None):
             self.ended = True
             answered_s = time.monotonic() + ANSWER_S
             if failed:

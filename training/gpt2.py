@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from cli.errors import one_line
-from cli.files import make_folder, replacing, write_text
+from cli.files import make_folder, replacement_for, write_text
 from configs.gpt2 import ACTIVATIONS, FIXED, WHOLE, shape_of, weights_files
 from configs.model import GPT2_SIZES, ModelConfig
 from configs.schema import Config
@@ -165,7 +165,7 @@ def write(folder: Path, ours: dict[str, Tensor], config: ModelConfig, has_gpt2_s
 
     described = transformers_config(config, len(ours[HEAD]), has_gpt2_s)
     make_folder(folder)
-    with replacing(folder / WHOLE) as unfinished:
+    with replacement_for(folder / WHOLE) as unfinished:
         unfinished.touch()
         mode = unfinished.stat().st_mode
         try:

@@ -5,12 +5,12 @@ Called by distributed, which joins them, and by all that asks how they lie on ho
 
 import os
 
-from cli.slurm import adopt
+from cli.slurm import adopt_slurm_ranks
 
 
 def launched() -> tuple[int, int]:
     """(this process's number on its host, how many ranks there are). Raises ValueError."""
-    adopt()  # submitit's tasks do not begin in train.py
+    adopt_slurm_ranks()  # submitit's tasks do not begin in train.py
     world_size = from_torchrun("WORLD_SIZE", 1)
     if world_size == 0:
         raise ValueError("WORLD_SIZE=0: a run has a rank; torchrun sets WORLD_SIZE, else unset it")

@@ -77,7 +77,7 @@ def warm_up(
         attention = seen_on_cuda(config, kernels) if on_cuda else seen_on_cpu(config, operators)
         own_kernels = seen_kernels(config, kernels, step.vocab_size)
     dynamo.dismiss_compilers()
-    lifetime.settle()
+    lifetime.resume_garbage_collection()
     counted = dynamo.compiled()
     facts = CompileFacts(
         compile=bool(config.compile),

@@ -81,7 +81,7 @@ def export_ranks(analysis: RanksAnalysis, path: Path) -> int:
 
 @contextmanager
 def written(path: Path) -> Iterator[TextIO]:
-    with files.replacing(files.behind_link(path)) as temporary, open(temporary, "wb") as raw:
+    with files.replacement_for(files.resolve_link(path)) as temporary, open(temporary, "wb") as raw:
         target: BinaryIO | gzip.GzipFile = raw
         if path.suffix == ".gz":  # without time and name: the same trace gives the same file
             target = gzip.GzipFile("", "wb", COMPRESSION, raw, mtime=0)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cli.files import told
+from cli.files import name_path_in_errors
 from configs.python_files import Setting, parsed, value_of
 from profiling.launch.experiment.processes import run_process
 
@@ -101,7 +101,7 @@ def prepare_text(checkout: Checkout, ours: "Dataset", log: Path) -> bool:
     if not there:
         text = folder / "input.txt"
         if not text.exists():
-            with told(text):
+            with name_path_in_errors(text):
                 text.write_bytes(b"".join(text_of(ours, split) for split in ("train", "val")))
         run_process(
             [sys.executable, str(PREPARE)], log, f"{checkout.name}'s {PREPARE}", checkout.folder
