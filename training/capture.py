@@ -46,7 +46,7 @@ class Profiler:
     def recorder_of_rank(self, profile: ProfileConfig) -> Recorder | None:
         on_cuda = self.ranks.device.type == "cuda"
         check_alone(profile, on_cuda)
-        if self.ranks.rank not in profile.captured_of(self.ranks.world_size):
+        if self.ranks.rank not in profile.captured_ranks(self.ranks.world_size):
             return None
         return recorder_for(profile, on_cuda, self.folder, self.ranks.suffix)
 

@@ -14,7 +14,7 @@ from torch import nn
 
 from cli.errors import one_line
 from cli.files import write_text
-from configs.capture import Planned, ProfileConfig
+from configs.capture import PlannedWindow, ProfileConfig
 from profiling.capture import process_meter
 from profiling.capture.dynamo import compiled
 from profiling.capture.layers import ranged_layers
@@ -64,7 +64,7 @@ class Clock(Protocol):
 class OpenWindow:
     """A window from its opening to its close: what it began with, and how far it has come."""
 
-    planned: Planned
+    planned: PlannedWindow
     free_ms: list[float]  # step times before it
     compiled: CompileCounts  # by then
     last: int  # the last whole iteration, at first the one before it

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cli.files import name_path_in_errors
-from configs.python_files import Setting, parsed, value_of
+from configs.python_files import Setting, parse_file, value_of
 from profiling.launch.experiment.processes import run_process
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def open_checkout(folder: Path) -> Checkout:
 def settings(source: Path) -> dict[str, Setting]:
     """The names that it assigns up to the configurator: nanoGPT's keys. Raises ValueError."""
     try:
-        module = parsed(source)
+        module = parse_file(source)
     except ValueError as error:
         raise ValueError(f"--against: {error}") from error
     found: dict[str, Setting] = {}
