@@ -1,4 +1,4 @@
-"""How far a long preparation is: a bar on a terminal, elsewhere a line now and then; on stderr."""
+"""Progress of a long preparation, on stderr: a bar on a terminal, elsewhere a line now and then."""
 
 import time
 from collections.abc import Iterable, Iterator
@@ -7,15 +7,19 @@ from typing import TypeVar
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
-LINE_S = 10.0  # between two lines
+LINE_S = 10.0  # seconds between two lines
 
 Result = TypeVar("Result")
 
 
-def shown(
+def show_progress(
     what: str, results: Iterable[Result], sizes: list[int], done: int = 0
 ) -> Iterator[Result]:
-    """The results, each of which stands for so many bytes; `done`: how many were made before."""
+    """Yield the results and show the progress after each.
+
+    `sizes` are the bytes that each result stands for, `done` is how many were made before; these
+    have a size but are not among the results.
+    """
     console = Console(stderr=True, highlight=False)
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
     total, at, began = sum(sizes), sum(sizes[:done]), time.monotonic()

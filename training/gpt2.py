@@ -21,7 +21,7 @@ from configs.gpt2 import ACTIVATIONS, FIXED, WHOLE, shape_of, weights_files
 from configs.model import GPT2_SIZES, ModelConfig
 from configs.schema import Config
 from data.dataset import Dataset
-from data.hub_cache import REPOSITORIES, cached, hub_folder
+from data.hub_cache import REPOSITORIES, cached_file, hub_folder
 from data.tokenizers import GPT2_TOKENS, BpeTokenizer
 from model import GPT
 from training.checkpoint_file import check_weights
@@ -79,7 +79,7 @@ def find(init_from: str, weights: str | None) -> list[Path]:
     """
     if weights:
         return weights_files(weights)
-    if path := cached(init_from, WHOLE):
+    if path := cached_file(init_from, WHOLE):
         return [path]
     repository = REPOSITORIES[init_from][0]
     raise ValueError(

@@ -108,7 +108,7 @@ def prepare_text(checkout: Checkout, ours: "Dataset", log: Path) -> bool:
         )
     for split in ("train", "val"):
         theirs = np.fromfile(folder / f"{split}.bin", np.uint16)
-        if not np.array_equal(theirs, ours.tokens(split).whole()):
+        if not np.array_equal(theirs, ours.tokens(split).read_all()):
             raise ValueError(
                 f"--against: {folder} holds another text than {ours.source}; remove its "
                 "input.txt, train.bin and val.bin, or name its text here: "
@@ -118,4 +118,4 @@ def prepare_text(checkout: Checkout, ours: "Dataset", log: Path) -> bool:
 
 
 def text_of(dataset: "Dataset", split: str) -> bytes:
-    return dataset.tokenizer.decode_bytes(dataset.tokens(split).whole())
+    return dataset.tokenizer.decode_bytes(dataset.tokens(split).read_all())
