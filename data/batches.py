@@ -112,9 +112,7 @@ class Batches:
         self.chunks: dict[int, Tensor] = {}  # starts of a chunk's micro-batches, by its number
         self.reader = ThreadPoolExecutor(1, "batches")  # starts its thread with the first task
         self.ahead: tuple[int, Future[Tensor]] | None = None  # micro-batch that the reader reads
-        self.waited_s = (
-            0.0  # time for which `draw` made the host wait for its batch, over all calls
-        )
+        self.waited_s = 0.0  # time for which `draw` made the host wait, over all calls
 
     def draw(self, iteration: int, micro_step: int) -> tuple[Tensor, Tensor]:
         """Batch x, y (batch_size, block_size) int64 on the device, without a host sync.

@@ -149,7 +149,7 @@ def test_what_failed_goes_on_where_it_was(tmp_path, make, monkeypatch):
 def test_tokens_that_a_crash_of_the_machine_took_are_made_again(tmp_path, make, monkeypatch):
     source = write(tmp_path / "a.txt", PLAY)
     expected = make(source, out=str(tmp_path / "whole"))
-    monkeypatch.setattr("data.prepare_files.describe", lambda *_: 1 / 0)
+    monkeypatch.setattr("data.prepare_files.write_meta", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         make(source)
     monkeypatch.undo()
@@ -162,7 +162,7 @@ def test_tokens_that_a_crash_of_the_machine_took_are_made_again(tmp_path, make, 
 
 def test_other_files_or_keys_do_not_go_on(tmp_path, make, monkeypatch):
     source = write(tmp_path / "a.txt", PLAY)
-    monkeypatch.setattr("data.prepare_files.describe", lambda *_: 1 / 0)
+    monkeypatch.setattr("data.prepare_files.write_meta", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         make(source)
     monkeypatch.undo()
