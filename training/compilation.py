@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from configs.training import TrainingConfig
-from kernels.triton_hash import hashing_triton
+from kernels.triton_hash import hash_triton_meanwhile
 from model import GPT, Block
 from training.parallel import SHARDED
 
@@ -31,7 +31,7 @@ def compiled(model: GPT, config: TrainingConfig) -> Callable[..., tuple[Tensor, 
     # float32 means float32 here; TF32, which inductor advises, has 10 bits of mantissa
     warnings.filterwarnings("ignore", message="TensorFloat32 tensor cores")
     keep_compiled(config.compile_cache)
-    with hashing_triton():  # the first torch.compile imports for seconds
+    with hash_triton_meanwhile():  # the first torch.compile imports for seconds
         torch._dynamo.config.optimize_ddp = False  # it would cut a block at the ends of buckets
         name_operators_briefly()
         if config.compile_scope == "model":
