@@ -21,7 +21,7 @@ Handler = Callable[[int, FrameType | None], object] | signal.Handlers
 
 
 def unwind(number: int, frame: FrameType | None = None) -> NoReturn:
-    """Signal handler: raise one of STOPS, or end the process at once inside of an import."""
+    """Signal handler: raise one of STOPS; inside of an import, as of torch, end the process at once."""
     if is_importing(frame):
         leave(number)
     stop(number)

@@ -90,13 +90,13 @@ Start = Callable[[Train, Train], None]
 
 
 def no_check(config: Config) -> None:
-    """Check nothing: nothing about the configuration depends on the machine."""
+    """Check nothing, for a caller without a check that depends on the machine."""
 
 
 def run(train: Train, check: Train = no_check) -> None:
     """Read sys.argv and train as it says.
 
-    train.py calls `read` alone, since it imports `train` after its command line is checked.
+    train.py calls `read` itself, since it defines `train` only once its command line is checked.
     """
     read()(train, check)
 

@@ -116,8 +116,8 @@ def backward(
         dx, dh, idx, table, positions, mean, rstd, weight, ctx.has_bias, seed, ctx.dropout
     )
     dbias = total[V + 1] if ctx.has_bias else None
-    dpositions = None if positions is None else dpositions
-    return None, total[:V], dpositions, total[V], dbias, None, None, None, None
+    of_positions = None if positions is None else dpositions
+    return None, total[:V], of_positions, total[V], dbias, None, None, None, None
 
 
 register_autograd(embed_and_norm, backward, setup_context=keep_for_backward)

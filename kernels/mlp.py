@@ -27,7 +27,7 @@ from kernels.operators import operator
 
 
 def gelu_between(x: Tensor, first: Linear, second: Linear) -> Tensor:
-    """Compute second(gelu(first(x))), x (..., C), with copies of the weights, which both must keep."""
+    """Compute second(gelu(first(x))), x (..., C), with copies of weights, which both must keep."""
     assert first.copy is not None and second.copy is not None
     u, g = product_and_gelu(x.to(first.copy.dtype), first.weight, first.copy, first.bias)
     return product_of_gelu(u, g, second.weight, second.copy, second.bias)
