@@ -21,7 +21,10 @@ Handler = Callable[[int, FrameType | None], object] | signal.Handlers
 
 
 def unwind(number: int, frame: FrameType | None = None) -> NoReturn:
-    """Signal handler: raise one of STOPS; inside of an import, as of torch, end the process at once."""
+    """Signal handler: raise one of STOPS, so that the stack unwinds.
+
+    Inside of an import, such as a verb's of torch, end the process at once instead.
+    """
     if is_importing(frame):
         leave(number)
     stop(number)
