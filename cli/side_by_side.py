@@ -150,21 +150,21 @@ def results_in_order(
     At most `most` items are with the workers or done and not yet handed out.
     """
     idle = [*workers]
-    asked: dict[Connection, tuple[int, Worker[Item, Result]]] = {}
+    pending: dict[Connection, tuple[int, Worker[Item, Result]]] = {}
     answers: dict[int, Answer[Result]] = {}
     count = handed_out = 0
     while True:
         for item in islice(items, min(len(idle), most - (count - handed_out))):
             worker = idle.pop()
             worker.ask(item)
-            asked[worker.pipe] = count, worker
+            pending[worker.pipe] = count, worker
             count += 1
         if handed_out in answers:
             handed_out += 1
             yield answers.pop(handed_out - 1).unwrap()
-        elif asked:
-            for pipe in wait([*asked]):
-                number, worker = asked.pop(cast(Connection, pipe))
+        elif pending:
+            for pipe in wait([*pending]):
+                number, worker = pending.pop(cast(Connection, pipe))
                 answers[number] = worker.answer()
                 idle.append(worker)
         else:

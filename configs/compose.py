@@ -331,9 +331,9 @@ def without_sweeper_params(overrides: list[str], multirun: bool) -> list[str]:
     if params and not multirun:
         raise ValueError(f"{params[0]}: no effect without -m; add -m to train once with each value")
     own = [word for word in overrides if word not in params]
-    given = {word.partition("=")[0].lstrip("+") for word in own}
+    own_keys = {word.partition("=")[0].lstrip("+") for word in own}
     named = [word.lstrip("+").removeprefix(SWEPT) for word in params]
-    return [*(word for word in named if word.partition("=")[0] not in given), *own]
+    return [*(word for word in named if word.partition("=")[0] not in own_keys), *own]
 
 
 def check_package(name: str) -> None:

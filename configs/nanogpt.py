@@ -64,12 +64,12 @@ def load(path: Path) -> dict[str, Value]:
     Such a file has `key = value` lines in Python. Raises ValueError.
     """
     try:
-        given = settings(path)
+        theirs = settings(path)
     except ValueError as error:
         same = f"; ours is {FILES[path.name]}" if path.name in FILES else ""
         raise ValueError(f"{error}{same}") from error
     values: dict[str, Value] = {}
-    for name, value in given.items():
+    for name, value in theirs.items():
         if name not in KEYS:
             values[name] = value
         elif word := KEYS[name](str(value)):

@@ -122,8 +122,8 @@ def find_folder(config: DataConfig, data_dir: Path) -> Path:
     name, path = config.dataset, Path(config.dataset).expanduser()
     if config.data_source is not None:
         log.warning("data_source=%s: not used by dataset=%s", config.data_source, name)
-    kept = data_dir / name if name == path.name else path
-    for folder in (kept, path):
+    own = data_dir / name if name == path.name else path
+    for folder in (own, path):
         if folder.is_dir() and name:
             return folder
     if path.is_file():

@@ -23,7 +23,7 @@ def show_progress(
     console = Console(stderr=True, highlight=False)
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
     total, at, began = sum(sizes), sum(sizes[:done]), time.monotonic()
-    first, said = at, began
+    first, last_line = at, began
     with Progress(
         *columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal
     ) as bar:
@@ -33,6 +33,6 @@ def show_progress(
             at += size
             bar.update(task, completed=at)
             now = time.monotonic()
-            if bar.disable and now - said >= LINE_S:
-                said, left_s = now, (now - began) / (at - first) * (total - at)
+            if bar.disable and now - last_line >= LINE_S:
+                last_line, left_s = now, (now - began) / (at - first) * (total - at)
                 console.print(f"{what}: {at / total:.0%}, {left_s / 60:.0f} min left")

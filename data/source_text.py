@@ -90,19 +90,19 @@ def read_tiny_shakespeare(data_dir: Path) -> str:
 
     Users may put a copy there by hand. ConnectionError says why it could not be downloaded.
     """
-    kept = tiny_shakespeare_in(data_dir)
-    if kept.is_file():
-        content = kept.read_bytes()
+    path = tiny_shakespeare_in(data_dir)
+    if path.is_file():
+        content = path.read_bytes()
         if hashlib.sha256(content).hexdigest() == TINY_SHAKESPEARE_SHA256:
             return content.decode("utf-8")
-        log.warning("%s: not tiny Shakespeare (wrong SHA-256); downloading it again", kept)
+        log.warning("%s: not tiny Shakespeare (wrong SHA-256); downloading it again", path)
     url = os.environ.get(URL_VARIABLE, TINY_SHAKESPEARE_URL)
     try:
         content = download(url, TINY_SHAKESPEARE_SHA256)
     except OSError as error:
         raise ConnectionError(f"{url}: {error}") from error
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    with replacement_for(kept) as unfinished:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replacement_for(path) as unfinished:
         unfinished.write_bytes(content)
     return content.decode("utf-8")
 
