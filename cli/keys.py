@@ -101,8 +101,10 @@ def keys(schema: type["DataclassInstance"], prefix: str = "") -> dict[str, Key]:
 
 
 def value_type(hint: Any) -> tuple[type, bool]:
-    """Type of a value and whether it may be None: (str, True) for str | None, (list, False)
-    for list[str]."""
+    """Type of a value and whether it may be None.
+
+    It is (str, True) for str | None, and (list, False) for list[str].
+    """
     if typing.get_origin(hint) in (types.UnionType, typing.Union):
         (inner,) = (arg for arg in typing.get_args(hint) if arg is not types.NoneType)
         return value_type(inner)[0], True

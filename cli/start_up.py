@@ -18,8 +18,10 @@ last_acts: list[Callable[[], object]] = []  # called by `leave`, such as the rel
 
 
 def begin() -> None:
-    """Let Ctrl-C, SIGTERM and SIGHUP end the process at once, until a block of `cli.interrupts`
-    handles them otherwise; and let threads wait as `cli.threads` says."""
+    """Let Ctrl-C, SIGTERM and SIGHUP end the process at once; let threads wait as cli.threads says.
+
+    Blocks of `cli.interrupts` handle the signals otherwise.
+    """
     for number in SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
             signal.signal(number, leave)

@@ -207,12 +207,12 @@ def load(path: Path | None) -> dict[str, Value]:
 
 
 def store_primary(values: dict[str, Value], unnamed: list[str]) -> None:
-    """Store the primary config for Hydra: the file's values over the schema, with our settings of
-    Hydra.
+    """Store the primary config in Hydra's ConfigStore: the file's values over the schema.
 
-    A defaults list of the file's own stays, its groups come from configs/. The file's section of a
-    group's name overrides the group's option; its key `kind` names the option. A preset overrides
-    the file. The `unnamed` keys are left out of the name of a job's folder.
+    The project's settings of Hydra lie between the two. A defaults list of the file's own stays;
+    its groups come from configs/. The file's section of a group's name overrides the group's
+    option, and its key `kind` names the option. A preset overrides the file. The `unnamed` keys are
+    left out of the name of a job's folder.
     """
     folders = {"job": {"config": {"override_dirname": {"exclude_keys": unnamed}}}}
     defaults = values.get("defaults") or []
@@ -405,8 +405,10 @@ def with_cure(name: str, message: str) -> str:
 
 
 def explain(error: Exception, path: Path | None) -> str:
-    """Message in one line for a mistake that only Hydra or OmegaConf noticed, such as an
-    interpolation or a missing group."""
+    """One-line message about a mistake that only Hydra or OmegaConf noticed.
+
+    Examples are a broken interpolation and a missing group.
+    """
     cause = error.__cause__ if isinstance(error.__cause__, OmegaConfBaseException) else error
     if isinstance(cause, OmegaConfBaseException) and cause.full_key:
         name = cause.full_key

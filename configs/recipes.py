@@ -12,8 +12,10 @@ SETTING = re.compile(r"(?:^|(?<=: ))(\w+)=[^\s:]+:")  # KEY=VALUE: as a mistake 
 
 @contextmanager
 def name_recipe_in_errors(words: list[str]) -> Iterator[None]:
-    """Add the recipe to a ValueError within the block about a key that only a recipe of `words`
-    sets."""
+    """Name the recipe in a ValueError within the block about a key that only the recipe sets.
+
+    `words` are those of the command line.
+    """
     try:
         yield
     except ValueError as error:

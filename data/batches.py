@@ -141,8 +141,10 @@ class Batches:
         return batch
 
     def starts(self, number: int) -> Tensor:
-        """Starts of this rank's micro-batch `number`, counted from the run's first, as
-        `Sequences.place` returns them."""
+        """Starts of this rank's micro-batch `number`, as `Sequences.place` returns them.
+
+        Numbers count from the first micro-batch of the run.
+        """
         chunk, row = divmod(number, CHUNK * self.micro_steps)
         if chunk not in self.chunks:
             all_starts = draw_starts(

@@ -53,8 +53,10 @@ def backward_embedding_rows_triton(
     DH, IDX, TABLE, POSITIONS, MEAN, RSTD, WEIGHT, SEED, WHOLE, ALONG, rows, T,
     C: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, THRESHOLD: tl.constexpr,
 ):  # fmt: skip
-    """Compute what the norm's gradient needs of a whole row of h's gradient times the weight:
-    its mean, WHOLE, and its mean along the norm, ALONG."""
+    """Compute two means over a whole row, which the norm's gradient needs.
+
+    WHOLE is the mean of h's gradient times the weight, ALONG the mean of that along the norm.
+    """
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     token = tl.load(IDX + row, mask=row < rows, other=0)
     mean = tl.load(MEAN + row, mask=row < rows, other=0.0)
