@@ -32,7 +32,7 @@ from pathlib import Path
 import torch
 
 from cli.errors import user_errors
-from cli.interrupts import unwinding
+from cli.interrupts import unwind_on_signal
 from cli.keys import spell
 from configs.attention import AUTO, BACKENDS, is_compiled, pinned_kernel
 from configs.model import ModelConfig
@@ -75,7 +75,7 @@ def sample(config: SampleConfig) -> None:
     began = time.perf_counter()
     own = own_kernels_run(model, config.rows)
     writer = Writer(model, config.rows, config.temperature, config.top_k, own)
-    with unwinding(), capture.window:
+    with unwind_on_signal(), capture.window:
         for first in range(0, config.num_samples, config.rows):
             writer.begin(prompt, config.seed + first)
             count = min(config.rows, config.num_samples - first)

@@ -18,7 +18,7 @@ from typing import get_type_hints
 
 from cli.errors import suggestion, user_errors
 from cli.help import key_table
-from cli.interrupts import unwinding
+from cli.interrupts import unwind_on_signal
 from cli.keys import parse_keys
 
 
@@ -103,5 +103,5 @@ def print_table() -> None:
 
 if __name__ == "__main__":
     sys.argv[0] = "benchmarks"
-    with user_errors(), unwinding():
+    with user_errors(), unwind_on_signal():
         main(sys.argv[1:])

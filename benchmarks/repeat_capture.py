@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.measuring import Keys, key
-from cli.files import behind_link, replacing
+from cli.files import replacement_for, resolve_link
 
 MOVED_TABLES = re.compile(
     r"CUPTI_ACTIVITY_KIND_\w+|NVTX_EVENTS|CUDA_GPU_MEMORY_USAGE_EVENTS|OSRT_API|GPU_METRICS"
@@ -41,7 +41,7 @@ class RepeatConfig(Keys):
 def main(config: RepeatConfig) -> None:
     capture, out = Path(config.capture), Path(config.out)
     with (
-        replacing(behind_link(out)) as made,
+        replacement_for(resolve_link(out)) as made,
         gzip.open(capture) if capture.suffix == ".gz" else open(capture, "rb") as file,
     ):
         if ".sqlite" in capture.name:

@@ -1,1 +1,1 @@
-"""The ground floor of all command lines: keys, flags, mistakes told in one line, whole files."""
+"""The base of all command lines: keys, flags, mistakes reported in one line, whole files."""

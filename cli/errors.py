@@ -1,6 +1,6 @@
-"""How a user's mistake is told: one line that names it, and the nearest right word.
+"""Reports of a user's mistake: one line that names it, and the nearest right word.
 
-Called by the command lines (configs.command_line, sample.py) and by all that checks names.
+Called by the command lines (configs.command_line, sample.py) and by everything that checks names.
 """
 
 import errno
@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from difflib import get_close_matches
 from pathlib import Path
 
-from cli.pipes import quiet_when_cut
+from cli.pipes import exit_quietly_when_cut
 from cli.plain import plain
 from cli.program import as_called
 
@@ -24,40 +24,40 @@ OUT_OF_REACH = (
     *(errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.EIO, errno.ELOOP),
     *(errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ESTALE),
 )
-LONG_NUMBER = re.compile(r"(\d{20})\d{80,}")  # of which a message shows the beginning
-# as a rule each rank of torchrun makes the same mistake: the first one tells it, and torchrun ends
-# the others, which wait for that; what this rank alone has met is told then
+LONG_NUMBER = re.compile(r"(\d{20})\d{80,}")  # a message shows only its first digits
+# As a rule each rank of torchrun makes the same mistake: the first one reports it, and torchrun
+# ends the others, which wait for that. A rank that nobody ends met it alone, and reports it then.
 OTHER_RANKS_WAIT_S = 3.0
 
 
 @contextmanager
 def user_errors() -> Iterator[None]:
-    """Turns a ValueError into one line on stderr and exit code 2, Ctrl-C into exit code 130.
+    """Turn a ValueError into one line on stderr and exit code 2, Ctrl-C into exit code 130.
 
-    Where nobody reads the output any more it ends as cli.pipes says. A disk that is full or
-    read-only is told as a mistake is, wherever it was met, and so is a file or a folder that this
-    user cannot reach. All else is a bug and passes.
+    If nobody reads the output any more, the program ends as cli.pipes says. A disk that is full or
+    read-only is reported like a mistake, wherever it was met, and so is a file or a folder that
+    this user cannot reach. Every other exception is a bug and passes.
 
     `python -X dev` lets these pass too, to see where they were raised.
     """
-    with quiet_when_cut():
+    with exit_quietly_when_cut():
         try:
-            with flushed_output():
+            with flush_output():
                 yield
         except ValueError as error:
             if sys.flags.dev_mode:
                 raise
-            raise refused(one_line(error)) from None
+            raise error_exit(one_line(error)) from None
         except OSError as error:
             if sys.flags.dev_mode:
                 raise
-            raise refused(one_line(no_file(error))) from None
+            raise error_exit(one_line(file_message(error))) from None
         except KeyboardInterrupt:  # before the loop, which has its own way to stop
             raise SystemExit(130) from None
 
 
-def no_file(error: OSError) -> str:
-    """What it says of the disk, or of a file's place. Raises it again where it is a bug."""
+def file_message(error: OSError) -> str:
+    """Message about the disk or a file out of reach. Any other error is a bug and raised again."""
     if error.errno in NO_ROOM:
         return f"{error.filename or 'the output'}: cannot be written: {error.strerror}"
     if error.errno in OUT_OF_REACH and error.filename:
@@ -66,10 +66,11 @@ def no_file(error: OSError) -> str:
 
 
 @contextmanager
-def flushed_output() -> Iterator[None]:
-    """Nothing waits in stdout's buffer on leaving, where an error can still be told.
+def flush_output() -> Iterator[None]:
+    """Flush stdout at the end of the block, where an error can still be reported.
 
-    Once stdout has refused a line it takes no more: Python's own flush at exit would complain.
+    Once stdout has refused a line it takes no more: it then leads nowhere, since Python's own flush
+    at exit would complain.
     """
     try:
         try:
@@ -83,8 +84,8 @@ def flushed_output() -> Iterator[None]:
         raise
 
 
-def refused(line: str) -> SystemExit:
-    """What ends the program with exit code 2, once the line is told."""
+def error_exit(line: str) -> SystemExit:
+    """Report `line` on stderr and to torchrun; the exception to raise, which exits with code 2."""
     tell_torchrun(line)
     if os.environ.get("LOCAL_RANK", "0") != "0":
         time.sleep(OTHER_RANKS_WAIT_S)
@@ -93,10 +94,10 @@ def refused(line: str) -> SystemExit:
 
 
 def tell_torchrun(line: str) -> None:
-    """Gives torchrun the line for its own account of the failure.
+    """Give torchrun the line for its own account of the failure.
 
-    It prints a traceback of its own code whatever a rank does, and has no switch against that. Then
-    its last lines are at least the reason.
+    Torchrun prints a traceback of its own code whatever a rank does, and has no switch against
+    that. This way its last lines are at least the reason.
     """
     if path := os.environ.get("TORCHELASTIC_ERROR_FILE"):
         known = {"py_callstack": line, "timestamp": str(int(time.time()))}
@@ -105,16 +106,20 @@ def tell_torchrun(line: str) -> None:
 
 
 def one_line(error: Exception | str) -> str:
-    """Names in it are of files that anyone may have made; commands are the reader's own."""
-    return LONG_NUMBER.sub(shortened, as_called(plain(error)))
+    """Message of `error` on one line, without control characters and with long numbers cut.
+
+    A message may quote names of files that anyone may have made. Commands in it are spelled as the
+    user types them.
+    """
+    return LONG_NUMBER.sub(shorten, as_called(plain(error)))
 
 
-def shortened(number: re.Match[str]) -> str:
+def shorten(number: re.Match[str]) -> str:
     return f"{number[1]}... ({len(number[0]):,} digits)"
 
 
 def suggestion(word: str, words: Iterable[str]) -> str:
-    """'; did you mean WORD?' with the nearest of `words`, or nothing when none is near.
+    """Hint '; did you mean WORD?' with the nearest of `words`, or '' if none is near.
 
     A key that lacks its section counts as near: mode means wandb.mode.
     """
@@ -124,14 +129,17 @@ def suggestion(word: str, words: Iterable[str]) -> str:
 
 
 def ending(word: str = "", words: Iterable[str] = (), program: str | None = None) -> str:
-    """How each mistake in a command line ends: the nearest of `words`, else where all are told."""
-    return suggestion(word, words) or f"; see {program or called()} --help"
+    """End of each message about a command line: the nearest of `words`, else a pointer to --help.
+
+    `program` is the command to show; None: this process's own.
+    """
+    return suggestion(word, words) or f"; see {program or program_command()} --help"
 
 
-def called() -> str:
-    """This program as a shell calls it: python train.py, python -m profiling report."""
+def program_command() -> str:
+    """Command that started this program: python train.py, python -m profiling report."""
     name = Path(sys.argv[0]).name
-    spec = sys.modules["__main__"].__spec__  # of python -m
-    if spec and " " not in name:  # a table of verbs names its verb there
+    spec = sys.modules["__main__"].__spec__  # set under python -m
+    if spec and " " not in name:  # a blank: a table of verbs has put "profiling VERB" there
         name = spec.name.removesuffix(".__main__")
     return f"python {'-m ' if spec else ''}{name}"

@@ -7,18 +7,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from cli.interrupts import unwinding
+from cli.interrupts import unwind_on_signal
 
 
 def write_text(path: Path, content: str) -> None:
-    """Raises ValueError where it cannot be written."""
-    with replacing(path) as temporary:
+    """Write the whole file in UTF-8, or leave it as it was. Raises ValueError if it cannot be."""
+    with replacement_for(path) as temporary:
         temporary.write_text(content, encoding="utf-8")
 
 
 def check_place(path: Path) -> None:
-    """For a file that is written after long work, too, before it. Raises ValueError."""
-    with told(path):
+    """Raise ValueError if no file can be written at `path`. Call it before long work, too."""
+    with name_path_in_errors(path):
         if path.is_dir():
             raise ValueError(f"{path}: is a folder; name a file in it")
         refuse_pipe(path)  # a link may lead there
@@ -28,20 +28,21 @@ def check_place(path: Path) -> None:
 
 
 def refuse_pipe(path: Path) -> None:
-    """Raises ValueError for a pipe or a device, which is read without end, or waited for."""
+    """Raise ValueError for a pipe or a device: reading one may never end, or never begin."""
     if is_pipe(path):
         raise ValueError(f"{path}: is a device or a pipe; name a file")
 
 
 def is_pipe(path: Path) -> bool:
-    """Returns whether it is there, and neither a file nor a folder: a pipe, a device, a socket."""
+    """Whether `path` exists and is neither a file nor a folder: a pipe, a device, a socket."""
     return path.exists() and not (path.is_file() or path.is_dir())
 
 
-def behind_link(path: Path) -> Path:
-    """Where what the user names is written: of a link the place that it names. Raises ValueError.
+def resolve_link(path: Path) -> Path:
+    """Place to write to when the user names `path`: the target if it is a link.
 
-    A run's own files are written as they are named, for a link there is of a copied folder.
+    Raises ValueError if the link leads to itself. Not for a run's own files: a link there belongs
+    to a copied folder, and is replaced.
     """
     real = Path(os.path.realpath(path)) if path.is_symlink() else path
     if real.is_symlink():
@@ -50,13 +51,13 @@ def behind_link(path: Path) -> Path:
 
 
 def leads_nowhere(path: Path) -> bool:
-    """Whether it is a link to what is not there, of which no folder can be made."""
+    """Whether `path` is a link whose target does not exist: no folder can be made there."""
     return path.is_symlink() and not path.exists()
 
 
 def make_folder(folder: Path) -> None:
-    """Makes it where it is not there yet, for long work to write to. Raises ValueError."""
-    with told(folder):
+    """Make the folder unless it exists, and check that it can be written. Raises ValueError."""
+    with name_path_in_errors(folder):
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except (FileExistsError, NotADirectoryError):
@@ -67,48 +68,51 @@ def make_folder(folder: Path) -> None:
 
 
 def check_writable(folder: Path) -> None:
-    """Raises OSError where no file can be made, as on a read-only file system."""
+    """Raise OSError if no file can be made in `folder`, as on a read-only file system."""
     with tempfile.TemporaryFile(dir=folder):
         pass
 
 
 def sync_folder(folder: Path) -> None:
-    """The names in it are on the disk then. Raises OSError."""
-    opened = os.open(folder, os.O_RDONLY)
+    """Wait until the names of the files in `folder` are on the disk. Raises OSError."""
+    descriptor = os.open(folder, os.O_RDONLY)
     try:
-        os.fsync(opened)
+        os.fsync(descriptor)
     finally:
-        os.close(opened)
+        os.close(descriptor)
 
 
 @contextmanager
-def told(path: Path) -> Iterator[None]:
-    """An OSError as a ValueError that names `path`."""
+def name_path_in_errors(path: Path) -> Iterator[None]:
+    """Turn an OSError within the block into a ValueError that names `path`."""
     try:
         yield
     except OSError as error:
         raise ValueError(f"{path}: cannot be written: {error.strerror or error}") from error
 
 
-def from_here(path: Path) -> str:
-    """As short as the working directory lets it be."""
+def short_path(path: Path) -> str:
+    """Spell `path` relative to the working directory if it lies below it, else as it is."""
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
 
 
 def empty_folder(folder: Path) -> None:
-    """Makes it, for a tool to write to; what an interrupted one left there goes. ValueError."""
+    """Make an empty folder for a tool to write to; what is in it is deleted. Raises ValueError."""
     shutil.rmtree(folder, ignore_errors=True)
-    with told(folder.parent):
+    with name_path_in_errors(folder.parent):
         folder.mkdir(parents=True)
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """A path beside `path` to write to; it takes that place at the end, if all went well."""
+def replacement_for(path: Path) -> Iterator[Path]:
+    """Yield a temporary path beside `path`; what is written there replaces `path` on success.
+
+    Raises ValueError if it cannot be written.
+    """
     check_place(path)
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     try:
-        with told(path), unwinding():
+        with name_path_in_errors(path), unwind_on_signal():
             yield temporary
             os.replace(temporary, path)
     finally:

@@ -17,7 +17,7 @@ KEY_WIDTH = 34
 
 
 def read_keys(purpose: str, schema: type[Schema]) -> Schema:
-    """The `schema` that sys.argv asks for. --help prints `purpose` and the keys, and ends it."""
+    """Read sys.argv into a `schema`. --help prints `purpose` and the keys, and ends the program."""
     with user_errors():
         if {"-h", "--help"} & set(sys.argv[1:]):
             print(as_called(f"{purpose}\n{key_table(schema())}"))
@@ -26,7 +26,7 @@ def read_keys(purpose: str, schema: type[Schema]) -> Schema:
 
 
 def key_table(config: "DataclassInstance") -> str:
-    """Every key with its value in `config`, its meaning and choices."""
+    """Text of --help about every key: its value in `config`, its meaning and its choices."""
     lines = []
     section = None
     for key in keys(type(config)).values():

@@ -1,9 +1,9 @@
 """Ctrl-C, SIGTERM and SIGHUP outside of the training loop: quiet, with exit code 130, 143 or 129,
 never lost.
 
-While a program starts it leaves at once (cli.start_up): a KeyboardInterrupt inside of an import, or
+A program that is starting ends at once (cli.start_up): a KeyboardInterrupt inside of an import, or
 inside of OmegaConf, becomes another error there, or vanishes. It is raised only where something is
-to be tidied up (`unwinding`). The training loop has its own way (training.interrupt).
+to be tidied up (`unwind_on_signal`). The training loop has its own handlers (training.interrupt).
 """
 
 import signal
@@ -15,33 +15,36 @@ from typing import NoReturn
 
 from cli.start_up import SIGNALS, leave
 
-IMPORTLIB = "<frozen importlib._bootstrap>"  # the file of its frames
-STOPS = (KeyboardInterrupt, SystemExit)  # by Ctrl-C, by SIGTERM or SIGHUP
+IMPORTLIB = "<frozen importlib._bootstrap>"  # co_filename of the import system's frames
+STOPS = (KeyboardInterrupt, SystemExit)  # raised by Ctrl-C, by SIGTERM or SIGHUP
 Handler = Callable[[int, FrameType | None], object] | signal.Handlers
 
 
 def unwind(number: int, frame: FrameType | None = None) -> NoReturn:
-    """Raises KeyboardInterrupt; but inside of an import, such as a verb's of torch, it leaves."""
-    if importing(frame):
+    """Signal handler: raise one of STOPS, so that the stack unwinds.
+
+    Inside of an import, such as a verb's of torch, end the process at once instead.
+    """
+    if is_importing(frame):
         leave(number)
     stop(number)
 
 
 def stop(number: int) -> NoReturn:
-    """Raises what a signal is where the stack unwinds: one of STOPS."""
+    """Raise the exception that stands for signal `number`: one of STOPS."""
     if number == signal.SIGINT:
         raise KeyboardInterrupt
     raise SystemExit(128 + number)
 
 
 def exit_code(stopped: BaseException) -> int:
-    """What the program ends with, once one of STOPS was caught."""
+    """Exit code of a program that caught `stopped`, one of STOPS."""
     if isinstance(stopped, SystemExit) and isinstance(stopped.code, int):
         return stopped.code
     return 128 + signal.SIGINT
 
 
-def importing(frame: FrameType | None) -> bool:
+def is_importing(frame: FrameType | None) -> bool:
     while frame:
         if frame.f_code.co_filename == IMPORTLIB:
             return True
@@ -50,22 +53,28 @@ def importing(frame: FrameType | None) -> bool:
 
 
 @contextmanager
-def unwinding() -> Iterator[None]:
-    """Within it a signal unwinds the stack, so that temporary files go; a loop's own way stays."""
-    with answered(unwind, [n for n in SIGNALS if signal.getsignal(n) is leave]):
+def unwind_on_signal() -> Iterator[None]:
+    """Let a signal unwind the stack within the block, so that temporary files are deleted.
+
+    Handlers that a loop has set itself stay.
+    """
+    with handle_signals(unwind, [n for n in SIGNALS if signal.getsignal(n) is leave]):
         yield
 
 
 @contextmanager
-def leaving_at_once() -> Iterator[None]:
-    """Within it a signal raises nothing: for code that mishandles a KeyboardInterrupt."""
-    with answered(leave, [n for n in SIGNALS if signal.getsignal(n) is unwind]):
+def leave_on_signal() -> Iterator[None]:
+    """Let a signal end the process at once within the block, undoing `unwind_on_signal`.
+
+    It is for code that mishandles a KeyboardInterrupt.
+    """
+    with handle_signals(leave, [n for n in SIGNALS if signal.getsignal(n) is unwind]):
         yield
 
 
 @contextmanager
-def answered(handler: Handler, numbers: Iterable[int] = SIGNALS) -> Iterator[None]:
-    """Within it `handler` answers these signals; one that is ignored, as under nohup, stays so."""
+def handle_signals(handler: Handler, numbers: Iterable[int] = SIGNALS) -> Iterator[None]:
+    """Handle these signals by `handler` within the block; ignored ones, as under nohup, stay so."""
     if threading.current_thread() is not threading.main_thread():  # it alone may set handlers
         yield
         return

@@ -1,7 +1,7 @@
-"""The keys of a configuration, read from its dataclass, and KEY=VALUE as arguments.
+"""The keys of a configuration, read from its dataclass, and arguments of the form KEY=VALUE.
 
-What is known about a key stands in the dataclass field alone. Called by configs (the keys, their
-names, types and limits) and cli.help (the table, the small programs).
+Everything about a key is declared in its dataclass field and nowhere else. Called by configs (the
+keys, their names, types and limits) and cli.help (the table, the small programs).
 """
 
 import dataclasses
@@ -32,7 +32,7 @@ TYPE_NAMES = {
     list: "a list, as [a,b]",
 }
 LARGEST = 10**30  # beyond what anything here counts; products of some of these are still floats
-RULES = ("help", "choices", "least", "below")  # of a field's metadata
+RULES = ("help", "choices", "least", "below")  # entries of a field's metadata
 BOOLEANS = {"true": True, "yes": True, "on": True, "1": True}
 BOOLEANS |= {"false": False, "no": False, "off": False, "0": False}
 
@@ -44,9 +44,9 @@ class Key:
     kind: type  # int, float, bool, str or list
     optional: bool  # null is a value too
     help: str = ""
-    choices: tuple[str, ...] = ()  # of a list: words for it as a whole
-    least: float = -math.inf  # of a number
-    below: float = math.inf
+    choices: tuple[str, ...] = ()  # words that may stand for the whole value, if it is a list
+    least: float = -math.inf  # smallest value of a number
+    below: float = math.inf  # a number is less than this
 
 
 def key(
@@ -58,10 +58,11 @@ def key(
     below: float = math.inf,
     variable: str = "",
 ) -> Default:
-    """Declares a key: the field of a dataclass. A number is from `least` up and less than `below`.
+    """Declare a key: the field of a dataclass. A number is from `least` up and less than `below`.
 
-    `variable` of the environment gives the default of a text, or of a list by comma, where it is
-    set. Annotated as a field's default, as `dataclasses.field` is.
+    The environment's `variable`, where it is set, gives the default of a text, or of a list whose
+    entries are separated by commas. Like `dataclasses.field` it is annotated as if it returned the
+    default.
     """
     metadata = {"help": help, "choices": choices, "least": least, "below": below}
     if variable or isinstance(default, list):
@@ -81,26 +82,29 @@ def from_environment(variable: str, default: Default) -> Default:
 
 @cache
 def keys(schema: type["DataclassInstance"], prefix: str = "") -> dict[str, Key]:
-    """Every key of the dataclass `schema` by name, those of nested sections with their prefix."""
+    """Keys of the dataclass `schema` by name, those of nested sections with their prefix."""
     hints = typing.get_type_hints(schema)
     owners = {
         name: owner for owner in reversed(schema.__mro__) for name in inspect.get_annotations(owner)
     }
-    found: dict[str, Key] = {}
+    by_name: dict[str, Key] = {}
     for f in dataclasses.fields(schema):
         name = prefix + f.name
         if dataclasses.is_dataclass(hints[f.name]):
-            found |= keys(hints[f.name], f"{name}.")
+            by_name |= keys(hints[f.name], f"{name}.")
             continue
         kind, optional = value_type(hints[f.name])
         section = prefix[:-1] or owners[f.name].__name__.removesuffix("Config").lower()
         rules = {rule: f.metadata[rule] for rule in RULES if rule in f.metadata}
-        found[name] = Key(name, section, kind, optional, **rules)
-    return found
+        by_name[name] = Key(name, section, kind, optional, **rules)
+    return by_name
 
 
 def value_type(hint: Any) -> tuple[type, bool]:
-    """(str, True) for str | None, (list, False) for list[str]."""
+    """Type of a value and whether it may be None.
+
+    It is (str, True) for str | None, and (list, False) for list[str].
+    """
     if typing.get_origin(hint) in (types.UnionType, typing.Union):
         (inner,) = (arg for arg in typing.get_args(hint) if arg is not types.NoneType)
         return value_type(inner)[0], True
@@ -108,12 +112,12 @@ def value_type(hint: Any) -> tuple[type, bool]:
 
 
 def unknown_key(name: str, known: Iterable[str]) -> str:
-    """What to say of a key that is not among `known`."""
+    """Message about a key that is not among `known`."""
     return f"{name}: no such key{ending(name, known)}"
 
 
 def check_values(config: "DataclassInstance") -> None:
-    """Refuses a value that its key's choices or limits exclude; nested sections included.
+    """Raise ValueError for a value that its key's choices or limits exclude, in sections too.
 
     YAML and Hydra read true and false as booleans, also for a key whose choices are words: such
     a value is turned back into the word.
@@ -121,11 +125,14 @@ def check_values(config: "DataclassInstance") -> None:
     for key in keys(type(config)).values():
         section, _, name = key.name.rpartition(".")
         owner = getattr(config, section) if section else config
-        setattr(owner, name, checked(key, getattr(owner, name)))
+        setattr(owner, name, valid_value(key, getattr(owner, name)))
 
 
-def checked(key: Key, value: Value) -> Value:
-    """The value as one of the key's choices, or as it is. Raises ValueError."""
+def valid_value(key: Key, value: Value) -> Value:
+    """The value, spelled as one of the key's choices if it has any.
+
+    Raises ValueError if it is no choice, beyond the key's limits, or too large.
+    """
     if value is None and key.optional:
         return None
     if key.choices and key.kind is not list:
@@ -146,7 +153,7 @@ def limits(key: Key) -> str:
 
 
 def choice(name: str, value: Value, choices: Collection[str]) -> str:
-    """`value`, if it is one of the `choices`. Raises ValueError."""
+    """The `value`, if it is one of the `choices`. Raises ValueError if not."""
     if isinstance(value, str) and value in choices:
         return value
     near = suggestion(spell(value), choices)
@@ -154,7 +161,7 @@ def choice(name: str, value: Value, choices: Collection[str]) -> str:
 
 
 def spell(value: object) -> str:
-    """A value as the command line takes it: true, false, null, [a,b]."""
+    """Spell a value as the command line takes it: true, false, null, [a,b]."""
     if isinstance(value, (list, tuple)):
         return f"[{','.join(map(spell, value))}]"
     if value is None:
@@ -163,12 +170,12 @@ def spell(value: object) -> str:
 
 
 def parse_keys(argv: list[str], schema: type[Schema]) -> Schema:
-    """An instance of the dataclass `schema` from arguments key=value or --key=value.
+    """Make an instance of the dataclass `schema` from arguments key=value or --key=value.
 
     A section has its keys under its name, profile.steps=5; profile=torch sets its `kind`.
 
-    For the programs without Hydra: a text value is taken as it stands, with its commas, quotes and
-    further "=". Raises ValueError for anything else than known keys with values of their type.
+    Used by the programs without Hydra: a text value is taken as it stands, with its commas, quotes
+    and further "=". Raises ValueError for anything else than known keys with values of their type.
     """
     known = keys(schema)
     values: dict[str, Value] = {}
@@ -181,15 +188,15 @@ def parse_keys(argv: list[str], schema: type[Schema]) -> Schema:
             name = f"{name}.kind"
         if name not in known:
             raise ValueError(unknown_key(name, known))
-        key = dataclasses.replace(known[name], name=typed)  # as a message tells it
-        values[name] = checked(key, parse_value(key, text))
-    config = built(schema, values)
+        key = dataclasses.replace(known[name], name=typed)  # a message names it as it was typed
+        values[name] = valid_value(key, parse_value(key, text))
+    config = make_instance(schema, values)
     check_values(config)
     return config
 
 
-def built(schema: type[Schema], values: dict[str, Value]) -> Schema:
-    """An instance with these values by the keys' names; its sections are instances, too."""
+def make_instance(schema: type[Schema], values: dict[str, Value]) -> Schema:
+    """Make an instance with these values, by the keys' names; its sections are instances, too."""
     hints = typing.get_type_hints(schema)
     arguments: dict[str, object] = {}
     for name in {name.partition(".")[0]: None for name in values}:

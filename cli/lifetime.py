@@ -1,7 +1,7 @@
-"""The two ends of a process that imports half a million objects, as torch with its compiler does.
+"""Faster start and end of a process that imports half a million objects, as torch's compiler does.
 
-While they are made Python looks for cycles among them again and again, and when all is done it
-frees one after the other. docs/optimisation.md has the figures.
+While they are made, Python's garbage collector searches them for cycles again and again, and at the
+end Python frees them one by one. docs/optimisation.md has the figures.
 """
 
 import atexit
@@ -16,33 +16,41 @@ succeeded = False
 
 
 def begin_many_imports() -> None:
-    """No search for cycles until `settle`. To be called before anything registers an exit handler:
-    the first one runs last."""
+    """Turn the garbage collector off until `resume_garbage_collection`.
+
+    Call it before anything registers an exit handler: the one registered first runs last.
+    """
     gc.disable()
     atexit.register(leave_without_freeing)
 
 
-def settle() -> None:
-    """From here on cycles are looked for again: among new objects often, among these rarely."""
+def resume_garbage_collection() -> None:
+    """Turn the garbage collector on again, with all present objects in the oldest generation.
+
+    It searches new objects often and these rarely.
+    """
     gc.freeze()
-    gc.unfreeze()  # both together make all that is there old, without a search
+    gc.unfreeze()  # both together move every object to the oldest generation, without a search
     gc.enable()
 
 
 def succeed() -> None:
-    """All is done and said: the process ends with exit code 0, by the shorter way."""
+    """Let the process end with exit code 0 and without freeing its objects; its work is done."""
     global succeeded
     succeeded = True
 
 
 def leave_without_freeing() -> None:
-    """Behind all other exit handlers of Python; the system takes the memory back as one."""
+    """Exit handler that runs last: end at once, so that the system takes the memory back whole.
+
+    It does so only after `succeed`, and if no profiler is injected, whose library would lose data.
+    """
     if not succeeded or any(os.environ.get(name) for name in INJECTED):
         return
     try:
         for stream in (sys.stdout, sys.stderr):
             if stream:
                 stream.flush()
-    except (OSError, ValueError):  # Python has its own way to tell
+    except (OSError, ValueError):  # Python's own exit reports it
         return
     os._exit(0)

@@ -1,7 +1,7 @@
-"""One owner of a folder: a lock that the kernel takes back however its process ends.
+"""One owner of a folder: a lock that the kernel releases however its process ends.
 
-flock(2) on the file run.lock in the folder, which says who holds it. No child keeps it: one that is
-executed loses the descriptor by O_CLOEXEC, one that is only forked closes it here.
+It is flock(2) on the file run.lock in the folder, which says who holds it. No child keeps it: one
+that is executed loses the descriptor by O_CLOEXEC, one that is only forked closes it here.
 """
 
 import contextlib
@@ -25,21 +25,21 @@ log = logging.getLogger(__name__)
 NAME = "run.lock"
 TAKEN = (errno.EWOULDBLOCK, errno.EACCES)
 WITHOUT_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
-ATTEMPTS = 100  # whoever ends may take the folder away between two of our calls
+ATTEMPTS = 100  # a process that ends may remove the folder between two of our calls
 HOLDER = re.compile(r"process (\d+) on host (\S+) since [\d:+ -]+\d")
 
-held: set[int] = set()  # descriptors of this process
+held_descriptors: set[int] = set()  # descriptors of the locks that this process holds
 
 
 class InUse(ValueError):
-    """The folder is another process's."""
+    """Another process owns the folder."""
 
 
 def let_go_in_child() -> None:
-    """The lock lives as long as any copy of its descriptor does."""
-    for descriptor in held:
+    """Close the descriptors in a forked child: a lock lives as long as any copy of one does."""
+    for descriptor in held_descriptors:
         os.close(descriptor)
-    held.clear()
+    held_descriptors.clear()
 
 
 os.register_at_fork(after_in_child=let_go_in_child)
@@ -47,19 +47,24 @@ os.register_at_fork(after_in_child=let_go_in_child)
 
 @dataclass
 class Lock:
-    """`with Lock(folder, "out_dir=FOLDER"):` makes the folder, and owns it until the end.
+    """Make and own a folder for the block: `with Lock(folder, "out_dir=FOLDER"):`.
 
-    `key` begins each message. At the end the file goes, and with it a folder that was made for it
-    and stayed empty. Raises ValueError where the folder cannot be written, or is another's.
+    `key` begins each message. At the end the file is deleted, and with it a folder that was made
+    for it and stayed empty. Raises ValueError if the folder cannot be written, InUse if another
+    process owns it.
     """
 
     folder: Path
     key: str
     file: int | None = None
-    made: list[Path] = field(default_factory=list)  # folders, the inner first
+    made_folders: list[Path] = field(
+        default_factory=list
+    )  # folders that it made, the innermost first
 
     def __enter__(self) -> "Lock":
-        self.made = [path for path in (self.folder, *self.folder.parents) if not path.exists()]
+        self.made_folders = [
+            path for path in (self.folder, *self.folder.parents) if not path.exists()
+        ]
         try:
             self.take()
         except BaseException:
@@ -69,12 +74,12 @@ class Lock:
         return self
 
     def take(self) -> None:
-        """Also again, where the file was deleted. ValueError as above."""
+        """Take the lock, or take it again if its file was deleted. Raises as the class does."""
         try:
             while not self.is_held():
                 self.close()
-                self.file = self.opened()
-                held.add(self.file)
+                self.file = self.open_file()
+                held_descriptors.add(self.file)
                 self.own(self.file)
         except OSError as error:
             self.close()
@@ -86,7 +91,7 @@ class Lock:
             self.close()
             raise
 
-    def opened(self) -> int:
+    def open_file(self) -> int:
         for _ in range(ATTEMPTS):
             self.folder.mkdir(parents=True, exist_ok=True)
             with contextlib.suppress(FileNotFoundError):
@@ -94,17 +99,20 @@ class Lock:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
 
     def own(self, file: int) -> None:
-        """Locks it and writes our name into it, for which a full disk has no room."""
+        """Lock the file and write this process's name into it.
+
+        Raises InUse if another process has it, OSError if the disk is full.
+        """
         before = read(file)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            say_elsewhere(self.key, before)
+            warn_of_other_host(self.key, before)
         except OSError as error:
             if error.errno in TAKEN:
-                raise InUse(refusal(self.key, file)) from None
+                raise InUse(in_use_message(self.key, file)) from None
             if error.errno not in WITHOUT_LOCKS:
                 raise
-            say_without_locks(error.strerror)
+            warn_without_locks(error.strerror)
         try:
             os.ftruncate(file, 0)
             os.pwrite(file, f"{holder()}\n".encode(), 0)
@@ -117,7 +125,7 @@ class Lock:
         return self.folder / NAME
 
     def is_held(self) -> bool:
-        """Whether the file that we hold is still the one with this name."""
+        """Whether the file that we locked is still the one at `path`."""
         if self.file is None:
             return False
         try:
@@ -138,19 +146,19 @@ class Lock:
         self.remove_empty_folders()
 
     def close(self) -> None:
-        if self.file in held:  # not so in a child
-            held.remove(self.file)
+        if self.file in held_descriptors:  # not so in a child
+            held_descriptors.remove(self.file)
             os.close(self.file)
         self.file = None
 
     def remove_empty_folders(self) -> None:
         with contextlib.suppress(OSError):
-            for folder in self.made:
+            for folder in self.made_folders:
                 folder.rmdir()
 
 
 def check_free(folder: Path, key: str) -> None:
-    """Raises InUse where another process owns the folder. Leaves no trace."""
+    """Raise InUse if another process owns the folder. Leaves no trace."""
     try:
         file = os.open(folder / NAME, os.O_RDONLY)
     except OSError:
@@ -159,7 +167,7 @@ def check_free(folder: Path, key: str) -> None:
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError as error:
         if error.errno in TAKEN:
-            raise InUse(refusal(key, file)) from None
+            raise InUse(in_use_message(key, file)) from None
     finally:
         os.close(file)
 
@@ -173,11 +181,15 @@ def read(file: int) -> str:
     return os.pread(file, 200, 0).decode(errors="replace")
 
 
-def refusal(key: str, file: int) -> str:
-    """Who has the lock: written a moment after it was taken, over one that was killed."""
+def in_use_message(key: str, file: int) -> str:
+    """Message that says who has the lock.
+
+    The owner writes its name a moment after it takes the lock, over that of a killed one: a name
+    that is missing or dead is read again, for 0.2 seconds.
+    """
     for _ in range(20):
         known = HOLDER.search(read(file))
-        if known and lives(int(known[1]), known[2]):
+        if known and is_alive(int(known[1]), known[2]):
             break
         time.sleep(0.01)
     else:
@@ -186,8 +198,8 @@ def refusal(key: str, file: int) -> str:
     return f"{key}: in use by {who}; take another folder, or end that process first"
 
 
-def lives(pid: int, host: str) -> bool:
-    """Of a process on another host as far as is known."""
+def is_alive(pid: int, host: str) -> bool:
+    """Whether process `pid` runs; one on another host is assumed to."""
     if host != socket.gethostname():
         return True
     try:
@@ -199,8 +211,12 @@ def lives(pid: int, host: str) -> bool:
     return True
 
 
-def say_elsewhere(key: str, before: str) -> None:
-    """The name of a process that was killed stays; was it one of another host, that is a guess."""
+def warn_of_other_host(key: str, before: str) -> None:
+    """Warn if the file names a process on another host.
+
+    The name of a killed process stays in the file; whether one on another host was killed is not
+    known here.
+    """
     known = HOLDER.search(before)
     if known and known[2] != socket.gethostname():
         log.warning(
@@ -213,7 +229,7 @@ def say_elsewhere(key: str, before: str) -> None:
 
 
 @cache  # once for all jobs of a sweep
-def say_without_locks(reason: str) -> None:
+def warn_without_locks(reason: str) -> None:
     log.warning(
         "%s: this file system has no locks (%s): nothing keeps a second run out of the folder",
         NAME,

@@ -1,4 +1,4 @@
-"""The flags of a verb: what they are stands in their definitions, and --help is made of it."""
+"""The flags of a verb: each is described where it is defined, and --help is made of that."""
 
 import argparse
 import re
@@ -13,10 +13,10 @@ Number = TypeVar("Number", int, float)
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse's, but that a mistake is a ValueError: cli.errors tells it in one line.
+    """argparse's parser, but a mistake is a ValueError, which cli.errors reports in one line.
 
-    `text` stands around the flags in --help, which take the place of its line {flags}; it is the
-    docstring of the verb's module. Flags of `parents` are taken over, their --help too.
+    `text` is the text of --help, where the flags take the place of its line {flags}; it is the
+    docstring of the verb's module. Flags of `parents` are added, their --help too.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class Parser(argparse.ArgumentParser):
         return as_called(super().format_help())
 
     def error(self, message: str) -> NoReturn:
-        """One line that names the flag, and the nearest right one."""
+        """Raise ValueError with a line that names the flag, and the nearest right one."""
         unknown = re.search(r"unrecognized arguments: (-[^\s=]+)", message)
         flags = [flag for action in self._actions for flag in action.option_strings]
         raise ValueError(message + ending(unknown[1] if unknown else "", flags, self.prog))
@@ -51,7 +51,7 @@ def flag(
     default: object = None,
     choices: Collection[str] | None = None,
 ) -> None:
-    """Adds "--name VALUE" to a parser or a group of its flags; "--name" alone is a switch.
+    """Add "--name VALUE" to a parser or a group of its flags; "--name" alone is a switch.
 
     A flag with `choices` shows these in place of a VALUE.
     """
@@ -65,7 +65,7 @@ def flag(
 
 
 def within(kind: type[Number], least: float, most: float = float("inf")) -> Callable[[str], Number]:
-    """The type of a flag: a number from `least` to `most`."""
+    """Type of a flag, for argparse: a number from `least` to `most`."""
 
     def number(word: str) -> Number:
         value = kind(word)
@@ -79,5 +79,5 @@ def within(kind: type[Number], least: float, most: float = float("inf")) -> Call
 
 
 def names(words: str) -> list[str]:
-    """The type of a flag: words by comma, without the blanks around them."""
+    """Type of a flag, for argparse: words separated by commas, without blanks around them."""
     return [word.strip() for word in words.split(",") if word.strip()]

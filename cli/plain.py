@@ -1,9 +1,9 @@
-"""Texts from files and command lines without what they could do to a terminal or a page."""
+"""Texts from files and command lines, stripped of what could affect a terminal or a page."""
 
 import re
 
-# Move the cursor, colour, rename the window, turn the reading direction. Escape sequences go whole;
-# lone surrogates cannot be written.
+# They move the cursor, colour, rename the window, turn the reading direction. Escape sequences are
+# removed whole; lone surrogates cannot be written.
 CONTROLS = re.compile(
     "\x1b\\[[0-?]*[ -/]*[@-~]"
     "|\x1b[\\]PX^_][^\x07\x1b\x9c]*(?:\x07|\x1b\\\\|\x9c)"
@@ -13,10 +13,10 @@ CONTROLS = re.compile(
 
 
 def without_controls(words: str) -> str:
-    """Line ends and tabs stay: code has them."""
+    """Text without control characters, but for line ends and tabs: code has them."""
     return CONTROLS.sub("", words)
 
 
 def plain(words: object) -> str:
-    """On one line, without control characters."""
+    """Text of `words` on one line, without control characters."""
     return " ".join(without_controls(str(words)).split())

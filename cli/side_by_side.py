@@ -1,8 +1,7 @@
-"""A function of many items, in processes side by side; what it returns, in the items' order.
+"""A function called for many items in parallel processes, with its results in the items' order.
 
-Each process is a fresh Python with a pipe of its own. Those of concurrent.futures write their
-results into one: where a process is killed while it writes, the reader waits for the rest of it
-without end.
+Each process is a fresh Python with a pipe of its own. Those of concurrent.futures share one pipe
+for their results: if a process is killed while it writes, the reader waits for the rest for ever.
 """
 
 import os
@@ -21,18 +20,18 @@ from typing import Generic, TypeVar, cast
 
 from cli.start_up import SIGNALS
 
-AHEAD = 2  # items for each process that are in the making, or done and not yet handed out
+AHEAD = 2  # items for each process that are being worked on, or done and not yet handed out
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
 class Killed(Exception):
-    """A process ended before its result."""
+    """A process ended before it sent its result."""
 
 
 class RaisedThere(Exception):
-    """Its text is the traceback that an error had in its process."""
+    """Cause of an error that a worker raised; its text is the traceback in that process."""
 
 
 @dataclass(frozen=True)
@@ -41,8 +40,8 @@ class Answer(Generic[Result]):
     error: Exception | None
     traceback: str = ""
 
-    def given(self) -> Result:
-        """Raises what the work did."""
+    def unwrap(self) -> Result:
+        """The result; or raises the error that the work raised."""
         if self.error is not None:
             raise self.error from RaisedThere(self.traceback)
         return cast(Result, self.result)
@@ -60,7 +59,7 @@ class Worker(Generic[Item, Result]):
             raise Killed from error
 
     def answer(self) -> Answer[Result]:
-        """Waits for it. Raises Killed."""
+        """Wait for the answer to the oldest item asked. Raises Killed."""
         try:
             return cast(Answer[Result], self.pipe.recv())
         except (EOFError, OSError) as error:
@@ -71,9 +70,10 @@ class Worker(Generic[Item, Result]):
 def side_by_side(
     work: Callable[[Item], Result], items: Iterable[Item], workers: int, ahead: int = AHEAD
 ) -> Iterator[Iterator[Result]]:
-    """`work(item)` of each, in their order. One worker is this process itself.
+    """Yield an iterator over `work(item)` of each item, in their order.
 
-    The iterator raises what `work` does, and Killed. No process outlives the block.
+    One worker is this process itself. Each worker has up to `ahead` items that are not handed out
+    yet. The iterator raises what `work` raises, and Killed. No process outlives the block.
     """
     if workers == 1:
         yield map(work, items)
@@ -82,12 +82,12 @@ def side_by_side(
     resource_tracker.ensure_running()  # the first process would start it, which lets signals in
     with temporary_folder() as temporaries:
         try:
-            with signals_held():
+            with block_signals():
                 for _ in range(workers):
                     started.append(start(work, temporaries))
-            yield in_order(iter(items), started, ahead * workers)
+            yield results_in_order(iter(items), started, ahead * workers)
         finally:
-            for worker in started:  # what they are at, nobody asks for any more
+            for worker in started:  # nobody needs the results any more
                 worker.process.kill()
             for worker in started:
                 worker.process.join()
@@ -95,7 +95,10 @@ def side_by_side(
 
 @contextmanager
 def temporary_folder() -> Iterator[str | None]:
-    """Of processes that are killed, which remove nothing. None: there is no place for any."""
+    """A temporary folder for workers, which are killed before they clean up.
+
+    Yields None if none can be made.
+    """
     with ExitStack() as until_removed:
         folder = None
         with suppress(OSError):
@@ -114,17 +117,17 @@ def start(work: Callable[[Item], Result], temporaries: str | None) -> Worker[Ite
 
 
 def serve(work: Callable[[Item], Result], pipe: Connection, temporaries: str | None) -> None:
-    """A process: answers until nobody asks."""
+    """Run a worker process: answer each item that comes, until the pipe is closed."""
     tempfile.tempdir = temporaries
     threading.Thread(target=end_with_parent, daemon=True).start()
     try:
         while True:
-            pipe.send(answered(work, pipe.recv()))
+            pipe.send(answer_to(work, pipe.recv()))
     except (EOFError, OSError):
         return
 
 
-def answered(work: Callable[[Item], Result], item: Item) -> Answer[Result]:
+def answer_to(work: Callable[[Item], Result], item: Item) -> Answer[Result]:
     try:
         return Answer(work(item), None)
     except Exception as error:
@@ -132,42 +135,48 @@ def answered(work: Callable[[Item], Result], item: Item) -> Answer[Result]:
 
 
 def end_with_parent() -> None:
-    """Where that is killed, nobody is left behind."""
+    """Wait for the parent process to end, then end this one: if it is killed, no worker is left."""
     parent = parent_process()
     assert parent is not None
     parent.join()
     os._exit(1)
 
 
-def in_order(
+def results_in_order(
     items: Iterator[Item], workers: Sequence[Worker[Item, Result]], most: int
 ) -> Iterator[Result]:
-    """Who is done takes the next item, while `most` at most are asked for and not handed out."""
+    """Results in the items' order; each worker that is done gets the next item.
+
+    At most `most` items are with the workers or done and not yet handed out.
+    """
     idle = [*workers]
-    asked: dict[Connection, tuple[int, Worker[Item, Result]]] = {}
-    found: dict[int, Answer[Result]] = {}
+    pending: dict[Connection, tuple[int, Worker[Item, Result]]] = {}
+    answers: dict[int, Answer[Result]] = {}
     count = handed_out = 0
     while True:
         for item in islice(items, min(len(idle), most - (count - handed_out))):
             worker = idle.pop()
             worker.ask(item)
-            asked[worker.pipe] = count, worker
+            pending[worker.pipe] = count, worker
             count += 1
-        if handed_out in found:
+        if handed_out in answers:
             handed_out += 1
-            yield found.pop(handed_out - 1).given()
-        elif asked:
-            for pipe in wait([*asked]):
-                number, worker = asked.pop(cast(Connection, pipe))
-                found[number] = worker.answer()
+            yield answers.pop(handed_out - 1).unwrap()
+        elif pending:
+            for pipe in wait([*pending]):
+                number, worker = pending.pop(cast(Connection, pipe))
+                answers[number] = worker.answer()
                 idle.append(worker)
         else:
             return
 
 
 @contextmanager
-def signals_held() -> Iterator[None]:
-    """None comes while processes are started, and these never get one: this one answers, once."""
+def block_signals() -> Iterator[None]:
+    """Block signals while processes are started.
+
+    The workers inherit the block and never get one: this process alone handles a signal, once.
+    """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     try:
         yield

@@ -1,25 +1,25 @@
-"""The ranks of `srun python train.py ...`, without torchrun: Slurm's variables as torchrun's.
+"""Ranks of `srun python train.py ...` without torchrun: Slurm's variables become torchrun's.
 
-Slurm sets its own in each task of a step, and those of the job in a batch script too, where the
-program runs once: SLURM_STEP_NUM_TASKS tells the two apart.
+Slurm sets its variables in each task of a step, and those of the job in a batch script too, where
+the program runs once: SLURM_STEP_NUM_TASKS tells the two apart.
 """
 
 import os
 import re
 from collections.abc import Mapping
 
-PORTS = range(10000, 30000)  # one for each job, by its number; Linux gives out those from 32768 up
+PORTS = range(10000, 30000)  # one for each job, by its number; Linux assigns those from 32768 up
 
 
-def adopt() -> None:
-    """Puts them where PyTorch looks. Raises ValueError as `torchrun_variables`."""
+def adopt_slurm_ranks() -> None:
+    """Set torchrun's variables in the environment. Raises ValueError as `torchrun_variables`."""
     os.environ |= torchrun_variables(os.environ)
 
 
 def torchrun_variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """What torchrun would have set for this task; nothing under torchrun, or for a single task.
+    """Variables that torchrun would have set for this task; none under torchrun or for a lone task.
 
-    Raises ValueError where a step has several tasks and does not say who they are.
+    Raises ValueError if a step has several tasks and does not say which one this is.
     """
     if "RANK" in environ or "WORLD_SIZE" in environ:
         return {}
@@ -36,7 +36,7 @@ def torchrun_variables(environ: Mapping[str, str]) -> dict[str, str]:
         if not environ[name].isdecimal():
             raise ValueError(f"{name}={environ[name]}: not a number; srun sets it, else unset it")
     job = int(re.sub(r"\D", "", environ["SLURM_JOB_ID"]) or 0)
-    found = {
+    variables = {
         "RANK": environ["SLURM_PROCID"],
         "LOCAL_RANK": environ["SLURM_LOCALID"],
         "WORLD_SIZE": tasks,
@@ -44,13 +44,13 @@ def torchrun_variables(environ: Mapping[str, str]) -> dict[str, str]:
         "MASTER_PORT": str(PORTS[job % len(PORTS)]),
     }
     here = environ.get("SLURM_STEP_TASKS_PER_NODE", "")
-    if tasks_here := re.fullmatch(r"(\d+)(\(x\d+\))?", here):  # as many on each host
-        found["LOCAL_WORLD_SIZE"] = tasks_here[1]
-    return {name: environ.get(name, value) for name, value in found.items()}
+    if tasks_here := re.fullmatch(r"(\d+)(\(x\d+\))?", here):  # every host has as many
+        variables["LOCAL_WORLD_SIZE"] = tasks_here[1]
+    return {name: environ.get(name, value) for name, value in variables.items()}
 
 
 def first_host(nodes: str) -> str:
-    """Of Slurm's list: gpu[03-05,9],cpu1 -> gpu03; the first host has rank 0."""
+    """First host of Slurm's list, which has rank 0: gpu[03-05,9],cpu1 -> gpu03."""
     name, bracket, numbers = re.split(r"(\[|,|$)", nodes, maxsplit=1)
     if bracket != "[":
         return name

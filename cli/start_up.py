@@ -1,6 +1,6 @@
-"""What each program of this project calls first, before it imports anything else: `begin`.
+"""First call of each program of this project, before it imports anything else: `begin`.
 
-So few imports here, because a Ctrl-C that comes during them still is a traceback.
+It has few imports, because a Ctrl-C that comes during them is still a traceback.
 """
 
 import os
@@ -14,21 +14,23 @@ from cli.threads import spin_briefly
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 SHOW_CURSOR = "\x1b[?25h"  # a progress bar hides it
 
-last_acts: list[Callable[[], object]] = []  # what `leave` still does: the lock of a folder goes
+last_acts: list[Callable[[], object]] = []  # called by `leave`, such as the release of a lock
 
 
 def begin() -> None:
-    """From here on Ctrl-C, SIGTERM and SIGHUP end the process at once, until `cli.interrupts` is
-    told otherwise; and threads wait as `cli.threads` says."""
+    """Let Ctrl-C, SIGTERM and SIGHUP end the process at once; let threads wait as cli.threads says.
+
+    Blocks of `cli.interrupts` handle the signals otherwise.
+    """
     for number in SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
             signal.signal(number, leave)
-    sys.unraisablehook = unraisable
+    sys.unraisablehook = handle_unraisable
     spin_briefly()
 
 
 def leave(number: int, frame: FrameType | None = None) -> None:
-    """Ends the process without unwinding: no exception, which somebody could catch or lose."""
+    """Signal handler: end the process without an exception, which somebody could catch or lose."""
     try:
         while last_acts:
             last_acts.pop()()
@@ -40,8 +42,8 @@ def leave(number: int, frame: FrameType | None = None) -> None:
     os._exit(128 + number)
 
 
-def unraisable(lost: "sys.UnraisableHookArgs") -> None:
-    """Python drops what is raised in a destructor or a callback of C; a Ctrl-C is not lost so."""
+def handle_unraisable(lost: "sys.UnraisableHookArgs") -> None:
+    """End the process if Python drops a Ctrl-C, as in a destructor or a callback of C."""
     if isinstance(lost.exc_value, KeyboardInterrupt):
         leave(signal.SIGINT)
     sys.__unraisablehook__(lost)

@@ -1,6 +1,6 @@
-"""The attention backends: what each is, in one table. Standard library only.
+"""The attention backends and their properties, in one table. Standard library only.
 
-A new backend is a row here and its rule in `model.attend`. The switch's choices and its proof, the
+A new backend is a row here and its rule in `model.attend`. The key's choices and its proof, the
 lab, the charts, advice and rooflines are derived from the row.
 """
 
@@ -10,16 +10,16 @@ from dataclasses import dataclass
 @dataclass(frozen=True)
 class Backend:
     name: str  # as in attention=NAME
-    meaning: str  # in --help
+    meaning: str  # words of --help
     colour: str  # in charts, a name of the pages' style
     fused: bool  # keeps the scores out of memory and skips what the causal mask hides
-    dropout_on_cpu: str  # the backend that computes it on a CPU with dropout: mostly itself
+    dropout_on_cpu: str  # the backend to use in its place on a CPU with dropout: mostly itself
     dropout: bool = True  # False: attention=NAME is refused with dropout
-    cuda_only: bool = False  # refused elsewhere
-    float32_on_cuda: bool = True  # False: refused there
-    masks: bool = False  # takes a mask; of those that do not, sampling reads prompts alone on CUDA
-    kernels: tuple[str, ...] = ()  # parts of names that its own alone have; none if not fused
-    sdpa: str | None = None  # of torch.nn.attention.SDPBackend, where it pins one
+    cuda_only: bool = False  # True: refused on other devices
+    float32_on_cuda: bool = True  # False: attention=NAME is refused with float32 on CUDA
+    masks: bool = False  # takes a mask; if not, sampling on CUDA only reads prompts with it
+    kernels: tuple[str, ...] = ()  # substrings that only its kernels' names have; () if not fused
+    sdpa: str | None = None  # member of torch.nn.attention.SDPBackend that it pins
 
 
 TABLE = (
@@ -94,28 +94,28 @@ TABLE = (
     ),
 )
 BACKENDS = {backend.name: backend for backend in TABLE}
-AUTO = "auto"  # what scaled_dot_product_attention chooses itself
+AUTO = "auto"  # scaled_dot_product_attention chooses the kernel
 CHOICES = (*BACKENDS, AUTO)
-HELP = "; ".join(f"{each.name}: {each.meaning}" for each in TABLE) + "; auto: PyTorch's choice"
+HELP = "; ".join(f"{row.name}: {row.meaning}" for row in TABLE) + "; auto: PyTorch's choice"
 
 
 def is_fused(name: str | None) -> bool:
-    """Of a backend, or of what a capture calls one; "unknown" kernels of attention are fused."""
+    """Whether a backend is fused; `name` may be a capture's, whose "unknown" kernels are fused."""
     return name is not None and (name not in BACKENDS or BACKENDS[name].fused)
 
 
 def is_compiled(name: str) -> bool:
-    """Whether its kernels are made when they are first run: all that PyTorch does not bring."""
+    """Whether the kernels are compiled at their first run, rather than part of PyTorch."""
     return name in BACKENDS and BACKENDS[name].fused and BACKENDS[name].sdpa is None
 
 
 def leaves_work_to_the_compiler(attention: str, activation: str) -> str | None:
-    """KEY=VALUE of the operations that kernels=fused leaves unfused, or None."""
+    """KEY=VALUE that makes kernels=fused leave operations unfused, or None."""
     if attention != AUTO and not BACKENDS[attention].fused or attention == "flex":
         return f"attention={attention}"
     return None if activation == "gelu" else f"activation={activation}"
 
 
 def pinned_kernel(name: str) -> str | None:
-    """Which kernel of scaled_dot_product_attention attention=NAME pins, as SDPBackend spells it."""
+    """Member of SDPBackend that attention=NAME pins in scaled_dot_product_attention, or None."""
     return BACKENDS[name].sdpa if name in BACKENDS else None

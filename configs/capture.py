@@ -1,4 +1,4 @@
-"""Sections `profile`, what is captured of a run and when, and `gpu_metrics`, of configs.Config."""
+"""Sections `profile` (what is captured of a run, and when) and `gpu_metrics` of configs.Config."""
 
 import re
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ ALL = "all"
 
 @dataclass
 class ProfileConfig:
-    """The keys of section `profile`; `profile=nsys` takes configs/profile/nsys.yaml."""
+    """Keys of section `profile`; `profile=nsys` takes configs/profile/nsys.yaml."""
 
     kind: str = key(
         "none",
@@ -54,13 +54,13 @@ class ProfileConfig:
                 f"profile.ranks={spell(self.ranks)}: must be ranks from 0 up, each once, or all"
             )
 
-    def captured_of(self, world_size: int) -> list[int]:
-        """The numbers of the ranks that are captured, in order."""
+    def captured_ranks(self, world_size: int) -> list[int]:
+        """Numbers of the ranks that are captured, in order."""
         return list(range(world_size)) if self.ranks == [ALL] else sorted(map(int, self.ranks))
 
     @property
     def shows_layers(self) -> bool:
-        """Whether a window has a range for each layer, which must then run by itself."""
+        """Whether a window has a range for each layer; no layer may then be fused with others."""
         return self.kind != "none" and self.detail == "layers"
 
     @property
@@ -71,13 +71,13 @@ class ProfileConfig:
 
     @property
     def lead(self) -> int:
-        """Iterations before a window in which the recorder is on already."""
+        """Number of iterations before a window in which the recorder is already on."""
         return self.warmup if self.kind == "torch" else 0
 
     def check_run(
         self, max_iters: int, eval_interval: int, compiled: bool, cuda_graphs: bool
     ) -> None:
-        """Raises ValueError naming the key when no such window fits into such a run."""
+        """Raise ValueError that names the key if no such window fits into such a run."""
         if self.kind == "none":
             return
         if self.detail == "layers" and self.attribute_backward == "false":
@@ -106,7 +106,7 @@ class ProfileConfig:
         start = 0 if self.start == AUTO else int(self.start)
         if start >= max_iters:
             raise ValueError(f"profile.start={self.start}: the run ends at max_iters={max_iters}")
-        for number, window in enumerate(plan(self, start, eval_interval), start=1):
+        for number, window in enumerate(plan_windows(self, start, eval_interval), start=1):
             if window.first + self.steps > max_iters:
                 key = f"windows={self.windows}" if number > 1 else f"start={self.start}"
                 moved = ", moved behind an evaluation," if window.moved else ""
@@ -117,7 +117,7 @@ class ProfileConfig:
                 )
 
     def check_machine(self, device_type: str, world_size: int) -> None:
-        """Raises ValueError naming the key when this machine or these ranks do not allow it."""
+        """Raise ValueError that names the key if this machine or these ranks do not allow it."""
         if self.kind == "none":
             return
         if self.kind in ("nsys", "memory") and device_type != "cuda":
@@ -125,14 +125,14 @@ class ProfileConfig:
                 f"profile={self.kind}: needs a CUDA GPU, this run is on {device_type}; "
                 "use profile=torch"
             )
-        if self.captured_of(world_size)[-1] >= world_size:
+        if self.captured_ranks(world_size)[-1] >= world_size:
             have = "is rank 0 alone" if world_size == 1 else f"has ranks 0 to {world_size - 1}"
             raise ValueError(f"profile.ranks={spell(self.ranks)}: this run {have}")
 
 
 @dataclass
 class GpuMetricsConfig:
-    """Section `gpu_metrics`: what the GPUs' driver is asked while training runs."""
+    """Section `gpu_metrics`: sampling of the GPUs' driver while training runs."""
 
     enabled: str = key(
         AUTO,
@@ -151,8 +151,8 @@ class GpuMetricsConfig:
 
 
 @dataclass(frozen=True)
-class Planned:
-    """A window: iterations `first` to `first + steps - 1`, asked for at `asked`."""
+class PlannedWindow:
+    """A window of iterations `first` to `first + steps - 1`; the user asked for it at `asked`."""
 
     asked: int
     first: int
@@ -162,17 +162,17 @@ class Planned:
         return self.first != self.asked
 
 
-def plan(profile: ProfileConfig, start: int, eval_interval: int) -> list[Planned]:
-    """The windows from `start` on, moved so that none holds an evaluation or overlaps another.
+def plan_windows(profile: ProfileConfig, start: int, eval_interval: int) -> list[PlannedWindow]:
+    """Windows from `start` on, moved so that none holds an evaluation or overlaps another.
 
-    An evaluation comes before the iteration that it is named by.
+    The evaluation of an iteration comes before it.
     """
-    windows: list[Planned] = []
+    windows: list[PlannedWindow] = []
     for number in range(profile.windows):
         asked = start + number * profile.every
         first = max(asked, windows[-1].first + profile.steps) if windows else asked
         evaluation = (first // eval_interval + 1) * eval_interval
         if first + profile.steps > evaluation:
             first = evaluation
-        windows.append(Planned(asked, first))
+        windows.append(PlannedWindow(asked, first))
     return windows

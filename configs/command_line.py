@@ -1,9 +1,9 @@
-"""The command line of train.py: Hydra's, with a config file as a plain argument.
+"""The command line of train.py: Hydra's, but a config file is a plain argument.
 
     python train.py [FLAGS] [FILE] [KEY=VALUE ...]
 
 Every configuration, under -m those of all jobs, is composed and checked before the first job
-trains. Hydra itself takes over only for its own flags, and where its own settings are used.
+trains. Hydra itself takes over only for its own flags, and if its own settings are used.
 """
 
 import argparse
@@ -25,12 +25,12 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
-from cli.errors import called, ending, user_errors
+from cli.errors import ending, program_command, user_errors
 from cli.help import key_table
 from cli.keys import keys
 from cli.parser import Parser
 from cli.program import as_called
-from cli.slurm import adopt
+from cli.slurm import adopt_slurm_ranks
 from configs import files
 from configs.completion import completions
 from configs.compose import (
@@ -39,15 +39,15 @@ from configs.compose import (
     compose_jobs,
     explain,
     named_keys,
-    swept_by_hydra,
     take_shape,
     to_config,
+    without_sweeper_params,
 )
 from configs.jobs import Jobs, Train
-from configs.nanogpt import say_defaults, translated
-from configs.recipes import recipe_named
+from configs.nanogpt import say_defaults, translate_words
+from configs.recipes import name_recipe_in_errors
 from configs.schema import Config
-from configs.texts import as_they_stand
+from configs.texts import quote_texts
 from configs.without_effect import TRAINING, say_idle_keys, say_idle_sweep
 
 HELP = """\
@@ -82,57 +82,60 @@ flags (Hydra's)
   -sc install=bash         tab completion: eval "$(python train.py -sc install=bash)"
   --hydra-help, --version  of Hydra
 """
-# a file is given by its own path; a pickle of an earlier run may run any code
+# a config file is named by its path instead; the pickle of an earlier run may run any code
 REFUSED = ("config_path", "config_dir", "experimental_rerun")
-COMPLETION = re.compile(r"(install|uninstall|query)=(bash|fish|zsh)")  # behind -sc
+COMPLETION = re.compile(r"(install|uninstall|query)=(bash|fish|zsh)")  # after -sc
 SUBMITIT = "hydra/launcher=submitit"
 Start = Callable[[Train, Train], None]
 
 
-def unchecked(config: Config) -> None:
-    """Where there is nothing that a machine decides."""
+def no_check(config: Config) -> None:
+    """Check nothing, for a caller without a check that depends on the machine."""
 
 
-def run(train: Train, check: Train = unchecked) -> None:
-    """Trains what sys.argv asks for, where `train` is at hand before it is read."""
+def run(train: Train, check: Train = no_check) -> None:
+    """Read sys.argv and train as it says.
+
+    train.py calls `read` itself, since it defines `train` only once its command line is checked.
+    """
     read()(train, check)
 
 
 @user_errors()
 def read() -> Start:
-    """Checks sys.argv and returns what is to be called with `train` and `check`.
+    """Check sys.argv and return a function to be called with `train` and `check`.
 
-    Of a sweep it calls `check` with the configuration of each job, and then `train`.
-    --help, --cfg, TAB completion and the like are answered, and end the program.
+    In a sweep that function calls `check` with the configuration of each job, and then `train`.
+    --help, --cfg, TAB completion and the like are answered here, and end the program.
     """
-    adopt()  # the first rank speaks for all
+    adopt_slurm_ranks()  # only the first rank prints
     options, flags, words = split_arguments(sys.argv[1:])
     if options.shell_completion and words[:1] in (["query=bash"], ["query=fish"], ["query=zsh"]):
         complete(words[0].removeprefix("query="))
         raise SystemExit(0)
     if options.shell_completion and not any(COMPLETION.fullmatch(word) for word in words):
         raise ValueError("-sc: write -sc install=bash; uninstall and fish, zsh likewise")
-    ours = [] if options.shell_completion else translated(words)
+    ours = [] if options.shell_completion else translate_words(words)
     path, overrides = split_words(ours, options.config_name)
-    overrides = as_they_stand(swept_by_hydra(overrides, options.multirun), options.multirun)
+    overrides = quote_texts(without_sweeper_params(overrides, options.multirun), options.multirun)
     if options.help:
         (config,) = compose_jobs(path, [], multirun=False)
         recipes = "|".join(files.options("recipe"))
-        told = HELP.format(files=file_names(), recipes=recipes)
-        print(as_called(f"{told}\n{key_table(config)}"))
+        text = HELP.format(files=file_names(), recipes=recipes)
+        print(as_called(f"{text}\n{key_table(config)}"))
         raise SystemExit(0)
     configs = compose_jobs(path, overrides, options.multirun)
     if options.package is not None:
         if not options.cfg:
             raise ValueError(f"--package {options.package}: only with --cfg, of which it is a part")
         check_package(options.package)
-    asked = words if options.shell_completion else [] if options.hydra_help else overrides
-    for_hydra = [*flags, "--config-name", PRIMARY, *asked]
+    arguments = words if options.shell_completion else [] if options.hydra_help else overrides
+    for_hydra = [*flags, "--config-name", PRIMARY, *arguments]
     jobs = Jobs(configs, options.multirun)
     by_hydra = partial(train_by_hydra, for_hydra, path, jobs)
-    shown = options.cfg or options.info or options.hydra_help or options.resolve
-    if shown or options.shell_completion:
-        by_hydra(unchecked, unchecked)
+    shows = options.cfg or options.info or options.hydra_help or options.resolve
+    if shows or options.shell_completion:
+        by_hydra(no_check, no_check)
         raise SystemExit(0)
     if path:
         say_defaults(path)
@@ -146,7 +149,7 @@ def read() -> Start:
 
 @user_errors()
 def train_each(typed: list[str], jobs: Jobs, train: Train, check: Train) -> None:
-    with recipe_named(typed):
+    with name_recipe_in_errors(typed):
         jobs.check(check)
         for number, config in enumerate(jobs.configs, start=1):
             jobs.run(number, config, train)
@@ -157,9 +160,9 @@ def train_each(typed: list[str], jobs: Jobs, train: Train, check: Train) -> None
 def train_by_hydra(
     arguments: list[str], path: Path | None, jobs: Jobs, train: Train, check: Train
 ) -> None:
-    """Hydra's own main on the rewritten arguments: it shows, completes, or runs the jobs.
+    """Call Hydra's own main with the rewritten arguments: it shows, completes, or runs the jobs.
 
-    It composes each once more, since its launchers may run them in other processes.
+    It composes each job once more, since its launchers may run them in other processes.
     """
     typed, begun = sys.argv, False
 
@@ -167,15 +170,15 @@ def train_by_hydra(
     def job(composed: DictConfig) -> None:
         nonlocal begun
         begun = True
-        sys.argv = typed  # whoever records the command line is to see the user's
+        sys.argv = typed  # a record of the command line shows what the user typed
         settings = HydraConfig.get()
         swept = settings.mode is RunMode.MULTIRUN
-        with user_errors(), recipe_named(arguments):
+        with user_errors(), name_recipe_in_errors(arguments):
             take_shape(composed, named_keys(path, arguments))
             config = to_config(composed, settings.sweep.subdir if swept else "")
             jobs.run(settings.job.num + 1 if swept else 1, config, train)
 
-    with recipe_named(arguments):
+    with name_recipe_in_errors(arguments):
         jobs.check(check)
     if launchers := [word for word in arguments if word.startswith(SUBMITIT)]:
         jobs.submit(launchers[-1].partition("=")[2])
@@ -186,25 +189,25 @@ def train_by_hydra(
     except (HydraException, OmegaConfBaseException) as error:
         raise ValueError(explain(error, path)) from error
     except OSError as error:
-        if begun:  # not Hydra's
+        if begun:  # the job raised it, not Hydra
             raise
-        said = f"{error.filename}: cannot be made: {error.strerror}"
-        raise ValueError(f"hydra.run.dir, hydra.sweep.dir: {said}") from error
+        reason = f"{error.filename}: cannot be made: {error.strerror}"
+        raise ValueError(f"hydra.run.dir, hydra.sweep.dir: {reason}") from error
     finally:
         sys.argv = typed
     jobs.end()
 
 
 def compose_one(words: list[str], *added: str) -> Config:
-    """The configuration of the one run that train.py makes of `words`, FILE and KEY=VALUE.
+    """Configuration of the one run that train.py would start for `words`, FILE and KEY=VALUE.
 
     `added` are KEY=VALUE for keys that the words leave alone. Raises ValueError.
     """
     _, flags, words = split_arguments(words)
     if flags:
         raise ValueError(f"{flags[0]}: a flag of train.py; here one run at a time, without it")
-    path, overrides = split_words(translated(words), None)
-    overrides = as_they_stand(overrides, multirun=False)
+    path, overrides = split_words(translate_words(words), None)
+    overrides = quote_texts(overrides, multirun=False)
     typed = {word.split("=")[0] for word in overrides}
     overrides += [word for word in added if word.split("=")[0] not in typed]
     (config,) = compose_jobs(path, overrides, multirun=False)
@@ -212,16 +215,19 @@ def compose_one(words: list[str], *added: str) -> Config:
 
 
 def file_names() -> str:
-    """Of configs/, in the lines of --help."""
+    """Names of the files in configs/, wrapped into the lines of --help."""
     indent = " " * 14
     text = textwrap.fill(f"{' ' * 16}{', '.join(files.names())}", 96, subsequent_indent=indent)
     return text.strip()
 
 
 def split_arguments(argv: list[str]) -> tuple[argparse.Namespace, list[str], list[str]]:
-    """Hydra's flags as options and as typed, and the other words; --key=value becomes key=value."""
+    """Hydra's flags, parsed and as typed, and the other words; --key=value becomes key=value.
+
+    Raises ValueError for an unknown flag, or one that is not offered.
+    """
     parser = Parser("", parents=[get_args_parser()])
-    parser.prog = called()
+    parser.prog = program_command()
     own = {flag for action in parser._actions for flag in action.option_strings}
     argv = [
         word[2:]
@@ -243,7 +249,7 @@ def split_arguments(argv: list[str]) -> tuple[argparse.Namespace, list[str], lis
 
 
 def split_words(words: list[str], config_name: str | None) -> tuple[Path | None, list[str]]:
-    """The config file, if any, and the overrides."""
+    """The config file, if any, and the overrides. Raises ValueError for a word that is neither."""
     overrides = [word for word in words if "=" in word or word.startswith(("+", "~"))]
     named = [word for word in words if word not in overrides]
     if config_name is not None:
@@ -259,13 +265,13 @@ def find_config(word: str) -> Path:
         return path
     if word in keys(Config):
         raise ValueError(f"{word}: a key, and lacks its value; write {word}=VALUE")
-    raise ValueError(files.missing(word))
+    raise ValueError(files.missing_message(word))
 
 
 def sets_hydra(path: Path | None, overrides: list[str]) -> bool:
-    """Whether something of Hydra's own is set: a launcher, a variable, a folder of its records.
+    """Whether a setting of Hydra's own is set: a launcher, a variable, a folder of its records.
 
-    A file's defaults list may lead to another file that does.
+    A file with a defaults list counts, since it may lead to another file that sets one.
     """
     return any(word.lstrip("+~").startswith("hydra") for word in overrides) or (
         path is not None and not {"hydra", "defaults"}.isdisjoint(files.load(path))
@@ -273,9 +279,9 @@ def sets_hydra(path: Path | None, overrides: list[str]) -> bool:
 
 
 def complete(shell: str) -> None:
-    """Prints what TAB offers. The shell passes the line in COMP_LINE; its last word is typed."""
+    """Print what TAB offers for the last word of the line, which the shell passes in COMP_LINE."""
     *words, last = os.environ.get("COMP_LINE", "").split(" ")
     named = [path for word in words if "=" not in word and (path := files.find(word))]
-    with suppress(ValueError):  # of a broken file: what is printed here would stand in the prompt
+    with suppress(ValueError):  # from a broken file: a message would be printed into the prompt
         (config,) = compose_jobs(named[0] if named else None, [], multirun=False)
         print(("\n" if shell == "fish" else " ").join(completions(last, config)))

@@ -1,4 +1,4 @@
-"""TAB after `python train.py ...`: what the word that is being typed may become."""
+"""TAB completion after `python train.py ...`: the words that the one being typed may become."""
 
 import glob
 import os
@@ -15,16 +15,16 @@ YAML = (".yaml", ".yml")
 
 
 def completions(word: str, config: Config) -> list[str]:
-    """All that begin with `word`; a key without choices offers its value in `config`."""
+    """Completions of `word`, sorted; a key without choices offers its value in `config`."""
     dashes = "--" if word.startswith("--") else ""
     name, equals, typed = word.removeprefix("--").partition("=")
     if equals:
         offered = [f"{dashes}{name}={value}" for value in values(name, typed, config)]
     else:
         names = [*keys(Config), *files.groups()]
-        offered = [f"{dashes}{each}=" for each in names if not each.endswith(".kind")]
+        offered = [f"{dashes}{name}=" for name in names if not name.endswith(".kind")]
         offered += FLAGS if word.startswith("-") else file_names(word)
-    return sorted({each for each in offered if each.startswith(word)})
+    return sorted({completion for completion in offered if completion.startswith(word)})
 
 
 def values(name: str, typed: str, config: Config) -> list[str]:
@@ -34,7 +34,7 @@ def values(name: str, typed: str, config: Config) -> list[str]:
     if key is None:
         return []
     if is_path(key) and typed:
-        return paths(typed) + [each for each in BUILT_IN if key.name == "dataset"]
+        return paths(typed) + list(BUILT_IN if key.name == "dataset" else ())
     if key.name == "dataset":
         return list(BUILT_IN)
     if key.kind is bool:
@@ -48,7 +48,7 @@ def is_path(key: Key) -> bool:
 
 
 def file_names(word: str) -> list[str]:
-    """Experiments by each of their names, YAML files by their paths."""
+    """Config files to offer: experiments by each of their names, YAML files by their paths."""
     own = [f"{folder}{name}.yaml" for folder in ("config/", "configs/") for name in files.names()]
     if not word:
         return own[: len(files.names())]
@@ -57,6 +57,6 @@ def file_names(word: str) -> list[str]:
 
 
 def paths(word: str) -> list[str]:
-    """Those that begin so; a folder ends with a slash."""
-    found = glob.glob(glob.escape(os.path.expanduser(word)) + "*")
-    return [f"{path}/" if Path(path).is_dir() else path for path in found]
+    """Paths that begin with `word`; a folder ends with a slash."""
+    matches = glob.glob(glob.escape(os.path.expanduser(word)) + "*")
+    return [f"{path}/" if Path(path).is_dir() else path for path in matches]

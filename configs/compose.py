@@ -1,7 +1,7 @@
 """Defaults <- YAML file <- command line -> Config: composed by Hydra, checked before anything runs.
 
 Called by configs.command_line. What a user writes is checked piece by piece against the schema,
-so that a message can say which piece is wrong; Hydra's own exceptions are the rare rest.
+so that a message can say which piece is wrong; few mistakes are left to Hydra's own exceptions.
 """
 
 import copy
@@ -23,26 +23,26 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException, ValidationError
 
 from cli.errors import ending, one_line
-from cli.interrupts import leaving_at_once
-from cli.keys import TYPE_NAMES, Value, checked, choice, keys, spell, unknown_key
+from cli.interrupts import leave_on_signal
+from cli.keys import TYPE_NAMES, Value, choice, keys, spell, unknown_key, valid_value
 from configs import files
 from configs.gpt2 import CONTEXT, SHAPE, shape_of
-from configs.nanogpt import DEFAULTS, PYTHON, merged
+from configs.nanogpt import DEFAULTS, PYTHON, merge
 from configs.schema import Config
 
 # names in Hydra's ConfigStore; no file of configs/ may bear them
 PRIMARY, SCHEMA = "_primary", "_schema"
 
-LONGEST_NAME = 128  # of a run in W&B
+LONGEST_NAME = 128  # characters that W&B allows in a run's name
 
-# settings of Hydra's own that have an effect here, with all below them
+# settings of Hydra's own that have an effect here, with all settings below them
 HYDRA_KEYS = (
     *("hydra.launcher", "hydra.sweep.dir", "hydra.sweep.subdir", "hydra.job.env_set"),
     *("hydra.verbose", "hydra.searchpath", "hydra.callbacks"),
 )
 SWEPT = "hydra.sweeper.params."
 SEARCHPATH = "hydra.searchpath"
-# Hydra's words for a file of a group that is not there
+# Hydra's message about a missing file of a group
 NO_OPTION = re.compile(r"Could not find '([\w/]+)/([^/']+)' Available options in '[^']+': (.+)")
 
 # Hydra composes and sweeps; folders, logging and records belong to the trainer
@@ -56,9 +56,9 @@ HYDRA_SETTINGS = {
 }
 
 
-@leaving_at_once()
+@leave_on_signal()
 def compose_jobs(path: Path | None, arguments: list[str], multirun: bool) -> list[Config]:
-    """The configuration of every job: one, or with `multirun` one for each swept combination.
+    """Configuration of every job: one, or with `multirun` one for each swept combination.
 
     `arguments` are Hydra overrides. The primary config is left in Hydra's ConfigStore under
     PRIMARY. Raises ValueError.
@@ -68,9 +68,9 @@ def compose_jobs(path: Path | None, arguments: list[str], multirun: bool) -> lis
         with initialize_config_dir(str(files.FOLDER), version_base=None):
             parser = OverridesParser.create(GlobalHydra.instance().config_loader())
             overrides = [parse_override(parser, text, multirun) for text in arguments]
-            # the last one of a key counts; a job's folder is named by what is swept
-            values = over_nanogpt(path, values, overrides)
-            values = beside_checkpoint(path, values, overrides)
+            # the last override of a key counts; a job's folder is named after what is swept
+            values = with_nanogpt_defaults(path, values, overrides)
+            values = with_checkpoint_folder(path, values, overrides)
             named = {o.key_or_group: o.is_sweep_override() for o in overrides} | {"out_dir": False}
             unnamed = [key for key in named if not named[key]]
             store_primary(values, unnamed)
@@ -80,7 +80,7 @@ def compose_jobs(path: Path | None, arguments: list[str], multirun: bool) -> lis
             words = {t: parser.parse_override(t) for t in dict.fromkeys(itertools.chain(*lines))}
             for override in words.values():
                 check_override(override)
-            # what groups and Hydra's own settings say takes Hydra long: once for all jobs alike
+            # Hydra is slow at groups and its own settings: compose once for jobs that share these
             base_of = cache(lambda *base: compose(PRIMARY, list(base)))
             jobs = []
             for line in lines:
@@ -90,7 +90,7 @@ def compose_jobs(path: Path | None, arguments: list[str], multirun: bool) -> lis
                 shape = take_shape(job, values.keys() | named.keys())
                 name = sorted(t for t in line if named[words[t].key_or_group])
                 jobs.append(to_config(job, ",".join(name)))
-            if shape and not multirun:  # for what Hydra shows of it
+            if shape and not multirun:  # so that --cfg and --info show it
                 store_primary(values | shape, unnamed)
     except (HydraException, OmegaConfBaseException) as error:
         raise ValueError(explain(error, path)) from error
@@ -98,12 +98,12 @@ def compose_jobs(path: Path | None, arguments: list[str], multirun: bool) -> lis
     return jobs
 
 
-def beside_checkpoint(
+def with_checkpoint_folder(
     path: Path | None, values: dict[str, Value], overrides: list[Override]
 ) -> dict[str, Value]:
-    """The file's values, and what a resume of them takes: the folder that the file lies in.
+    """The file's values; out_dir is the file's folder if it resumes a checkpoint that lies there.
 
-    A run is its folder, also where that was moved or copied; out_dir on the command line wins.
+    The folder of a run may have been moved or copied since; out_dir on the command line wins.
     """
     typed = {o.key_or_group: o.value() for o in overrides}
     resumes = typed.get("init_from", values.get("init_from")) == "resume"
@@ -112,12 +112,13 @@ def beside_checkpoint(
     return values
 
 
-def over_nanogpt(
+def with_nanogpt_defaults(
     path: Path | None, values: dict[str, Value], overrides: list[Override]
 ) -> dict[str, Value]:
-    """The file's values; one of nanoGPT's own lies over the values in nanoGPT's train.py.
+    """The file's values; those of a nanoGPT file over the defaults of nanoGPT's train.py.
 
-    These have the model's shape for a start from scratch, other weights bring theirs.
+    The defaults include the model's shape only for a start from scratch: GPT-2's or other weights
+    bring their own.
     """
     if path is None or path.suffix != PYTHON:
         return values
@@ -125,21 +126,21 @@ def over_nanogpt(
     begins = str(typed.get("init_from", values.get("init_from", "scratch")))
     of_weights = begins.startswith("gpt2") or begins == "weights"
     shape = (*SHAPE, CONTEXT) if of_weights else ()
-    return merged({k: v for k, v in DEFAULTS.items() if k not in shape}, values)
+    return merge({k: v for k, v in DEFAULTS.items() if k not in shape}, values)
 
 
 def take_shape(job: DictConfig, named: Collection[str]) -> dict[str, Value]:
-    """Sets the model's keys as the weights of init_from have them, GPT-2's; returns these.
+    """Set the model's keys to the shape of init_from's weights, and return these keys and values.
 
-    Raises ValueError where a file or the command line, which have `named` keys, want another model,
-    or weights and do not say how the run begins.
+    `named` are the keys that the file and the command line set. Raises ValueError if they ask for
+    another shape, or name weights without an init_from that reads them.
     """
     if job.weights and "init_from" not in named:
         raise ValueError(
             f"weights={job.weights}: not read by init_from=scratch; add init_from=gpt2, or "
             "init_from=weights for those of another shape"
         )
-    init_from = checked(keys(Config)["init_from"], job.init_from)
+    init_from = valid_value(keys(Config)["init_from"], job.init_from)
     shape = shape_of(str(init_from), job.weights)
     for name, of_weights in shape.items():
         own = name in named or job[name] != getattr(Config, name)
@@ -156,22 +157,22 @@ def take_shape(job: DictConfig, named: Collection[str]) -> dict[str, Value]:
 
 
 def sets_key(override: Override) -> bool:
-    """Whether it sets a key, and chooses no group's file and nothing of Hydra's."""
+    """Whether the override sets a key, rather than a group's option or a setting of Hydra's."""
     choosing = override.key_or_group in files.groups() or override.package is not None
     return not choosing and not override.is_hydra_override()
 
 
 def named_keys(path: Path | None, words: list[str]) -> set[str]:
-    """The keys that a file sets, and the words of a command line."""
+    """Keys that the file and the words of the command line set."""
     typed = {word.partition("=")[0].lstrip("+~") for word in words}
     return typed | files.load(path).keys() if path else typed
 
 
 def to_config(job: DictConfig, subdir: str) -> Config:
-    """The typed object of what Hydra composed.
+    """Turn what Hydra composed into the typed configuration.
 
-    A job of a sweep writes into its own `subdir`; in W&B the jobs share a group, which has the
-    name of the folder around theirs, and each has what it varies in its name.
+    A job of a sweep writes into its own `subdir`. In W&B the jobs share a group, which is named
+    after their parent folder, and each job's name says what it varies.
     """
     config = OmegaConf.to_object(job)
     assert isinstance(config, Config)
@@ -183,7 +184,7 @@ def to_config(job: DictConfig, subdir: str) -> Config:
 
 
 def load(path: Path | None) -> dict[str, Value]:
-    """What the file sets, each key and value checked against the schema."""
+    """Keys and values of the file, each checked against the schema. Raises ValueError."""
     values = files.load(path) if path else {}
     for name, value in values.items():
         try:
@@ -206,11 +207,12 @@ def load(path: Path | None) -> dict[str, Value]:
 
 
 def store_primary(values: dict[str, Value], unnamed: list[str]) -> None:
-    """Puts the file's values over the schema, with the project's settings of Hydra between.
+    """Store the primary config in Hydra's ConfigStore: the file's values over the schema.
 
-    A defaults list of the file's own stays, its groups come from configs/. A group's option comes
-    below the file's section of that name; the file names the option itself by `kind`. A preset
-    comes above the file. The `unnamed` keys are none of the name of a job's folder.
+    The project's settings of Hydra lie between the two. A defaults list of the file's own stays;
+    its groups come from configs/. The file's section of a group's name overrides the group's
+    option, and its key `kind` names the option. A preset overrides the file. The `unnamed` keys are
+    left out of the name of a job's folder.
     """
     folders = {"job": {"config": {"override_dirname": {"exclude_keys": unnamed}}}}
     defaults = values.get("defaults") or []
@@ -239,7 +241,7 @@ def store_primary(values: dict[str, Value], unnamed: list[str]) -> None:
 
 
 def parse_override(parser: OverridesParser, text: str, multirun: bool) -> Override:
-    """One argument by Hydra's grammar, several values only under -m."""
+    """Parse one argument by Hydra's grammar. Several values without -m raise ValueError, too."""
     if text.startswith("="):
         raise ValueError(f"{text}: no key before the '='; write key=value")
     try:
@@ -266,10 +268,10 @@ def parse_override(parser: OverridesParser, text: str, multirun: bool) -> Overri
 
 
 def check_override(override: Override) -> None:
-    """Refuses what the schema does not know; Hydra's own settings and groups are Hydra's matter."""
+    """Raise ValueError for a key or value that the schema, the groups or Hydra do not know."""
     name, typed, groups = override.key_or_group, override.input_line, files.groups()
     value = override.value()
-    assert not isinstance(value, Sweep)  # of several values a job has one
+    assert not isinstance(value, Sweep)  # a job has one value of a sweep
     if override.is_hydra_override():
         check_hydra_key(name)
         check_hydra_value(name, value)
@@ -287,7 +289,10 @@ def check_override(override: Override) -> None:
 
 
 def check_hydra_key(name: str) -> None:
-    """Refuses a setting of Hydra's that would change nothing; its groups are Hydra's matter."""
+    """Raise ValueError for a setting of Hydra's that would change nothing.
+
+    Groups, with a slash in the name, are left to Hydra to check.
+    """
     if "/" in name or any(name == key or name.startswith(f"{key}.") for key in HYDRA_KEYS):
         return
     if f"{name}.".startswith(SWEPT):
@@ -298,7 +303,7 @@ def check_hydra_key(name: str) -> None:
 
 
 def check_hydra_value(name: str, value: Value) -> None:
-    """Refuses a value that Hydra would pass over: a folder that is not there, a launcher's name."""
+    """Raise ValueError for a value that Hydra would ignore: a missing folder, a launcher's name."""
     if name == "hydra.launcher":
         raise ValueError(f"{name}={spell(value)}: a section; write hydra/launcher=NAME")
     for path in value if name == SEARCHPATH and isinstance(value, list) else []:
@@ -308,7 +313,7 @@ def check_hydra_value(name: str, value: Value) -> None:
 
 
 def hydra_keys(section: dict[str, Value], prefix: str = "hydra") -> Iterator[str]:
-    """The names of the settings in a file's section `hydra`, as on the command line."""
+    """Names of the settings in a file's section `hydra`, spelled as on the command line."""
     for name, value in section.items():
         inner = f"{prefix}.{name}"
         if isinstance(value, dict) and inner not in HYDRA_KEYS:
@@ -317,22 +322,22 @@ def hydra_keys(section: dict[str, Value], prefix: str = "hydra") -> Iterator[str
             yield inner
 
 
-def swept_by_hydra(overrides: list[str], multirun: bool) -> list[str]:
-    """The words with KEY=A,B in the place of hydra.sweeper.params.KEY=A,B, Hydra's other spelling.
+def without_sweeper_params(overrides: list[str], multirun: bool) -> list[str]:
+    """Replace hydra.sweeper.params.KEY=A,B, Hydra's other spelling of a sweep, by KEY=A,B.
 
-    As with Hydra, what is given for the key itself counts more. Raises ValueError without -m.
+    As in Hydra, a word for the key itself takes precedence. Raises ValueError without -m.
     """
     params = [word for word in overrides if word.lstrip("+").startswith(SWEPT)]
     if params and not multirun:
         raise ValueError(f"{params[0]}: no effect without -m; add -m to train once with each value")
     own = [word for word in overrides if word not in params]
-    given = {word.partition("=")[0].lstrip("+") for word in own}
+    own_keys = {word.partition("=")[0].lstrip("+") for word in own}
     named = [word.lstrip("+").removeprefix(SWEPT) for word in params]
-    return [*(word for word in named if word.partition("=")[0] not in given), *own]
+    return [*(word for word in named if word.partition("=")[0] not in own_keys), *own]
 
 
 def check_package(name: str) -> None:
-    """Refuses a package that the configuration in Hydra's ConfigStore lacks."""
+    """Raise ValueError for a package that the configuration in Hydra's ConfigStore lacks."""
     with initialize_config_dir(str(files.FOLDER), version_base=None):
         composed = compose(PRIMARY, return_hydra_config=True)
     if name != "_global_" and OmegaConf.select(composed, name, throw_on_missing=False) is None:
@@ -340,18 +345,18 @@ def check_package(name: str) -> None:
 
 
 def check_option(group: str, option: Value) -> str:
-    """The option, if configs/GROUP/ has its file."""
+    """The option, if configs/GROUP/ has its file. Raises ValueError if not."""
     return choice(group, option, files.options(group))
 
 
 @cache
 def scratch() -> DictConfig:
-    """The schema, to try single values on: making it takes long."""
+    """The schema as a config to try single values on, cached: making it takes long."""
     return OmegaConf.structured(Config)
 
 
 def check_value(name: str, value: Value) -> None:
-    """Refuses an unknown key and a value of another type; a section is checked key by key."""
+    """Raise ValueError for an unknown key or a wrong value; a section is checked key by key."""
     known = keys(Config)
     inner = [key for key in known if key.startswith(f"{name}.")]
     if inner:
@@ -374,11 +379,11 @@ def check_value(name: str, value: Value) -> None:
         kind = " or ".join([TYPE_NAMES[key.kind], *words, *(["null"] if key.optional else [])])
         raise ValueError(f"{name}={spell(value)}: must be {kind}") from None
     if "${" not in str(value):
-        checked(key, value)
+        valid_value(key, value)
 
 
 def check_folders(jobs: list[Config]) -> None:
-    """Refuses a sweep in which two jobs would write into one folder."""
+    """Raise ValueError for a sweep in which two jobs would write into one folder."""
     taken: dict[str, int] = {}
     for number, job in enumerate(jobs, start=1):
         first = taken.setdefault(os.path.abspath(job.out_dir), number)
@@ -387,29 +392,32 @@ def check_folders(jobs: list[Config]) -> None:
             raise ValueError(f"out_dir: {both}; sweep over different values")
 
 
-def with_cure(name: str, said: str) -> str:
-    """What OmegaConf says of a key, and what to write instead where that is known."""
-    if variable := re.search(r"Environment variable '([^']+)' not found", said):
+def with_cure(name: str, message: str) -> str:
+    """OmegaConf's message about a key, and what to write instead, if that is known."""
+    if variable := re.search(r"Environment variable '([^']+)' not found", message):
         lacks = f"the environment has no {variable[1]}"
         return f"{lacks}; set it, or write ${{oc.env:{variable[1]},VALUE}}"
-    if "Unsupported interpolation type" in said:
-        return f"{said}; write ${{KEY}} or ${{oc.env:VARIABLE}}"
-    if "not in struct" in said:
-        return f"{said}; to add it, write +{name}=VALUE"
-    return f"{said}; --cfg hydra shows what there is" if name.startswith("hydra.") else said
+    if "Unsupported interpolation type" in message:
+        return f"{message}; write ${{KEY}} or ${{oc.env:VARIABLE}}"
+    if "not in struct" in message:
+        return f"{message}; to add it, write +{name}=VALUE"
+    return f"{message}; --cfg hydra shows what there is" if name.startswith("hydra.") else message
 
 
 def explain(error: Exception, path: Path | None) -> str:
-    """One line for what only Hydra or OmegaConf noticed: an interpolation, a missing group."""
+    """One-line message about a mistake that only Hydra or OmegaConf noticed.
+
+    Examples are a broken interpolation and a missing group.
+    """
     cause = error.__cause__ if isinstance(error.__cause__, OmegaConfBaseException) else error
     if isinstance(cause, OmegaConfBaseException) and cause.full_key:
         name = cause.full_key
         written = files.load(path).get(name.partition(".")[0]) if path else None
         place = f"{path}: " if "${" in str(written) else ""
         missing = re.search(r"Interpolation key '([^']+)' not found", str(cause))
-        said = str(cause).splitlines()[0]
+        message = str(cause).splitlines()[0]
         near = ending(missing[1], keys(Config)) if missing else ""
-        return f"{place}{name}: {with_cure(name, said)}{near}"
+        return f"{place}{name}: {with_cure(name, message)}{near}"
     text = one_line(cause).split(" Config search path:")[0]
     if option := NO_OPTION.search(text):
         text = f"{option[1]}={option[2]}: no such option; there are {option[3]}"

@@ -1,4 +1,4 @@
-"""The keys that say which text is trained on and how its batches reach the device."""
+"""The keys that decide which text is trained on and how its batches reach the device."""
 
 import os
 from dataclasses import dataclass
@@ -44,5 +44,5 @@ class DataConfig:
 
     @property
     def dataset_name(self) -> str:
-        """As runs are named after it: of a path the last part."""
+        """Name of the dataset in the names of runs: the last part of its path."""
         return os.path.basename(os.path.abspath(self.dataset))

@@ -1,4 +1,4 @@
-"""The keys of `python -m training.export`, and what its --help says above them."""
+"""The keys of `python -m training.export`, and the text of its --help above them."""
 
 import os
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ examples
 
 @dataclass
 class ExportConfig:
-    """Flat keys."""
+    """Keys of the export, without sections."""
 
     out_dir: str = key("out-shakespeare-char", "folder of the run, with its checkpoint")
     checkpoint: str = key(

@@ -1,4 +1,4 @@
-"""The files of experiments: where a word of the command line finds one, and what it holds.
+"""The files of experiments: how a word of the command line finds one, and how it is read.
 
 They are YAML, or in Python as nanoGPT's own are (configs.nanogpt).
 
@@ -19,10 +19,10 @@ from configs import nanogpt
 from configs.nanogpt import PYTHON
 
 FOLDER = Path(__file__).resolve().parent
-# folders of configs/ by the option that holds where none is asked for
-SECTIONS = {"profile": "none"}  # their files set the keys of a section, below FILE's own
-PRESETS = {"recipe": "nanogpt"}  # theirs set flat keys, over those of FILE
-MOST_VALUES = 10_000  # of a file: a few lines of aliases can stand for more than memory holds
+# folders of configs/, each with the option that is its default
+SECTIONS = {"profile": "none"}  # a file of these sets the keys of a section; FILE overrides them
+PRESETS = {"recipe": "nanogpt"}  # a file of these sets flat keys, and overrides those of FILE
+MOST_VALUES = 10_000  # in a file: a few lines of aliases can stand for more than memory holds
 
 
 def names() -> list[str]:
@@ -30,7 +30,7 @@ def names() -> list[str]:
 
 
 def groups() -> list[str]:
-    """GROUP=OPTION sets what configs/GROUP/OPTION.yaml says."""
+    """Names of the groups: GROUP=OPTION sets the keys of configs/GROUP/OPTION.yaml."""
     return [*SECTIONS, *PRESETS]
 
 
@@ -39,10 +39,10 @@ def options(group: str) -> list[str]:
 
 
 def find(word: str) -> Path | None:
-    """The file that `word` means: a path to any YAML or Python file, or a YAML file of configs/.
+    """File that `word` means, or None: any YAML or Python file by its path, or one of configs/.
 
-    The last as NAME, NAME.yaml, configs/NAME.yaml or, as nanoGPT spells it, config/NAME.yaml,
-    from any working directory.
+    One of configs/ is spelled NAME, NAME.yaml, configs/NAME.yaml or, as in nanoGPT,
+    config/NAME.yaml, from any working directory.
     """
     path = Path(word)
     if path.suffix in (".yaml", ".yml", PYTHON) and path.is_file():
@@ -54,19 +54,19 @@ def find(word: str) -> Path | None:
 
 
 def name_of_long_number(node: yaml.MappingNode) -> str | None:
-    """The key whose value has more digits than Python makes a number of; None: there is none."""
+    """Key whose value has more digits than Python converts to a number, or None without one."""
     for name, value in node.value:
         inner = value.value if isinstance(value, yaml.SequenceNode) else [value]
-        for each in inner:
-            if isinstance(each, yaml.MappingNode) and (found := name_of_long_number(each)):
-                return f"{name.value}.{found}"
-            if each.tag.endswith(":int") and len(each.value) > sys.get_int_max_str_digits() > 0:
+        for part in inner:
+            if isinstance(part, yaml.MappingNode) and (key := name_of_long_number(part)):
+                return f"{name.value}.{key}"
+            if part.tag.endswith(":int") and len(part.value) > sys.get_int_max_str_digits() > 0:
                 return str(name.value)
     return None
 
 
 def values_within(node: yaml.Node, most: int) -> int:
-    """How many an alias-free writing would have, counted up to one more than `most`."""
+    """Number of values with all aliases written out, counted up to one more than `most`."""
     waiting, count = [node], 0
     while waiting and count <= most:
         node = waiting.pop()
@@ -78,8 +78,8 @@ def values_within(node: yaml.Node, most: int) -> int:
     return count
 
 
-def missing(word: str) -> str:
-    """What to say of a word that `find` finds no file for."""
+def missing_message(word: str) -> str:
+    """Message about a word that `find` finds no file for."""
     problem = "neither key=value nor a config file"
     if word and Path(word).is_dir():
         problem = "a folder, not a YAML file"
@@ -92,7 +92,7 @@ def missing(word: str) -> str:
 
 
 def load(path: Path) -> dict[str, Value]:
-    """The mapping in a file, interpolations as they stand; an empty file is an empty one.
+    """The mapping in a file, with interpolations left as written; {} if the file is empty.
 
     Raises ValueError with file, line and column of a mistake in the YAML.
     """
@@ -114,7 +114,7 @@ def load(path: Path) -> dict[str, Value]:
             raise ValueError(f"{path}: {name}: a number too long to be read")
         values = OmegaConf.to_container(OmegaConf.load(path), resolve=False)
         assert isinstance(values, dict)
-        # in_force: a finished run's config.yaml says what its keys came to
+        # a run's config.yaml has a section in_force, with the values that its keys came to
         return {str(key): value for key, value in values.items() if key != "in_force"}
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark

@@ -1,4 +1,4 @@
-"""GPT-2's sizes: what init_from=gpt2 and the like say of the model before its weights are read.
+"""GPT-2's sizes: the model's shape with init_from=gpt2 and the like, before its weights are read.
 
 Called by configs.compose, which fills the model's keys in, and by sample.py.
 """
@@ -10,15 +10,15 @@ from cli.keys import Value, spell
 from configs import files
 from configs.model import GPT2_SIZES
 
-# of a configuration: those that the weights decide; they may be read for a shorter context
+# keys that the weights decide; CONTEXT may be shorter than theirs
 SHAPE = ("n_layer", "n_head", "n_embd", "bias", "activation")
 CONTEXT = "block_size"
-POSITIONS: dict[str, Value] = {"positions": "learned"}  # in every size
-WHOLE, PARTS = "model.safetensors", "model-*-of-*.safetensors"  # as transformers writes them
+POSITIONS: dict[str, Value] = {"positions": "learned"}  # every size has these
+WHOLE, PARTS = "model.safetensors", "model-*-of-*.safetensors"  # transformers' file names
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
-# transformers' name of an activation -> ours, the one that it is written with again first
+# transformers' name of an activation -> ours; an export writes the first name of each of ours
 ACTIVATIONS = {"gelu_new": "gelu_tanh", "gelu": "gelu", "gelu_pytorch_tanh": "gelu_tanh"}
-# of config.json: what GPT-2 here cannot do otherwise, with transformers' defaults
+# entries of config.json with the only value that model.GPT supports, which is transformers' default
 FIXED: dict[str, Value] = {
     "layer_norm_epsilon": 1e-5,
     "scale_attn_weights": True,
@@ -30,33 +30,33 @@ FIXED: dict[str, Value] = {
 
 
 def shape_of(init_from: str, weights: str | None) -> dict[str, Value]:
-    """The model's keys with these weights, empty where it begins without: scratch, resume.
+    """The model's keys and values with these weights, {} for a start without: scratch, resume.
 
-    Of one of GPT-2's sizes they stand in its file of configs/, else in config.json beside the
-    weights. Raises ValueError where that cannot be read.
+    They come from the file of configs/ for one of GPT-2's sizes, else from config.json beside the
+    weights. Raises ValueError if that cannot be read.
     """
     if init_from in GPT2_SIZES:
         values = files.load(files.FOLDER / f"{init_from}.yaml")
         return {name: values[name] for name in (*SHAPE, CONTEXT)} | POSITIONS
     if init_from == "weights" and weights:
-        return of_transformers(weights_files(weights)[0].with_name("config.json"))
+        return transformers_shape(weights_files(weights)[0].with_name("config.json"))
     return {}
 
 
 def weights_files(weights: str) -> list[Path]:
     """The .safetensors files that weights=PATH means: one, or the parts in a folder.
 
-    Raises ValueError where there are none: a pickle, which may run any code, is not opened.
+    Raises ValueError if there are none: a pickle, which may run any code, is not opened.
     """
     path, key = Path(weights).expanduser(), f"weights={weights}"
-    found = [path]
+    paths = [path]
     if path.is_dir():
-        found = [path / WHOLE] if (path / WHOLE).is_file() else sorted(path.glob(PARTS))
-    if found and found[0].suffix == ".safetensors":
-        if not found[0].is_file():
+        paths = [path / WHOLE] if (path / WHOLE).is_file() else sorted(path.glob(PARTS))
+    if paths and paths[0].suffix == ".safetensors":
+        if not paths[0].is_file():
             raise ValueError(f"{key}: no such file")
-        return found
-    pickles = [each for each in (path, *path.glob("*")) if each.suffix in PICKLES]
+        return paths
+    pickles = [file for file in (path, *path.glob("*")) if file.suffix in PICKLES]
     if pickles:
         raise ValueError(
             f"{key}: {pickles[0].name} is a pickle, which may run any code: not opened; "
@@ -66,20 +66,20 @@ def weights_files(weights: str) -> list[Path]:
     raise ValueError(f"{key}: {what if path.exists() else 'no such file or folder'}")
 
 
-def of_transformers(path: Path) -> dict[str, Value]:
-    """The model's keys from a config.json. Raises ValueError."""
+def transformers_shape(path: Path) -> dict[str, Value]:
+    """The model's keys and values from transformers' config.json. Raises ValueError."""
     try:
-        said = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(said, dict) or said.get("model_type") != "gpt2":
+        config = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(config, dict) or config.get("model_type") != "gpt2":
             raise ValueError("no configuration of a GPT-2 (model_type)")
-        check_fixed(said)
+        check_fixed(config)
         shape: dict[str, Value] = {
-            "n_layer": said["n_layer"],
-            "n_head": said["n_head"],
-            "n_embd": said["n_embd"],
+            "n_layer": config["n_layer"],
+            "n_head": config["n_head"],
+            "n_embd": config["n_embd"],
             "bias": True,
-            "activation": ACTIVATIONS[said.get("activation_function", "gelu_new")],
-            CONTEXT: said["n_positions"],
+            "activation": ACTIVATIONS[config.get("activation_function", "gelu_new")],
+            CONTEXT: config["n_positions"],
             **POSITIONS,
         }
         for name in ("n_layer", "n_head", "n_embd", CONTEXT):
@@ -96,11 +96,11 @@ def of_transformers(path: Path) -> dict[str, Value]:
     return shape
 
 
-def check_fixed(said: dict[str, Value]) -> None:
-    """Raises ValueError where the file asks for a function that is not that of model.GPT."""
+def check_fixed(config: dict[str, Value]) -> None:
+    """Raise ValueError if the config.json describes a model that model.GPT does not compute."""
     for name, only in FIXED.items():
-        if said.get(name, only) != only:
-            raise ValueError(f"{name}={spell(said[name])} is not supported, only {spell(only)}")
-    width, inner = said["n_embd"], said.get("n_inner")
+        if config.get(name, only) != only:
+            raise ValueError(f"{name}={spell(config[name])} is not supported, only {spell(only)}")
+    width, inner = config["n_embd"], config.get("n_inner")
     if inner is not None and isinstance(width, int) and inner != 4 * width:
         raise ValueError(f"n_inner={spell(inner)} is not supported, only 4 n_embd")

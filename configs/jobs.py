@@ -1,6 +1,6 @@
 """The jobs of one command line, one after the other: all checked before the first trains.
 
-Of a sweep a job that fails costs itself: the others run, and the end says which failed, and why.
+A job of a sweep that fails stops no other: they run, and the end says which failed, and why.
 Called by configs.command_line.
 """
 
@@ -18,10 +18,10 @@ Train = Callable[[Config], None]
 
 
 def compile_alike(configs: list[Config]) -> str | None:
-    """Sets compile=true in all jobs where one of them leaves work to the compiler, if it is null.
+    """Set compile=true in all jobs that leave it null, if one of these has work for the compiler.
 
-    So slow and flash attention are compared with all else equal. Returns the key of that job, as
-    KEY=VALUE, or None where nothing was set.
+    Slow and flash attention are then compared with all else equal. Returns that job's key, as
+    KEY=VALUE, or None if nothing was set.
     """
     undecided = [c for c in configs if c.compile is None and not c.profile.shows_layers]
     works = (leaves_work_to_the_compiler(c.attention, c.activation) for c in undecided)
@@ -33,9 +33,9 @@ def compile_alike(configs: list[Config]) -> str | None:
 
 @dataclass
 class Jobs:
-    configs: list[Config]  # as they were checked
-    swept: bool  # under -m, where each is announced
-    failed: list[str] = field(default_factory=list)  # a line about each
+    configs: list[Config]  # checked, one for each job
+    swept: bool  # under -m: each job is announced
+    failed: list[str] = field(default_factory=list)  # a line about each failed job
 
     def __post_init__(self) -> None:
         if self.swept and (reason := compile_alike(self.configs)):
@@ -44,9 +44,9 @@ class Jobs:
             )
 
     def check(self, check: Train) -> None:
-        """Calls `check` with each configuration of a sweep; its ValueError names the job.
+        """Call `check` with each configuration of a sweep; its ValueError then names the job.
 
-        A run by itself checks the same when it begins.
+        A single run checks the same when it begins.
         """
         for number, config in enumerate(self.configs if self.swept else [], start=1):
             try:
@@ -55,13 +55,16 @@ class Jobs:
                 raise ValueError(f"{self.name(number, config)}: {error}") from error
 
     def submit(self, launcher: str) -> None:
-        """Says what is about to run in other processes, which print elsewhere."""
+        """Print the jobs that are about to run in other processes, and where these print."""
         for number, config in enumerate(self.configs, start=1):
             say(self.name(number, config))
         say(f"{launcher}: what they print lies in .submitit/, in hydra.sweep.dir, which is out_dir")
 
     def run(self, number: int, config: Config, train: Train) -> None:
-        """The job of this number. Under torchrun its failure ends the rest: ranks part there."""
+        """Run job `number`, from 1. In a sweep its failure is printed and kept for `end`.
+
+        Under torchrun it is raised and ends the rest: the ranks are no longer in step.
+        """
         config.compile = self.configs[number - 1].compile
         if not self.swept:
             train(config)
@@ -74,28 +77,28 @@ class Jobs:
                 raise
             if not isinstance(error, (ValueError, SystemExit)):
                 traceback.print_exc()
-            said = one_line(str(error)).removeprefix("train.py: ") or type(error).__name__
+            reason = one_line(str(error)).removeprefix("train.py: ") or type(error).__name__
             if isinstance(error, SystemExit) and not isinstance(error.code, str):
-                said = f"exit code {error.code}, see its last line"
-            self.failed.append(f"{self.name(number, config)}: {said}")
+                reason = f"exit code {error.code}, see its last line"
+            self.failed.append(f"{self.name(number, config)}: {reason}")
             say(self.failed[-1])
 
     def name(self, number: int, config: Config) -> str:
         return f"job {number} of {len(self.configs)} ({config.out_dir})"
 
     def end(self) -> None:
-        """Raises SystemExit where a job failed."""
+        """Raise SystemExit if a job failed, after a list of those on stderr."""
         if self.failed:
-            told = [
+            lines = [
                 f"train.py: {len(self.failed)} of {len(self.configs)} jobs failed:",
                 *self.failed,
             ]
-            print("\n  ".join(told), file=sys.stderr)
+            print("\n  ".join(lines), file=sys.stderr)
             raise SystemExit(1)
 
 
 def is_stop(error: BaseException) -> bool:
-    """Whether a job ended because it was told to, by Ctrl-C, SIGTERM or SIGHUP, or ended well."""
+    """Whether a job ended with exit code 0, or was stopped by Ctrl-C, SIGTERM or SIGHUP."""
     code = error.code if isinstance(error, SystemExit) else 1
     return code in (None, 0) or (isinstance(code, int) and code > 128)
 

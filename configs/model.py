@@ -1,4 +1,4 @@
-"""The keys that say what the model is. Read by model.py; `configs.schema.Config` inherits them."""
+"""The keys that define the model. Read by model.py; `configs.schema.Config` inherits them."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ GPT2_SIZES = ("gpt2", "gpt2_medium", "gpt2_large", "gpt2_xl")
 
 @dataclass
 class ModelConfig:
-    """Flat keys of the configuration."""
+    """Keys of the model, without a section."""
 
     n_layer: int = key(6, "transformer blocks", least=1)
     n_head: int = key(6, "attention heads in a block", least=1)

@@ -1,6 +1,6 @@
-"""nanoGPT's own names, on the command line of train.py and in files of its own: they become ours.
+"""Translation of nanoGPT's names, on the command line of train.py and in its own files, into ours.
 
-Keys that bear the same name there and here are not in these tables.
+Keys that have the same name in both are not in these tables.
 """
 
 import os
@@ -13,7 +13,7 @@ from cli.keys import BOOLEANS, Value
 from configs.python_files import settings
 
 PYTHON = ".py"
-# names of its experiments, for whoever types them here, where no such file lies
+# nanoGPT's experiment files, which users type although they do not exist here -> ours
 FILES = {
     "train_shakespeare_char.py": "config/shakespeare_char.yaml",
     "train_gpt2.py": "config/gpt2_124m.yaml",
@@ -30,10 +30,10 @@ KEYS: dict[str, Callable[[str], str]] = {
     "wandb_log": wandb_log,
     "wandb_project": lambda value: f"wandb.project={value}",
     "wandb_run_name": lambda value: f"wandb.name={value}",
-    "backend": lambda value: "",  # of several ranks: NCCL on CUDA, else gloo
+    "backend": lambda value: "",  # we always use NCCL on CUDA, else gloo
 }
 
-# what a file of its own lies over: the values in its train.py, where they are not the schema's
+# values in nanoGPT's train.py that differ from the schema's; its files override them
 DEFAULTS: dict[str, Value] = {
     "out_dir": "out",
     "eval_interval": 2000,
@@ -59,67 +59,66 @@ DEFAULTS: dict[str, Value] = {
 
 
 def load(path: Path) -> dict[str, Value]:
-    """What one of its configurations sets, `key = value` lines in Python, under our names.
+    """Keys and values of one of nanoGPT's configurations, under our names.
 
-    Raises ValueError.
+    Such a file has `key = value` lines in Python. Raises ValueError.
     """
     try:
-        given = settings(path)
+        theirs = settings(path)
     except ValueError as error:
         same = f"; ours is {FILES[path.name]}" if path.name in FILES else ""
         raise ValueError(f"{error}{same}") from error
-    found: dict[str, Value] = {}
-    for name, value in given.items():
+    values: dict[str, Value] = {}
+    for name, value in theirs.items():
         if name not in KEYS:
-            found[name] = value
+            values[name] = value
         elif word := KEYS[name](str(value)):
             key, _, text = word.partition("=")
             section, _, inner = key.partition(".")
-            found = merged(found, {section: {inner: None if value is None else text}})
-    return found
+            values = merge(values, {section: {inner: None if value is None else text}})
+    return values
 
 
-def merged(below: dict[str, Value], above: dict[str, Value]) -> dict[str, Value]:
-    """Both mappings in one, key by key of their sections."""
-    found = dict(below)
+def merge(below: dict[str, Value], above: dict[str, Value]) -> dict[str, Value]:
+    """Merge `above` over `below`, sections key by key, into a new mapping."""
+    values = dict(below)
     for name, value in above.items():
-        under = found.get(name)
+        under = values.get(name)
         if isinstance(under, dict) and isinstance(value, dict):
             value = {**under, **value}
-        found[name] = value
-    return found
+        values[name] = value
+    return values
 
 
 def say_defaults(path: Path) -> None:
-    """Tells on stderr what such a file leaves to others; of several ranks the first one does."""
+    """Say on stderr, on the first rank, where the keys come from that a nanoGPT file leaves out."""
     if path.suffix == PYTHON and os.environ.get("RANK", "0") == "0":
-        told = "what it leaves out is as in nanoGPT's train.py: GPT-2 124M on openwebtext"
-        print(f"{path}: {told}", file=sys.stderr)
+        line = "what it leaves out is as in nanoGPT's train.py: GPT-2 124M on openwebtext"
+        print(f"{path}: {line}", file=sys.stderr)
 
 
-def is_file_of_theirs(word: str) -> bool:
-    """Whether it names a Python file that is there."""
+def is_python_file(word: str) -> bool:
     return word.endswith(PYTHON) and "=" not in word and Path(word).is_file()
 
 
-def translated(words: list[str]) -> list[str]:
-    """The words with ours in the place of nanoGPT's, told in one line on stderr.
+def translate_words(words: list[str]) -> list[str]:
+    """Replace nanoGPT's words by ours, and say so in one line on stderr, on the first rank.
 
-    Raises ValueError for what there is nothing of here.
+    Raises ValueError for a word that has no counterpart here.
     """
-    found = {word: new for word in words if (new := ours(word)) is not None}
-    if found and os.environ.get("RANK", "0") == "0":
-        told = ", ".join(f"{word} is {new or 'decided by device'}" for word, new in found.items())
-        print(f"nanoGPT's names: {told}", file=sys.stderr)
-    return [word for old in words if (word := found.get(old, old))]
+    new_words = {word: new for word in words if (new := translation_of(word)) is not None}
+    if new_words and os.environ.get("RANK", "0") == "0":
+        parts = [f"{word} is {new or 'decided by device'}" for word, new in new_words.items()]
+        print(f"nanoGPT's names: {', '.join(parts)}", file=sys.stderr)
+    return [word for old in words if (word := new_words.get(old, old))]
 
 
-def ours(word: str) -> str | None:
-    """What takes the place of the word, empty if nothing does; None: it is not nanoGPT's."""
+def translation_of(word: str) -> str | None:
+    """Our word for nanoGPT's, '' if it is to be dropped, or None if it is not nanoGPT's."""
     name, equals, value = word.partition("=")
     if equals:
         return KEYS[name](value) if name in KEYS else None
-    if is_file_of_theirs(word):
+    if is_python_file(word):
         return None
     file = Path(word).name
     if size := re.fullmatch(r"eval_(gpt2\w*)\.py", file):

@@ -7,7 +7,7 @@ from cli.keys import check_values, key
 
 @dataclass
 class FilesConfig:
-    """What is made of text files or Parquet, and where."""
+    """Keys of the preparation of text files or Parquet, without sections."""
 
     source: str = key("", "the first word: a file, or a folder with *.txt or *.parquet in it")
     out: str | None = key(

@@ -1,7 +1,7 @@
-"""Python files of `key = value` lines, as nanoGPT's configurations are, read as data.
+"""Reader of Python files of `key = value` lines, as nanoGPT's configurations are, as data.
 
-Nothing of them runs. Called by configs.files, and by profiling.launch.bench, which reads the keys
-of another checkout off its programs.
+Nothing in them runs. Called by configs.files, and by profiling.launch.bench, which reads the keys
+of another checkout from its programs.
 """
 
 import ast
@@ -21,16 +21,16 @@ ARITHMETIC: dict[type[ast.operator], Callable[[Number, Number], Number]] = {
     ast.Div: operator.truediv,
     ast.FloorDiv: operator.floordiv,
 }
-TOO_LONG = "Exceeds the limit"  # Python's own, of an integer's digits
+TOO_LONG = "Exceeds the limit"  # begins Python's message about an integer with too many digits
 ALLOWED = "a number, a text, True, False, None, a key set above or sums and products of these"
 
 
-def parsed(path: Path) -> ast.Module:
-    """Its syntax tree. Raises ValueError where it is not Python."""
+def parse_file(path: Path) -> ast.Module:
+    """Syntax tree of the file. Raises ValueError if it is not Python."""
     source = path.read_bytes()
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of escapes in its texts
+            warnings.simplefilter("ignore")  # such as about escapes in its strings
             return ast.parse(source)
     except SyntaxError as error:
         line = source.splitlines()[(error.lineno or 1) - 1 :][:1]
@@ -44,11 +44,11 @@ def parsed(path: Path) -> ast.Module:
 
 
 def settings(path: Path) -> dict[str, Setting]:
-    """What each of its names is set to at its end. Raises ValueError for all that is no setting."""
-    found: dict[str, Setting] = {}
-    for node in parsed(path).body:
+    """Value of each name at the end of the file. Raises ValueError for anything but settings."""
+    values: dict[str, Setting] = {}
+    for node in parse_file(path).body:
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
-            continue  # a text between the lines, as a comment
+            continue  # a string between the lines, as a comment
         names = node.targets if isinstance(node, ast.Assign) else []
         if not names or not all(isinstance(name, ast.Name) for name in names):
             raise ValueError(
@@ -59,19 +59,19 @@ def settings(path: Path) -> dict[str, Setting]:
         for name in names:
             assert isinstance(name, ast.Name)
             try:
-                found[name.id] = value_of(node.value, found)
+                values[name.id] = value_of(node.value, values)
             except (ValueError, ArithmeticError, RecursionError):
                 raise ValueError(
                     f"{path}: {name.id} = {first_line(node.value)}: not {ALLOWED}; nothing in "
                     "such a file runs"
                 ) from None
-    return found
+    return values
 
 
 def value_of(node: ast.expr, known: Mapping[str, Setting]) -> Setting:
-    """The value of a literal, of a name in `known`, or of arithmetic with numbers.
+    """Value of a literal, of a name in `known`, or of arithmetic with numbers.
 
-    Raises ValueError for all else, ArithmeticError where that has no result.
+    Raises ValueError for anything else, ArithmeticError if the arithmetic has no result.
     """
     match node:
         case ast.Constant(bool() | int() | float() | str() | None as value):
@@ -88,7 +88,7 @@ def value_of(node: ast.expr, known: Mapping[str, Setting]) -> Setting:
 
 
 def number_of(node: ast.expr, known: Mapping[str, Setting]) -> Number:
-    """Raises ValueError where it is none."""
+    """Value of a node that must be a number. Raises ValueError if it is none."""
     value = value_of(node, known)
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return value
@@ -96,5 +96,5 @@ def number_of(node: ast.expr, known: Mapping[str, Setting]) -> Number:
 
 
 def first_line(node: ast.AST) -> str:
-    """As it may be shown of code."""
+    """First line of the code, at most 60 characters, to be shown in a message."""
     return ast.unparse(node).splitlines()[0][:60]

@@ -1,4 +1,4 @@
-"""What a recipe of the command line sets, in the words of who typed the recipe's name alone."""
+"""Messages about keys that a recipe sets: they name the recipe, since the user typed only that."""
 
 import re
 from collections.abc import Iterator
@@ -11,22 +11,25 @@ SETTING = re.compile(r"(?:^|(?<=: ))(\w+)=[^\s:]+:")  # KEY=VALUE: as a mistake 
 
 
 @contextmanager
-def recipe_named(words: list[str]) -> Iterator[None]:
-    """Within it a mistake in a key that only a recipe of `words` sets names the recipe too."""
+def name_recipe_in_errors(words: list[str]) -> Iterator[None]:
+    """Name the recipe in a ValueError within the block about a key that only the recipe sets.
+
+    `words` are those of the command line.
+    """
     try:
         yield
     except ValueError as error:
-        raise ValueError(naming_recipe(str(error), words)) from error
+        raise ValueError(with_recipe_name(str(error), words)) from error
 
 
-def naming_recipe(mistake: str, words: list[str]) -> str:
-    """attention=triton: ... -> recipe=fast sets attention=triton: ..."""
+def with_recipe_name(mistake: str, words: list[str]) -> str:
+    """The message with the recipe: attention=triton: .. -> recipe=fast sets attention=triton: .."""
     values = dict(word.split("=", 1) for word in words if "=" in word)
-    found = SETTING.search(mistake)
+    setting = SETTING.search(mistake)
     for option in values.get(RECIPE, "").split(","):
-        if found and option in files.options(RECIPE) and found[1] not in values:
-            sets = files.load(files.FOLDER / RECIPE / f"{option}.yaml")
-            if found[1] in sets:
-                begin = found.start()
+        if setting and option in files.options(RECIPE) and setting[1] not in values:
+            recipe = files.load(files.FOLDER / RECIPE / f"{option}.yaml")
+            if setting[1] in recipe:
+                begin = setting.start()
                 return f"{mistake[:begin]}{RECIPE}={option} sets {mistake[begin:]}"
     return mistake

@@ -1,4 +1,4 @@
-"""The keys of sample.py, and what its --help says above them."""
+"""The keys of sample.py, and the text of its --help above them."""
 
 from dataclasses import dataclass, field
 
@@ -28,7 +28,7 @@ captures of sampling, whose step is a token
   python -m profiling report out-shakespeare-char/sample        what took their time
 """
 PROGRAM = "sample.py"
-FOLDER = "sample"  # in out_dir: a run's own captures explain its training
+FOLDER = "sample"  # folder in out_dir for these captures, apart from those of training
 
 
 @dataclass
@@ -58,7 +58,7 @@ class SampleProfileConfig:
 
 @dataclass
 class SampleConfig:
-    """Flat keys, under nanoGPT's names."""
+    """Keys of sampling, without a section, under nanoGPT's names."""
 
     out_dir: str = key("out-shakespeare-char", "folder of the run, with its ckpt.pt")
     init_from: str = key(
@@ -103,26 +103,26 @@ class SampleConfig:
         check_weights(self.init_from, self.weights)
         if self.init_from == "resume" and self.weights:
             raise ValueError(f"weights={self.weights}: add init_from=gpt2, or init_from=weights")
-        # the keys that training has too obey its rules
+        # keys that training has too follow its rules
         self.out_dir = TrainingConfig(out_dir=self.out_dir, device=self.device).out_dir
         self.window()
 
     @property
     def rows(self) -> int:
-        """Texts that are drawn at once."""
+        """Number of texts that are drawn at once."""
         return min(self.batch_size, self.num_samples)
 
     @property
     def steps(self) -> int:
-        """In which each text of a batch gets a token."""
+        """Number of steps of all samples together; in one each text of a batch gets a token."""
         return -(-self.num_samples // self.rows) * self.max_new_tokens
 
     def window(self) -> ProfileConfig:
-        """The section `profile` with its start. Raises ValueError where it does not fit."""
+        """The section `profile` with a number as start. Raises ValueError if it does not fit."""
         asked, start = self.profile, self.profile.start
         if start == AUTO:
             start = str(self.steps - self.max_new_tokens)
-        settled = ProfileConfig(
+        profile = ProfileConfig(
             kind=asked.kind,
             start=start,
             steps=asked.steps,
@@ -137,4 +137,4 @@ class SampleConfig:
                 f"max_new_tokens={self.max_new_tokens}, {self.rows} at once, are {self.steps}; "
                 "lower it, or draw more"
             )
-        return settled
+        return profile

@@ -1,7 +1,7 @@
 """The whole configuration of train.py as one typed object.
 
-Made by configs.compose from defaults, a YAML file and the command line; train.py hands it on to
-functions that each ask for the section they need, and every section is this same object.
+configs.compose makes it from defaults, a YAML file and the command line. train.py passes it to
+functions that each declare the section they need; flat sections are base classes of this one.
 """
 
 from dataclasses import dataclass, field
@@ -13,10 +13,10 @@ from configs.model import ModelConfig
 from configs.training import TrainingConfig, WandbConfig
 
 
-# dataclasses list the fields of the last base first: in print the model's keys lead
+# dataclasses list the fields of the last base first: the model's keys are printed first
 @dataclass
 class Config(TrainingConfig, DataConfig, ModelConfig):
-    """All keys flat, as in nanoGPT, but for the sections at the end."""
+    """All keys, flat as in nanoGPT, but for the sections at the end."""
 
     profile: ProfileConfig = field(default_factory=ProfileConfig)
     gpu_metrics: GpuMetricsConfig = field(default_factory=GpuMetricsConfig)

@@ -1,7 +1,7 @@
-"""Texts on the command line, taken as they stand: Übung.txt, novel (1).txt, a=b.txt, a,b.txt.
+"""Quotes around texts on the command line: Übung.txt, novel (1).txt, a=b.txt, a,b.txt.
 
 Hydra's grammar gives blanks, commas and parentheses a meaning, and knows ASCII alone. So a text is
-put in quotes before Hydra reads it. What is in quotes already, and ${...}, is Hydra's.
+put in quotes before Hydra reads it. What is in quotes already, and ${...}, is left to Hydra.
 """
 
 import re
@@ -16,20 +16,20 @@ SWEEP = re.compile(r"(choice|range|interval|glob|sort|shuffle|tag|extend_list)\(
 ONE_QUOTED = re.compile(r"""(['"])(\\.|(?!\1).)*\1""", re.S)
 
 
-def as_they_stand(overrides: list[str], multirun: bool) -> list[str]:
-    """The overrides with quotes around the values of text keys; with `multirun` commas separate.
+def quote_texts(overrides: list[str], multirun: bool) -> list[str]:
+    """Put quotes around the values of text keys; with `multirun` a comma separates values.
 
     A word that stands for a list becomes one: profile.ranks=all.
     """
-    return [quoted(word, multirun) for word in overrides]
+    return [quote_text(word, multirun) for word in overrides]
 
 
-def quoted(word: str, multirun: bool) -> str:
+def quote_text(word: str, multirun: bool) -> str:
     name, _, text = word.partition("=")
     key = keys(Config).get(name)
     if key and key.kind is list and text in key.choices:
         return f"{name}=[{text}]"
-    if key is None or key.kind is not str or key.choices or is_hydra_s(text):
+    if key is None or key.kind is not str or key.choices or is_for_hydra(text):
         return word
     if not multirun:
         return f"{name}={in_quotes(text)}"
@@ -39,8 +39,8 @@ def quoted(word: str, multirun: bool) -> str:
     return f"{name}={','.join(pieces)}"
 
 
-def is_hydra_s(text: str) -> bool:
-    """Whether its grammar is meant: null, ${...}, choice(...), a text in quotes."""
+def is_for_hydra(text: str) -> bool:
+    """Whether `text` is meant for Hydra's grammar: null, ${...}, choice(...), a text in quotes."""
     meant = text in ("", "null", "???") or "${" in text
     return meant or bool(SWEEP.fullmatch(text) or ONE_QUOTED.fullmatch(text))
 

@@ -1,4 +1,4 @@
-"""The keys of a run: where it writes, how often it looks, how it optimises and on what device."""
+"""The keys of a run: where it writes, how often it evaluates, how it optimises, on what device."""
 
 import os
 import re
@@ -14,7 +14,7 @@ WEIGHTS_HELP = (
 
 @dataclass
 class TrainingConfig:
-    """Flat keys of the configuration, under nanoGPT's names; `configs.Config` inherits them."""
+    """Flat keys of training, under nanoGPT's names; `configs.Config` inherits them."""
 
     out_dir: str = key("out-shakespeare-char", "the run's folder: config, metrics, checkpoint")
     keep_previous: str = key(
@@ -155,7 +155,7 @@ class TrainingConfig:
             raise ValueError("out_dir: must not be empty")
         if not self.compile_cache:
             raise ValueError("compile_cache: must not be empty")
-        self.out_dir = os.path.expanduser(self.out_dir)  # ~ of a shell that left it, or of YAML
+        self.out_dir = os.path.expanduser(self.out_dir)  # YAML and some shells leave a ~
         if not re.fullmatch(r"all|refuse|\d{1,18}", self.keep_previous, re.ASCII):
             raise ValueError(
                 f"keep_previous={self.keep_previous}: must be all, refuse or a number from 0 up"
@@ -173,7 +173,7 @@ class TrainingConfig:
                 f"min_lr={self.min_lr}: above learning_rate={self.learning_rate}; "
                 f"set min_lr too (usual: a tenth), or decay_lr=false"
             )
-        # a run that ends within its warm-up never comes to the decay
+        # a run that ends during its warm-up never reaches the decay
         if self.max_iters >= self.warmup_iters >= self.lr_decay_iters:
             raise ValueError(
                 f"lr_decay_iters={self.lr_decay_iters}: must be above "
@@ -182,14 +182,14 @@ class TrainingConfig:
 
 
 def check_weights(init_from: str, weights: str | None) -> None:
-    """Raises ValueError where there are none."""
+    """Raise ValueError if init_from=weights names no weights."""
     if init_from == "weights" and not weights:
         raise ValueError("init_from=weights: name them, weights=PATH")
 
 
 @dataclass
 class WandbConfig:
-    """Section `wandb`: the mirror of metrics.jsonl in Weights & Biases."""
+    """Keys of section `wandb`: the mirror of metrics.jsonl in Weights & Biases."""
 
     mode: str = key(
         "auto",
@@ -223,7 +223,7 @@ class WandbConfig:
     )
 
     def __post_init__(self) -> None:
-        # W&B's own rules: broken, they would cost the run its mirror after the start
+        # W&B's own rules: if broken, the run would lose its mirror after the start
         if not 1 <= len(self.project) <= 128 or set(self.project) & set("/\\#?%:"):
             raise ValueError(
                 f"wandb.project={self.project}: must be 1 to 128 characters, none of / \\ # ? % :"

@@ -1,6 +1,6 @@
-"""Keys on the command line that change nothing beside the others given there: a line about each.
+"""Warnings about keys on the command line that change nothing beside the others given there.
 
-A switch is turned off for one run and on for the next, so these are said and not refused.
+They are warnings and not errors, since users turn a switch off for one run and on for the next.
 """
 
 import os
@@ -18,13 +18,13 @@ C = TypeVar("C")
 
 @dataclass(frozen=True)
 class Rule(Generic[C]):
-    patterns: tuple[str, ...]  # of keys' names, as the shell matches them
-    is_idle: Callable[[C], bool]  # whether these keys change nothing in such a configuration
-    without: str  # what they lack: "no effect WITHOUT"
+    patterns: tuple[str, ...]  # shell patterns of keys' names
+    is_idle: Callable[[C], bool]  # whether these keys change nothing in this configuration
+    without: str  # the reason, after "no effect"
 
 
 def compiles(config: Config) -> bool:
-    """Whether torch.compile may be used in the run."""
+    """Whether the run may use torch.compile."""
     return config.compile is not False
 
 
@@ -76,14 +76,12 @@ SAMPLING: tuple[Rule[SampleConfig], ...] = (
     Rule(WHAT_IT_RECORDS, lambda c: c.profile.kind != "torch", "without profile=torch"),
     Rule(("top_k",), lambda c: c.temperature == 0, "with temperature=0"),
 )
-SWITCHES = ("profile.kind", "wandb.mode")  # a section's own, which its pattern matches too
-
-
-OF_SWEEPS = ("hydra.sweep", "hydra.launcher", "hydra/launcher")  # Hydra's own
+SWITCHES = ("profile.kind", "wandb.mode")  # never idle, although a section's pattern matches them
+OF_SWEEPS = ("hydra.sweep", "hydra.launcher", "hydra/launcher")  # prefixes of Hydra's own keys
 
 
 def idle_keys(rules: tuple[Rule[C], ...], typed: Iterable[str], configs: list[C]) -> Iterator[str]:
-    """A line about each of the `typed` keys that changes nothing in any of the `configs`."""
+    """Lines about the `typed` keys that change nothing in any of the `configs`."""
     for name in dict.fromkeys(typed):
         for rule in rules:
             matches = name not in SWITCHES and any(fnmatchcase(name, p) for p in rule.patterns)
@@ -93,7 +91,7 @@ def idle_keys(rules: tuple[Rule[C], ...], typed: Iterable[str], configs: list[C]
 
 
 def say_idle_keys(rules: tuple[Rule[C], ...], words: list[str], configs: list[C]) -> None:
-    """Writes these lines to stderr, of several ranks the first one."""
+    """Print a line on stderr, on the first rank, about each key of `words` that changes nothing."""
     typed = (word.partition("=")[0].lstrip("-+") for word in words)
     if os.environ.get("RANK", "0") == "0":
         for line in idle_keys(rules, typed, configs):
@@ -101,7 +99,7 @@ def say_idle_keys(rules: tuple[Rule[C], ...], words: list[str], configs: list[C]
 
 
 def say_idle_sweep(words: list[str]) -> None:
-    """Writes a line about each of Hydra's keys that is for sweeps alone, where there is none."""
+    """Print a line about each of Hydra's keys that only a sweep reads; to be called without one."""
     typed = (word.partition("=")[0].lstrip("-+") for word in words)
     for name in typed if os.environ.get("RANK", "0") == "0" else ():
         if name.startswith(OF_SWEEPS):

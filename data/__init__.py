@@ -1,1 +1,1 @@
-"""Texts, tokenizers and batches. What was prepared lies in data/NAME/, which git ignores."""
+"""Texts, tokenizers and batches. Prepared texts lie in data/NAME/, which git ignores."""

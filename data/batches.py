@@ -1,7 +1,7 @@
 """Random batches to train on, whose order depends on the seed alone, and all of a text in order.
 
-Called by the training loop and by evaluation. Where a text stays in its files, a thread reads the
-next random batch while this one is used, and the disk is told of those behind it.
+Called by the training loop and by evaluation. If a text stays in its files, a thread reads the
+next random batch while this one is used, and asks the kernel to prefetch those that follow.
 """
 
 import math
@@ -19,11 +19,11 @@ from data.sequences import Sequences, host_bytes
 from data.token_files import Tokens
 
 CHUNK = 512  # iterations whose sequences are drawn at once
-AHEAD = 8  # micro-batches that the disk is told of before they are read
-# splits share a seed, and yet no order; nor does evaluation draw what training does
+AHEAD = 8  # micro-batches from the one being read to the one being prefetched
+# the splits share a seed but not an order, and evaluation draws other sequences than training
 STREAMS = {"train": 0, "val": 1}
 EVALUATION_STREAMS = {"train": 2, "val": 3}
-DRAWN_BYTES = 24  # of a start while it is drawn: the random word, its fraction, the number
+DRAWN_BYTES = 24  # memory for a start while it is drawn: the random word, its fraction, the number
 IGNORED = -1  # a target that cross_entropy(ignore_index=-1) does not count
 
 
@@ -36,10 +36,11 @@ def draw_starts(
 
 
 def uniform(n_starts: int, count: int, *, seed: int, stream: int, place: int) -> np.ndarray:
-    """(count,) int64 over [0, n_starts).
+    """Uniform random numbers (count,) int64 over [0, n_starts).
 
-    Philox by counter: the place in the sequence is computed, not reached. Its raw words are
-    scaled here because NumPy promises them, not its distributions, to stay the same.
+    Philox is a counter-based generator: `place` in its sequence is computed, not reached step by
+    step. Its raw words are scaled here because NumPy promises only these to stay the same, not its
+    distributions.
     """
     bits = np.random.Philox(
         key=np.array([seed, stream], dtype=np.uint64),
@@ -49,7 +50,7 @@ def uniform(n_starts: int, count: int, *, seed: int, stream: int, place: int) ->
 
 
 def check_draws(config: Config) -> None:
-    """Raises ValueError where this machine has not the memory for the starts drawn at once."""
+    """Raise ValueError if this machine lacks the memory for the starts that are drawn at once."""
     batch_size, steps = config.batch_size, config.gradient_accumulation_steps
     for key, value, sequences in (
         ("gradient_accumulation_steps", steps, CHUNK * steps * batch_size),
@@ -69,8 +70,8 @@ def cover_starts(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Starts and numbers of masked targets, both (sequences,), of the sequences that cover a text.
 
-    The last one ends at the last token; the targets at its head that the one before it has already
-    are masked. With `limit`, an evenly spaced sample of so many, always the same.
+    The last sequence ends at the last token; its first targets, which the sequence before it has
+    too, are masked. With `limit`, an evenly spaced sample of so many, always the same.
     """
     assert n_tokens > block_size
     count = -(-(n_tokens - 1) // block_size)
@@ -83,10 +84,10 @@ def cover_starts(
 
 @dataclass
 class Batches:
-    """The batches of one split, train or val, for one rank.
+    """Batches of one split, train or val, for one rank.
 
     gradient_accumulation_steps counts an iteration's micro-batches over all ranks; micro-batch
-    `micro_step * world_size + rank` is this rank's. Raises ValueError where the text is too short.
+    `micro_step * world_size + rank` is this rank's. Raises ValueError if the text is too short.
     """
 
     tokens: Tokens
@@ -108,36 +109,45 @@ class Batches:
         assert 0 <= self.rank < self.world_size and rest == 0
         storage = config.token_storage
         self.sequences = Sequences(self.tokens, config.block_size, self.device, storage)
-        self.chunks: dict[int, Tensor] = {}  # by number the starts of a chunk's micro-batches
+        self.chunks: dict[int, Tensor] = {}  # starts of a chunk's micro-batches, by its number
         self.reader = ThreadPoolExecutor(1, "batches")  # starts its thread with the first task
-        self.ahead: tuple[int, Future[Tensor]] | None = None  # a micro-batch that it reads
-        self.waited_s = 0.0  # of the host, in all calls of `draw`, for what they were to give out
+        self.ahead: tuple[int, Future[Tensor]] | None = None  # micro-batch that the reader reads
+        self.waited_s = 0.0  # time for which `draw` made the host wait, over all calls
 
     def draw(self, iteration: int, micro_step: int) -> tuple[Tensor, Tensor]:
-        """x, y (batch_size, block_size) int64 on the device: in any order, without a host sync."""
+        """Batch x, y (batch_size, block_size) int64 on the device, without a host sync.
+
+        Micro-batches may be drawn in any order.
+        """
         assert 0 <= micro_step < self.micro_steps
         number = iteration * self.micro_steps + micro_step
         resident, begin_s = self.sequences.storage == "device", time.perf_counter()
-        found = self.starts(number) if resident else self.taken(number)
-        self.waited_s += time.perf_counter() - begin_s  # what comes now is the device's work
+        starts_or_batch = self.starts(number) if resident else self.wait_for(number)
+        self.waited_s += time.perf_counter() - begin_s  # the rest is the device's work
         if resident:
-            return self.sequences.cut(found)
-        x, y = found.to(self.device, non_blocking=True)
+            return self.sequences.cut(starts_or_batch)
+        x, y = starts_or_batch.to(self.device, non_blocking=True)
         return x, y
 
-    def taken(self, number: int) -> Tensor:
-        """(2, batch_size, block_size) on the host, when it has been read; then reads the next."""
+    def wait_for(self, number: int) -> Tensor:
+        """Micro-batch (2, batch_size, block_size) on the host, once it is read.
+
+        The reader then begins with the next one.
+        """
         if self.ahead is None or self.ahead[0] != number:
-            self.ahead = number, self.read(number)
-        room = self.ahead[1].result()
-        self.ahead = number + 1, self.read(number + 1)
-        return room
+            self.ahead = number, self.start_reading(number)
+        batch = self.ahead[1].result()
+        self.ahead = number + 1, self.start_reading(number + 1)
+        return batch
 
     def starts(self, number: int) -> Tensor:
-        """Of this rank's micro-batch `number`, counted from the run's first, from `place`."""
+        """Starts of this rank's micro-batch `number`, as `Sequences.place` returns them.
+
+        Numbers count from the first micro-batch of the run.
+        """
         chunk, row = divmod(number, CHUNK * self.micro_steps)
         if chunk not in self.chunks:
-            everyones = draw_starts(
+            all_starts = draw_starts(
                 len(self.tokens) - self.config.block_size,
                 seed=self.config.seed,
                 stream=STREAMS[self.split],
@@ -145,31 +155,31 @@ class Batches:
                 accumulation_steps=self.config.gradient_accumulation_steps,
                 batch_size=self.config.batch_size,
             )
-            ours = everyones[:, self.rank :: self.world_size].reshape(-1, self.config.batch_size)
-            # reading ahead comes to the next one before this one is done
-            near = {each: starts for each, starts in self.chunks.items() if each == chunk - 1}
-            self.chunks = near | {chunk: self.sequences.place(ours)}
+            ours = all_starts[:, self.rank :: self.world_size].reshape(-1, self.config.batch_size)
+            # keep the previous chunk: reading ahead reaches this one before that one is used up
+            previous = {n: starts for n, starts in self.chunks.items() if n == chunk - 1}
+            self.chunks = previous | {chunk: self.sequences.place(ours)}
         return self.chunks[chunk][row]
 
-    def read(self, number: int) -> Future[Tensor]:
-        # The room is made here: pinned memory asked for in another thread would belong to the
+    def start_reading(self, number: int) -> Future[Tensor]:
+        # The buffer is made here: pinned memory allocated in another thread would belong to the
         # current device of that thread, which is the first GPU and not this rank's.
-        room = self.sequences.room(self.config.batch_size)
-        reading = self.reader.submit(self.sequences.read, self.starts(number), room)
-        self.reader.submit(self.sequences.expect, self.starts(number + AHEAD))
+        buffer = self.sequences.host_buffer(self.config.batch_size)
+        reading = self.reader.submit(self.sequences.read, self.starts(number), buffer)
+        self.reader.submit(self.sequences.prefetch, self.starts(number + AHEAD))
         return reading
 
     @property
     def sequence_count(self) -> int:
-        """Sequences in an exact evaluation of this split."""
+        """Number of sequences in an exact evaluation of this split."""
         return len(cover_starts(len(self.tokens), self.config.block_size)[0])
 
     def cover(
         self, limit: int | None = None, batch_size: int | None = None
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """This rank's batches x, y of an exact evaluation: every next token predicted once.
+        """Batches x, y of an exact evaluation on this rank: every next token is predicted once.
 
-        With `limit`, over a sample of so many sequences. `batch_size`: None is the training's.
+        With `limit`, a sample of so many sequences. `batch_size` None is that of training.
         """
         starts, masked = cover_starts(len(self.tokens), self.config.block_size, limit)
         return self.masked_batches(starts, masked, batch_size or self.config.batch_size)
@@ -177,9 +187,9 @@ class Batches:
     def sample(
         self, iteration: int, count: int, batch_size: int | None = None
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """This rank's batches of `count` random sequences, others at each iteration.
+        """Batches x, y of `count` random sequences on this rank, others at each iteration.
 
-        They depend on nothing that training draws, nor on how long it is to last.
+        They do not depend on what training draws, nor on the length of the run.
         """
         starts = uniform(
             len(self.tokens) - self.config.block_size,
@@ -194,9 +204,9 @@ class Batches:
     def masked_batches(
         self, starts: np.ndarray, masked: np.ndarray, batch_size: int
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """Sequences at `starts`, of whose targets the first `masked` are not counted: -1.
+        """Batches x, y of the sequences at `starts`, with the first `masked` targets of each -1.
 
-        Sum the losses over all batches and ranks and divide by the number of targets that count.
+        Sum the losses over all batches and ranks and divide by the number of other targets.
         Batches are dealt to the ranks in turn: some may have one more. The last is filled up with
         masked rows, so that only one shape is compiled.
         """

@@ -1,7 +1,7 @@
 """A text as tokens: a folder that `data.prepare` wrote, or one that somebody else made.
 
-A prepared folder has its tokens, its tokenizer and what they were made from. Training loads it;
-several processes may write and load it at once. What others made is read as it lies there.
+A prepared folder has the tokens, the tokenizer and a record of their source. Training loads it;
+several processes may write and load it at once. A foreign folder is read without any change.
 """
 
 import errno
@@ -17,46 +17,46 @@ from typing import Any
 import numpy as np
 
 from cli.errors import one_line
-from cli.interrupts import unwinding
+from cli.interrupts import unwind_on_signal
 from data.token_files import TokenFile, Tokens
 from data.token_folder import SPLITS, check_file, find_files, fingerprint, tokenizer_of
 from data.tokenizers import Tokenizer, load_tokenizer, token_dtype
 
-STAND_IN = "stand-in"  # the source of the built-in text
+STAND_IN = "stand-in"  # `source` of the built-in text
 FILES = {"train.bin", "val.bin", "vocab.json", "meta.json"}
-META = ("source", "text_sha256", "train_tokens", "val_tokens")  # what is read of meta.json
+META = ("source", "text_sha256", "train_tokens", "val_tokens")  # keys of meta.json that are read
 
 
 @dataclass(frozen=True)
 class Dataset:
     """A folder of tokens."""
 
-    source: str  # tiny_shakespeare, stand-in, the name of the user's file, or of his folder
-    text_sha256: str  # of the text; where that is not known, a fingerprint of the tokens
+    source: str  # tiny_shakespeare, stand-in, or the name of the user's file or folder
+    text_sha256: str  # hash of the text, or a fingerprint of the tokens if it is not known
     tokenizer: Tokenizer
     directory: Path
     files: dict[str, tuple[TokenFile, ...]]  # by split
 
     def count(self, split: str) -> int:
-        """Tokens of "train" or "val"."""
+        """Number of tokens of "train" or "val"."""
         return sum(file.count for file in self.files[split])
 
     def tokens(self, split: str) -> Tokens:
-        """The ids of "train" or "val", mapped from their files."""
+        """Token ids of "train" or "val", mapped from their files."""
         return Tokens.open(self.files[split], self.tokenizer.vocab_size)
 
 
 def load_dataset(directory: Path) -> Dataset:
-    """Any folder of tokens; ValueError says in one line what is missing or damaged."""
+    """Load any folder of tokens. ValueError says in one line what is missing or damaged."""
     if any((directory / name).exists() for name in ("meta.json", "vocab.json")):
         return load_prepared(directory)
     return load_folder(directory)
 
 
 def load_prepared(directory: Path) -> Dataset:
-    """A folder that `data.prepare` made; ValueError says what is missing or damaged."""
+    """Load a folder that `data.prepare` made. ValueError says what is missing or damaged."""
     try:
-        meta, record = (record_in(directory / name) for name in ("meta.json", "vocab.json"))
+        meta, record = (read_record(directory / name) for name in ("meta.json", "vocab.json"))
         source, text_sha256 = meta["source"], meta["text_sha256"]
         tokenizer = load_tokenizer(record)
         dtype = token_dtype(tokenizer.vocab_size)
@@ -75,8 +75,8 @@ def load_prepared(directory: Path) -> Dataset:
     return Dataset(source, text_sha256, tokenizer, directory, files)
 
 
-def record_in(path: Path) -> dict[str, Any]:
-    """Raises ValueError naming the file."""
+def read_record(path: Path) -> dict[str, Any]:
+    """The JSON object in the file. Raises ValueError that names the file."""
     check_file(path)
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
@@ -88,18 +88,24 @@ def record_in(path: Path) -> dict[str, Any]:
 
 
 def load_folder(directory: Path) -> Dataset:
-    """A folder of nanoGPT's, or of shards; samples of its tokens are looked at. ValueError."""
+    """Load a folder of nanoGPT's, or of shards; samples of its tokens are checked.
+
+    Raises ValueError.
+    """
     try:
         files, tokenizer = find_files(directory), tokenizer_of(directory)
-        opened = {split: Tokens.open(found, tokenizer.vocab_size) for split, found in files.items()}
-        seen = fingerprint(opened)
+        size = tokenizer.vocab_size
+        sha256 = fingerprint({split: Tokens.open(files[split], size) for split in files})
     except OSError as error:
         raise ValueError(f"{error.filename or directory}: {error.strerror}") from error
-    return Dataset(directory.resolve().name, seen, tokenizer, directory, files)
+    return Dataset(directory.resolve().name, sha256, tokenizer, directory, files)
 
 
 def refuse_foreign_files(directory: Path) -> None:
-    """A folder is replaced as a whole, so it must hold nothing that somebody else put there."""
+    """Raise ValueError if the folder holds files that `data.prepare` did not write.
+
+    A folder is replaced as a whole, and they would be lost.
+    """
     try:
         foreign = sorted({path.name for path in directory.iterdir()} - FILES)
     except FileNotFoundError:
@@ -111,11 +117,11 @@ def refuse_foreign_files(directory: Path) -> None:
         )
 
 
-@unwinding()
+@unwind_on_signal()
 def write_dataset(
     directory: Path, meta: dict[str, str | int], tokenizer: Tokenizer, splits: dict[str, np.ndarray]
 ) -> Dataset:
-    """The folder with the tokens, (N,), of train and val: all or, after an error, nothing."""
+    """Write the folder with the token ids (N,) of train and val; after an error nothing is left."""
     unfinished = directory.with_name(f".{directory.name}.{secrets.token_hex(4)}")
     unfinished.mkdir(parents=True)
     try:
@@ -130,7 +136,7 @@ def write_dataset(
 
 
 def put_in_place(finished: Path, directory: Path, meta: dict[str, str | int]) -> None:
-    """Renames the folder; one that another process completed meanwhile stays."""
+    """Rename `finished` to `directory`; one that another process completed meanwhile stays."""
     while True:
         try:
             os.rename(finished, directory)
@@ -138,7 +144,7 @@ def put_in_place(finished: Path, directory: Path, meta: dict[str, str | int]) ->
         except OSError as error:
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                 raise
-        with suppress(ValueError):  # damaged: it goes
+        with suppress(ValueError):  # a damaged one is replaced
             if load_prepared(directory).text_sha256 == meta["text_sha256"]:
                 return
         damaged = finished.with_name(f"{finished.name}.damaged")

@@ -1,4 +1,4 @@
-"""Reaching the network, always within a time limit, for `data.prepare` and `data.tokenizers`."""
+"""Downloads, always within a time limit, for `data.prepare` and `data.tokenizers`."""
 
 import hashlib
 import threading
@@ -12,7 +12,7 @@ from typing import TypeVar
 from urllib.parse import urlsplit
 
 LIMIT_S = 30.0  # for a whole download: look-up, connection, every byte and all tries
-SILENCE_S = 10.0  # for a connection, and for the next byte
+SILENCE_S = 10.0  # limit for a connection, and for the next byte
 PAUSE_S = 0.5  # before the second try; twice that before the third and last
 LARGEST_BYTES = 1 << 24
 LONGEST_REASON = 150
@@ -22,10 +22,10 @@ Result = TypeVar("Result")
 
 
 def finish_within(limit_s: float, work: Callable[[], Result]) -> Result:
-    """What `work()` returns or raises; TimeoutError once `limit_s` seconds have passed.
+    """Call `work()` and return or raise what it does; TimeoutError after `limit_s` seconds.
 
-    A thread that is left behind is the only way to bound a name look-up or a server that sends one
-    byte at a time: no socket time-out covers either.
+    It runs in a thread, which is abandoned after a time-out. There is no other way to bound a name
+    look-up, or a server that sends one byte at a time: no socket time-out covers either.
     """
     outcome: Future[Result] = Future()
 
@@ -42,7 +42,10 @@ def finish_within(limit_s: float, work: Callable[[], Result]) -> Result:
 
 
 def download(url: str, sha256: str) -> bytes:
-    """The bytes at `url`, whose SHA-256 is checked; OSError with the reason after the last try."""
+    """Download the bytes at `url` and check their SHA-256.
+
+    Raises OSError with the reason after the last try, ValueError for an address that is not https.
+    """
     parts = urlsplit(url)
     if parts.scheme != "https" and (parts.scheme, parts.hostname) != ("http", "127.0.0.1"):
         raise ValueError(f"{url}: only https addresses are downloaded")
@@ -54,8 +57,8 @@ def fetch_in_three_tries(url: str, sha256: str) -> bytes:
         try:
             return fetch(url, sha256)
         except OSError as error:
-            # A silent network stays silent: it is not waited for twice. (urllib hides the time-out
-            # of a connection inside a URLError.)
+            # A network that did not answer will not answer the second time: do not try again.
+            # (urllib hides the time-out of a connection inside a URLError.)
             if isinstance(getattr(error, "reason", error), TimeoutError):
                 raise
             time.sleep(pause_s)
@@ -66,20 +69,20 @@ def fetch(url: str, sha256: str) -> bytes:
     try:
         with urllib.request.urlopen(url, timeout=SILENCE_S) as response:
             content = response.read(LARGEST_BYTES)
-    except HTTPException as error:  # a broken answer; not an OSError by itself
+    except HTTPException as error:  # a broken answer, which is no OSError
         raise OSError(f"broken answer ({type(error).__name__}: {error})") from error
-    found = hashlib.sha256(content).hexdigest()
-    if found != sha256:
+    actual = hashlib.sha256(content).hexdigest()
+    if actual != sha256:
         raise OSError(
-            f"wrong content: {len(content)} bytes with SHA-256 {found[:8]}..., not {sha256[:8]}..."
+            f"wrong content: {len(content)} bytes with SHA-256 {actual[:8]}..., not {sha256[:8]}..."
         )
     return content
 
 
 def download_openwebtext() -> str:
-    """The folder in Hugging Face's cache, filled as far as it is not yet; takes hours at most once.
+    """Download what Hugging Face's cache lacks of OpenWebText; the folder in the cache.
 
-    Raises ValueError where there is neither a network nor a copy.
+    The first download takes hours. Raises ValueError if there is neither a network nor a copy.
     """
     try:
         from huggingface_hub import snapshot_download
@@ -89,7 +92,7 @@ def download_openwebtext() -> str:
         raise ValueError(
             "openwebtext: needs two packages: pip install huggingface_hub pyarrow"
         ) from error
-    except Exception as error:  # of three libraries below it
+    except Exception as error:  # three libraries below may raise their own
         raise ValueError(
             f"openwebtext: could not be downloaded ({reason_of(error)}); "
             "source=FOLDER names a copy in Parquet"
@@ -97,9 +100,9 @@ def download_openwebtext() -> str:
 
 
 def reason_of(error: BaseException) -> str:
-    """In a line: what the system said below all that libraries say about it, else what they say."""
-    said, below = error, error.__cause__ or error.__context__
+    """Reason of a failure in one line: the innermost OSError in its chain, else `error` itself."""
+    reason, below = error, error.__cause__ or error.__context__
     while below:
-        said = below if isinstance(below, OSError) else said
+        reason = below if isinstance(below, OSError) else reason
         below = below.__cause__ or below.__context__
-    return shorten(f"{type(said).__name__}: {said}", LONGEST_REASON, placeholder=" ...")
+    return shorten(f"{type(reason).__name__}: {reason}", LONGEST_REASON, placeholder=" ...")

@@ -1,7 +1,7 @@
-"""Blocks of text as tokens: in processes side by side, handed back in order.
+"""Encoding of blocks of text to tokens, in parallel processes, with the results in order.
 
-Each process is a fresh Python that reads the tokenizer once. At most a few blocks are on their way,
-so memory does not grow with the text.
+Each process is a fresh Python that reads the tokenizer once. Only a few blocks are in work at a
+time, so memory does not grow with the text.
 """
 
 import hashlib
@@ -23,8 +23,8 @@ Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
-class Encoded:
-    """The ids (n,) that a block gives to each split."""
+class EncodedBlock:
+    """Token ids (n,) of a block, by split."""
 
     train: np.ndarray
     val: np.ndarray
@@ -36,7 +36,7 @@ class Encoded:
 
 @dataclass(frozen=True)
 class Reading:
-    """How documents are found in a block."""
+    """Settings that decide which documents a block has."""
 
     column: str
     val_fraction: float
@@ -49,7 +49,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class Characters:
-    """Called with a block: the distinct characters in it, sorted."""
+    """Function of a block that returns its distinct characters, sorted."""
 
     reading: Reading
 
@@ -60,22 +60,25 @@ class Characters:
 
 @dataclass(frozen=True)
 class Encode:
-    """Called with a block: its tokens, each whole document with its end where `marks_ends`."""
+    """Function of a block that returns its tokens.
+
+    With `marks_ends` the end-of-text token follows each document that ends in the block.
+    """
 
     reading: Reading
     vocabulary: Path  # the tokenizer's record
     marks_ends: bool
 
-    def __call__(self, block: Block) -> Encoded:
+    def __call__(self, block: Block) -> EncodedBlock:
         tokenizer = tokenizer_in(self.vocabulary)
         end = tokenizer.end_of_text if self.marks_ends else None
         ids = np.empty(0, token_dtype(tokenizer.vocab_size))
-        found = {"train": [ids], "val": [ids]}
+        parts = {"train": [ids], "val": [ids]}
         for document in self.reading.documents(block):
-            found[document.split].append(tokenizer.encode(document.text))
+            parts[document.split].append(tokenizer.encode(document.text))
             if end is not None and document.is_whole:
-                found[document.split].append(np.array([end], ids.dtype))
-        return Encoded(np.concatenate(found["train"]), np.concatenate(found["val"]))
+                parts[document.split].append(np.array([end], ids.dtype))
+        return EncodedBlock(np.concatenate(parts["train"]), np.concatenate(parts["val"]))
 
 
 @cache
@@ -84,12 +87,12 @@ def tokenizer_in(vocabulary: Path) -> Tokenizer:
 
 
 @contextmanager
-def in_order(
+def results_in_order(
     work: Callable[[Block], Result], blocks: Iterable[Block], workers: int
 ) -> Iterator[Iterator[Result]]:
-    """`work(block)` of each block, in the order of the blocks; at most a few are on their way.
+    """Yield an iterator over `work(block)` of each block, in order; only a few are in work at once.
 
-    The iterator raises what `work` does. ValueError where a process was killed.
+    The iterator raises what `work` raises, and the block ValueError if a process was killed.
     """
     try:
         with side_by_side(work, blocks, workers) as results:

@@ -1,13 +1,13 @@
-"""Files of Hugging Face's cache, as its own programs leave them. Nothing is downloaded here.
+"""Lookup of files in Hugging Face's cache, as its own programs leave them; nothing is downloaded.
 
-GPT-2's weights are read from it by training.gpt2, its vocabulary by data.tokenizers.
+training.gpt2 finds GPT-2's weights in it, data.tokenizers its vocabulary.
 """
 
 import os
 from collections.abc import Mapping
 from pathlib import Path
 
-# of each of GPT-2's sizes, its name of today first
+# repositories of each of GPT-2's sizes, the current name first
 REPOSITORIES = {
     "gpt2": ("openai-community/gpt2", "gpt2"),
     "gpt2_medium": ("openai-community/gpt2-medium", "gpt2-medium"),
@@ -17,22 +17,28 @@ REPOSITORIES = {
 
 
 def hub_folder(environ: Mapping[str, str] = os.environ) -> Path:
-    """HF_HUB_CACHE, else hub/ in HF_HOME, which is in ~/.cache (or XDG_CACHE_HOME) as a rule."""
+    """Folder of the cache: HF_HUB_CACHE, else hub/ in HF_HOME.
+
+    HF_HOME is huggingface/ in XDG_CACHE_HOME, or in ~/.cache, if it is not set.
+    """
     if cache := environ.get("HF_HUB_CACHE"):
         return Path(cache).expanduser()
     default = Path(environ.get("XDG_CACHE_HOME") or "~/.cache") / "huggingface"
     return Path(environ.get("HF_HOME") or default).expanduser() / "hub"
 
 
-def cached(size: str, name: str) -> Path | None:
-    """The file `name` of one of GPT-2's sizes: of the branch main, else of its newest revision."""
+def cached_file(size: str, name: str) -> Path | None:
+    """Path of file `name` of one of GPT-2's sizes, or None if it is not in the cache.
+
+    It is that of branch main if there is one, else that of the newest revision.
+    """
     for repository in REPOSITORIES[size]:
         folder = hub_folder() / f"models--{repository.replace('/', '--')}"
         try:
             main = (folder / "refs" / "main").read_text(encoding="utf-8").strip()
         except (OSError, UnicodeDecodeError):
             main = ""
-        found = [path for path in folder.glob(f"snapshots/*/{name}") if path.is_file()]
-        if found:
-            return max(found, key=lambda path: (path.parent.name == main, path.stat().st_mtime))
+        paths = [path for path in folder.glob(f"snapshots/*/{name}") if path.is_file()]
+        if paths:
+            return max(paths, key=lambda path: (path.parent.name == main, path.stat().st_mtime))
     return None

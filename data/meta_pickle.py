@@ -1,4 +1,4 @@
-"""nanoGPT's meta.pkl: the characters of a vocabulary, read as data and never as code."""
+"""Reader of nanoGPT's meta.pkl, a vocabulary of characters: as data and never as code."""
 
 import io
 import pickle
@@ -9,7 +9,7 @@ from typing import NoReturn
 from data.tokenizers import CharTokenizer
 
 LARGEST_BYTES = 1 << 26  # every character of Unicode takes half of it
-# instructions that make a dict, a str or an int, or keep one for later; the names are pickletools'
+# pickletools' names of the instructions that make a dict, a str or an int, or keep one for later
 DATA = {"PROTO", "FRAME", "STOP", "MARK", "POP", "POP_MARK"}
 DATA |= {"EMPTY_DICT", "DICT", "SETITEM", "SETITEMS"}
 DATA |= {"UNICODE", "SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8"}
@@ -19,14 +19,14 @@ INSTEAD = "nothing of it was run: write it anew with nanoGPT's prepare.py, or re
 
 
 class DataUnpickler(pickle.Unpickler):
-    """Knows no name: a pickle can call nothing by it."""
+    """Unpickler that refuses every name, so that a pickle can call nothing."""
 
     def find_class(self, module: str, name: str) -> NoReturn:
         raise pickle.UnpicklingError(f"names {module}.{name}")
 
 
 def read_meta(path: Path) -> CharTokenizer:
-    """The tokenizer that a meta.pkl of nanoGPT describes. Raises ValueError in one line."""
+    """Tokenizer that nanoGPT's meta.pkl describes. Raises ValueError with a message of one line."""
     if path.stat().st_size > LARGEST_BYTES:
         raise ValueError(f"{path}: larger than any vocabulary of characters; {INSTEAD}")
     content = path.read_bytes()
@@ -38,7 +38,7 @@ def read_meta(path: Path) -> CharTokenizer:
                     f"{path}: holds more than a dict of str and int, {instruction.name}{named}, "
                     f"which may be code; {INSTEAD}"
                 )
-            # Python makes room for as many objects as the largest number it is told to keep one by
+            # Python allocates a table as long as the largest number that an object is kept under
             if instruction.name.endswith("PUT") and int(argument or 0) > len(content):
                 raise pickle.UnpicklingError(f"keeps object {argument}")
         meta = DataUnpickler(io.BytesIO(content)).load()
@@ -52,7 +52,10 @@ def read_meta(path: Path) -> CharTokenizer:
 
 
 def tokenizer_of(meta: object, path: Path) -> CharTokenizer:
-    """Raises ValueError where it is not what nanoGPT writes: vocab_size, itos and stoi."""
+    """Tokenizer from the content of a meta.pkl: vocab_size, itos and stoi, as nanoGPT writes them.
+
+    Raises ValueError for anything else; `path` is for the message.
+    """
     wrong = f"{path}: not nanoGPT's: "
     if not isinstance(meta, dict):
         raise ValueError(f"{wrong}holds {type(meta).__name__}, not a dict; {INSTEAD}")
@@ -67,8 +70,8 @@ def tokenizer_of(meta: object, path: Path) -> CharTokenizer:
             f"0; {INSTEAD}"
         )
     characters = [itos[number] for number in range(len(itos))]
-    if not all(isinstance(each, str) and len(each) == 1 for each in characters):
+    if not all(isinstance(token, str) and len(token) == 1 for token in characters):
         raise ValueError(f"{wrong}a token must be one character; {INSTEAD}")
     if stoi != {character: number for number, character in itos.items()}:
         raise ValueError(f"{wrong}stoi is not itos the other way round; {INSTEAD}")
-    return CharTokenizer.in_order("".join(characters))
+    return CharTokenizer.with_order("".join(characters))

@@ -40,9 +40,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from cli.errors import suggestion, user_errors
-from cli.files import from_here
+from cli.files import short_path
 from cli.help import key_table
-from cli.interrupts import unwinding
+from cli.interrupts import unwind_on_signal
 from cli.keys import parse_keys, spell
 from cli.program import NAME, as_called
 from configs.data import BUILT_IN, DataConfig
@@ -69,12 +69,15 @@ from data.tokenizers import BpeTokenizer, CharTokenizer, Gpt2Tokenizer, Tokenize
 log = logging.getLogger(__name__)
 
 FEWEST_TOKENS = 300
-RECIPES = ("shakespeare", "openwebtext")  # nanoGPT's other folders
-MANY_TOKENS = 10_000_000  # to validate on, at each evaluation
+RECIPES = ("shakespeare", "openwebtext")  # nanoGPT's other folders, made on request
+MANY_TOKENS = 10_000_000  # validation tokens from which an evaluation is to be sampled
 
 
 def data_folder(package: Path, environ: Mapping[str, str]) -> Path:
-    """`package`, data/, in a checkout. What is installed may be read-only, or shared by users."""
+    """Folder for prepared texts: `package`, data/, in a checkout, else one in the user's cache.
+
+    An installed package may be read-only, or shared by users.
+    """
     if (package.parent / "pyproject.toml").is_file():
         return package
     cache = environ.get("XDG_CACHE_HOME")
@@ -85,11 +88,11 @@ DATA_DIR = data_folder(Path(__file__).resolve().parent, os.environ)
 
 
 def prepare(config: DataConfig, data_dir: Path = DATA_DIR) -> Dataset:
-    """The data set that the keys ask for: a folder, or a text, prepared now if it is not yet.
+    """Data set that the keys ask for: a folder, or a text, which is prepared now if it is not yet.
 
-    ValueError names the key. Several processes may call this at once. But let one process of a
+    ValueError names the key. Several processes may call this at once. But let only one process of a
     distributed run call it, and the others `load_dataset` its directory: the network may answer
-    one and not the other.
+    one and not another.
     """
     if config.dataset not in BUILT_IN:
         folder = load_dataset(find_folder(config, data_dir))
@@ -112,12 +115,15 @@ def prepare(config: DataConfig, data_dir: Path = DATA_DIR) -> Dataset:
 
 
 def find_folder(config: DataConfig, data_dir: Path) -> Path:
-    """The folder of tokens that `dataset` names: one of data/, as in nanoGPT, or by its path."""
+    """Folder of tokens that `dataset` names: one in data/, as in nanoGPT, or a path.
+
+    Raises ValueError if there is none.
+    """
     name, path = config.dataset, Path(config.dataset).expanduser()
     if config.data_source is not None:
         log.warning("data_source=%s: not used by dataset=%s", config.data_source, name)
-    kept = data_dir / name if name == path.name else path
-    for folder in (kept, path):
+    own = data_dir / name if name == path.name else path
+    for folder in (own, path):
         if folder.is_dir() and name:
             return folder
     if path.is_file():
@@ -149,7 +155,7 @@ def find_prepared(config: DataConfig, data_dir: Path, suffix: str, sha256: str) 
 
 
 def make(config: DataConfig, data_dir: Path, text: Text) -> Dataset:
-    split = int(len(text.content) * 0.9)  # nanoGPT's
+    split = int(len(text.content) * 0.9)  # as nanoGPT splits
     train_text, val_text = text.content[:split], text.content[split:]
     label, tokenizer = make_tokenizer(config, text.content, train_text)
     train, val = tokenizer.encode(train_text), tokenizer.encode(val_text)
@@ -171,13 +177,13 @@ def make(config: DataConfig, data_dir: Path, text: Text) -> Dataset:
         "prepared_at": datetime.now(UTC).isoformat(timespec="seconds"),
     }
     directory = folders(config, data_dir, text.suffix)[label]
-    made = write_dataset(directory, meta, tokenizer, {"train": train, "val": val})
-    log.info("%s: the text as tokens, made once for all runs", made.directory)
-    return made
+    dataset = write_dataset(directory, meta, tokenizer, {"train": train, "val": val})
+    log.info("%s: the text as tokens, made once for all runs", dataset.directory)
+    return dataset
 
 
 def folders(config: DataConfig, data_dir: Path, suffix: str) -> dict[str, Path]:
-    """By the label of its tokenizer each folder that would do, the preferred one first."""
+    """Folders that would do, by the label of their tokenizer, the preferred one first."""
     if config.dataset == "shakespeare_char":
         return {"char": data_dir / f"{config.dataset}{suffix}"}
     local = f"local{config.bpe_vocab_size}"
@@ -186,7 +192,7 @@ def folders(config: DataConfig, data_dir: Path, suffix: str) -> dict[str, Path]:
 
 
 def make_tokenizer(config: DataConfig, content: str, train_text: str) -> tuple[str, Tokenizer]:
-    """The tokenizer and its label, as in `folders`."""
+    """Label, as in `folders`, and tokenizer. Raises ValueError if GPT-2's cannot be had."""
     if config.dataset == "shakespeare_char":
         return "char", CharTokenizer(content)
     if config.tokenizer != "local":
@@ -212,7 +218,7 @@ def make_tokenizer(config: DataConfig, content: str, train_text: str) -> tuple[s
 
 
 def check_source(config: DataConfig) -> None:
-    """Raises ValueError naming the key where the user's own text or folder cannot be read."""
+    """Raise ValueError that names the key if the user's own text or folder cannot be read."""
     if config.dataset not in BUILT_IN:
         load_dataset(find_folder(config, DATA_DIR))
     elif config.data_source is not None:
@@ -228,24 +234,27 @@ def main(words: list[str]) -> None:
             print(f"{__doc__}\n{key_table(DataConfig())}\n\n{key_table(FilesConfig())}")
         return
     logging.basicConfig(format="%(levelname)s: %(message)s")
-    with user_errors(), unwinding():
+    with user_errors(), unwind_on_signal():
         named = [w for w in words if "=" not in w and not w.startswith("-")]
         if named and is_of_any_size(named[0], DATA_DIR):
-            made, following = prepare_any_size(words, DATA_DIR)
+            dataset, next_command = prepare_any_size(words, DATA_DIR)
         else:
-            datasets = [f"dataset={w}" if w in named else w for w in words]
-            config: DataConfig = parse_keys(datasets, DataConfig)
-            made, following = prepare(config, DATA_DIR), training_command(config)
-        train, val = made.count("train"), made.count("val")
+            keys = [f"dataset={w}" if w in named else w for w in words]
+            config: DataConfig = parse_keys(keys, DataConfig)
+            dataset, next_command = prepare(config, DATA_DIR), training_command(config)
+        train, val = dataset.count("train"), dataset.count("val")
         print(
-            f"{made.directory}: {made.source}, {train:,} training and {val:,} validation tokens, "
-            f"vocabulary of {made.tokenizer.vocab_size:,}"
+            f"{dataset.directory}: {dataset.source}, {train:,} training and {val:,} validation "
+            f"tokens, vocabulary of {dataset.tokenizer.vocab_size:,}"
         )
-        print(as_called(f"next: {following}"))
+        print(as_called(f"next: {next_command}"))
 
 
 def is_of_any_size(name: str, data_dir: Path) -> bool:
-    """Or a text of the trainer's own. Raises ValueError for what is nowhere."""
+    """Whether `name` is prepared in blocks: a path, or one of RECIPES.
+
+    If not, it is a data set for `prepare`. Raises ValueError for a name that is neither.
+    """
     if name in RECIPES or Path(name).expanduser().exists():
         return True
     if name in BUILT_IN or (data_dir / name).exists():
@@ -254,20 +263,27 @@ def is_of_any_size(name: str, data_dir: Path) -> bool:
 
 
 def prepare_any_size(words: list[str], data_dir: Path) -> tuple[Dataset, str]:
-    """The folder, and the command that trains on it. Raises ValueError in one line."""
+    """Data set made of texts of any size, and the command that trains on it.
+
+    Raises ValueError with a message of one line.
+    """
     name = next(word for word in words if "=" not in word and not word.startswith("-"))
     given = parse_keys([word for word in words if word != name], FilesConfig)
-    logging.getLogger("data.prepare_files").setLevel(logging.INFO)  # where it goes on
-    made = prepare_files(recipe(name, given, data_dir), data_dir)
-    name_of_run = made.directory.absolute().name.replace("_", "-")
-    keys = [f"dataset={from_here(made.directory)}", f"out_dir=out-{name_of_run}"]
-    if made.count("val") > MANY_TOKENS:
+    # so that it says from which block it resumes
+    logging.getLogger("data.prepare_files").setLevel(logging.INFO)
+    dataset = prepare_files(with_source(name, given, data_dir), data_dir)
+    name_of_run = dataset.directory.absolute().name.replace("_", "-")
+    keys = [f"dataset={short_path(dataset.directory)}", f"out_dir=out-{name_of_run}"]
+    if dataset.count("val") > MANY_TOKENS:
         keys.append("eval_iters=200")
-    return made, shlex.join(["python", "train.py", *keys, "attention=flash"])
+    return dataset, shlex.join(["python", "train.py", *keys, "attention=flash"])
 
 
-def recipe(name: str, given: FilesConfig, data_dir: Path) -> FilesConfig:
-    """What is asked for with the source that it stands for, downloaded where none is given."""
+def with_source(name: str, given: FilesConfig, data_dir: Path) -> FilesConfig:
+    """The keys `given`, with the source that `name` stands for: a path, or one of RECIPES.
+
+    A recipe without a source in `given` is downloaded. Raises ValueError if it cannot be.
+    """
     if name not in RECIPES:
         if given.source:
             raise ValueError(f"source={given.source}: {name} is named already; leave one out")

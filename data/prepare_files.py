@@ -1,6 +1,6 @@
-"""Texts of any size as tokens: streamed, in parallel, and gone on with after a kill.
+"""Preparation of texts of any size: streamed, in parallel, and resumed after a kill.
 
-Called by `data.prepare`. What comes out is a folder as for any prepared text.
+Called by `data.prepare`. The result is a folder as for any prepared text.
 """
 
 import json
@@ -11,26 +11,29 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
-from cli.files import behind_link, replacing, told, write_text
+from cli.files import name_path_in_errors, replacement_for, resolve_link, write_text
 from cli.lock import Lock
 from configs.data import BUILT_IN
 from configs.preparing import FilesConfig
 from data.dataset import Dataset, load_prepared
-from data.encode_blocks import Characters, Encode, Reading, in_order
-from data.progress import shown
+from data.encode_blocks import Characters, Encode, Reading, results_in_order
+from data.progress import show_progress
 from data.text_blocks import PARQUET, Block, find_sources, parquet_blocks, text_blocks
 from data.tokenizers import BpeTokenizer, CharTokenizer, Tokenizer, load_tokenizer, token_dtype
 from data.unfinished import VOCABULARY, Done, Plan, Unfinished
 
 log = logging.getLogger(__name__)
 
-VERSION = 1  # of what a plan stands for: another way to cut or to encode is another number
-VAL_FRACTIONS = {True: 0.0005, False: 0.1}  # of Parquet, of texts: nanoGPT's
-LEARNT_CHARACTERS = 1 << 24  # the beginning of a text that a local vocabulary is trained on
+VERSION = 1  # raise it if texts are cut or encoded in another way, so that no old folder is resumed
+VAL_FRACTIONS = {True: 0.0005, False: 0.1}  # nanoGPT's, by whether the files are Parquet
+LEARNT_CHARACTERS = 1 << 24  # length of the beginning that a local vocabulary is trained on
 
 
 def prepare_files(config: FilesConfig, data_dir: Path) -> Dataset:
-    """The folder of tokens, made now as far as it is not yet. Raises ValueError in one line."""
+    """Make the folder of tokens, or what is missing of it, and load it.
+
+    Raises ValueError with a message of one line.
+    """
     paths = find_sources(config.source)
     is_parquet = paths[0].suffix == PARQUET
     if config.column != FilesConfig.column and not is_parquet:
@@ -38,36 +41,39 @@ def prepare_files(config: FilesConfig, data_dir: Path) -> Dataset:
     fraction = VAL_FRACTIONS[is_parquet] if config.val_fraction is None else config.val_fraction
     plan = plan_of(config, paths, fraction)
     named = Path(config.source).expanduser().resolve()
-    if not config.out and named.stem.startswith(BUILT_IN):  # their folders begin with these names
+    if not config.out and named.stem.startswith(BUILT_IN):  # `prepare` names its folders so
         raise ValueError(
             f"{config.source}: {data_dir / named.stem} is for what training prepares by itself; "
             "name another folder with out="
         )
     folder = Path(config.out).expanduser() if config.out else data_dir / named.stem
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
-        return made_before(folder, plan)
-    folder = place_of(folder)
+        return load_existing(folder, plan)
+    folder = final_place(folder)
     blocks = parquet_blocks(paths, config.column) if is_parquet else text_blocks(paths, fraction)
     if not blocks:
         raise ValueError(f"{config.source}: holds no text")
     reading = Reading(config.column, fraction)
     unfinished = Unfinished(folder.with_name(f"{folder.name}.unfinished"))
-    with told(unfinished.folder), Lock(unfinished.folder, f"out={folder}"):
-        unfinished.keep(plan)
+    with name_path_in_errors(unfinished.folder), Lock(unfinished.folder, f"out={folder}"):
+        unfinished.begin_or_resume(plan)
         workers = min(config.workers or os.cpu_count() or 1, len(blocks))
         tokenizer = make_tokenizer(config, unfinished.folder, reading, blocks, workers)
         marks_ends = is_parquet or len(paths) > 1
         work = Encode(reading, unfinished.folder / VOCABULARY, marks_ends)
         done = encode(work, unfinished, tokenizer, blocks, workers)
-        describe(unfinished.folder, plan, named.name, tokenizer, done)
-    with told(folder):
-        unfinished.become(folder)
+        write_meta(unfinished.folder, plan, named.name, tokenizer, done)
+    with name_path_in_errors(folder):
+        unfinished.rename_to(folder)
     return load_prepared(folder)
 
 
-def place_of(folder: Path) -> Path:
-    """Where what is made is renamed to, hours later: behind a link. ValueError if it cannot be."""
-    place = Path(os.path.realpath(behind_link(folder)))
+def final_place(folder: Path) -> Path:
+    """Path that the finished folder is renamed to, hours later: the target if `folder` is a link.
+
+    Raises ValueError if it cannot be renamed to that.
+    """
+    place = Path(os.path.realpath(resolve_link(folder)))
     if place == Path.cwd() or place.is_mount():
         raise ValueError(
             f"out={folder}: a mounted disk, or the working folder, whose place no other can take; "
@@ -83,8 +89,8 @@ def plan_of(config: FilesConfig, paths: list[Path], val_fraction: float) -> Plan
     return Plan(VERSION, sources, label, config.column, val_fraction)
 
 
-def made_before(folder: Path, plan: Plan) -> Dataset:
-    """What is there already, if it is the same. Raises ValueError where it is something else."""
+def load_existing(folder: Path, plan: Plan) -> Dataset:
+    """Load a folder that exists already. Raises ValueError if it was not made by the same plan."""
     with suppress(ValueError, OSError):
         meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
         if meta.get("plan_sha256") == plan.sha256:
@@ -98,7 +104,10 @@ def made_before(folder: Path, plan: Plan) -> Dataset:
 def make_tokenizer(
     config: FilesConfig, folder: Path, reading: Reading, blocks: list[Block], workers: int
 ) -> Tokenizer:
-    """The one in the folder's vocab.json, made first if there is none. Raises ValueError."""
+    """Tokenizer in the folder's vocab.json, which is made first if it is missing.
+
+    Raises ValueError.
+    """
     path = folder / VOCABULARY
     if path.exists():
         return load_tokenizer(json.loads(path.read_text(encoding="utf-8")))
@@ -109,8 +118,9 @@ def make_tokenizer(
         tokenizer = BpeTokenizer.train(beginning(reading, blocks), config.bpe_vocab_size)
     else:
         sizes = [block.size_bytes for block in blocks]
-        with in_order(Characters(reading), blocks, workers) as found:
-            characters = set().union(*shown("looking for characters", found, sizes))
+        with results_in_order(Characters(reading), blocks, workers) as alphabets:
+            steps = show_progress("looking for characters", alphabets, sizes)
+            characters = set().union(*steps)
         tokenizer = CharTokenizer("".join(characters))
     write_text(path, json.dumps(tokenizer.to_record()))
     return tokenizer
@@ -130,17 +140,21 @@ def beginning(reading: Reading, blocks: list[Block]) -> str:
 def encode(
     work: Encode, unfinished: Unfinished, tokenizer: Tokenizer, blocks: list[Block], workers: int
 ) -> Done:
-    """Every block that is not on the disk yet, in order. Raises ValueError in one line."""
+    """Encode every block that is not on the disk yet, in order.
+
+    Raises ValueError with a message of one line.
+    """
     done = unfinished.done(token_dtype(tokenizer.vocab_size))
     if done.blocks:
         log.info("%s: %d of %d blocks are there", unfinished.folder, done.blocks, len(blocks))
     sizes = [block.size_bytes for block in blocks]
-    with in_order(work, blocks[done.blocks :], workers) as found:
-        for so_far in shown("encoding", unfinished.append(done, found), sizes, done.blocks):
+    with results_in_order(work, blocks[done.blocks :], workers) as encoded:
+        appended = unfinished.append(done, encoded)
+        for so_far in show_progress("encoding", appended, sizes, done.blocks):
             done = so_far
     for split, count in (("training", done.train), ("validation", done.val)):
         if count == 0:
-            unfinished.forget_blocks()  # for other keys can follow
+            unfinished.forget_blocks()  # so that the folder can be used with other keys
             raise ValueError(
                 f"val_fraction={work.reading.val_fraction:g}: leaves no {split} tokens; choose "
                 "another, or a longer text"
@@ -148,13 +162,13 @@ def encode(
     return done
 
 
-def describe(folder: Path, plan: Plan, source: str, tokenizer: Tokenizer, done: Done) -> None:
-    """meta.json; of characters meta.pkl too, so that nanoGPT can train from the folder."""
+def write_meta(folder: Path, plan: Plan, source: str, tokenizer: Tokenizer, done: Done) -> None:
+    """Write meta.json; for characters meta.pkl too, so that nanoGPT can train from the folder."""
     if isinstance(tokenizer, CharTokenizer):
         itos = dict(enumerate(tokenizer.characters))
         stoi = {character: number for number, character in itos.items()}
         content = pickle.dumps({"vocab_size": tokenizer.vocab_size, "itos": itos, "stoi": stoi})
-        with replacing(folder / "meta.pkl") as unfinished:
+        with replacement_for(folder / "meta.pkl") as unfinished:
             unfinished.write_bytes(content)
     meta = {
         "source": source,

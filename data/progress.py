@@ -1,4 +1,4 @@
-"""How far a long preparation is: a bar on a terminal, elsewhere a line now and then; on stderr."""
+"""Progress of a long preparation, on stderr: a bar on a terminal, elsewhere a line now and then."""
 
 import time
 from collections.abc import Iterable, Iterator
@@ -7,19 +7,23 @@ from typing import TypeVar
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
-LINE_S = 10.0  # between two lines
+LINE_S = 10.0  # seconds between two lines
 
 Result = TypeVar("Result")
 
 
-def shown(
+def show_progress(
     what: str, results: Iterable[Result], sizes: list[int], done: int = 0
 ) -> Iterator[Result]:
-    """The results, each of which stands for so many bytes; `done`: how many were made before."""
+    """Yield the results and show the progress after each.
+
+    `sizes` are the bytes that each result stands for, `done` is how many were made before; these
+    have a size but are not among the results.
+    """
     console = Console(stderr=True, highlight=False)
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
     total, at, began = sum(sizes), sum(sizes[:done]), time.monotonic()
-    first, said = at, began
+    first, last_line = at, began
     with Progress(
         *columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal
     ) as bar:
@@ -29,6 +33,6 @@ def shown(
             at += size
             bar.update(task, completed=at)
             now = time.monotonic()
-            if bar.disable and now - said >= LINE_S:
-                said, left_s = now, (now - began) / (at - first) * (total - at)
+            if bar.disable and now - last_line >= LINE_S:
+                last_line, left_s = now, (now - began) / (at - first) * (total - at)
                 console.print(f"{what}: {at / total:.0%}, {left_s / 60:.0f} min left")

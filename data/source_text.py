@@ -1,6 +1,6 @@
 """The text that is trained on: a file of the user's, tiny Shakespeare, or its stand-in.
 
-Called by `data.prepare`, and by sample.py for prompts that lie in a file.
+Called by `data.prepare`, and by sample.py for a prompt in a file.
 """
 
 import hashlib
@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from cli.files import is_pipe, replacing
+from cli.files import is_pipe, replacement_for
 from configs.data import DataConfig
 from data.dataset import STAND_IN
 from data.download import download
@@ -21,17 +21,17 @@ log = logging.getLogger(__name__)
 TINY_SHAKESPEARE_URL = (
     "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt"
 )
-URL_VARIABLE = "TINY_SHAKESPEARE_URL"  # environment: the address of a mirror
+URL_VARIABLE = "TINY_SHAKESPEARE_URL"  # environment variable with the address of a mirror
 TINY_SHAKESPEARE_SHA256 = "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed"
 
 
 @dataclass(frozen=True)
 class Text:
-    """What is to be prepared, and where it came from."""
+    """A text to be prepared, and its source."""
 
     content: str
     source: str  # as in Dataset
-    suffix: str  # of the folder's name: one text is never mistaken for another
+    suffix: str  # end of the folder's name, so that no text is mistaken for another
     sha256: str
 
 
@@ -67,9 +67,9 @@ def read_source(data_source: str) -> Text:
 
 
 def read_utf8(path: str, key: str) -> str:
-    """A user's file without byte-order mark, its line ends made \\n as in Python's text mode.
+    """Text of a user's file, without byte-order mark and with line ends made \\n.
 
-    Raises ValueError, which begins with `key`.
+    Raises ValueError whose message begins with `key`.
     """
     try:
         file = Path(path).expanduser()
@@ -86,23 +86,23 @@ def read_utf8(path: str, key: str) -> str:
 
 
 def read_tiny_shakespeare(data_dir: Path) -> str:
-    """From data/tinyshakespeare/input.txt, where a copy may also be put by hand, or the network.
+    """Read tiny Shakespeare from data/tinyshakespeare/input.txt, or download it to that file.
 
-    ConnectionError says why neither had it.
+    Users may put a copy there by hand. ConnectionError says why it could not be downloaded.
     """
-    kept = tiny_shakespeare_in(data_dir)
-    if kept.is_file():
-        content = kept.read_bytes()
+    path = tiny_shakespeare_in(data_dir)
+    if path.is_file():
+        content = path.read_bytes()
         if hashlib.sha256(content).hexdigest() == TINY_SHAKESPEARE_SHA256:
             return content.decode("utf-8")
-        log.warning("%s: not tiny Shakespeare (wrong SHA-256); downloading it again", kept)
+        log.warning("%s: not tiny Shakespeare (wrong SHA-256); downloading it again", path)
     url = os.environ.get(URL_VARIABLE, TINY_SHAKESPEARE_URL)
     try:
         content = download(url, TINY_SHAKESPEARE_SHA256)
     except OSError as error:
         raise ConnectionError(f"{url}: {error}") from error
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(kept) as unfinished:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replacement_for(path) as unfinished:
         unfinished.write_bytes(content)
     return content.decode("utf-8")
 

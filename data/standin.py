@@ -1,8 +1,8 @@
-"""The built-in text, for machines that can neither download one nor bring one: NOT Shakespeare.
+"""The built-in text, for a machine without a network and without a text: NOT Shakespeare.
 
-Words at random in the form of a play, as long as tiny Shakespeare and with its 65 characters, each
-about as frequent, in lines about as long: shapes and step times are the same, but its losses
-compare with nothing else. Called by `data.prepare`.
+It is random words in the form of a play, as long as tiny Shakespeare and with its 65 characters,
+each about as frequent, in lines about as long: shapes and step times are the same, but its losses
+cannot be compared with any others. Called by `data.prepare`.
 """
 
 import random
@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 LENGTH = 1_115_394  # characters, as many as tiny Shakespeare has
 
-# The first come up most often, the last every thousandth time.
+# The first words are drawn most often, the last ones about once in a thousand.
 WORDS = """
 the and I to of thou a that in is not for with me it he be your this his but so have as him thy I'll
 will what my no by all we do shall her if are our on thee 'tis from now then O lord come they or
@@ -41,12 +41,12 @@ KING ODRIC:BRANNOCH:CASSIMER:First Ferryman:QUEEN ANNABEL:HESPER:ROSAMUND:Second
 Lady Fennimore:ELEANOR:TAMSIN:GALT:All:WYNSTAN:AGRICOLA:IDONEA:JESSAMY:KETTERICK:URBEN:Prince Valdo:
 DUKE OF PELL:YSOLDE:ZEBULO:XANTHE
 """.replace("\n", "").split(":")
-MARKS = [""] * 82 + [","] * 11 + [";"] * 2 + list("...:?!")  # behind a word
+MARKS = [""] * 82 + [","] * 11 + [";"] * 2 + list("...:?!")  # after a word
 
 
 def stand_in_text(length: int = LENGTH) -> str:
-    """Its first `length` characters, the same on every machine; the last is made a newline."""
-    # of all methods of Random this one alone is promised to draw the same in every Python
+    """First `length` characters of the text, the same on every machine; the last is a newline."""
+    # Random.random is the only method that is promised to draw the same numbers in every Python
     draw = random.Random(1337).random
     speeches, written = [], 0
     while written < length:
@@ -58,7 +58,7 @@ def stand_in_text(length: int = LENGTH) -> str:
 
 
 def line(draw: Callable[[], float]) -> str:
-    """Some forty characters, which begin like a sentence and may end within one."""
+    """A line of about forty characters, which begins like a sentence and may end within one."""
     text, width = "", 28 + 18 * draw()
     while len(text) < width:
         word = early(WORDS, draw)
@@ -69,6 +69,6 @@ def line(draw: Callable[[], float]) -> str:
 
 
 def early(options: list[str], draw: Callable[[], float]) -> str:
-    """One of the options, rather an early one: words are unequally frequent."""
+    """One of the options, an early one more likely: some words are more frequent than others."""
     chance = draw()
     return options[int(chance * chance * len(options))]

@@ -1,7 +1,7 @@
-"""Text files and Parquet columns of any size, dealt into blocks that are encoded one by one.
+"""Text files and Parquet columns of any size, cut into blocks that are encoded one by one.
 
-A block is a few megabytes. Where text files are cut, GPT-2's way to split words would have cut too,
-so the tokens are those of the whole text. Parquet is cut between row groups.
+A block is a few megabytes. Text files are cut only where GPT-2's word splitting cuts too, so the
+tokens are those of the whole text. Parquet is cut between row groups.
 """
 
 import os
@@ -19,52 +19,55 @@ if TYPE_CHECKING:
     import pyarrow.parquet
 
 BLOCK_BYTES = 4 << 20
-SEARCHED_BYTES = 1 << 16  # for a place to cut at
-BEFORE_SPACE = re.compile(rb"[!-~](?=\s)")  # no word, and no run of spaces, goes on behind it
+SEARCHED_BYTES = 1 << 16  # bytes that are searched for a place to cut at
+BEFORE_SPACE = re.compile(rb"[!-~](?=\s)")  # no word, and no run of spaces, crosses its end
 BOM = b"\xef\xbb\xbf"
 PARQUET = ".parquet"
-VAL_SEED = 2357  # nanoGPT's for OpenWebText
+VAL_SEED = 2357  # as in nanoGPT for OpenWebText
 
 
 @dataclass(frozen=True)
 class Block:
-    """A part of one file: bytes of a text, row groups of Parquet."""
+    """A part of one file: bytes `begin` to `end` of a text, or row groups of Parquet."""
 
     path: Path
     begin: int
     end: int
-    size_bytes: int  # for the progress bar; of Parquet uncompressed
-    split: str = ""  # of a text; empty: each row draws its own
-    ends_file: bool = False  # of a text
-    first_row: int = 0  # of Parquet, counted over all files
+    size_bytes: int  # for the progress bar; uncompressed size of Parquet
+    split: str = ""  # split of a text; empty for Parquet, where each row draws its own
+    ends_file: bool = False  # whether a text ends with this block
+    first_row: int = 0  # number of the first row of Parquet, counted over all files
 
 
 @dataclass(frozen=True)
 class Document:
     text: str
     split: str
-    is_whole: bool  # and not only the beginning of one that goes on in the next block
+    is_whole: bool  # False: it goes on in the next block
 
 
 def find_sources(source: str) -> list[Path]:
-    """The file, or those of the folder by name. Raises ValueError naming the source."""
+    """The file, or the files of the folder, sorted. Raises ValueError that names the source."""
     path = Path(source).expanduser()
     if path.is_file():
         return [path]
     refuse_pipe(path)
     if not path.is_dir():
         raise ValueError(f"{source}: no such file or folder; name a text, a Parquet file, a folder")
-    found = sorted(each for each in files_below(path) if each.suffix in (".txt", PARQUET))
-    found = [each for each in found if each.is_file() and each.stat().st_size]
-    kinds = sorted({each.suffix for each in found})
+    files = sorted(file for file in files_below(path) if file.suffix in (".txt", PARQUET))
+    files = [file for file in files if file.is_file() and file.stat().st_size]
+    kinds = sorted({file.suffix for file in files})
     if len(kinds) != 1:
         has = "both *.txt and *.parquet" if kinds else "neither *.txt nor *.parquet"
         raise ValueError(f"{source}: holds {has}; name a folder with files of one kind")
-    return found
+    return files
 
 
 def files_below(folder: Path) -> Iterator[Path]:
-    """Raises OSError for a folder that cannot be read, whose texts rglob leaves out in silence."""
+    """Yield all files below the folder.
+
+    Raises OSError for a folder that cannot be read; rglob would silently skip its files.
+    """
 
     def refuse(error: OSError) -> None:
         raise error
@@ -75,7 +78,7 @@ def files_below(folder: Path) -> Iterator[Path]:
 
 
 def text_blocks(paths: list[Path], val_fraction: float) -> list[Block]:
-    """Blocks of text files in order, the last `val_fraction` of all bytes to validate on."""
+    """Blocks of text files in order; the last `val_fraction` of all bytes is for validation."""
     sizes = [path.stat().st_size for path in paths]
     val_begin, passed, blocks = int(sum(sizes) * (1 - val_fraction)), 0, []
     for path, size in zip(paths, sizes, strict=True):
@@ -95,20 +98,26 @@ def text_blocks(paths: list[Path], val_fraction: float) -> list[Block]:
 
 
 def word_end_at(file: int, near: int) -> int:
-    """The first place from `near` on between a visible character and a blank, or any at all."""
-    found = BEFORE_SPACE.search(os.pread(file, SEARCHED_BYTES, near - 1))
-    return near - 1 + found.end() if found else character_at(file, near)
+    """First place from byte `near` on between a visible character and a blank.
+
+    If none is near, the first place between any two characters.
+    """
+    word_end = BEFORE_SPACE.search(os.pread(file, SEARCHED_BYTES, near - 1))
+    return near - 1 + word_end.end() if word_end else character_at(file, near)
 
 
 def character_at(file: int, near: int) -> int:
-    """The first place from `near` on where a character of UTF-8 begins."""
+    """First byte from `near` on at which a character of UTF-8 begins."""
     following = os.pread(file, 4, near)
     inside = next((i for i, byte in enumerate(following) if byte & 0xC0 != 0x80), 0)
     return near + inside
 
 
 def documents_of_text(block: Block) -> Iterator[Document]:
-    """One, with line ends made \\n. Raises ValueError naming the file and the byte."""
+    """Yield the one document of a block of text, with line ends \\n.
+
+    Raises ValueError that names the file, and the byte that is not UTF-8.
+    """
     try:
         with open(block.path, "rb") as file:
             file.seek(block.begin)
@@ -130,10 +139,10 @@ def documents_of_text(block: Block) -> Iterator[Document]:
 
 
 def parquet_blocks(paths: list[Path], column: str) -> list[Block]:
-    """Some row groups each. Raises ValueError where a file or its column cannot be read."""
+    """Blocks of some row groups each. Raises ValueError if a file or its column cannot be read."""
     blocks, rows = [], 0
     for path in paths:
-        metadata = opened(path, column).metadata
+        metadata = open_parquet(path, column).metadata
         first, begin_rows, size = 0, rows, 0
         for number in range(metadata.num_row_groups):
             group = metadata.row_group(number)
@@ -144,8 +153,11 @@ def parquet_blocks(paths: list[Path], column: str) -> list[Block]:
     return blocks
 
 
-def opened(path: Path, column: str) -> "pyarrow.parquet.ParquetFile":
-    """Raises ValueError where pyarrow is missing, or the file is none of Parquet with texts."""
+def open_parquet(path: Path, column: str) -> "pyarrow.parquet.ParquetFile":
+    """Open a Parquet file and check that `column` holds text.
+
+    Raises ValueError if it does not, if the file is not Parquet, or if pyarrow is missing.
+    """
     try:
         import pyarrow
         import pyarrow.parquet
@@ -161,7 +173,7 @@ def opened(path: Path, column: str) -> "pyarrow.parquet.ParquetFile":
             f"column={column}: {path} has no such column; it has {', '.join(schema.names)}"
         )
     kind = schema.field(column).type
-    if pyarrow.types.is_dictionary(kind):  # of pandas' categories
+    if pyarrow.types.is_dictionary(kind):  # pandas writes categories so
         kind = kind.value_type
     if str(kind) not in ("string", "large_string", "string_view"):
         raise ValueError(f"column={column}: in {path} it holds {kind}, not text")
@@ -169,21 +181,21 @@ def opened(path: Path, column: str) -> "pyarrow.parquet.ParquetFile":
 
 
 def documents_of_parquet(block: Block, column: str, val_fraction: float) -> Iterator[Document]:
-    """One for each row that is not null."""
+    """Yield a document for each row of the block that is not null."""
     row = block.first_row
     for texts in rows_of(block, column):
-        validated = drawn(row, len(texts), val_fraction)
+        in_val = draw_validation_rows(row, len(texts), val_fraction)
         row += len(texts)
-        for text, is_val in zip(texts, validated.tolist(), strict=True):
+        for text, is_val in zip(texts, in_val.tolist(), strict=True):
             if text is not None:
                 yield Document(text, "val" if is_val else "train", is_whole=True)
 
 
 def rows_of(block: Block, column: str) -> Iterator[list[str | None]]:
-    """Some of them at a time. Raises ValueError naming the file where it is damaged."""
-    import pyarrow  # here: a text needs none
+    """Yield the texts of the block's rows, many at a time. ValueError names a damaged file."""
+    import pyarrow  # imported here, since text files do not need it
 
-    file, groups = opened(block.path, column), list(range(block.begin, block.end))
+    file, groups = open_parquet(block.path, column), list(range(block.begin, block.end))
     try:
         for batch in file.iter_batches(
             batch_size=1024, row_groups=groups, columns=[column], use_threads=False
@@ -194,11 +206,11 @@ def rows_of(block: Block, column: str) -> Iterator[list[str | None]]:
         raise ValueError(f"{block.path}: damaged: {reason}; copy it again") from error
 
 
-def drawn(first_row: int, count: int, fraction: float) -> np.ndarray:
-    """Which rows are validated on, (count,) bool: a row draws by its number alone."""
+def draw_validation_rows(first_row: int, count: int, fraction: float) -> np.ndarray:
+    """Mask of the rows for validation, (count,) bool; it depends on a row's number alone."""
     generator = np.random.Philox(
         key=np.array([VAL_SEED, 0], dtype=np.uint64),
         counter=np.array([first_row, 0, 0, 0], dtype=np.uint64),
     )
-    bits = generator.random_raw(4 * count)[::4]  # the counter goes up by one in four
+    bits = generator.random_raw(4 * count)[::4]  # the counter goes up once in four words
     return (bits >> np.uint64(11)) * 2.0**-53 < fraction

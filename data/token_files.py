@@ -1,6 +1,6 @@
-"""Files of token ids put end to end and mapped, of which any range can be read.
+"""Files of token ids, mapped and joined end to end, so that any range can be read.
 
-Called by `data.dataset`, which knows the files, and `data.sequences`, which reads batches.
+Called by `data.dataset`, which finds the files, and `data.sequences`, which reads batches.
 """
 
 import mmap
@@ -13,9 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
-AROUND_BYTES = 1 << 16  # what Linux maps around a page that is touched
-LET_GO_BYTES = 1 << 28  # mapped pages count as memory of the process until they are let go
-SPARE_FILES = 256  # descriptors for all else
+AROUND_BYTES = 1 << 16  # Linux maps so much around a page that is touched
+RELEASE_BYTES = 1 << 28  # mapped pages count as memory of the process until they are released
+SPARE_FILES = 256  # descriptors for everything but token files
 
 
 @dataclass(frozen=True)
@@ -29,16 +29,17 @@ class TokenFile:
 
 
 class Tokens:
-    """The ids of one split. It has a length, and `read` cuts ranges out of it.
+    """Token ids of one split: `len` is their number, `read` returns ranges of them.
 
-    Pages of the files come and go as the kernel likes: a process needs memory for none of them.
+    The kernel loads and drops pages of the files as it sees fit: the process needs no memory of
+    its own for them.
     """
 
     def __init__(self, arrays: Sequence[np.ndarray], vocab_size: int | None = None) -> None:
-        """`arrays`: ids (n,) of one dtype. Ids from `vocab_size` on are refused when read."""
+        """Take `arrays` of ids (n,), all of one dtype. `read` refuses ids from `vocab_size` on."""
         self.arrays = [np.asarray(array) for array in arrays]
         self.names = [f"tokens {number}" for number in range(len(arrays))]
-        self.maps: list[tuple[mmap.mmap, int]] = []  # with the offset of the first id
+        self.maps: list[tuple[mmap.mmap, int]] = []  # each with the offset of its first id
         self.ends = list(accumulate(len(array) for array in self.arrays))
         self.vocab_size = vocab_size
         self.dtype = self.arrays[0].dtype
@@ -46,9 +47,9 @@ class Tokens:
 
     @classmethod
     def open(cls, files: Sequence[TokenFile], vocab_size: int) -> "Tokens":
-        """Raises OSError where one cannot be opened."""
-        allow_files(len(files))
-        maps = [mapped(file.path) for file in files]
+        """Map the files. Raises OSError if one cannot be opened."""
+        raise_file_limit(len(files))
+        maps = [map_file(file.path) for file in files]
         tokens = cls(
             [
                 np.frombuffer(content, file.dtype, file.count, file.offset)
@@ -64,39 +65,41 @@ class Tokens:
         return self.ends[-1]
 
     def read(self, starts: np.ndarray, length: int) -> np.ndarray:
-        """The ids (b, length) from `starts` (b,) on. Raises ValueError for one that is no token,
-        and as `expect`."""
-        self.expect(starts, length)
-        found = np.empty((len(starts), length), self.dtype)
-        for row, start in zip(found, starts.tolist(), strict=True):
+        """Ids (b, length) from `starts` (b,) on.
+
+        Raises ValueError for an id that is no token, and as `prefetch` does.
+        """
+        self.prefetch(starts, length)
+        ids = np.empty((len(starts), length), self.dtype)
+        for row, start in zip(ids, starts.tolist(), strict=True):
             for number, begin, end in self.pieces(start, length):
                 at = self.ends[number] - len(self.arrays[number]) + begin - start
                 row[at : at + end - begin] = self.arrays[number][begin:end]
-        if self.vocab_size is not None and found.size and found.max() >= self.vocab_size:
-            self.refuse(found, starts)
-        self.let_go(found.nbytes + AROUND_BYTES * len(starts))
-        return found
+        if self.vocab_size is not None and ids.size and ids.max() >= self.vocab_size:
+            self.refuse(ids, starts)
+        self.release_pages(ids.nbytes + AROUND_BYTES * len(starts))
+        return ids
 
-    def whole(self) -> np.ndarray:
+    def read_all(self) -> np.ndarray:
         """All ids (n,), in memory."""
         return self.read(np.zeros(1, np.int64), len(self))[0]
 
     def pieces(self, start: int, length: int) -> list[tuple[int, int, int]]:
-        """(file, first, end) of the range, by places in the file: several where it crosses ends."""
-        found, stop = [], start + length
+        """Parts of a range as (file, first, end), counted in the file; one for each file."""
+        parts, stop = [], start + length
         number = bisect_right(self.ends, start)
         while start < stop:
             first = self.ends[number] - len(self.arrays[number])
             end = min(stop, self.ends[number])
             if end > start:
-                found.append((number, start - first, end - first))
+                parts.append((number, start - first, end - first))
             start, number = end, number + 1
-        return found
+        return parts
 
-    def expect(self, starts: np.ndarray, length: int) -> None:
-        """Has the kernel fetch these ranges from the disk, all at once; waits for none of them.
+    def prefetch(self, starts: np.ndarray, length: int) -> None:
+        """Let the kernel fetch these ranges from the disk, all at once, without waiting for them.
 
-        Raises ValueError where a file has become shorter: to read there would kill the process.
+        Raises ValueError if a file has become shorter: a read there would kill the process.
         """
         size = self.dtype.itemsize
         for start in starts.tolist() if self.maps else ():
@@ -110,33 +113,39 @@ class Tokens:
                 page = (offset + begin * size) // mmap.PAGESIZE * mmap.PAGESIZE
                 content.madvise(mmap.MADV_WILLNEED, page, offset + end * size - page)
 
-    def let_go(self, touched_bytes: int) -> None:
-        """Pages stay in the kernel's cache; what was mapped of them is no longer ours."""
+    def release_pages(self, touched_bytes: int) -> None:
+        """Count `touched_bytes`, and unmap all pages once there are many.
+
+        They stay in the kernel's cache, but no longer count as memory of this process.
+        """
         self.touched_bytes += touched_bytes
-        if self.touched_bytes > LET_GO_BYTES:
+        if self.touched_bytes > RELEASE_BYTES:
             self.touched_bytes = 0
             for content, _ in self.maps:
                 content.madvise(mmap.MADV_DONTNEED)
 
-    def refuse(self, found: np.ndarray, starts: np.ndarray) -> None:
-        row, column = np.argwhere(found >= self.vocab_size)[0].tolist()
+    def refuse(self, ids: np.ndarray, starts: np.ndarray) -> None:
+        row, column = np.argwhere(ids >= self.vocab_size)[0].tolist()
         ((number, place, _),) = self.pieces(int(starts[row]) + column, 1)
         raise ValueError(
-            f"{self.names[number]}: token {place} is {found[row, column]}, beyond the vocabulary "
+            f"{self.names[number]}: token {place} is {ids[row, column]}, beyond the vocabulary "
             f"of {self.vocab_size}; the file is damaged, or of another tokenizer"
         )
 
 
-def mapped(path: Path) -> mmap.mmap:
-    """To read from places at random: the kernel shall fetch nothing behind them."""
+def map_file(path: Path) -> mmap.mmap:
+    """Map a file for reads at random places: the kernel is not to read ahead."""
     with open(path, "rb") as file:
         content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     content.madvise(mmap.MADV_RANDOM)
     return content
 
 
-def allow_files(count: int) -> None:
-    """Each mapped file keeps a descriptor, and many systems begin with 1,024 of them."""
+def raise_file_limit(count: int) -> None:
+    """Raise the limit of open files if `count` token files need it.
+
+    Each mapped file keeps a descriptor, and the limit is 1,024 on many systems.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = count + SPARE_FILES
     if soft != resource.RLIM_INFINITY and soft < needed:

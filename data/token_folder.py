@@ -1,8 +1,8 @@
 """A folder of tokens that somebody else made: nanoGPT's, or shards of modded-nanogpt and llm.c.
 
-nanoGPT's has train.bin and val.bin, bare uint16 ids, and meta.pkl where tokens are characters.
-Shards (*.bin) say their split in their names, and have a header of 256 int32: a magic number, the
-version, how many tokens follow. Nothing is ever written there. Called by `data.dataset`.
+nanoGPT's has train.bin and val.bin, bare uint16 ids, and meta.pkl if tokens are characters.
+Shards (*.bin) have their split in their names, and a header of 256 int32: a magic number, the
+version, the number of tokens that follow. Nothing is ever written there. Called by `data.dataset`.
 """
 
 import hashlib
@@ -21,23 +21,26 @@ from data.tokenizers import CharTokenizer, Gpt2Tokenizer
 log = logging.getLogger(__name__)
 
 IDS = np.dtype("<u2")
-HEADER, HEADER_BYTES = struct.Struct("<3i"), 1024  # its beginning, and all of it
+HEADER, HEADER_BYTES = struct.Struct("<3i"), 1024  # beginning of the header, size of all of it
 MAGIC, VERSION = 20240520, 1
-LLAMA_3_MAGIC = 20240801  # llm.c's too: uint32
+LLAMA_3_MAGIC = 20240801  # llm.c's magic number of shards with uint32
 NAMES = {"train": "train", "training": "train", "val": "val", "valid": "val", "validation": "val"}
 SPLITS = ("train", "val")
-SAMPLES, SAMPLE_TOKENS = 64, 1 << 15  # 4 MB of a split stand for it
+SAMPLES, SAMPLE_TOKENS = 64, 1 << 15  # 4 MB of a split are its fingerprint
 
 
 def find_files(folder: Path) -> dict[str, tuple[TokenFile, ...]]:
-    """The files of each split, in the order of their names. Raises ValueError in one line."""
+    """Files of each split, in the order of their numbers.
+
+    Raises ValueError with a message of one line.
+    """
     paths: dict[str, list[Path]] = {split: [] for split in SPLITS}
     unknown: list[Path] = []
-    for path in sorted(folder.glob("*.bin"), key=numbered):
+    for path in sorted(folder.glob("*.bin"), key=numeric_key):
         split = split_of(path)
         (paths[split] if split else unknown).append(path)
-    for split, found in paths.items():
-        if not found:
+    for split, files in paths.items():
+        if not files:
             there = f"; of {unknown[0].name} the name does not say" if unknown else ""
             raise ValueError(
                 f"{folder}: no {split} split: it needs {split}.bin, or shards with {split} in "
@@ -45,23 +48,23 @@ def find_files(folder: Path) -> dict[str, tuple[TokenFile, ...]]:
             )
     if unknown:
         log.warning("%s: %s not read: no split in the name", folder, unknown[0].name)
-    return {split: tuple(map(token_file, found)) for split, found in paths.items()}
+    return {split: tuple(map(token_file, files)) for split, files in paths.items()}
 
 
-def numbered(path: Path) -> list[tuple[int, str]]:
-    """So that part 10 comes behind part 9."""
+def numeric_key(path: Path) -> list[tuple[int, str]]:
+    """Sort key of a path that puts part 10 after part 9."""
     words = re.findall(r"\d+|\D+", path.name)
     return [(int(word), "") if word.isdecimal() else (0, word) for word in words]
 
 
 def split_of(path: Path) -> str | None:
-    """By the first word of the name that is a split's: fineweb_val_000000.bin."""
+    """Split that the file's name says, by its first word that is one: fineweb_val_000000.bin."""
     words = re.findall(r"[a-z]+", path.stem.lower())
     return next((NAMES[word] for word in words if word in NAMES), None)
 
 
 def token_file(path: Path) -> TokenFile:
-    """What the file says of itself. Raises ValueError where it is cut off."""
+    """Layout of a file of tokens, from its header if it has one. ValueError if it is cut off."""
     check_file(path)
     size = path.stat().st_size
     with open(path, "rb") as file:
@@ -88,25 +91,25 @@ def token_file(path: Path) -> TokenFile:
 
 
 def check_file(path: Path) -> None:
-    """Raises ValueError where it is something else: who opens a pipe waits for its writer."""
+    """Raise ValueError for a pipe or the like: to open one is to wait for its writer."""
     if path.exists() and not path.is_file():
         raise ValueError(f"{path}: is no file; copy or prepare it again")
 
 
 def tokenizer_of(folder: Path) -> CharTokenizer | Gpt2Tokenizer:
-    """meta.pkl's, or else GPT-2's, as in nanoGPT. Raises ValueError."""
+    """Tokenizer in meta.pkl, or else GPT-2's, as in nanoGPT. Raises ValueError."""
     meta = folder / "meta.pkl"
-    if os.path.lexists(meta):  # a link that leads nowhere is no folder without one
+    if os.path.lexists(meta):  # a broken link is an error, not a folder without meta.pkl
         check_file(meta)
         return read_meta(meta)
     return Gpt2Tokenizer()
 
 
 def fingerprint(splits: dict[str, Tokens]) -> str:
-    """SHA-256 of how many tokens each split has and of samples of them, evenly spaced.
+    """SHA-256 of the number of tokens of each split and of evenly spaced samples of them.
 
-    However long the files are, a few megabytes are read; ids that are no tokens are refused there.
-    It does not depend on how the tokens are dealt to files.
+    Only a few megabytes are read, however long the files are; ValueError for an id there that is no
+    token. The hash does not depend on how the tokens are distributed over files.
     """
     digest = hashlib.sha256()
     for split, tokens in splits.items():

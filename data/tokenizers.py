@@ -1,4 +1,4 @@
-"""Characters or byte-level BPE: text to token ids and back.
+"""Tokenizers, of characters or byte-level BPE: text to token ids and back.
 
 `data.prepare` makes a tokenizer and keeps its record; training and sampling load it from the
 record, which holds the whole vocabulary, so that no tokenizer needs a network a second time.
@@ -16,23 +16,23 @@ from tokenizers import Tokenizer as Trainee
 from tokenizers import models, pre_tokenizers, trainers
 
 from data.download import finish_within, reason_of
-from data.hub_cache import REPOSITORIES, cached
+from data.hub_cache import REPOSITORIES, cached_file
 
-# How GPT-2 cuts a text into words before any merging; with possessive quantifiers (++), which match
-# the same and do not overflow the stack on a long run of letters or spaces.
+# GPT-2's pattern to cut a text into words before any merging, with possessive quantifiers (++),
+# which match the same and do not overflow the stack on a long run of letters or spaces.
 GPT2_SPLIT = r"""'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"""
-GPT2_LIMIT_S = 60  # for the download of its vocabulary, 1.5 MB in two files
-GPT2_TOKENS = 50_256  # and one that ends a text
+GPT2_LIMIT_S = 60  # for the download of GPT-2's vocabulary, 1.5 MB in two files
+GPT2_TOKENS = 50_256  # without the one that ends a text
 END_OF_TEXT = "<|endoftext|>"
-TRAINING_PIECE = 1 << 20  # characters handed to the BPE trainer at once: bounds its memory
+TRAINING_PIECE = 1 << 20  # characters passed to the BPE trainer at once, to bound its memory
 
 
 def token_dtype(vocab_size: int) -> np.dtype:
-    """The dtype of token ids on disk: little-endian uint16, or uint32 for a larger vocabulary."""
+    """Dtype of token ids on disk: little-endian uint16, or uint32 for a larger vocabulary."""
     return np.dtype("<u2" if vocab_size <= 1 << 16 else "<u4")
 
 
-def _checked_ids(ids: ArrayLike, vocab_size: int) -> np.ndarray:
+def _valid_ids(ids: ArrayLike, vocab_size: int) -> np.ndarray:
     ids = np.asarray(ids, dtype=np.int64).reshape(-1)
     outside = ids[(ids < 0) | (ids >= vocab_size)]
     if len(outside):
@@ -50,16 +50,16 @@ class CharTokenizer:
         self._number("".join(sorted(set(text))))
 
     @classmethod
-    def in_order(cls, characters: str) -> "CharTokenizer":
-        """Of distinct characters whose places are their ids, as somebody else numbered them."""
+    def with_order(cls, characters: str) -> "CharTokenizer":
+        """Make a tokenizer of distinct characters in the order of their ids, whatever that is."""
         tokenizer = cls("")
         tokenizer._number(characters)
         return tokenizer
 
     def _number(self, characters: str) -> None:
-        self.characters = characters  # by id
+        self.characters = characters  # in order of id
         self._code_points = _code_points(characters)
-        self._ids = np.argsort(self._code_points, kind="stable")  # by code point
+        self._ids = np.argsort(self._code_points, kind="stable")  # in order of code point
         self._sorted = np.append(self._code_points[self._ids], np.uint32(0xFFFFFFFF))
 
     @property
@@ -67,7 +67,7 @@ class CharTokenizer:
         return len(self.characters)
 
     def encode(self, text: str) -> np.ndarray:
-        """Token ids (len(text),); ValueError for a character that the training text lacked."""
+        """Token ids (len(text),). ValueError for a character that the training text lacked."""
         points = _code_points(text)
         places = np.searchsorted(self._sorted, points)
         known = self._sorted[places] == points
@@ -76,8 +76,8 @@ class CharTokenizer:
         return self._ids[places].astype(token_dtype(self.vocab_size))
 
     def decode(self, ids: ArrayLike) -> str:
-        """The text of a sequence of ids; ValueError for an id outside the vocabulary."""
-        points = self._code_points[_checked_ids(ids, self.vocab_size)]
+        """Text of a sequence of ids. ValueError for an id outside the vocabulary."""
+        points = self._code_points[_valid_ids(ids, self.vocab_size)]
         return points.tobytes().decode("utf-32-le")
 
     def decode_bytes(self, ids: ArrayLike) -> bytes:
@@ -91,7 +91,7 @@ class BpeTokenizer:
     """Byte-level BPE with GPT-2's word splitting: any text can be encoded."""
 
     def __init__(self, kind: str, tokens: list[bytes]) -> None:
-        """`tokens`: the bytes of each token in order of rank; all 256 single bytes among them."""
+        """Take the bytes of each token in order of rank; all 256 single bytes are among them."""
         self.kind = kind
         self.tokens = tokens
         special = {END_OF_TEXT: len(tokens)} if kind == "gpt2" else {}
@@ -102,14 +102,15 @@ class BpeTokenizer:
 
     @classmethod
     def gpt2(cls, beside: Path | None = None) -> "BpeTokenizer":
-        """GPT-2's own vocabulary, 50,257 tokens; ValueError where it is not to be had.
+        """Tokenizer with GPT-2's own vocabulary of 50,257 tokens. ValueError if it cannot be had.
 
-        From vocab.json in the folder `beside`, or in Hugging Face's cache; else by tiktoken.
+        The vocabulary is read from vocab.json in the folder `beside` of weights, or in Hugging
+        Face's cache; else tiktoken finds or downloads it.
         """
         try:
-            return cls._found(beside)
+            return cls._find_gpt2(beside)
         except ConnectionError as error:
-            if beside:  # of weights, which go with no other
+            if beside:  # weights need this vocabulary and no other
                 raise ValueError(
                     f"{beside}: GPT-2's weights, but {error}; put GPT-2's vocab.json there"
                 ) from error
@@ -118,11 +119,12 @@ class BpeTokenizer:
             ) from error
 
     @classmethod
-    def _found(cls, beside: Path | None = None) -> "BpeTokenizer":
-        """ConnectionError says why it is not to be had."""
+    def _find_gpt2(cls, beside: Path | None = None) -> "BpeTokenizer":
+        """Tokenizer as `gpt2`; ConnectionError says why its vocabulary cannot be had."""
         name = "vocab.json"
         own = [beside / name] if beside and (beside / name).is_file() else []
-        for path in (*own, *(cached(size, name) for size in REPOSITORIES)):  # all have the same
+        # all sizes have the same vocabulary
+        for path in (*own, *(cached_file(size, name) for size in REPOSITORIES)):
             if path:
                 return cls("gpt2", read_vocabulary(path))
         try:
@@ -137,11 +139,12 @@ class BpeTokenizer:
 
     @classmethod
     def train(cls, text: str, vocab_size: int) -> "BpeTokenizer":
-        """A vocabulary of at most `vocab_size` tokens (256 or more) trained on the text."""
+        """Train a vocabulary of at most `vocab_size` tokens (256 or more) on the text."""
         trainee = Trainee(models.BPE())
         trainee.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
         trainer = trainers.BpeTrainer(
-            # each merge takes a token away, so a text has no more; the trainer makes room for all
+            # Each merge shortens the text by a token at least, so a vocabulary is never larger than
+            # this; the trainer allocates memory for all of `vocab_size`.
             vocab_size=min(vocab_size, 256 + len(text.encode())),
             initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
             show_progress=False,
@@ -159,21 +162,21 @@ class BpeTokenizer:
 
     @property
     def end_of_text(self) -> int | None:
-        """The token behind a document, which only GPT-2's vocabulary has."""
+        """Id of the token that ends a document, or None: only GPT-2's vocabulary has one."""
         return self.vocab_size - 1 if self.kind == "gpt2" else None
 
     def encode(self, text: str) -> np.ndarray:
-        """Token ids; what looks like a special token is encoded as the plain text that it is."""
+        """Token ids (n,); what looks like a special token is encoded as plain text."""
         ids = self._encoding.encode_to_numpy(text, disallowed_special=())
         return ids.astype(token_dtype(self.vocab_size))
 
     def decode(self, ids: ArrayLike) -> str:
-        """The text of a sequence of ids; U+FFFD for bytes that make no whole character."""
+        """Text of a sequence of ids, with U+FFFD for bytes that make no whole character."""
         return self.decode_bytes(ids).decode("utf-8", errors="replace")
 
     def decode_bytes(self, ids: ArrayLike) -> bytes:
-        """The UTF-8 bytes of a sequence of ids; ValueError for an id outside the vocabulary."""
-        return self._encoding.decode_bytes(_checked_ids(ids, self.vocab_size).tolist())
+        """UTF-8 bytes of a sequence of ids. ValueError for an id outside the vocabulary."""
+        return self._encoding.decode_bytes(_valid_ids(ids, self.vocab_size).tolist())
 
     def to_record(self) -> dict[str, str | list[str]]:
         # Latin-1 has a character for each byte, so that JSON can hold tokens that are no text.
@@ -181,32 +184,32 @@ class BpeTokenizer:
 
 
 class Gpt2Tokenizer:
-    """GPT-2's byte-level BPE by its name alone: its vocabulary is fetched when a text needs it.
+    """GPT-2's byte-level BPE, whose vocabulary is loaded only when a text is encoded or decoded.
 
-    Training on tokens that others made needs no more than its size.
+    Training on tokens that others made needs only its size.
     """
 
     kind = "gpt2"
     vocab_size, end_of_text = GPT2_TOKENS + 1, GPT2_TOKENS
 
     @cached_property
-    def _known(self) -> BpeTokenizer:
+    def _tokenizer(self) -> BpeTokenizer:
         try:
-            return BpeTokenizer._found()
+            return BpeTokenizer._find_gpt2()
         except ConnectionError as error:
             raise ValueError(
                 f"GPT-2's tokens: {error}; TIKTOKEN_CACHE_DIR=FOLDER names a copy of that cache"
             ) from error
 
     def encode(self, text: str) -> np.ndarray:
-        """Token ids; ValueError where the vocabulary cannot be had."""
-        return self._known.encode(text)
+        """Token ids (n,). ValueError if the vocabulary cannot be had."""
+        return self._tokenizer.encode(text)
 
     def decode(self, ids: ArrayLike) -> str:
-        return self._known.decode(ids)
+        return self._tokenizer.decode(ids)
 
     def decode_bytes(self, ids: ArrayLike) -> bytes:
-        return self._known.decode_bytes(ids)
+        return self._tokenizer.decode_bytes(ids)
 
     def to_record(self) -> dict[str, str]:
         return {"kind": self.kind}
@@ -216,10 +219,10 @@ Tokenizer = CharTokenizer | BpeTokenizer | Gpt2Tokenizer
 
 
 def load_tokenizer(record: dict[str, Any]) -> Tokenizer:
-    """The tokenizer that `to_record` described; ValueError for a record of no known kind."""
+    """Make the tokenizer that `to_record` described. ValueError for a record of no known kind."""
     kind = record.get("kind")
     if kind == "char":
-        return CharTokenizer.in_order(record["characters"])
+        return CharTokenizer.with_order(record["characters"])
     if kind == "gpt2" and "tokens" not in record:
         return Gpt2Tokenizer()
     if kind in ("gpt2", "local"):
@@ -243,7 +246,7 @@ def read_vocabulary(path: Path) -> list[bytes]:
 
 
 def _code_points(text: str) -> np.ndarray:
-    # surrogatepass: the command line can hand over half a pair; it is refused like any other.
+    # surrogatepass: the command line can pass half a pair, which is refused like any other
     return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype="<u4")
 
 
@@ -260,8 +263,11 @@ def _unknown_character(text: str, index: int, vocab_size: int) -> str:
 
 
 def _byte_of_letter() -> dict[str, int]:
-    """The byte behind each letter of a byte-level vocabulary: GPT-2 wrote printable bytes as their
-    Latin-1 characters and the others, in order, as the characters from U+0100 on."""
+    """Byte that each letter of a byte-level vocabulary stands for.
+
+    GPT-2 wrote printable bytes as their Latin-1 characters and the others, in order, as the
+    characters from U+0100 on.
+    """
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in printable]
     return {chr(byte): byte for byte in printable} | {

@@ -1,7 +1,7 @@
-"""A folder of tokens in the making: what is done is kept, and a kill costs the blocks under way.
+"""An unfinished folder of tokens: finished blocks are kept, and a kill costs only those in work.
 
-Beside the folder to come, as NAME.unfinished: train.bin and val.bin as far as they are, plan.json,
-what is made of what, and done.jsonl, a line for each block whose tokens are on the disk.
+It lies beside the final folder, as NAME.unfinished, with train.bin and val.bin so far, plan.json
+(sources and settings) and done.jsonl, a line for each block whose tokens are on the disk.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from cli.files import write_text
-from data.encode_blocks import Encoded
+from data.encode_blocks import EncodedBlock
 from data.token_folder import SPLITS
 
 PLAN, DONE, VOCABULARY = "plan.json", "done.jsonl", "vocab.json"
@@ -23,9 +23,9 @@ PLAN, DONE, VOCABULARY = "plan.json", "done.jsonl", "vocab.json"
 
 @dataclass(frozen=True)
 class Plan:
-    """What is made of what: only the same is gone on with."""
+    """Sources and settings of a preparation, which resumes only if they are the same."""
 
-    version: int  # of the way to cut and to encode
+    version: int  # number of the way in which texts are cut and encoded
     sources: list[tuple[str, int, int]]  # path, bytes, time of the last change in ns
     tokenizer: str
     column: str
@@ -41,14 +41,14 @@ class Plan:
 
 @dataclass(frozen=True)
 class Done:
-    """How far it is: a line of done.jsonl."""
+    """Progress of a preparation: a line of done.jsonl."""
 
     blocks: int = 0
     train: int = 0  # tokens in train.bin
-    val: int = 0
-    sha256: str = ""  # of all tokens so far, block by block
+    val: int = 0  # tokens in val.bin
+    sha256: str = ""  # hash of all tokens so far, block by block
 
-    def and_then(self, encoded: Encoded) -> "Done":
+    def plus(self, encoded: EncodedBlock) -> "Done":
         chained = hashlib.sha256(f"{self.sha256}{encoded.sha256}".encode()).hexdigest()
         train, val = self.train + len(encoded.train), self.val + len(encoded.val)
         return Done(self.blocks + 1, train, val, chained)
@@ -56,14 +56,15 @@ class Done:
 
 @dataclass(frozen=True)
 class Unfinished:
-    """One process at a time: the caller holds its lock."""
+    """An unfinished folder. The caller holds its lock: only one process may use it at a time."""
 
     folder: Path
 
-    def keep(self, plan: Plan) -> None:
-        """Raises ValueError where tokens lie there that were made of other files, or by other keys.
+    def begin_or_resume(self, plan: Plan) -> None:
+        """Store the plan, or check that it is the stored one.
 
-        Where none are there yet, it begins anew.
+        Raises ValueError if tokens were made already of other files, or with other keys. Without
+        any token yet, the new plan replaces the stored one.
         """
         path = self.folder / PLAN
         if path.exists() and path.read_text(encoding="utf-8") != plan.to_json():
@@ -81,15 +82,15 @@ class Unfinished:
         (self.folder / DONE).unlink(missing_ok=True)
 
     def done(self, dtype: np.dtype) -> Done:
-        """The last line whose tokens are all on the disk; what was written behind them goes."""
+        """Last line of done.jsonl whose tokens are all on the disk; later tokens are cut off."""
         paths = {split: self.folder / f"{split}.bin" for split in SPLITS}
-        there = {
+        counts = {
             split: path.stat().st_size // dtype.itemsize if path.exists() else 0
             for split, path in paths.items()
         }
         whole = [Done()]
         for done in self.lines():
-            if done.train <= there["train"] and done.val <= there["val"]:
+            if done.train <= counts["train"] and done.val <= counts["val"]:
                 whole.append(done)
         last = whole[-1]
         for split, path in paths.items():
@@ -99,7 +100,7 @@ class Unfinished:
         return last
 
     def lines(self) -> Iterator[Done]:
-        """Until one that a kill cut off."""
+        """Yield the lines of done.jsonl, up to one that a kill cut off."""
         path = self.folder / DONE
         for text in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
             try:
@@ -107,24 +108,24 @@ class Unfinished:
             except (ValueError, TypeError):
                 return
 
-    def append(self, done: Done, found: Iterable[Encoded]) -> Iterator[Done]:
-        """Writes the blocks behind those that are done; gives how far it is after each."""
-        with ExitStack() as opened:
+    def append(self, done: Done, blocks: Iterable[EncodedBlock]) -> Iterator[Done]:
+        """Write the blocks that follow `done`; yields the progress after each."""
+        with ExitStack() as files:
             bins = [
-                opened.enter_context(open(self.folder / f"{split}.bin", "ab")) for split in SPLITS
+                files.enter_context(open(self.folder / f"{split}.bin", "ab")) for split in SPLITS
             ]
-            record = opened.enter_context(open(self.folder / DONE, "a", encoding="utf-8"))
-            for encoded in found:
+            record = files.enter_context(open(self.folder / DONE, "a", encoding="utf-8"))
+            for encoded in blocks:
                 for file, ids in zip(bins, (encoded.train, encoded.val), strict=True):
                     file.write(ids.data)
                     file.flush()
                     os.fsync(file.fileno())
-                done = done.and_then(encoded)
+                done = done.plus(encoded)
                 print(line(done), file=record, flush=True)  # not before its tokens are safe
                 yield done
 
-    def become(self, folder: Path) -> None:
-        """The folder to come, without what was needed on the way."""
+    def rename_to(self, folder: Path) -> None:
+        """Rename it to the final folder, and delete the files that are only for a resume."""
         os.rename(self.folder, folder)
         for name in (PLAN, DONE):
             (folder / name).unlink(missing_ok=True)

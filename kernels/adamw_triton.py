@@ -1,8 +1,8 @@
 """Clipping, AdamW and the copies of weights in Triton, over all parameters at once: three launches.
 
-Each parameter, its gradient and its moments are tensors of their own. A table has their addresses,
-a second one cuts them into blocks, and a program has a block. Names are AdamW's: p a weight, g its
-gradient, m and v its moments. With TRITON_INTERPRET=1 in the environment they run on a CPU.
+Each parameter, its gradient and its moments are separate tensors. One table has their addresses,
+another cuts them into blocks, and each program has a block. Names are AdamW's: p is a weight, g its
+gradient, m and v its moments. With TRITON_INTERPRET=1 in the environment the kernels run on a CPU.
 """
 
 from collections.abc import Sequence
@@ -14,45 +14,45 @@ import triton.language as tl
 from torch import Tensor
 
 BLOCK, WARPS = 2048, 4  # elements of a program
-SUM, SUM_WARPS = 1024, 4  # of the programs' sums, at a time
-ALIGNED = 4  # elements: where all sizes are multiples of it, a thread reads so many at once
+SUM, SUM_WARPS = 1024, 4  # programs' sums that are read at a time
+ALIGNED = 4  # elements that a thread reads at once if all sizes are multiples of it
 
 KINDS = {torch.float32: tl.float32, torch.bfloat16: tl.bfloat16, torch.float16: tl.float16}
 
 
 @dataclass(frozen=True)
 class Blocks:
-    """Of n tensors, cut into blocks; on the device."""
+    """Table that cuts n tensors into blocks; on the device."""
 
-    sizes: Tensor  # (n,) int64, elements
-    owners: Tensor  # (blocks,) int32, the number of the tensor
-    firsts: Tensor  # (blocks,) int64, the block's first element in it
-    aligned: bool
+    sizes: Tensor  # (n,) int64, number of elements of each tensor
+    owners: Tensor  # (blocks,) int32, number of the block's tensor
+    firsts: Tensor  # (blocks,) int64, number of the block's first element in its tensor
+    aligned: bool  # whether all sizes are multiples of ALIGNED
 
 
 @dataclass(frozen=True)
 class Parts:
-    """Of gradients that come from several ranks: of each n the mean of so many is meant."""
+    """Layout of n gradients in parts from several ranks; each gradient is the mean of its parts."""
 
-    count: int
-    strides: Tensor  # (n,) int64, elements from one to the next; on the device
-    dtype: torch.dtype  # they are added in float32
+    count: int  # number of parts of each gradient
+    strides: Tensor  # (n,) int64, elements from one part to the next; on the device
+    dtype: torch.dtype  # dtype of the parts, which are added in float32
 
 
 @dataclass(frozen=True)
 class Rule:
-    """What AdamW and clipping are told."""
+    """Settings of AdamW and of clipping."""
 
     beta1: float
     beta2: float
     epsilon: float
-    max_norm: float  # 0: nothing is clipped
-    copies: torch.dtype | None  # of the weights' copies; None: there are none
+    max_norm: float  # 0: no clipping
+    copies: torch.dtype | None  # dtype of the weights' copies, or None without copies
 
 
 @triton.jit
 def float32_at(TABLE, number, ALIGNED: tl.constexpr):
-    """Where the tensor of this number begins: at a multiple of ALIGNED elements."""
+    """Pointer to tensor `number` of TABLE, which begins at a multiple of ALIGNED elements."""
     return tl.multiple_of(tl.load(TABLE + number).to(tl.pointer_type(tl.float32)), 4 * ALIGNED)
 
 
@@ -61,7 +61,7 @@ def gradient_of(
     GRADIENTS, STRIDES, number, i, inside,
     COUNT: tl.constexpr, PART: tl.constexpr, ALIGNED: tl.constexpr,
 ):  # fmt: skip
-    """Elements i of it: the mean of COUNT parts of type PART, which are added in their order."""
+    """Elements i of a gradient: the mean of COUNT parts of type PART, added in their order."""
     G = tl.load(GRADIENTS + number).to(tl.pointer_type(PART))
     G = tl.multiple_of(G, PART.primitive_bitwidth // 8 * ALIGNED) + i
     g = tl.load(G, mask=inside, other=0.0).to(tl.float32)
@@ -78,7 +78,7 @@ def adamw_squares_triton(
     GRADIENTS, STRIDES, SIZES, OWNERS, FIRSTS, SQUARES,
     COUNT: tl.constexpr, PART: tl.constexpr, BLOCK: tl.constexpr, ALIGNED: tl.constexpr,
 ):  # fmt: skip
-    """The sum of a block's squares, (blocks,)."""
+    """Store the sum of the squares of this program's block in SQUARES (blocks,)."""
     block = tl.program_id(0)
     number = tl.load(OWNERS + block)
     i = tl.multiple_of(tl.load(FIRSTS + block), BLOCK) + tl.arange(0, BLOCK)
@@ -93,10 +93,10 @@ def adamw_rates_triton(
     BETA1: tl.constexpr, BETA2: tl.constexpr, MAX_NORM: tl.constexpr,
     BLOCK: tl.constexpr, N: tl.constexpr,
 ):  # fmt: skip
-    """One program: the norm, whether this update is made, and what goes into it.
+    """Compute the gradients' norm and the factors of this update, in a single program.
 
-    STEPS (n,) are counted on. FACTORS become (what gradients are multiplied by, 1 or 0 for no
-    update), RATES (3, n): what a weight is multiplied by, and m, and the root of v.
+    STEPS (n,) are incremented. FACTORS (2,) become the factor of gradients, and 1, or 0 for no
+    update. RATES (3, n) become the factors of a weight, of m, and of the root of v.
     """
     number = tl.arange(0, N)
     step = tl.load(STEPS + number, mask=number < n, other=1.0)
@@ -113,9 +113,9 @@ def adamw_rates_triton(
     if OTHERS is not None:
         square += tl.load(OTHERS)
     norm = tl.sqrt(square) * factor
-    if FOUND_INF is not None:  # of the scaler, which goes on behind it
+    if FOUND_INF is not None:  # the gradient scaler's: updates after this one may be made again
         made = tl.load(FOUND_INF) == 0.0
-    else:  # from the first bad norm on, none
+    else:  # from the first norm that is not finite on, no update is made
         made = (skipped == 0.0) & (norm < float("inf"))
         tl.store(SKIPPED, skipped + tl.where(made, 0.0, 1.0))
     if MAX_NORM > 0:
@@ -126,7 +126,7 @@ def adamw_rates_triton(
     step += tl.where(made, 1.0, 0.0)
     tl.store(STEPS + number, step, mask=number < n)
     lr, decay = tl.load(LR), tl.load(DECAYS + number, mask=number < n, other=0.0)
-    step = step.to(tl.float64)  # 1 - beta^step has few digits in float32
+    step = step.to(tl.float64)  # in float32 1 - beta^step would have few digits
     bias1 = 1.0 - tl.exp2(step * tl.log2(tl.full([N], BETA1, tl.float64)))
     bias2 = 1.0 - tl.exp2(step * tl.log2(tl.full([N], BETA2, tl.float64)))
     tl.store(RATES + number, 1.0 - lr * decay, mask=number < n)
@@ -140,7 +140,7 @@ def adamw_update_triton(
     BETA1: tl.constexpr, BETA2: tl.constexpr, EPSILON: tl.constexpr, KIND: tl.constexpr,
     COUNT: tl.constexpr, PART: tl.constexpr, BLOCK: tl.constexpr, ALIGNED: tl.constexpr,
 ):  # fmt: skip
-    # the last block first: its gradients were read last for the norm, and may lie in the cache
+    # the last block first: its gradients were read last for the norm, and may still be in the cache
     block = tl.num_programs(0) - 1 - tl.program_id(0)
     factor = tl.load(FACTORS)
     if tl.load(FACTORS + 1) != 0.0:
@@ -169,7 +169,7 @@ def adamw_update_triton(
 
 
 def blocks_of(sizes: Sequence[int], device: torch.device) -> Blocks:
-    """Of tensors with so many elements."""
+    """Cut tensors with these numbers of elements into blocks."""
     counts = torch.tensor([triton.cdiv(size, BLOCK) for size in sizes])
     owners = torch.repeat_interleave(torch.arange(len(sizes), dtype=torch.int32), counts)
     starts = torch.repeat_interleave(counts.cumsum(0) - counts, counts)
@@ -181,10 +181,10 @@ def blocks_of(sizes: Sequence[int], device: torch.device) -> Blocks:
 def squares_of(
     gradients: Tensor, aligned: bool, blocks: Blocks, parts: Parts | None = None
 ) -> Tensor:
-    """The sum of the squares in each block, (blocks,).
+    """Sum of the squares in each block, (blocks,).
 
-    gradients (n,) int64 are the addresses of n vectors, or of the first of `parts` of each,
-    `blocks` theirs; `aligned`: all begin at 16 bytes.
+    gradients (n,) int64 are the addresses of n vectors, or of the first of the `parts` of each, and
+    `blocks` are those of these vectors; `aligned`: all begin at multiples of 16 bytes.
     """
     count, multiple = len(blocks.owners), ALIGNED if aligned and blocks.aligned else 1
     squares = torch.empty(count, device=gradients.device)
@@ -200,12 +200,12 @@ def clip(
     squares: Tensor, others: Tensor | None, steps: Tensor, decays: Tensor, lr: Tensor,
     grad_scale: Tensor | None, found_inf: Tensor | None, skipped: Tensor, rule: Rule,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """What gradients are multiplied by, and whether there is an update: 1 or 0, (2,).
+    """Factors (2,) of an update, that of gradients and 1, or 0 for no update; and its rates.
 
-    Behind it the rates of the n parameters that AdamW has, (3, n); their steps, (n,), are counted
-    on. The square of the norm is the sum of all squares, those of `others` added. decays are (n,),
-    the others scalars on the device. With `found_inf` the update is made where it is 0; without
-    where the norm is finite and `skipped`, the updates that were not made, is 0.
+    The rates (3, n) of the n parameters that AdamW has are as in adamw_rates_triton. steps (n,) are
+    incremented. The square of the norm is the sum of all squares plus `others`. decays are (n,),
+    all other tensors are scalars on the device. With `found_inf` the update is made if that is 0;
+    without it, if the norm is finite and `skipped`, the number of updates not made so far, is 0.
     """
     n, device = len(steps), steps.device
     factors, rates = torch.empty(2, device=device), torch.empty((3, n), device=device)
@@ -221,11 +221,11 @@ def update(
     addresses: Tensor, gradients: Tensor, aligned: bool, blocks: Blocks, factors: Tensor,
     rates: Tensor, rule: Rule, parts: Parts | None = None,
 ) -> None:  # fmt: skip
-    """Updates n parameters in place, `blocks` are theirs.
+    """Update n parameters, which `blocks` cuts into blocks, in place.
 
-    addresses (4, n) int64 are those of weights, their two moments and their copies, 0 where a
-    weight has none, gradients (n,) those of gradients, or of the first of `parts` of each; all but
-    copies and parts are float32.
+    addresses (4, n) int64 are those of weights, their two moments and their copies, 0 for a weight
+    without a copy. gradients (n,) are the addresses of gradients, or of the first of the `parts` of
+    each. All tensors but copies and parts are float32.
     """
     weights, means, variances, copies = addresses
     count, multiple = len(blocks.owners), ALIGNED if aligned and blocks.aligned else 1

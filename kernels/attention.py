@@ -1,9 +1,9 @@
 """Causal attention with dropout as this project's own kernels: attention=triton.
 
-For sequences of a few hundred tokens. The libraries' backward takes three kernels there, and a copy
-that joins dQ, dK and dV. Here forward and backward are one kernel each: queries, keys and values
-are read where the product before them left them, and their gradients are written as its backward
-wants them. docs/kernels.md tells how the kernels came about and what they gain.
+They are for sequences of a few hundred tokens. The libraries' backward takes three kernels there,
+and a copy that joins dQ, dK and dV. Here forward and backward are one kernel each: queries, keys
+and values are read where the product before them left them, and their gradients are written as its
+backward needs them. docs/kernels.md has the history of the kernels and what they gain.
 
 kernels.attention_triton is imported when the first of them is launched: Triton takes two seconds,
 and a run with another backend does not need it.
@@ -20,27 +20,27 @@ from kernels.operators import operator
 
 
 def causal_attention(q: Tensor, k: Tensor, v: Tensor, dropout: float) -> Tensor:
-    """q is (B, H, T, D), of the last T tokens of k and v, (B, H, S, D); returns (B, H, T, D).
+    """Attention (B, H, T, D) of q (B, H, T, D), the last T of S tokens, to k and v (B, H, S, D).
 
-    Gradients need T == S. Raises NotImplementedError where D is not 16, 32, 64 or 128.
+    Gradients need T == S. Raises NotImplementedError if D is not 16, 32, 64 or 128.
     """
-    return Apart.apply(q, k, v, new_seed(q, dropout), dropout)
+    return SeparateAttention.apply(q, k, v, new_seed(q, dropout), dropout)
 
 
 def packed_causal_attention(
     qkv: Tensor, heads: int, dropout: float, seed: Tensor | None = None
 ) -> Tensor:
-    """(B, T, 3C), a token's query, key and value side by side, -> (B, T, C).
+    """Attention (B, T, C) of qkv (B, T, 3C), a token's query, key and value side by side.
 
-    `seed`, (1,), is that of dropout; without one it is drawn.
+    `seed` (1,) is that of dropout; without one it is drawn.
     """
     seed = new_seed(qkv, dropout) if seed is None else seed
     out, _ = packed_attention(qkv, heads, seed, dropout)
     return out
 
 
-class Apart(torch.autograd.Function):
-    """Queries, keys and values as tensors of their own."""
+class SeparateAttention(torch.autograd.Function):
+    """Attention whose queries, keys and values are separate tensors."""
 
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, seed: Tensor, dropout: float) -> Tensor:
@@ -65,10 +65,10 @@ class Apart(torch.autograd.Function):
 def packed_attention(
     qkv: Tensor, heads: int, seed: Tensor, dropout: float
 ) -> tuple[Tensor, Tensor]:
-    """Attention and the logarithms of its rows' sums, (B * H, T), for backward."""
+    """Attention (B, T, C), and the logarithms of its rows' sums (B * H, T) for backward."""
     from kernels.attention_triton import launch_forward
 
-    q, k, v = unpacked(qkv, heads)
+    q, k, v = unpack(qkv, heads)
     out, lse = launch_forward(q, k, v, seed, dropout)
     return out.flatten(2), lse
 
@@ -85,7 +85,7 @@ def packed_attention_backward(
 ) -> Tensor:
     from kernels.attention_triton import launch_backward
 
-    q, k, v = unpacked(qkv, heads)
+    q, k, v = unpack(qkv, heads)
     dout, out = dout.view_as(q), out.view_as(q)
     return launch_backward(dout, q, k, v, out, lse, seed, dropout).view_as(qkv)
 
@@ -100,7 +100,7 @@ def _(
 def keep_for_backward(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
     qkv, ctx.heads, seed, ctx.dropout = inputs
     ctx.mark_non_differentiable(output[1])
-    ctx.set_materialize_grads(False)  # zeros for it would be a kernel that nobody reads
+    ctx.set_materialize_grads(False)  # else a kernel writes zeros for it, which nobody reads
     ctx.save_for_backward(qkv, *output, seed)
 
 
@@ -115,7 +115,7 @@ def backward(ctx: Any, dout: Tensor | None, _: None) -> tuple[Tensor | None, ...
 register_autograd(packed_attention, backward, setup_context=keep_for_backward)
 
 
-def unpacked(qkv: Tensor, heads: int) -> tuple[Tensor, Tensor, Tensor]:
-    """(B, T, 3C) -> three views (B, T, H, D)."""
+def unpack(qkv: Tensor, heads: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Queries, keys and values in qkv (B, T, 3C) as three views (B, T, H, D)."""
     q, k, v = qkv.contiguous().unflatten(2, (3, heads, -1)).unbind(2)
     return q, k, v

@@ -1,13 +1,14 @@
 """The gradients of kernels.attention in Gluon, Triton's lower language, for Hopper GPUs.
 
-Heads of width 64, 128 or 256 tokens, bfloat16: a whole head lies in shared memory, in blocks of 64
-rows. A program takes every n-th head. One warp loads blocks, each as soon as it may. Two groups of
-four warps share a head's blocks in pairs that are equally long: of four the first and the last, and
-the two between. Nothing is added atomically: the same bits each time.
+They are for heads of width 64, sequences of 128 or 256 tokens, and bfloat16: a whole head lies in
+shared memory, in blocks of 64 rows. A program takes every n-th head. One warp loads blocks, each as
+soon as its place is free. Two groups of four warps divide a head's blocks so that both have the
+same work: one of them has the first and the last of four blocks, the other the two between. Nothing
+is added atomically, so that results have the same bits each time.
 
-Names as in kernels.attention_triton; NB are the blocks of a head, t counts the heads of a program.
-A barrier `full` says that a block has arrived, `empty` that all are done with it. The parity of a
-barrier tells a phase from the next one only.
+Names are as in kernels.attention_triton; NB is the number of blocks of a head, t counts the heads
+of a program. A barrier `full` says that a block has arrived, `empty` that all are done with it. The
+parity of a barrier only tells a phase from the next one.
 """
 
 import math
@@ -29,16 +30,16 @@ from kernels.dropout_triton import keys_of_rows, stays
 
 PROGRAMS = 132  # at most: one fills a multiprocessor's shared memory, and an H100 or H200 has 132
 
-B = gl.constexpr(64)  # rows of a block, and the width of a head
+B = gl.constexpr(64)  # rows of a block, and width of a head
 MMA = gl.constexpr(gl.NVMMADistributedLayout([3, 0], [4, 1], [16, 64, 16]))  # a product's sums
-LEFT = gl.constexpr(gl.DotOperandLayout(0, MMA.value, 2))  # and what is on its left
+LEFT = gl.constexpr(gl.DotOperandLayout(0, MMA.value, 2))  # a product's left operand
 IN_ROWS = gl.constexpr(gl.SliceLayout(1, MMA.value))
 IN_COLUMNS = gl.constexpr(gl.SliceLayout(0, MMA.value))
 BLOCK = gl.constexpr(gl.NVMMASharedLayout.get_default_for([64, 64], gl.bfloat16))
 FLAT = gl.constexpr(gl.SwizzledSharedLayout(1, 1, 1, [0]))
 LOADED = gl.constexpr(gl.BlockedLayout([1, 8], [4, 8], [4, 1], [1, 0]))
-# a product leaves two neighbours of a row to a thread; with two bits exchanged inside of a warp it
-# has eight, and four threads write 64 bytes
+# a product leaves two neighbours of a row in a thread; after two bits are exchanged within a warp
+# it has eight, and four threads write 64 bytes
 STORED = gl.constexpr(
     gl.DistributedLinearLayout(
         [[0, 1], [0, 2], [0, 4], [8, 0], [0, 32]],
@@ -52,19 +53,19 @@ STORED = gl.constexpr(
 
 @gluon.constexpr_function
 def block_of(n, g, NB):
-    """Block number n of group g: the last ones first, then the first ones."""
+    """Block that is number n of group g: the last blocks come first, then the first ones."""
     return NB - 1 - g if n == 0 else g
 
 
 @gluon.jit
 def place_of(i, j, NB: gl.constexpr):
-    """Where dS of queries i and keys j lies."""
+    """Place in shared memory of dS of queries i and keys j."""
     return j * NB - j * (j - 1) // 2 + i - j
 
 
 @gluon.jit
 def turns(heads):
-    """How many heads this program has."""
+    """Number of heads of this program."""
     return (heads - gl.program_id(0) + gl.num_programs(0) - 1) // gl.num_programs(0)
 
 
@@ -75,7 +76,7 @@ def blocks(COUNT: gl.constexpr):
 
 @gluon.jit
 def barriers(COUNT: gl.constexpr, ARRIVALS: gl.constexpr, ALONE: gl.constexpr = -1):
-    """COUNT of them, each of so many arrivals; number ALONE of one."""
+    """Make COUNT barriers that wait for ARRIVALS arrivals each, but number ALONE for one."""
     made = gl.allocate_shared_memory(gl.int64, [COUNT, 1], mbarrier.MBarrierLayout())
     for i in gl.static_range(COUNT):
         mbarrier.init(made.index(i), count=1 if i == ALONE else ARRIVALS)
@@ -84,7 +85,7 @@ def barriers(COUNT: gl.constexpr, ARRIVALS: gl.constexpr, ALONE: gl.constexpr = 
 
 @gluon.jit
 def places(STRIDE: gl.constexpr, LAYOUT: gl.constexpr):
-    """Of the numbers of a block, in elements from its first one."""
+    """Offsets of the numbers of a block from its first one, in elements."""
     rows = gl.arange(0, B, layout=gl.SliceLayout(1, LAYOUT))
     columns = gl.arange(0, B, layout=gl.SliceLayout(0, LAYOUT))
     return gl.expand_dims(rows, 1) * STRIDE + gl.expand_dims(columns, 0)
@@ -92,7 +93,7 @@ def places(STRIDE: gl.constexpr, LAYOUT: gl.constexpr):
 
 @gluon.jit
 def store(X, start, x, STRIDE: gl.constexpr):
-    """A block from the registers, rounded."""
+    """Store a block from the registers, rounded to bfloat16."""
     gl.store(X + start + places(STRIDE, STORED), gl.convert_layout(x.to(gl.bfloat16), STORED))
 
 
@@ -101,9 +102,10 @@ def backward_causal_attention_triton_gluon(
     q, k, v, dout, OUT, DOUT, LSE, SEED, DQKV, heads, scale, to_logits,
     H: gl.constexpr, NB: gl.constexpr, THRESHOLD: gl.constexpr,
 ):  # fmt: skip
-    """The scores are made once: dK and dV stay in registers, dS waits in shared memory for dQ.
+    """Compute the gradients of this program's heads.
 
-    Four more warps make what is one number a row, for two heads ahead.
+    The scores are computed once: dK and dV stay in registers, dS waits in shared memory for dQ.
+    Four more warps compute what is one number a row, up to two heads ahead.
     """
     read = blocks(NB), blocks(NB), blocks(NB), blocks(NB)
     DS = blocks(NB * (NB + 1) // 2)
@@ -112,7 +114,7 @@ def backward_causal_attention_triton_gluon(
         gl.allocate_shared_memory(gl.float32, [2 * NB, B], FLAT),
         gl.allocate_shared_memory(gl.uint32, [2 * NB, B], FLAT),
     )
-    # a group alone reads queries 0, another one the last keys; of values each reads its own
+    # only one group reads queries 0, only the other the last keys; each reads its own values
     q_bars = barriers(NB, 1), barriers(NB, 2, 0)
     k_bars = barriers(NB, 1), barriers(NB, 2, NB - 1)
     v_bars = barriers(NB, 1), barriers(NB, 1)
@@ -135,7 +137,11 @@ def backward_causal_attention_triton_gluon(
 def load_backward(
     q, k, v, dout, read, q_bars, k_bars, v_bars, heads, H: gl.constexpr, NB: gl.constexpr
 ):  # fmt: skip
-    """First in the order in which blocks are wanted, then in that in which they become free."""
+    """Load the blocks of all heads of this program.
+
+    Those of the first head come in the order in which they are needed, those of the others in the
+    order in which their places become free.
+    """
     Q, K, V, DOUT = read
     for t in range(turns(heads)):
         head = gl.program_id(0) + t * gl.num_programs(0)
@@ -161,7 +167,7 @@ def load_backward(
 
 @gluon.jit
 def refill(x, X, bars, i: gl.constexpr, row, column, parity):
-    """Block i of the head that begins at (row, column)."""
+    """Load block i of the head that begins at (row, column), once its place is free."""
     full, empty = bars
     mbarrier.wait(empty.index(i), parity)
     mbarrier.expect(full.index(i), x.block_type.nbytes)
@@ -170,7 +176,7 @@ def refill(x, X, bars, i: gl.constexpr, row, column, parity):
 
 @gluon.jit
 def refill_two(x, y, X, Y, bars, i: gl.constexpr, row, column, parity):
-    """Block i of both, with one barrier."""
+    """Load block i of both x and y, with one barrier."""
     full, empty = bars
     mbarrier.wait(empty.index(i), parity)
     mbarrier.expect(full.index(i), 2 * x.block_type.nbytes)
@@ -183,7 +189,7 @@ def make_rows(
     OUT, DOUT, LSE, SEED, rows, bars, heads,
     H: gl.constexpr, NB: gl.constexpr, THRESHOLD: gl.constexpr,
 ):  # fmt: skip
-    """What is one number a row."""
+    """Compute what is one number a row, for all heads of this program."""
     full, empty = bars
     seed = gl.load(SEED).to(gl.uint32) if THRESHOLD else 0
     within = places(H * B, LOADED)
@@ -203,7 +209,7 @@ def make_block_of_rows(
     OUT, DOUT, LSE, seed, rows, full, empty, head, t, i: gl.constexpr, FIRST: gl.constexpr,
     H: gl.constexpr, NB: gl.constexpr, THRESHOLD: gl.constexpr,
 ):  # fmt: skip
-    """-LSE, -sum of output x gradient, and the hash's key."""
+    """Store -LSE, -sum of output x gradient, and the dropout hash's key for the rows of block i."""
     L, DELTA, KEY = rows
     kept: gl.constexpr = 1 - THRESHOLD / 2**32
     out = gl.load(OUT + i * (B * H * B)).to(gl.float32)
@@ -227,7 +233,10 @@ def make_gradients(
     DQKV, read, DS, rows, bars, heads, scale, to_logits,
     g: gl.constexpr, H: gl.constexpr, NB: gl.constexpr, THRESHOLD: gl.constexpr,
 ):  # fmt: skip
-    """Of group g's blocks: of keys and values; and when both groups are through, of queries."""
+    """Compute the gradients of group g's blocks: of keys and values, then of queries.
+
+    The queries' wait until both groups are done with keys and values.
+    """
     r_empty = bars[3][1]
     s_full, s_empty = bars[4]
     kept: gl.constexpr = 1 - THRESHOLD / 2**32
@@ -263,7 +272,10 @@ def make_gradients(
 def gradients_of_keys(
     read, DS, rows, bars, t, j, last, scale, NB: gl.constexpr, THRESHOLD: gl.constexpr
 ):  # fmt: skip
-    """dK and dV of block j, and dS of its pairs; scores lie transposed, (keys, queries)."""
+    """Compute dK and dV of block j, and store dS of it and each block of queries.
+
+    Scores lie transposed, (keys, queries).
+    """
     Q, K, V, DOUT = read
     L, DELTA, KEY = rows
     q_bars, k_bars, v_bars, r_bars, s_bars = bars
@@ -309,7 +321,10 @@ def gradients_of_keys(
 def gradients_of_queries(
     DS, K, bars, parity, i: gl.constexpr, done: gl.constexpr, NB: gl.constexpr
 ):  # fmt: skip
-    """dQ of block i, of dS and all keys up to it; from `done` on the group needs none again."""
+    """Compute dQ of block i from dS and all keys up to it.
+
+    The group does not need the blocks of keys from `done` on again: their places become free.
+    """
     full, empty = bars
     dq = gl.zeros([B, B], gl.float32, MMA)
     for j in gl.static_range(i + 1):
@@ -324,7 +339,7 @@ def gradients_of_queries(
 
 
 def describe(x: Tensor) -> TensorDescriptor:
-    """Of (B, T, H, D) with heads side by side: blocks of a head's rows."""
+    """Descriptor of blocks of a head's rows in x (B, T, H, D), whose heads lie side by side."""
     sequences, T, H, D = x.shape
     return TensorDescriptor(
         x, [sequences * T, H * D], [x.stride(1), 1], [B.value, B.value], BLOCK.value
@@ -335,7 +350,7 @@ def launch_backward(
     dout: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, seed: Tensor,
     dqkv: Tensor, threshold: int,
 ) -> None:  # fmt: skip
-    """All but lse are (B, T, H, D), lse is (B * H, T); writes dqkv (B, T, 3, H, D)."""
+    """Write the gradients to dqkv (B, T, 3, H, D); lse is (B * H, T), the rest (B, T, H, D)."""
     sequences, T, H, D = q.shape
     heads = sequences * H
     backward_causal_attention_triton_gluon[(min(PROGRAMS, heads),)](

@@ -1,22 +1,22 @@
 """The gradients of kernels.attention for long sequences, in Gluon, for Hopper GPUs.
 
-Heads of width 64, any multiple of 128 tokens from 512 on, bfloat16, no dropout. Two kernels, and
-each makes the scores for itself: one has blocks of queries, sums up dQ and leaves what the other
-one needs of each row; the other has blocks of keys, and sums up dK and dV. So all sums stay in
-registers, nothing but inputs goes through shared memory, and nothing is added atomically: the same
-bits each time.
+They are for heads of width 64, any multiple of 128 tokens from 512 on, bfloat16 and no dropout.
+There are two kernels, and each computes the scores itself: one has blocks of queries, sums up dQ
+and stores what the other one needs of each row; the other has blocks of keys, and sums up dK and
+dV. So all sums stay in registers, only inputs go through shared memory, and nothing is added
+atomically: results have the same bits each time.
 
-A program stays, and takes one block of 128 rows after the other. Two groups of four warps have 64
-of the rows each. One warp loads, ahead of both and of the next block too, what they pass over, in a
-ring of STAGES tiles of 64 rows. A group begins the scores of a tile and, behind them, what the tile
-before adds to its sums; while these products run it makes exponentials.
+Programs are persistent: each takes one block of 128 rows after the other. Two groups of four warps
+have 64 of the rows each. One warp loads the tiles of 64 rows that the groups pass over into a ring
+of STAGES, ahead of both groups and into the next block. A group starts the products for the scores
+of a tile, then those that add the tile before to its sums; while they run it computes exponentials.
 
-docs/kernels.md tells what ptxas needs: whatever is on the left of a product, in registers, is made
-while no product runs, and none runs at a loop's end. The wait for the next tile keeps exponentials
-before the wait for products: without that branch ptxas moves them behind it.
+docs/kernels.md has what ptxas needs: the left operand of a product, which is in registers, is
+computed while no product runs, and no product runs at the end of a loop. The wait for the next tile
+keeps exponentials before the wait for products: without that branch ptxas moves them after it.
 
-Names as in kernels.attention_gluon; NB are the blocks of 128 of a head, c counts the tiles of a
-program.
+Names are as in kernels.attention_gluon; NB is the number of blocks of 128 rows of a head, c counts
+the tiles of a program.
 """
 
 import math
@@ -55,21 +55,25 @@ A_WARP = gl.constexpr(gl.BlockedLayout([2], [32], [1], [0]))
 
 @gluon.jit
 def place_in_round(t):
-    """There and back again: who had the longest block of a round has the shortest of the next."""
+    """Number of this program's block in round t, over all heads.
+
+    Every second round goes backwards: the program with the longest block of a round has the
+    shortest of the next.
+    """
     program, programs = gl.program_id(0), gl.num_programs(0)
     return t * programs + (programs - 1 - program if t % 2 else program)
 
 
 @gluon.jit
 def rounds(heads, NB: gl.constexpr):
-    """How many blocks this program has."""
+    """Number of blocks of this program."""
     all_have = heads * NB // gl.num_programs(0)
     return all_have + (place_in_round(all_have) < heads * NB).to(gl.int32)
 
 
 @gluon.jit
 def block_of(t, heads):
-    """A head, and which of its blocks: 0 is the longest, and the first to be taken."""
+    """Head, and number in it, of the block of round t; 0 is the longest, and taken first."""
     n = place_in_round(t)
     return n % heads, n // heads
 
@@ -86,7 +90,7 @@ def wait_empty(empty, c, STAGES: gl.constexpr):
 
 @gluon.jit
 def times_rows_of(X, c, left, STAGES: gl.constexpr):
-    """left @ X[c].T, begun."""
+    """Start the product left @ X[c].T, without a wait for it."""
     zero = gl.zeros([B, B], gl.float32, MMA)
     right = X.index(c % STAGES).permute((1, 0))
     return warpgroup_mma(left, right, zero, use_acc=False, is_async=True)
@@ -99,7 +103,7 @@ def numbers_of_rows(X, c, STAGES: gl.constexpr):
 
 @gluon.jit
 def load_two(x, X, bar, row, column, first):
-    """A block of 128 rows, as two tiles: X[first] and the next."""
+    """Load a block of 128 rows as two tiles: X[first] and the next."""
     for n in gl.static_range(2):
         tma.async_copy_global_to_shared(x, [row + n * B, column], bar, X.index(first + n))
 
@@ -109,7 +113,7 @@ def backward_causal_attention_triton_queries(
     q, k, v, out, dout, LSE, DELTA, DQKV, heads, scale, to_logits,
     H: gl.constexpr, NB: gl.constexpr, STAGES: gl.constexpr,
 ):  # fmt: skip
-    """dQ, and DELTA, (B * H, T): the sums of output x gradient."""
+    """Compute dQ, and DELTA (B * H, T), the sums of output x gradient."""
     own = blocks(4), blocks(4), blocks(4)
     ring = blocks(STAGES), blocks(STAGES)
     own_bars = barriers(2, 1), barriers(2, 2)
@@ -130,7 +134,7 @@ def load_for_queries(
     q, k, v, out, dout, own, ring, own_bars, bars, heads,
     H: gl.constexpr, NB: gl.constexpr, STAGES: gl.constexpr,
 ):  # fmt: skip
-    """The diagonal tile is the first."""
+    """Load blocks of queries, and for each its tiles of keys and values, the diagonal one first."""
     Q, OUT, DOUT = own
     K, V = ring
     full, empty = bars
@@ -160,7 +164,10 @@ def gradients_of_queries(
     LSE, DELTA, DQKV, own, ring, own_bars, bars, heads, scale, to_logits,
     g: gl.constexpr, H: gl.constexpr, NB: gl.constexpr, STAGES: gl.constexpr,
 ):  # fmt: skip
-    """Of 64 queries of each block. The first group does not see the last of the block's keys."""
+    """Compute dQ of group g's 64 queries of each block.
+
+    The first group does not see the last 64 of the block's keys.
+    """
     Q, OUT, DOUT = own
     K, V = ring
     full, empty = bars
@@ -219,7 +226,7 @@ def backward_causal_attention_triton_keys(
     q, k, v, dout, LSE, DELTA, DQKV, heads, scale, to_logits,
     H: gl.constexpr, NB: gl.constexpr, STAGES: gl.constexpr,
 ):  # fmt: skip
-    """dK and dV; scores lie transposed, (keys, queries): what both sums want on their left."""
+    """Compute dK and dV. Scores lie transposed, (keys, queries): the left operand of both sums."""
     own = blocks(4), blocks(4)
     ring = blocks(STAGES), blocks(STAGES)
     rows = (
@@ -245,7 +252,10 @@ def load_for_keys(
     q, k, v, dout, LSE, DELTA, own, ring, rows, own_bars, bars, heads,
     H: gl.constexpr, NB: gl.constexpr, STAGES: gl.constexpr,
 ):  # fmt: skip
-    """The numbers of rows go through registers, each tile's while it waits for its place."""
+    """Load blocks of keys and values, and for each its tiles of queries.
+
+    LSE and DELTA go through registers: a tile's are loaded while it waits for its place.
+    """
     K, V = own
     Q, DOUT = ring
     L, D = rows
@@ -280,7 +290,10 @@ def gradients_of_keys(
     DQKV, own, ring, rows, own_bars, bars, heads, scale, to_logits,
     g: gl.constexpr, H: gl.constexpr, NB: gl.constexpr, STAGES: gl.constexpr,
 ):  # fmt: skip
-    """Of 64 keys of each block. The first of the block's queries do not see the second group's."""
+    """Compute dK and dV of group g's 64 keys of each block.
+
+    The first 64 of the block's queries do not see the second group's keys.
+    """
     K, V = own
     Q, DOUT = ring
     L, D = rows
@@ -342,7 +355,7 @@ def gradients_of_keys(
 def launch_backward(
     dout: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, dqkv: Tensor
 ) -> None:
-    """All but lse are (B, T, H, D), lse is (B * H, T); writes dqkv (B, T, 3, H, D)."""
+    """Write the gradients to dqkv (B, T, 3, H, D); lse is (B * H, T), the rest (B, T, H, D)."""
     sequences, T, H, D = q.shape
     heads, NB = sequences * H, T // (2 * B.value)
     delta = torch.empty_like(lse)

@@ -1,9 +1,9 @@
 """The kernels of kernels.attention in Triton, and their launches.
 
 Names: i are queries, j keys; s scores, p their softmax; d before a name is its gradient. Exponents
-have base 2, as the hardware's. `start` is where a head's first row lies, `stride` the way to its
-next. All are right for any number of tokens; EVEN says that blocks end where the tokens do. With
-TRITON_INTERPRET=1 in the environment they run on a CPU, slowly: for tests.
+have base 2, as the hardware's. `start` is the offset of a head's first row, `stride` that from one
+row to the next. The kernels are right for any number of tokens; EVEN says that blocks end where the
+tokens do. With TRITON_INTERPRET=1 in the environment they run on a CPU, slowly: for tests.
 """
 
 import math
@@ -16,22 +16,22 @@ from torch import Tensor
 from kernels.dropout_triton import keys_of_rows, stays, threshold
 from kernels.gluon import has_gluon
 
-WIDTHS = (16, 32, 64, 128)  # of a head
+WIDTHS = (16, 32, 64, 128)  # widths of a head that the kernels take
 
 # rows of a block of queries (M) and of keys (N): measured on an H200 with 64 x 6 heads of 256
-# tokens, width 64; docs/kernels.md has what was tried
+# tokens, width 64; docs/kernels.md has the alternatives
 FORWARD_M, FORWARD_N = 64, 64
-KEYS_M, KEYS_N = 16, 64  # of programs that make the gradients of keys and values
-QUERIES_M, QUERIES_N = 64, 32  # of those that make the queries'
+KEYS_M, KEYS_N = 16, 64  # in programs for the gradients of keys and values
+QUERIES_M, QUERIES_N = 64, 32  # in programs for the gradients of queries
 WARPS, STAGES = 4, 3
 
-GLUON_TOKENS, GLUON_WIDTH = (128, 256), 64  # of heads whose gradients kernels.attention_gluon makes
-LONG_GLUON_TOKENS, LONG_GLUON_BLOCK = 512, 128  # kernels.attention_long_gluon's: so many or more
+GLUON_TOKENS, GLUON_WIDTH = (128, 256), 64  # sequences and heads for kernels.attention_gluon
+LONG_GLUON_TOKENS, LONG_GLUON_BLOCK = 512, 128  # least and step for kernels.attention_long_gluon
 
 
 @triton.jit
 def load(X, start, stride, first, rows, N: tl.constexpr, D: tl.constexpr, EVEN: tl.constexpr):
-    """N rows from `first` on, (N, D); zeros behind the last."""
+    """Load N rows from `first` on, (N, D), with zeros after the last row."""
     row = first + tl.arange(0, N)
     at = X + start + row[:, None] * stride + tl.arange(0, D)[None, :]
     return tl.load(at) if EVEN else tl.load(at, mask=row[:, None] < rows, other=0.0)
@@ -49,7 +49,7 @@ def store(X, start, stride, first, rows, x, N: tl.constexpr, D: tl.constexpr, EV
 
 @triton.jit
 def dot(a, b, sum):
-    """a @ b + sum in float32; of float32 all bits, and not TF32's ten."""
+    """Compute a @ b + sum in float32, with all bits of float32 operands and not TF32's ten."""
     return tl.dot(a, b, sum, input_precision="ieee")
 
 
@@ -59,12 +59,12 @@ def forward_causal_attention_triton(
     H: tl.constexpr, D: tl.constexpr, M: tl.constexpr, N: tl.constexpr,
     THRESHOLD: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
-    """A block of queries, of the last T of S tokens, and all keys up to them, in one pass.
+    """Attend from a block of queries, of the last T of S tokens, to all keys up to it, in one pass.
 
     OUT is (B, T, H, D), LSE (B * H, T) the logarithm of each row's sum of exponentials.
     """
     head = tl.program_id(0)
-    first = (tl.num_programs(1) - 1 - tl.program_id(1)) * M  # the longest rows begin
+    first = (tl.num_programs(1) - 1 - tl.program_id(1)) * M  # programs with the longest rows first
     b, h = (head // H).to(tl.int64), head % H
     i = first + tl.arange(0, M)
     own = S - T + i  # the last key that a query sees
@@ -102,11 +102,12 @@ def backward_causal_attention_triton(
     QUERIES_M: tl.constexpr, QUERIES_N: tl.constexpr,
     THRESHOLD: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
-    """A block of keys with all queries behind it, or a block of queries with all keys before it.
+    """Compute the gradients of a block of keys and values, or of a block of queries.
 
-    The scores are made twice: kept apart, each program's sums stay in its registers, and many
-    short programs hide each other's waits. Q, K, V are (B, T, H, D) with strides, OUT and DOUT
-    (B, T, H, D), DQKV (B, T, 3, H, D): the gradients side by side, as the product before wants.
+    The first needs all queries after the block, the second all keys before it. So the scores are
+    computed twice, but each program's sums stay in its registers, and many short programs hide each
+    other's waits. Q, K, V are (B, T, H, D) with strides, OUT and DOUT (B, T, H, D). DQKV
+    (B, T, 3, H, D) has the gradients side by side, as backward of the product before needs them.
     """
     head = tl.program_id(0)
     b, h = (head // H).to(tl.int64), head % H
@@ -132,7 +133,7 @@ def queries(
     Q, OUT, DOUT, LSE, head, start, stride, out_start, first, T, kept: tl.constexpr,
     H: tl.constexpr, D: tl.constexpr, M: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
-    """M queries, the gradients of their outputs, the sums of output x gradient, and their LSE."""
+    """Load M queries, the gradients of their outputs, the sums of output x gradient, and LSE."""
     i = first + tl.arange(0, M)
     q = load(Q, start, stride, first, T, M, D, EVEN)
     dout = load(DOUT, out_start, H * D, first, T, M, D, EVEN)
@@ -149,7 +150,7 @@ def gradients_of_keys(
     H: tl.constexpr, D: tl.constexpr, M: tl.constexpr, N: tl.constexpr,
     THRESHOLD: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
-    """Scores lie transposed, (N, M): so they are what the two sums want on their left."""
+    """Compute dK and dV of N keys. Scores lie transposed, (N, M): the left operand of both sums."""
     kept: tl.constexpr = 1 - THRESHOLD / 2**32
     j = first + tl.arange(0, N)
     k = load(K, start, stride, first, T, N, D, EVEN)
@@ -209,14 +210,14 @@ def gradients_of_queries(
 def launch_forward(
     q: Tensor, k: Tensor, v: Tensor, seed: Tensor, dropout: float
 ) -> tuple[Tensor, Tensor]:
-    """q (B, T, H, D), k and v (B, S, H, D) alike; returns (B, T, H, D) and (B * H, T)."""
+    """Attention (B, T, H, D) of q (B, T, H, D) to k and v (B, S, H, D), and its LSE (B * H, T)."""
     (B, T, H, D), S = q.shape, k.size(1)
     refuse_width(D)
-    (q,), (k, v) = readable(q), readable(k, v)
+    (q,), (k, v) = make_readable(q), make_readable(k, v)
     out = torch.empty((B, T, H, D), dtype=q.dtype, device=q.device)
     lse = torch.empty((B * H, T), dtype=torch.float32, device=q.device)
     forward_causal_attention_triton[B * H, triton.cdiv(T, FORWARD_M)](
-        q, k, v, out, lse, seed, *steps(q), *steps(k), T, S, math.log2(math.e) / math.sqrt(D),
+        q, k, v, out, lse, seed, *strides(q), *strides(k), T, S, math.log2(math.e) / math.sqrt(D),
         H=H, D=D, M=FORWARD_M, N=FORWARD_N, THRESHOLD=threshold(dropout),
         EVEN=T % FORWARD_M == 0 and S % FORWARD_N == 0, num_warps=WARPS, num_stages=STAGES,
     )  # fmt: skip
@@ -227,10 +228,10 @@ def launch_backward(
     dout: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, seed: Tensor,
     dropout: float,
 ) -> Tensor:  # fmt: skip
-    """All but lse are (B, T, H, D), lse is (B * H, T); returns (B, T, 3, H, D)."""
+    """Gradients of q, k and v, (B, T, 3, H, D); lse is (B * H, T), all else (B, T, H, D)."""
     B, T, H, D = q.shape
     assert k.size(1) == T, "gradients of a part of the queries"
-    (q, k, v), dout = readable(q, k, v), dout.contiguous()
+    (q, k, v), dout = make_readable(q, k, v), dout.contiguous()
     dqkv = torch.empty((B, T, 3, H, D), dtype=q.dtype, device=q.device)
     if gluon_fits(q, k, v, dout):
         from kernels import attention_gluon
@@ -244,7 +245,7 @@ def launch_backward(
         return dqkv
     blocks = triton.cdiv(T, KEYS_N) + triton.cdiv(T, QUERIES_M)
     backward_causal_attention_triton[B * H, blocks](
-        q, k, v, out, dout, lse, seed, dqkv, *steps(q), T,
+        q, k, v, out, dout, lse, seed, dqkv, *strides(q), T,
         math.log2(math.e) / math.sqrt(D), 1 / math.sqrt(D),
         H=H, D=D, M=KEYS_M, N=KEYS_N, QUERIES_M=QUERIES_M, QUERIES_N=QUERIES_N,
         THRESHOLD=threshold(dropout), EVEN=T % KEYS_N == 0 and T % QUERIES_M == 0,
@@ -254,31 +255,32 @@ def launch_backward(
 
 
 def gluon_fits(q: Tensor, *others: Tensor) -> bool:
-    """Whether kernels.attention_gluon takes them, (B, T, H, D) each."""
-    return q.size(1) in GLUON_TOKENS and by_descriptor(q, *others)
+    """Whether kernels.attention_gluon takes these tensors, (B, T, H, D) each."""
+    return q.size(1) in GLUON_TOKENS and fits_descriptors(q, *others)
 
 
 def long_gluon_fits(q: Tensor, *others: Tensor) -> bool:
-    """Whether kernels.attention_long_gluon takes them, (B, T, H, D) each, where nothing drops."""
+    """Whether kernels.attention_long_gluon takes these, (B, T, H, D) each, without dropout."""
     T = q.size(1)
-    return T >= LONG_GLUON_TOKENS and T % LONG_GLUON_BLOCK == 0 and by_descriptor(q, *others)
+    return T >= LONG_GLUON_TOKENS and T % LONG_GLUON_BLOCK == 0 and fits_descriptors(q, *others)
 
 
-def by_descriptor(q: Tensor, *others: Tensor) -> bool:
-    """Whether there is Gluon, and its kernels can read (B, T, H, D) each by descriptors.
+def fits_descriptors(q: Tensor, *others: Tensor) -> bool:
+    """Whether Gluon is available and can read these tensors, (B, T, H, D) each, by descriptors.
 
-    Heads lie side by side, sequences one behind the other, each row at a multiple of 16 bytes.
+    Heads have to lie side by side, sequences one after the other, and each row at a multiple of 16
+    bytes.
     """
     B, T, H, D = q.shape
     return (
         D == GLUON_WIDTH
         and all(
-            each.dtype == torch.bfloat16
-            and each.shape == q.shape
-            and each.stride()[2:] == (D, 1)
-            and each.stride(0) == T * each.stride(1)
-            and each.stride(1) % 8 == each.data_ptr() % 16 == 0
-            for each in (q, *others)
+            x.dtype == torch.bfloat16
+            and x.shape == q.shape
+            and x.stride()[2:] == (D, 1)
+            and x.stride(0) == T * x.stride(1)
+            and x.stride(1) % 8 == x.data_ptr() % 16 == 0
+            for x in (q, *others)
         )
         and has_gluon(q.device)
     )
@@ -290,13 +292,16 @@ def refuse_width(D: int) -> None:
         raise NotImplementedError(f"heads of width n_embd/n_head = {D}; it has {widths}")
 
 
-def readable(*tensors: Tensor) -> tuple[Tensor, ...]:
-    """(B, T, H, D) each, as they lie where the kernels can read them: alike, D side by side."""
+def make_readable(*tensors: Tensor) -> tuple[Tensor, ...]:
+    """The tensors (B, T, H, D), or contiguous copies if the kernels cannot read them as they lie.
+
+    The kernels need the same strides in all of them, and 1 in the last dimension.
+    """
     if tensors[0].stride(3) == 1 and len({tensor.stride() for tensor in tensors}) == 1:
         return tensors
     return tuple(tensor.contiguous() for tensor in tensors)
 
 
-def steps(x: Tensor) -> tuple[int, int, int]:
-    """From one sequence, head and token of (B, T, H, D) to the next, in elements."""
+def strides(x: Tensor) -> tuple[int, int, int]:
+    """Strides of x (B, T, H, D) between sequences, heads and tokens, in elements."""
     return x.stride(0), x.stride(2), x.stride(1)

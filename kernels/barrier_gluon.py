@@ -1,4 +1,4 @@
-"""The barrier of all threads of a Gluon program, under one name for each Triton."""
+"""The barrier of all threads of a Gluon program, under the same name for each version of Triton."""
 
 from triton.experimental.gluon import language as gl
 

@@ -1,4 +1,4 @@
-"""The compilations that launches of Triton's kernels would begin, without the launches."""
+"""Collection of the compilations that launches of Triton's kernels would need, without launches."""
 
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
@@ -10,11 +10,12 @@ Compilation = Callable[[], object]
 
 
 @contextmanager
-def noted_compilations() -> Iterator[dict[Hashable, Compilation]]:
-    """Within it Triton neither compiles nor launches a kernel that it has not launched yet.
+def collect_compilations() -> Iterator[dict[Hashable, Compilation]]:
+    """Collect, within the block, the compilations of kernels that Triton has not launched yet.
 
-    What it would have compiled is in the dictionary, for the caller to call on leaving. Triton
-    launches nothing where its JITFunction._do_compile returns None (3.6 to 3.9).
+    Triton neither compiles nor launches such a kernel there. What it would have compiled is put
+    into the yielded dictionary, and the caller calls it after the block. Triton launches nothing if
+    its JITFunction._do_compile returns None (3.6 to 3.9).
     """
     compile_kernel = JITFunction._do_compile
     noted: dict[Hashable, Compilation] = {}

@@ -1,9 +1,9 @@
-"""The head and its cross-entropy, with the logits' gradient in their own place: kernels=fused.
+"""The output layer and its cross-entropy, whose gradient overwrites the logits: kernels=fused.
 
-With a vocabulary of 50,304 the logits are the largest tensor there is. PyTorch reads them for the
-loss, and reads them again and writes another as large for the gradient; here one kernel does both,
-and leaves the gradient where the logits were. Liger does the same in chunks of tokens, which saves
-memory, not time.
+With a vocabulary of 50,304 the logits are the largest tensor of all. PyTorch reads them for the
+loss, reads them again for the gradient and writes that to another tensor as large; here one kernel
+does both, and leaves the gradient where the logits were. Liger does the same in chunks of tokens,
+which saves memory, not time.
 """
 
 from typing import Any
@@ -19,9 +19,10 @@ IGNORED = -1  # a target that is not counted
 
 
 def linear_cross_entropy(h: Tensor, weight: Tensor, copy: Tensor, targets: Tensor) -> Tensor:
-    """The mean loss in float32. h is (N, C), weight (V, C), targets (N).
+    """Mean loss in float32 of h (N, C) with weight (V, C) and targets (N).
 
-    copy is the weight as products read it, of h's dtype, and has V rows or zeros behind them.
+    copy is the weight as products read it, in h's dtype, with V rows and maybe rows of zeros after
+    them.
     """
     losses, _ = losses_and_gradients(h, weight, copy, targets)
     return losses.sum() / (targets != IGNORED).sum()
@@ -31,7 +32,7 @@ def linear_cross_entropy(h: Tensor, weight: Tensor, copy: Tensor, targets: Tenso
 def losses_and_gradients(
     h: Tensor, weight: Tensor, copy: Tensor, targets: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Each token's loss, (N), and its gradients of the logits, (N, rows of copy)."""
+    """Loss of each token, (N), and the gradients of the logits, (N, rows of copy)."""
     from kernels.cross_entropy_triton import launch
 
     logits = h @ copy.t()
@@ -52,20 +53,24 @@ def keep_for_backward(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, .
 
 
 def backward(ctx: Any, dlosses: Tensor | None, _: None) -> tuple[Tensor | None, ...]:
-    """The gradients lie there unscaled: what they are multiplied by goes into what is smaller."""
+    """Gradients of h and of the weight.
+
+    The stored gradients of the logits are still to be multiplied by dlosses. If the vocabulary is
+    smaller than the width, they are; if not, the smaller h and its gradient are instead.
+    """
     if dlosses is None:
         return None, None, None, None
     h, copy, dlogits = ctx.saved_tensors
     V = len(ctx.weight)
     if len(copy) < h.size(1):
-        dlogits = scaled(dlogits, dlosses)
+        dlogits = scale_rows(dlogits, dlosses)
         return dlogits @ copy, placed_gradient(ctx.weight, dlogits, h)[:V], None, None
-    dweight = placed_gradient(ctx.weight, dlogits, scaled(h, dlosses))[:V]
-    return scaled(dlogits @ copy, dlosses), dweight, None, None
+    dweight = placed_gradient(ctx.weight, dlogits, scale_rows(h, dlosses))[:V]
+    return scale_rows(dlogits @ copy, dlosses), dweight, None, None
 
 
-def scaled(rows: Tensor, factors: Tensor) -> Tensor:
-    """Each row by its factor, in float32: 1 / tokens has no more digits than bfloat16 by luck."""
+def scale_rows(rows: Tensor, factors: Tensor) -> Tensor:
+    """Multiply each row by its factor in float32: bfloat16 has too few digits for 1 / tokens."""
     return torch.mul(rows, factors[:, None], out=torch.empty_like(rows))  # one kernel, uncompiled
 
 

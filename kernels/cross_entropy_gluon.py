@@ -1,7 +1,7 @@
 """The kernel of kernels.cross_entropy in Gluon, Triton's lower language: a row in shared memory.
 
-It is for rows so wide that a multiprocessor holds two: each is read once. All of a row is on its
-way at once, and while one program computes or writes, the other one's row arrives.
+It is for wide rows, of which a multiprocessor holds two, and reads each once. All loads of a row
+are started at once, and while one program computes or writes, the other one's row arrives.
 """
 
 import math
@@ -15,13 +15,13 @@ from triton.experimental.gluon.language.nvidia.ampere import async_copy
 
 from kernels.barrier_gluon import block_barrier
 
-PIECE, WARPS = 4096, 16  # logits of a row at a time
-SHARED = 112 * 1024  # bytes at most of a row: two are to fit
-NARROWEST = 32768  # logits of a row: what was measured is 50,304
+PIECE, WARPS = 4096, 16  # logits of a row that are processed at a time
+SHARED = 112 * 1024  # most bytes of a row, so that two fit
+NARROWEST = 32768  # least logits of a row; measured with 50,304
 
 
 def fits(logits: Tensor) -> bool:
-    """Whether `launch` takes them, (N, V)."""
+    """Whether `launch` takes these logits (N, V)."""
     V = logits.size(1)
     return (
         logits.dtype in (torch.bfloat16, torch.float16)
@@ -34,7 +34,7 @@ def fits(logits: Tensor) -> bool:
 
 @gluon.jit
 def piece_of(PIECES, i: gl.constexpr, column, columns, LAYOUT: gl.constexpr, WHOLE: gl.constexpr):
-    """Logits of a piece that lies there, -inf behind `columns`."""
+    """Logits of piece i in shared memory, with -inf after `columns`."""
     x = PIECES.index(i).load(LAYOUT).to(gl.float32)
     if i >= WHOLE:
         x = gl.where(column < columns, x, -float("inf"))
@@ -46,7 +46,10 @@ def cross_entropy_triton_gluon(
     LOGITS, TARGETS, LOSSES, columns, stride, to_base_2, ignored,
     PIECE: gl.constexpr, COUNT: gl.constexpr, WHOLE: gl.constexpr,
 ):  # fmt: skip
-    """As kernels.cross_entropy_triton. Of COUNT pieces of a row WHOLE are inside of `columns`."""
+    """Compute the same as kernels.cross_entropy_triton.
+
+    A row has COUNT pieces, of which the first WHOLE lie entirely within `columns`.
+    """
     W: gl.constexpr = gl.num_warps()
     KIND: gl.constexpr = LOGITS.dtype.element_ty
     LAYOUT: gl.constexpr = gl.BlockedLayout([1, 8], [32, 1], [W, 1], [1, 0])
@@ -75,13 +78,13 @@ def cross_entropy_triton_gluon(
     highest = gl.max(most, 0)
     lse = highest + gl.log2(gl.sum(total * gl.exp2(most - highest), 0))
     gl.store(LOSSES + row, gl.where(counts, lse / to_base_2 - at_target, 0.0))
-    lse = gl.where(counts, lse, float("inf"))  # of a token that does not count no gradient is left
+    lse = gl.where(counts, lse, float("inf"))  # so that an ignored token's gradient is 0
     block_barrier()  # every warp has read the target's logit
     for i in gl.static_range(COUNT):
         at = i * PIECE + column
         softmax = gl.exp2(piece_of(PIECES, i, at, columns, LAYOUT, WHOLE) * to_base_2 - lse)
         gl.store(start + at, softmax.to(KIND), mask=at < stride)
-    block_barrier()  # what lies at the target is written once more
+    block_barrier()  # the target's gradient is written once more
     softmax = gl.exp2(at_target * to_base_2 - lse)
     gl.store(start + target, (softmax - 1).to(KIND), mask=counts)
 

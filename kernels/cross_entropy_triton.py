@@ -1,7 +1,7 @@
 """The kernel of kernels.cross_entropy in Triton, and its launch.
 
 A row has the logits of a token. Exponents have base 2, as the hardware's. With TRITON_INTERPRET=1
-in the environment it runs on a CPU, slowly: for tests.
+in the environment the kernel runs on a CPU, slowly: for tests.
 """
 
 import math
@@ -13,12 +13,14 @@ from torch import Tensor
 
 from kernels.gluon import has_gluon
 
-WIDE = 16384  # logits at least of a row that many warps read: of few such rows at once the second
-WIDE_BLOCK, WIDE_WARPS = 8192, 32  # time comes out of the cache
-BLOCK, WARPS = 2048, 4  # of other rows; of narrower ones than that fewer warps
+# Rows of WIDE logits or more are read by many warps: then few rows are in work at once, and the
+# second read of each hits the cache.
+WIDE = 16384
+WIDE_BLOCK, WIDE_WARPS = 8192, 32
+BLOCK, WARPS = 2048, 4  # for other rows; those narrower than BLOCK get fewer warps
 NEIGHBOURS = 8  # logits that a thread loads at once, 16 bytes, and sums up by itself
-NARROW = 256  # logits at most of rows of which a program has several
-NARROW_LOGITS, NARROW_WARPS = 2048, 4  # of such a program
+NARROW = 256  # most logits of a row for which a program takes several rows
+NARROW_LOGITS, NARROW_WARPS = 2048, 4  # for such a program
 
 
 @triton.jit
@@ -26,7 +28,7 @@ def narrow_cross_entropy_triton(
     LOGITS, TARGETS, LOSSES, rows, columns, stride, to_base_2, ignored,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """As cross_entropy_triton, ROWS rows at once: they are read once, and stay in registers."""
+    """Compute the same as cross_entropy_triton for ROWS rows, read once into registers."""
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     column = tl.arange(0, BLOCK)
     at = LOGITS + row[:, None].to(tl.int64) * stride + column[None, :]
@@ -40,7 +42,7 @@ def narrow_cross_entropy_triton(
     most = tl.max(x, 1) * to_base_2
     lse = most + tl.log2(tl.sum(tl.exp2(x * to_base_2 - most[:, None]), 1))
     tl.store(LOSSES + row, tl.where(counts, lse / to_base_2 - at_target, 0.0), mask=row < rows)
-    lse = tl.where(counts, lse, float("inf"))  # of a token that does not count no gradient is left
+    lse = tl.where(counts, lse, float("inf"))  # so that an ignored token's gradient is 0
     softmax = tl.exp2(x * to_base_2 - lse[:, None])
     gradient = tl.where(is_target & counts[:, None], softmax - 1, softmax)
     tl.store(at, gradient.to(LOGITS.dtype.element_ty), mask=inside)
@@ -48,8 +50,9 @@ def narrow_cross_entropy_triton(
 
 @triton.jit
 def last_logits(start, column, columns, stride):
-    """-inf behind `columns`. Loads are masked by the stride: by an odd number of columns they
-    would be of 2 bytes each.
+    """Load the last logits of a row, with -inf after `columns`.
+
+    Loads are masked by the stride: masked by an odd number of columns, each would be of 2 bytes.
     """
     x = tl.load(start + column, mask=column < stride, other=-float("inf"))
     return tl.where(column < columns, x, -float("inf"))
@@ -57,7 +60,10 @@ def last_logits(start, column, columns, stride):
 
 @triton.jit
 def add_exponentials(x, most, total, to_base_2, NEIGHBOURS: tl.constexpr):
-    """Each thread has a maximum and a sum of its own: nothing is exchanged."""
+    """Add a block of logits to the maxima and sums, of which each thread has its own.
+
+    Nothing is exchanged between threads.
+    """
     x = tl.reshape(x.to(tl.float32), (x.shape[0] // NEIGHBOURS, NEIGHBOURS))
     higher = tl.maximum(most, tl.max(x, 1) * to_base_2)
     exponentials = tl.exp2(x * to_base_2 - higher[:, None])
@@ -69,9 +75,9 @@ def cross_entropy_triton(
     LOGITS, TARGETS, LOSSES, columns, stride, to_base_2, ignored,
     BLOCK: tl.constexpr, NEIGHBOURS: tl.constexpr,
 ):  # fmt: skip
-    """A row of LOGITS becomes its softmax, less 1 at the target; zeros behind `columns`.
+    """Replace a row of LOGITS by its softmax, less 1 at the target, with zeros after `columns`.
 
-    The row is read twice, but the second time out of the cache. Only what is behind the last whole
+    The row is read twice, but the second time from the cache. Only the part after the last whole
     block is masked.
     """
     row = tl.program_id(0)
@@ -92,7 +98,7 @@ def cross_entropy_triton(
     highest = tl.max(most, 0)
     lse = highest + tl.log2(tl.sum(total * tl.exp2(most - highest), 0))
     tl.store(LOSSES + row, tl.where(counts, lse / to_base_2 - at_target, 0.0))
-    lse = tl.where(counts, lse, float("inf"))  # of a token that does not count no gradient is left
+    lse = tl.where(counts, lse, float("inf"))  # so that an ignored token's gradient is 0
     tl.debug_barrier()  # every warp has read the target's logit
     for first in range(0, whole, BLOCK):
         softmax = tl.exp2(tl.load(start + first + lane).to(tl.float32) * to_base_2 - lse)
@@ -101,13 +107,13 @@ def cross_entropy_triton(
         x = last_logits(start, first + lane, columns, stride).to(tl.float32)
         softmax = tl.exp2(x * to_base_2 - lse).to(LOGITS.dtype.element_ty)
         tl.store(start + first + lane, softmax, mask=first + lane < stride)
-    tl.debug_barrier()  # what lies at the target is written once more
+    tl.debug_barrier()  # the target's gradient is written once more
     softmax = tl.exp2(at_target * to_base_2 - lse)
     tl.store(start + target, (softmax - 1).to(LOGITS.dtype.element_ty), mask=counts)
 
 
 def launch(logits: Tensor, targets: Tensor, columns: int, ignored: int) -> Tensor:
-    """logits (N, at least `columns`) become their gradients; returns the losses, (N)."""
+    """Losses (N); the logits (N, at least `columns`) are replaced by their gradients."""
     assert logits.is_contiguous()
     rows, stride = logits.shape
     losses = torch.empty(rows, dtype=torch.float32, device=logits.device)
@@ -119,10 +125,10 @@ def launch(logits: Tensor, targets: Tensor, columns: int, ignored: int) -> Tenso
             return losses
     if stride <= NARROW:
         block = triton.next_power_of_2(stride)
-        held = max(1, NARROW_LOGITS // block)
-        narrow_cross_entropy_triton[(triton.cdiv(rows, held),)](
+        rows_at_once = max(1, NARROW_LOGITS // block)
+        narrow_cross_entropy_triton[(triton.cdiv(rows, rows_at_once),)](
             logits, targets, losses, rows, columns, stride, math.log2(math.e), ignored,
-            ROWS=held, BLOCK=block, num_warps=NARROW_WARPS,
+            ROWS=rows_at_once, BLOCK=block, num_warps=NARROW_WARPS,
         )  # fmt: skip
         return losses
     most, warps = (WIDE_BLOCK, WIDE_WARPS) if stride >= WIDE else (BLOCK, WARPS)

@@ -1,21 +1,22 @@
-"""One new token of each sequence as kernels of our own: sampling on CUDA, where Triton is.
+"""Kernels of our own for one new token of each sequence: sampling on CUDA with Triton.
 
-A token is so little work that the number of kernels is its time. So a product takes the norm before
-it and the GELU behind it along, attention stores the key and value that it is given, and a draw
-puts the token where it is read. What differs from PyTorch's results is rounding. No gradients.
+A token is so little work that the number of kernels decides its time. So a product includes the
+norm before it and the GELU after it, attention stores the key and value that it is given, and a
+draw writes the token to where it is read. Results differ from PyTorch's by rounding only. There are
+no gradients.
 
-kernels.decoding_triton is imported when the first of them is launched: Triton takes its time.
+kernels.decoding_triton is imported when the first of them is launched, since that takes long.
 """
 
 from torch import Tensor
 
 
 def attend_newest(qkv: Tensor, kept: Tensor, position: Tensor, heads: int) -> Tensor:
-    """Stores the newest keys and values and attends to all up to them; returns (B, C).
+    """Store the newest keys and values and attend to all up to them; returns (B, C).
 
-    qkv (B, 3C) has the newest tokens' queries, keys and values side by side, `kept`, (B, S, 2C),
-    keys and values of the tokens before, `position`, (1), how many these are: less than S, and read
-    on the device. Raises NotImplementedError where C / heads is not 16, 32, 64 or 128.
+    qkv (B, 3C) has the newest tokens' queries, keys and values side by side, `kept` (B, S, 2C) the
+    keys and values of the tokens before. `position` (1) is the number of these, less than S, and is
+    read on the device. Raises NotImplementedError if C / heads is not 16, 32, 64 or 128.
     """
     from kernels.decoding_triton import launch_attention
 
@@ -30,9 +31,9 @@ def linear_of_norm(
     bias: Tensor | None,
     gelu: bool = False,
 ) -> Tensor:
-    """A linear layer of x's layer norm, behind it GELU where asked for; (B, C) -> (B, outputs).
+    """Linear layer of the layer norm of x (B, C), followed by GELU if `gelu`; (B, outputs).
 
-    Raises NotImplementedError where C is above 1024, or 512 in float32.
+    Raises NotImplementedError if C is above 1024, or 512 in float32.
     """
     from kernels.decoding_triton import launch_linear
 
@@ -48,9 +49,9 @@ def draw_newest(
     token: Tensor,
     context: Tensor,
 ) -> None:
-    """Of logits (B, V) / temperature + noise the largest, into `token` and context[:, position].
+    """Write the largest of logits (B, V) / temperature + noise to `token` and context[:, position].
 
-    noise is (B, N, V), of which `index`, (1), is used, token (B, 1), context (B, places).
+    noise is (B, N, V), of which number `index` (1) is used; token is (B, 1), context (B, places).
     """
     from kernels.decoding_triton import launch_draw
 

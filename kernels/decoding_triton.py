@@ -13,13 +13,13 @@ from torch import Tensor
 from kernels.attention_triton import refuse_width
 from kernels.gelu_triton import share_below
 
-KEYS, KEY_WARPS, KEY_STAGES = 32, 4, 4  # of a program of attention, at a time
-# of a program of a product: the least that a GPU multiplies, so that there are many programs
+KEYS, KEY_WARPS, KEY_STAGES = 32, 4, 4  # keys at a time in a program of attention
+# in a program of a product: the least that a GPU multiplies, so that there are many programs
 ROWS, OUTPUTS, LINEAR_WARPS = 16, 16, 4
-MANY_OUTPUTS = 32  # where there are more rows, and so programs enough
-MOST_BYTES = 32 * 1024  # of weights in a program; with more its registers spill
-VOCABULARY, DRAW_WARPS = 1024, 4  # of a program that draws, so many at a time, or all
-EPSILON = 1e-5  # of the norm
+MANY_OUTPUTS = 32  # if there are more rows, and so enough programs
+MOST_BYTES = 32 * 1024  # most bytes of weights in a program; with more its registers spill
+VOCABULARY, DRAW_WARPS = 1024, 4  # logits at a time in a program that draws, or all
+EPSILON = 1e-5  # in the norm
 
 
 @triton.jit
@@ -27,10 +27,10 @@ def decode_attention_triton(
     QKV, KEPT, POSITION, OUT, S, scale,
     H: tl.constexpr, D: tl.constexpr, N: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """A head of a sequence: its newest query, and all keys up to its own.
+    """Attend from the newest query of one head of a sequence to all keys up to its own.
 
-    Each of N lanes has every Nth key and a softmax of its own over these, so that nobody waits in
-    the loop; at the end the lanes and the newest key meet. Exponents have base 2.
+    Each of N lanes has every Nth key and a softmax of its own over these, so that no lane waits in
+    the loop; at the end the lanes and the newest key are combined. Exponents have base 2.
     """
     b, h = tl.program_id(0), tl.program_id(1)
     position = tl.load(POSITION).to(tl.int32)
@@ -70,24 +70,24 @@ def gemm_of_norm_triton(
     C: tl.constexpr, WIDTH: tl.constexpr, M: tl.constexpr, N: tl.constexpr,
     HAS_NORM_BIAS: tl.constexpr, HAS_BIAS: tl.constexpr, GELU: tl.constexpr, EPS: tl.constexpr,
 ):  # fmt: skip
-    """M rows of X, normed, times N rows of WEIGHT; C columns in a block of WIDTH.
+    """Multiply M rows of X, normed, by N rows of WEIGHT; C columns in a block of WIDTH.
 
-    Each program norms its rows itself: they are few, and nobody waits for another kernel.
+    Each program norms its rows itself: they are few, and it does not wait for another kernel.
     """
     row = tl.program_id(1) * M + tl.arange(0, M)
     output = tl.program_id(0) * N + tl.arange(0, N)
     column = tl.arange(0, WIDTH)
     inside = column < C
-    # all that is read is asked for before the first sum waits
+    # all loads are started before the first sum waits for one
     at = output.to(tl.int64)[None, :] * C + column[:, None]
     weight = tl.load(WEIGHT + at, mask=inside[:, None] & (output < outputs)[None, :], other=0.0)
     there = (row < rows)[:, None] & inside[None, :]
     x = tl.load(X + row[:, None] * C + column[None, :], mask=there, other=0.0).to(tl.float32)
     norm_weight = tl.load(NORM_WEIGHT + column, mask=inside, other=0.0).to(tl.float32)
     mean = tl.sum(x, 1) / C
-    apart = tl.where(there, x - mean[:, None], 0.0)
-    rstd = tl.rsqrt(tl.sum(apart * apart, 1) / C + EPS)
-    h = apart * rstd[:, None] * norm_weight[None, :]
+    centered = tl.where(there, x - mean[:, None], 0.0)
+    rstd = tl.rsqrt(tl.sum(centered * centered, 1) / C + EPS)
+    h = centered * rstd[:, None] * norm_weight[None, :]
     if HAS_NORM_BIAS:
         h += tl.load(NORM_BIAS + column, mask=inside, other=0.0).to(tl.float32)[None, :]
     out = tl.dot(h.to(weight.dtype), weight, tl.zeros([M, N], tl.float32), input_precision="ieee")
@@ -105,7 +105,10 @@ def gemm_of_norm_triton(
 def draw_token_triton(
     LOGITS, NOISE, INDEX, POSITION, TOKEN, CONTEXT, V, N, places, colder, WIDTH: tl.constexpr
 ):
-    """A row of LOGITS (B, V); NOISE is (B, N, V), CONTEXT (B, places). Of equals the first wins."""
+    """Draw a token from a row of LOGITS (B, V); the first of equal scores wins.
+
+    NOISE is (B, N, V), CONTEXT (B, places).
+    """
     row = tl.program_id(0).to(tl.int64)
     noise = NOISE + (row * N + tl.load(INDEX)) * V
     lane = tl.arange(0, WIDTH)
@@ -124,7 +127,7 @@ def draw_token_triton(
 
 
 def launch_attention(qkv: Tensor, kept: Tensor, position: Tensor, heads: int) -> Tensor:
-    """As kernels.decoding.attend_newest."""
+    """Launch the kernel of kernels.decoding.attend_newest."""
     (B, S, _), D = kept.shape, kept.size(2) // 2 // heads
     refuse_width(D)
     out = torch.empty((B, heads * D), dtype=qkv.dtype, device=qkv.device)
@@ -139,7 +142,7 @@ def launch_linear(
     x: Tensor, norm_weight: Tensor, norm_bias: Tensor | None,
     weight: Tensor, bias: Tensor | None, gelu: bool,
 ) -> Tensor:  # fmt: skip
-    """As kernels.decoding.linear_of_norm."""
+    """Launch the kernel of kernels.decoding.linear_of_norm."""
     (B, C), outputs = x.shape, weight.size(0)
     width = triton.next_power_of_2(C)
     most = MOST_BYTES // (width * weight.itemsize)
@@ -160,7 +163,7 @@ def launch_draw(
     logits: Tensor, noise: Tensor, index: Tensor, temperature: float, position: Tensor,
     token: Tensor, context: Tensor,
 ) -> None:  # fmt: skip
-    """As kernels.decoding.draw_newest."""
+    """Launch the kernel of kernels.decoding.draw_newest."""
     B, V = logits.shape
     draw_token_triton[(B,)](
         logits.contiguous(), noise, index, position, token, context,

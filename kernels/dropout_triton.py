@@ -1,4 +1,4 @@
-"""Dropout inside of kernels: a hash of a counter, which forward and backward draw alike."""
+"""Dropout in kernels: a hash of a counter, so that forward and backward draw the same."""
 
 import triton
 import triton.language as tl
@@ -6,7 +6,7 @@ import triton.language as tl
 
 @triton.jit
 def keys_of_rows(seed, rows):
-    """A number for each row of the scores: a counter, mixed (lowbias32 of Chris Wellons)."""
+    """Key for each row of the scores: its number and the seed, mixed (Chris Wellons' lowbias32)."""
     x = seed ^ (rows.to(tl.uint32) * 0x9E3779B9)
     x = (x ^ (x >> 16)) * 0x7FEB352D
     x = (x ^ (x >> 15)) * 0x846CA68B
@@ -15,7 +15,7 @@ def keys_of_rows(seed, rows):
 
 @triton.jit
 def stays(keys, columns, THRESHOLD: tl.constexpr):
-    """Whether dropout leaves a weight. Nothing of it is stored."""
+    """Whether dropout leaves each weight; it is computed again in backward and never stored."""
     x = (keys ^ (columns.to(tl.uint32) * 0x9E3779B9)) * 0x7FEB352D
     x = (x ^ (x >> 15)) * 0x846CA68B
     return x >= THRESHOLD
@@ -23,7 +23,7 @@ def stays(keys, columns, THRESHOLD: tl.constexpr):
 
 @triton.jit
 def dropped(x, SEED, row, column, THRESHOLD: tl.constexpr):
-    """x, (rows, columns), behind dropout; a gradient goes the same way."""
+    """Apply dropout to x (rows, columns), or to its gradient in the same way."""
     if THRESHOLD:
         kept: tl.constexpr = 1 - THRESHOLD / 2**32
         keys = keys_of_rows(tl.load(SEED).to(tl.uint32), row)
@@ -32,5 +32,5 @@ def dropped(x, SEED, row, column, THRESHOLD: tl.constexpr):
 
 
 def threshold(dropout: float) -> int:
-    """Of 32 random bits: below it a weight is dropped."""
+    """Threshold for 32 random bits: a weight is dropped if they are below it."""
     return min(round(dropout * 2**32), 2**32 - 1)

@@ -1,9 +1,10 @@
 """Both embeddings, their dropout and the first norm, for vocabularies of characters: kernels=fused.
 
-What is embedded is made again in backward, from tables that lie in the cache, so that it is not
-kept. The gradient of each id is a sum over the tokens that have it: a product with one row of ones
-and zeros for each id, on tensor cores, in the same order each time. That is for few ids. Of many
-most rows would be zeros: above MOST_IDS all of it is PyTorch's, as with kernels=compiled.
+Backward computes the embedded tokens again, from tables that lie in the cache, so they are not
+kept. The gradient of each id is a sum over the tokens that have it: a product with a matrix of ones
+and zeros that has a row for each id, on tensor cores, in the same order each time. That is for few
+ids. With many, most of the matrix would be zeros: above MOST_IDS PyTorch does all of it, as with
+kernels=compiled.
 """
 
 from typing import Any
@@ -15,7 +16,7 @@ from torch.library import register_autograd, register_fake
 from kernels.dropout import new_seed
 from kernels.operators import operator
 
-MOST_IDS = 256  # of a vocabulary that these kernels are for
+MOST_IDS = 256  # largest vocabulary for these kernels
 
 
 def embedding_and_norm(
@@ -28,11 +29,11 @@ def embedding_and_norm(
     seed: Tensor | None = None,
     dtype: torch.dtype | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """dropout(table[idx] + positions), and its layer norm, as autocast has it.
+    """Sum dropout(table[idx] + positions) and its layer norm, (B, T, C) each.
 
-    idx is (B, T), table (V, C), positions (at least T, C), weight and bias are (C); returns
-    (B, T, C) twice, the sum in `dtype`, else as table; what is normed is the sum before it is
-    rounded. `seed`, (1,), is that of dropout; without one it is drawn.
+    idx is (B, T), table (V, C), positions (at least T, C), weight and bias are (C). The sum is in
+    `dtype`, without one in table's dtype, the norm in autocast's. The norm is that of the sum
+    before it is rounded. `seed` (1,) is that of dropout; without one it is drawn.
     """
     seed = new_seed(table, dropout) if seed is None else seed
     x, h, _, _ = embed_and_norm(
@@ -51,7 +52,10 @@ def embed_and_norm(
     idx: Tensor, table: Tensor, positions: Tensor | None, weight: Tensor, bias: Tensor | None,
     seed: Tensor, dropout: float, dtype: torch.dtype, norm_dtype: torch.dtype,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    """With the rows' means and 1 / deviations, (B * T), for backward."""
+    """Sum and norm as `embedding_and_norm`, and the rows' means and 1 / deviations, (B * T) each.
+
+    Means and deviations are for backward.
+    """
     from kernels.embedding_triton import launch_forward
 
     return launch_forward(idx, table, positions, weight, bias, seed, dropout, dtype, norm_dtype)
@@ -72,7 +76,7 @@ def embed_and_norm_backward(
     dx: Tensor | None, dh: Tensor, idx: Tensor, table: Tensor, positions: Tensor | None,
     mean: Tensor, rstd: Tensor, weight: Tensor, has_bias: bool, seed: Tensor, dropout: float,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Of table, weight and bias one above the other, (V + 1 or 2, C), and of positions, (L, C).
+    """Gradients of table, weight and bias, stacked as (V + 1 or 2, C), and of positions, (L, C).
 
     Without positions L is 0.
     """
@@ -112,8 +116,8 @@ def backward(
         dx, dh, idx, table, positions, mean, rstd, weight, ctx.has_bias, seed, ctx.dropout
     )
     dbias = total[V + 1] if ctx.has_bias else None
-    given = None if positions is None else dpositions
-    return None, total[:V], given, total[V], dbias, None, None, None, None
+    of_positions = None if positions is None else dpositions
+    return None, total[:V], of_positions, total[V], dbias, None, None, None, None
 
 
 register_autograd(embed_and_norm, backward, setup_context=keep_for_backward)

@@ -1,7 +1,7 @@
 """The kernels of kernels.embedding_rows in Triton. With TRITON_INTERPRET=1 they run on a CPU.
 
-Of some ids there are thousands of rows, of most a few. So an id's rows are summed in parts, each by
-a program of its own, and where there are several parts a second kernel adds them.
+Some ids have thousands of rows, most have a few. So an id's rows are summed in parts, each by a
+program of its own, and a second kernel adds up the parts of an id that has several.
 """
 
 import torch
@@ -11,8 +11,8 @@ from torch import Tensor
 
 from kernels.embedding_rows import PART, SortedIds
 
-COLUMNS, TOKENS, WARPS = 512, 16, 4  # what a program adds at once
-PROGRAMS = 4096  # at most, for each COLUMNS
+COLUMNS, TOKENS, WARPS = 512, 16, 4  # columns and rows that a program adds at once
+PROGRAMS = 4096  # at most, for each COLUMNS columns
 
 
 @triton.jit
@@ -24,8 +24,11 @@ def add_to_row(TABLE, id, total, column, C, factor):
 
 @triton.jit
 def slot_of(at, start, PART: tl.constexpr):
-    """Where the part that begins `at` is kept. Of two ids the last part of one and the first of
-    the next may begin within as many rows; nothing else does."""
+    """Row of PARTS for the part that begins at `at`.
+
+    The last part of an id and the first of the next may begin within the same PART rows; no other
+    two parts do.
+    """
     return 2 * (at // PART) + (at == start).to(tl.int64)
 
 
@@ -34,7 +37,7 @@ def embedding_rows_parts_triton(
     TABLE, ROWS, IDS, ORDER, STARTS, BEGINS, PARTS, rows, C, factor,
     PART: tl.constexpr, TOKENS: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
-    """Sums of some parts, to TABLE where a part is the only one of its id, else to PARTS."""
+    """Sum some parts. A sum goes to TABLE if it is the only part of its id, else to PARTS."""
     number = tl.program_id(0)
     at = tl.load(BEGINS + number)
     while at < rows:
@@ -65,7 +68,7 @@ def embedding_rows_sum_triton(
     TABLE, IDS, STARTS, PARTS, rows, C, factor,
     PART: tl.constexpr, TOKENS: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
-    """Of an id of several parts their sum. The program is that of the first multiple of PART."""
+    """Add up the parts of an id that has several, in the program of its first multiple of PART."""
     at = tl.program_id(0).to(tl.int64) * PART
     start, mine = tl.load(STARTS + at), tl.load(IDS + at)
     behind = tl.load(IDS + start + PART, mask=start + PART < rows, other=-1)

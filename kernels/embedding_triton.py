@@ -1,8 +1,8 @@
 """The kernels of kernels.embedding in Triton, and their launches.
 
-TABLE has a row for each id and POSITIONS one for each place in a sequence; x is their sum behind
-dropout, h its norm; d before a name is its gradient. Rows are tokens, columns the C of each. With
-TRITON_INTERPRET=1 in the environment they run on a CPU, slowly: for tests.
+TABLE has a row for each id and POSITIONS one for each place in a sequence; x is their sum after
+dropout, h its norm; d before a name is its gradient. Rows are tokens, with C columns each. With
+TRITON_INTERPRET=1 in the environment the kernels run on a CPU, slowly: for tests.
 """
 
 import torch
@@ -13,18 +13,18 @@ from torch import Tensor
 from kernels.dropout_triton import dropped, threshold
 from kernels.norm_triton import EPSILON, store_with_norm, sum_over_programs
 
-FORWARD_ROWS, FORWARD_WARPS = 1, 1  # of a program
-SCALAR_ROWS, SCALAR_COLUMNS, SCALAR_WARPS = 4, 128, 2  # so many columns at a time
-BACKWARD_PROGRAMS = 64  # among which a sequence's places are dealt, for each so many columns
-BACKWARD_ROWS, COLUMNS = 16, 64  # tokens of a program at a time, of as many sequences as fit
-BACKWARD_WARPS, BACKWARD_STAGES, BACKWARD_REGISTERS = 4, 1, 168  # at most so many of a thread
-SUM_ROWS, SUM_WIDTH, SUM_WARPS = 64, 64, 4  # of programs' sums, at a time
-SUMMED = 8192  # ids times columns whose sums a program can hold
+FORWARD_ROWS, FORWARD_WARPS = 1, 1  # in a program
+SCALAR_ROWS, SCALAR_COLUMNS, SCALAR_WARPS = 4, 128, 2  # in a program; columns at a time
+BACKWARD_PROGRAMS = 64  # a sequence's places are divided among so many, for each COLUMNS columns
+BACKWARD_ROWS, COLUMNS = 16, 64  # tokens of a program at a time, from as many sequences as fit
+BACKWARD_WARPS, BACKWARD_STAGES, BACKWARD_REGISTERS = 4, 1, 168  # at most so many for a thread
+SUM_ROWS, SUM_WIDTH, SUM_WARPS = 64, 64, 4  # programs' sums that are read at a time
+SUMMED = 8192  # ids times columns whose sums fit into a program
 
 
 @triton.jit
 def rows_of(TABLE, number, column, inside, C):
-    """(numbers, columns); a table that is None has zeros."""
+    """Load rows `number` of a table, (numbers, columns); zeros if it is None."""
     if TABLE is not None:
         at = TABLE + number[:, None] * C + column[None, :]
         rows = tl.load(at, mask=inside, other=0.0).to(tl.float32)
@@ -38,7 +38,7 @@ def forward_embedding_triton(
     IDX, TABLE, POSITIONS, WEIGHT, BIAS, SEED, X, H, MEAN, RSTD, rows, T, C,
     ROWS: tl.constexpr, WIDTH: tl.constexpr, THRESHOLD: tl.constexpr, EPS: tl.constexpr,
 ):  # fmt: skip
-    """x and its norm, ROWS rows; C columns in a block of WIDTH."""
+    """Compute x and its norm for ROWS rows; C columns in a block of WIDTH."""
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     column = tl.arange(0, WIDTH)
     inside = (row[:, None] < rows) & (column[None, :] < C)
@@ -53,7 +53,10 @@ def backward_embedding_rows_triton(
     DH, IDX, TABLE, POSITIONS, MEAN, RSTD, WEIGHT, SEED, WHOLE, ALONG, rows, T,
     C: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, THRESHOLD: tl.constexpr,
 ):  # fmt: skip
-    """What the norm's gradient needs of a whole row: its mean, and its mean along the norm."""
+    """Compute two means over a whole row, which the norm's gradient needs.
+
+    WHOLE is the mean of h's gradient times the weight, ALONG the mean of that along the norm.
+    """
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     token = tl.load(IDX + row, mask=row < rows, other=0)
     mean = tl.load(MEAN + row, mask=row < rows, other=0.0)
@@ -83,13 +86,13 @@ def backward_embedding_triton(
     PLACES: tl.constexpr, SEQUENCES: tl.constexpr, COLUMNS: tl.constexpr, IDS: tl.constexpr,
     THRESHOLD: tl.constexpr, HAS_BIAS: tl.constexpr, KIND: tl.constexpr,
 ):  # fmt: skip
-    """Some columns of PLACES places of all sequences, so that each place has one owner.
+    """Compute gradients for some columns of PLACES places in all sequences: a place has one owner.
 
-    PARTIAL, (V + 1 or 2, programs, C), gets what these tokens give to each id, to WEIGHT and to
-    the norm's bias. Rows that are not there have rstd and dx 0, so they add nothing; columns that
-    are not there are not stored.
+    PARTIAL (V + 1 or 2, programs, C) gets what these tokens contribute to each id, to WEIGHT and to
+    the norm's bias. Rows beyond the last have rstd and dx 0, so they add nothing; columns beyond
+    the last are not stored.
     """
-    own = tl.program_id(1)  # neighbours read other columns of the same rows
+    own = tl.program_id(1)  # neighbouring programs read other columns of the same rows
     column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     number = tl.arange(0, SEQUENCES * PLACES)
     position = own * PLACES + number % PLACES
@@ -133,7 +136,7 @@ def gradients_of_rows(
     DX, DH, TABLE, MEAN, RSTD, WHOLE, ALONG, SEED, row, there, column, token, place, weight, C,
     THRESHOLD: tl.constexpr,
 ):  # fmt: skip
-    """Of x before dropout and of h; and what is normed without its weight. (rows, columns) each."""
+    """Gradients of x before dropout and of h, and the norm without its weight: (rows, columns)."""
     inside = there[:, None] & (column[None, :] < C)
     at = row[:, None].to(tl.int64) * C + column[None, :]
     mean = tl.load(MEAN + row, mask=there, other=0.0)
@@ -151,7 +154,7 @@ def gradients_of_rows(
 
 @triton.jit
 def store_by_id(PARTIAL, dtable, ids, own, column, C, V):
-    """Returns where the row behind the last id is to be stored."""
+    """Store the gradients of the ids; returns where the row after the last id is to be stored."""
     programs = tl.num_programs(1)
     at = (ids[:, None] * programs + own) * C + column[None, :]
     tl.store(PARTIAL + at, dtable, mask=(ids[:, None] < V) & (column[None, :] < C))
@@ -160,10 +163,10 @@ def store_by_id(PARTIAL, dtable, ids, own, column, C, V):
 
 @triton.jit
 def add_to_ids(total, of_id, rows, KIND: tl.constexpr):
-    """total (ids, columns) + of_id (ids, rows) @ rows, on tensor cores without losing a digit.
+    """Compute total (ids, columns) + of_id (ids, rows) @ rows on tensor cores, without lost digits.
 
-    A float32 has the digits of three bfloat16, cut off one after the other; of_id has ones and
-    zeros, and sums are float32.
+    A float32 has the digits of three bfloat16, which are cut off one after the other; of_id has
+    ones and zeros, and sums are float32.
     """
     for _ in tl.static_range(3):
         part = (rows.to(tl.uint32, bitcast=True) & 0xFFFF0000).to(tl.float32, bitcast=True)
@@ -183,7 +186,7 @@ def launch_forward(
     idx: Tensor, table: Tensor, positions: Tensor | None, weight: Tensor, bias: Tensor | None,
     seed: Tensor, dropout: float, dtype: torch.dtype, norm_dtype: torch.dtype,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    """x (B, T, C) in `dtype`, its norm in `norm_dtype`, means and 1 / deviations, (B * T)."""
+    """Sum x (B, T, C) in `dtype`, its norm in `norm_dtype`, means and 1 / deviations (B * T)."""
     (B, T), C = idx.shape, table.size(1)
     x = table.new_empty(B, T, C, dtype=dtype)
     h = torch.empty_like(x, dtype=norm_dtype)
@@ -201,9 +204,9 @@ def launch_backward(
     dx: Tensor | None, dh: Tensor, idx: Tensor, table: Tensor, positions: Tensor | None,
     mean: Tensor, rstd: Tensor, weight: Tensor, has_bias: bool, seed: Tensor, dropout: float,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Of table, weight and bias one above the other, (V + 1 or 2, C), and of positions, (L, C).
+    """Gradients of table, weight and bias, stacked as (V + 1 or 2, C), and of positions, (L, C).
 
-    Without positions L is 0. All in float32. `dx` None: nobody read x but its norm.
+    They are in float32. Without positions L is 0. `dx` is None if nobody but the norm read x.
     """
     (B, T), (V, C) = idx.shape, table.shape
     idx, dh = idx.contiguous(), dh.contiguous()

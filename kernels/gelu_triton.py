@@ -1,24 +1,24 @@
 """The kernels of kernels.gelu in Triton, and their launches.
 
-u is what goes in, g what comes out, d before a name its gradient. With TRITON_INTERPRET=1 in the
-environment they run on a CPU, slowly: for tests.
+u is the input, g the output; d before a name is its gradient. With TRITON_INTERPRET=1 in the
+environment the kernels run on a CPU, slowly: for tests.
 """
 
 import triton
 import triton.language as tl
 from torch import Tensor
 
-BLOCK, WARPS = 1024, 2  # elements of a program
+BLOCK, WARPS = 1024, 2  # elements and warps of a program
 
 
 @triton.jit
 def share_below(u):
-    """(of a normal distribution, the share below u, and exp(-u^2 / 2)).
+    """Share of a normal distribution below u, and exp(-u^2 / 2).
 
     The share below -|u| is exp(-u^2 / 2) times a function of t = 1 / (1 + 0.36 |u|), here a
-    polynomial fitted to it: right to 9e-7 of its value, for every u. GELU is as fast as its
-    instructions are few: with CUDA's erf it has 36 for an element and 51 for its gradient, in this
-    way 20 and 24, since the gradient needs the exponential as well.
+    polynomial fitted to it: right to 9e-7 of its value, for every u. GELU's speed depends on its
+    number of instructions: with CUDA's erf it has 36 for an element and 51 for its gradient, in
+    this way 20 and 24, since the gradient needs the exponential as well.
     """
     near = 1 + 0.36 * tl.abs(u)
     t = tl.rsqrt(near * near)  # one instruction of the GPU, where a quotient takes eight
@@ -35,7 +35,7 @@ def share_below(u):
 
 @triton.jit
 def forward_gelu_triton(U, G, size, BLOCK: tl.constexpr):
-    # the last block first: the product before wrote it last, and it may still lie in the cache
+    # the last block first: the product before wrote it last, and it may still be in the cache
     block = tl.num_programs(0) - 1 - tl.program_id(0)
     at = block.to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     u = tl.load(U + at, mask=at < size, other=0.0).to(tl.float32)
@@ -55,7 +55,7 @@ def backward_gelu_triton(U, DG, DU, size, BLOCK: tl.constexpr):
 
 
 def launch_forward(u: Tensor) -> Tensor:
-    """Any shape, contiguous; returns the same."""
+    """GELU of u, which has any shape and is contiguous; g has the same shape."""
     g = u.new_empty(u.shape)
     blocks = triton.cdiv(u.numel(), BLOCK)
     forward_gelu_triton[(blocks,)](u, g, u.numel(), BLOCK=BLOCK, num_warps=WARPS)

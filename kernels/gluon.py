@@ -1,7 +1,7 @@
-"""Versions of Triton that this project's kernels were proved with, and where Gluon is to be had.
+"""Versions of Triton that this project's kernels were proved with, and whether Gluon is available.
 
 Gluon is Triton's lower language; some of the kernels are in it. Its names change from release to
-release, so a Triton outside of PROVED gets none of them, and kernels=auto none of our kernels.
+release, so a Triton outside of PROVED gets none of these, and kernels=auto none of our kernels.
 """
 
 import os
@@ -28,7 +28,7 @@ def is_proved(triton: str | None) -> bool:
 
 @cache
 def has_gluon(device: torch.device) -> bool:
-    """Whether `device` is a Hopper GPU, and Triton a proved one that compiles."""
+    """Whether `device` is a Hopper GPU, and Triton is of a proved version and not interpreted."""
     if device.type != "cuda" or os.environ.get("TRITON_INTERPRET") == "1":
         return False
     return is_proved(triton_version()) and torch.cuda.get_device_capability(device) == HOPPER

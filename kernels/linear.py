@@ -1,12 +1,12 @@
 """Products with a copy of their weight in 16 bits, which the optimizer writes: kernels=fused.
 
 autocast makes such a copy in each forward, by a kernel for each weight, and in backward another
-makes float32 of the weight's gradient. Here the copy is there already, and the gradient's product
-leaves float32, as its sums are. Whoever changes a weight has to write its copy too: the optimizer
-does, by kernels.adamw_triton, and so does loading a state.
+kernel converts the weight's gradient to float32. Here the copy exists already, and the gradient's
+product writes float32, in which it is summed. All code that changes a weight has to write its copy
+too: the optimizer does, by kernels.adamw_triton, and so does loading a state.
 
-A weight may have a place for its gradient, as in a bucket that is sent to other ranks. There the
-product writes it, instead of into memory of its own from where somebody would copy it.
+A weight may have a place for its gradient, as in a bucket that is sent to other ranks. The product
+writes it there, so that nobody has to copy it.
 """
 
 from dataclasses import dataclass
@@ -21,38 +21,38 @@ from kernels.gluon import has_gluon
 from kernels.operators import operator
 
 LEAVES_FLOAT32 = hasattr(torch.ops.aten.mm, "dtype")  # PyTorch 2.8 and newer, on CUDA
-PLAIN, GELU, GELU_BACKWARD = 0, 1, 2  # what is behind a product of our own
+PLAIN, GELU, GELU_BACKWARD = 0, 1, 2  # what follows a product of our own in its kernel
 
 
 @dataclass(frozen=True)
 class Tile:
-    """How a program of kernels.linear_triton works, with 227 KiB of shared memory in all."""
+    """Sizes of a program of kernels.linear_triton, which has 227 KiB of shared memory in all."""
 
-    rows: ClassVar[int] = 64  # of y, that a group of warps has at once
-    columns: int  # of y, whose weights it keeps; a power of two
-    chunk: int  # of C, that are loaded and multiplied at once
-    stages: int  # chunks of x on their way
+    rows: ClassVar[int] = 64  # rows of y that a group of warps has at once
+    columns: int  # columns of y, whose weights the program keeps; a power of two
+    chunk: int  # part of the depth C that is loaded and multiplied at once
+    stages: int  # chunks of x that are loaded ahead
 
 
 @dataclass(frozen=True)
 class Stream:
-    """How a program of kernels.linear_streamed_triton works, which keeps no weight."""
+    """Sizes of a program of kernels.linear_streamed_triton, which keeps no weight."""
 
-    rows: ClassVar[int] = 128
-    columns: int  # of y; a power of two
-    chunk: int  # of C, that are loaded and multiplied at once
-    stages: int  # chunks of both operands on their way
-    parts: int  # of a tile, written one after the other: less shared memory
+    rows: ClassVar[int] = 128  # rows of y that a group of warps has at once
+    columns: int  # columns of y; a power of two
+    chunk: int  # part of the depth C that is loaded and multiplied at once
+    stages: int  # chunks of both operands that are loaded ahead
+    parts: int  # parts of a tile that are written one after the other, to save shared memory
 
 
-# (C, O, whether the weight is (O, C), what is behind) -> where our own product was faster than
-# cuBLAS: us of 16,384 rows, GELU's own kernel included; one H200, Triton 3.6, 2026-11-22
+# (C, O, whether the weight is (O, C), what follows) -> sizes, where our own product was faster than
+# cuBLAS: us for 16,384 rows, GELU's own kernel included; one H200, Triton 3.6, 2026-11-22
 TILES: dict[tuple[int, int, bool, int], Tile | Stream] = {
     (384, 1536, True, GELU): Tile(128, 64, 12),  # 62.1 -> 44.2
     (384, 1536, False, GELU_BACKWARD): Tile(128, 64, 6),  # 74.4 -> 50.4
     (384, 1536, True, PLAIN): Tile(128, 64, 12),  # 36.7 -> 31.4
     (384, 1152, True, PLAIN): Tile(128, 64, 12),  # 29.6 -> 25.6
-    # of 12,288 rows
+    # for 12,288 rows
     (768, 3072, True, GELU): Stream(128, 64, 6, 4),  # 120.4 -> 93.4
     (768, 3072, False, GELU_BACKWARD): Stream(128, 64, 5, 2),  # 148.4 -> 101.5
     (768, 3072, True, PLAIN): Stream(128, 64, 6, 4),  # 85.9 -> 77.6
@@ -61,9 +61,9 @@ TILES: dict[tuple[int, int, bool, int], Tile | Stream] = {
 
 
 class Linear(nn.Linear):
-    """nn.Linear; it reads the copy of its weight, where one is kept."""
+    """nn.Linear that multiplies by the copy of its weight, if it keeps one."""
 
-    copy: Tensor | None  # as the weight, and maybe some rows of zeros behind
+    copy: Tensor | None  # the weight in 16 bits, maybe with rows of zeros after it
 
     def __init__(self, inputs: int, outputs: int, bias: bool):
         super().__init__(inputs, outputs, bias=bias)
@@ -76,7 +76,7 @@ class Linear(nn.Linear):
         return product(x.to(self.copy.dtype), self.weight, self.copy, self.bias)
 
     def keep_copy(self, dtype: torch.dtype) -> Tensor:
-        """From now on; returns it, (copy_rows, inputs)."""
+        """Keep a copy of the weight from now on; returns it, (copy_rows, inputs)."""
         self.copy = self.weight.new_zeros((self.copy_rows(), self.in_features), dtype=dtype)
         self.write_copy()
         return self.copy
@@ -92,7 +92,10 @@ class Linear(nn.Linear):
 
 @operator
 def product(x: Tensor, weight: Tensor, copy: Tensor, bias: Tensor | None) -> Tensor:
-    """x (..., C) times copy (O, C), plus bias, as autocast has it; the gradient is the weight's."""
+    """Product (..., O) of x (..., C) and copy (O, C), plus bias, in the copy's dtype.
+
+    In backward the weight gets the gradient, not the copy.
+    """
     own = own_product(x, copy, bias, True)
     return F.linear(x, copy, cast(bias, copy)) if own is None else own[0]
 
@@ -105,9 +108,9 @@ def own_product(
     x: Tensor, copy: Tensor, bias: Tensor | None, transposed: bool, kind: int = PLAIN,
     u: Tensor | None = None,
 ) -> tuple[Tensor, Tensor] | None:  # fmt: skip
-    """x (..., C) times copy, (O, C) if transposed, else (C, O), and what is behind it.
+    """Product of x (..., C) and copy, (O, C) if transposed, else (C, O), and what follows it.
 
-    None where cuBLAS is to do it: of these sizes nobody measured that it is slower.
+    None if cuBLAS is to do it, since it was not measured to be slower for these sizes.
     """
     outputs, inputs = copy.shape if transposed else copy.shape[::-1]
     tile = TILES.get((inputs, outputs, transposed, kind))
@@ -129,7 +132,7 @@ def _(x: Tensor, weight: Tensor, copy: Tensor, bias: Tensor | None) -> Tensor:
 
 @operator
 def input_gradient(dy: Tensor, copy: Tensor) -> Tensor:
-    """dy (..., O) times copy (O, C)."""
+    """Gradient of a product's input: dy (..., O) times copy (O, C)."""
     own = own_product(dy, copy, None, False)
     return dy @ copy if own is None else own[0]
 
@@ -141,7 +144,10 @@ def _(dy: Tensor, copy: Tensor) -> Tensor:
 
 @operator
 def weight_gradient(dy: Tensor, x: Tensor) -> Tensor:
-    """dy (N, O), x (N, C) -> (O, C) in float32: not rounded, where the product can leave it so."""
+    """Gradient of the weight (O, C) in float32, from dy (N, O) and x (N, C).
+
+    It is not rounded if the product can write float32.
+    """
     if leaves_float32(dy):
         return torch.mm(dy.t(), x, out_dtype=torch.float32)
     return (dy.t() @ x).float()
@@ -157,39 +163,43 @@ def _(dy: Tensor, x: Tensor) -> Tensor:
 
 
 def give_place(weight: Tensor, place: Tensor, product: Tensor | None = None) -> None:
-    """The next gradient of `weight` is to be written to `place`, as large, in float32.
+    """Have the next gradient of `weight` written to `place`, which has its size, in float32.
 
-    `product`: in the same memory, maybe in 16 bits; it is written then, and autograd has in `place`
-    what it takes for the gradient, of which nobody may read the numbers. Whoever makes the gradient
-    takes the place: of two in one backward the second has none.
+    With `product`, which is in the same memory and maybe in 16 bits, the gradient is written to
+    that instead. Autograd then takes `place` for the gradient, but nobody may read its numbers.
+    The first gradient takes the place: if there are two in one backward, the second has none.
     """
     weight.gradient_place = place, place if product is None else product  # type: ignore[attr-defined]
 
 
 def take_place(weight: Tensor) -> tuple[Tensor, Tensor] | None:
-    """None also where there is a gradient to which autograd adds the next: it may lie there."""
-    given: tuple[Tensor, Tensor] | None = getattr(weight, "gradient_place", None)
-    if given is None or weight.grad is not None:
+    """Take the `place` and `product` that `give_place` gave to `weight`; None if there are none.
+
+    None also if the weight has a gradient already, to which autograd adds the next: that may lie
+    in this very place.
+    """
+    places: tuple[Tensor, Tensor] | None = getattr(weight, "gradient_place", None)
+    if places is None or weight.grad is not None:
         return None
     weight.gradient_place = None  # type: ignore[attr-defined]
-    return given
+    return places
 
 
 def placed_gradient(weight: Tensor, dy: Tensor, x: Tensor) -> Tensor:
-    """weight_gradient of dy (N, at least O) for `weight` (O, C), in its place if it has one.
+    """Gradient of `weight` (O, C) from dy (N, at least O) and x (N, C), in its place if it has one.
 
-    It has none under torch.compile. This is no operator: those return new tensors.
+    It has none under torch.compile. This function is no operator, since those return new tensors.
     """
-    given = take_place(weight)
-    if given is None:
+    places = take_place(weight)
+    if places is None:
         return weight_gradient(dy, x)
-    place, product = given
+    place, product = places
     dy = dy[:, : len(place)]
     if not leaves_float32(dy):
         product.copy_(dy.t() @ x)
         return place
-    # cuBLAS has fast kernels for multiples of 8 alone: 50,257 rows take 2,081 us on an H200,
-    # 50,256 and one 1,208
+    # cuBLAS has fast kernels only for multiples of 8: 50,257 rows take 2,081 us on an H200, but
+    # 50,256 rows and then one take 1,208
     even = len(place) - len(place) % 8
     for rows in (slice(0, even), slice(even, len(place)))[: 1 + (even < len(place))]:
         torch.mm(dy[:, rows].t(), x, out_dtype=product.dtype, out=product[rows])
@@ -211,7 +221,7 @@ def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
 def parameter_gradients(
     dy: Tensor, x: Tensor, weight: Tensor, has_bias: bool
 ) -> tuple[Tensor, Tensor | None]:
-    """dy (..., O), x (..., C) -> of the weight, (O, C), and the bias, (O), in float32."""
+    """Gradients of the weight (O, C) and the bias (O) in float32, from dy (..., O), x (..., C)."""
     rows = dy.flatten(0, -2)
     dweight = placed_gradient(weight, rows, x.flatten(0, -2))
     return dweight, rows.sum(0, dtype=torch.float32) if has_bias else None

@@ -1,8 +1,9 @@
-"""As kernels.linear_triton, for depths at which no program can keep its columns of the weight.
+"""The product of kernels.linear_triton for depths at which no program can keep its columns of the
+weight.
 
 That is so from 768 on. Chunks of both operands go through a ring. A program takes every n-th tile.
 One warp loads; two groups of four warps take the tiles in turn: while one multiplies, the other
-finishes its tile, which leaves by way of shared memory. GELU's derivative finds its u there.
+finishes its tile, which is written by way of shared memory. GELU's derivative reads its u there.
 """
 
 import torch
@@ -45,7 +46,7 @@ def load(x, w, A, W, full, empty, tiles, BLOCKS: gl.constexpr, CHUNKS: gl.conste
 
 @gluon.jit
 def fetch(u, S, arrived, row, n, GROUP: gl.constexpr):
-    """The tile's u into the group's places of S, once what left from there has left."""
+    """Load the tile's u into the group's places of S, once the stores from there are done."""
     PARTS: gl.constexpr = S.shape[0] // 2
     tma.store_wait(0)
     mbarrier.expect(arrived, u.block_type.nbytes * PARTS)
@@ -57,7 +58,7 @@ def fetch(u, S, arrived, row, n, GROUP: gl.constexpr):
 @gluon.jit
 def store(y, g, S, G, acc, row, n, p: gl.constexpr, GROUP: gl.constexpr, PARTS: gl.constexpr,
           KIND: gl.constexpr):  # fmt: skip
-    """Columns n and on, part p and on."""
+    """Store columns from n on, which are parts p and on of the tile."""
     if PARTS > 1:
         HALF: gl.constexpr = acc.shape[1] // 2
         left, right = acc.reshape([acc.shape[0], 2, HALF]).permute((0, 2, 1)).split()
@@ -70,7 +71,7 @@ def store(y, g, S, G, acc, row, n, p: gl.constexpr, GROUP: gl.constexpr, PARTS: 
             u = place.load(acc.type.layout).to(gl.float32)
             place.store(gelu_backward(acc.to(gl.bfloat16).to(gl.float32), u).to(gl.bfloat16))
         else:
-            tma.store_wait(0)  # of the part before
+            tma.store_wait(0)  # for the part before
             place.store(acc.to(gl.bfloat16))
         if KIND == 1:
             G.index(GROUP).store(gelu(acc).to(gl.bfloat16))
@@ -84,7 +85,7 @@ def store(y, g, S, G, acc, row, n, p: gl.constexpr, GROUP: gl.constexpr, PARTS: 
 def consume(y, g, u, A, W, S, G, full, empty, turn, arrived, tiles, GROUP: gl.constexpr,
             BLOCKS: gl.constexpr, CHUNKS: gl.constexpr, STAGES: gl.constexpr, PARTS: gl.constexpr,
             KIND: gl.constexpr, TRANSPOSED: gl.constexpr):  # fmt: skip
-    """Every second tile of the program."""
+    """Multiply and store every second tile of the program, as group GROUP."""
     ROWS: gl.constexpr = A.shape[1]
     COLUMNS: gl.constexpr = W.shape[1] if TRANSPOSED else W.shape[2]
     programs = gl.num_programs(0)
@@ -93,7 +94,7 @@ def consume(y, g, u, A, W, S, G, full, empty, turn, arrived, tiles, GROUP: gl.co
         tile = gl.program_id(0) + i * programs
         row = tile // BLOCKS * ROWS
         n = tile % BLOCKS * COLUMNS
-        if KIND == 2:  # arrives behind the product
+        if KIND == 2:  # arrives during the product
             fetch(u, S, arrived.index(GROUP), row, n, GROUP)
         acc = multiply(A, W, full, empty, None, turn, i, GROUP, CHUNKS, STAGES, TRANSPOSED)
         if KIND == 2:
@@ -129,7 +130,7 @@ def work(x, w, y, g, u, M, N: gl.constexpr, CHUNKS: gl.constexpr, STAGES: gl.con
     ], [4, 1], [240, 24])  # fmt: skip
 
 
-# under three names, for a profile and for the proof of what ran
+# three names, so that a profile shows and tests can prove which one ran
 @gluon.jit
 def linear_streamed_triton(x, w, y, g, u, M, N: gl.constexpr, CHUNKS: gl.constexpr,
                            STAGES: gl.constexpr, PARTS: gl.constexpr,
@@ -161,14 +162,14 @@ KERNELS = (
 def launch(
     x: Tensor, weight: Tensor, transposed: bool, tile: Stream, kind: int, u: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """As kernels.linear_triton's."""
+    """Launch the kernel; arguments and results are those of kernels.linear_triton.launch."""
     N, K = weight.shape if transposed else weight.shape[::-1]
     y = x.new_empty(*x.shape[:-1], N)
     g = torch.empty_like(y) if kind == GELU else y
     rows = x.numel() // K
     written = [
-        describe(each.view(rows, N), tile.rows, tile.columns // tile.parts)
-        for each in (y, g, y if u is None else u)
+        describe(tensor.view(rows, N), tile.rows, tile.columns // tile.parts)
+        for tensor in (y, g, y if u is None else u)
     ]
     programs = torch.cuda.get_device_properties(x.device).multi_processor_count
     of_weight = (tile.columns, tile.chunk) if transposed else (tile.chunk, tile.columns)

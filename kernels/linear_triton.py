@@ -1,9 +1,9 @@
-"""A product of kernels.linear and kernels.mlp in Gluon, Triton's lower language, for Hopper GPUs.
+"""The product of kernels.linear and kernels.mlp in Gluon, Triton's lower language, for Hopper GPUs.
 
-y = x W^T or x W, with GELU behind it or GELU's derivative. cuBLAS reads the weight once more for
-each tile of x; at a depth of 384 that is most of what is read. Here a program keeps its columns of
-the weight in shared memory. One warp loads: first these, then tiles of x into a ring. Two groups of
-four warps take the tiles in turn: while one multiplies, the other finishes its tile.
+It is y = x W^T or x W, followed by GELU or multiplied by GELU's derivative. cuBLAS reads the weight
+once more for each tile of x; at a depth of 384 that is most of what it reads. Here a program keeps
+its columns of the weight in shared memory. One warp loads first these, then tiles of x into a ring.
+Two groups of four warps take the tiles in turn: while one multiplies, the other finishes its tile.
 """
 
 import torch
@@ -25,12 +25,12 @@ from kernels.linear import GELU, Stream, Tile
 def fits(
     x: Tensor, weight: Tensor, transposed: bool, tile: Tile | Stream, u: Tensor | None
 ) -> bool:
-    """Whether `launch` takes them, here or there; what it does not take is cuBLAS's."""
+    """Whether `launch` takes these, here or in kernels.linear_streamed_triton; else cuBLAS does."""
     N, K = weight.shape if transposed else weight.shape[::-1]
     read = [x, weight] if u is None else [x, weight, u]
     return (
-        all(each.dtype == torch.bfloat16 and each.is_contiguous() for each in read)
-        and all(each.data_ptr() % 16 == 0 for each in read)
+        all(tensor.dtype == torch.bfloat16 and tensor.is_contiguous() for tensor in read)
+        and all(tensor.data_ptr() % 16 == 0 for tensor in read)
         and x.numel() > 0
         and max(x.numel(), x.numel() // K * N) < 2**31
         and x.numel() // K % tile.rows == 0
@@ -41,7 +41,10 @@ def fits(
 
 @gluon.jit
 def gelu(u):
-    """max(u, 0) - |u| Q(|u|), Q the share above; its log2 is a polynomial, right to 3e-4 of Q."""
+    """GELU as max(u, 0) - |u| Q(|u|), where Q is the share of a normal distribution above |u|.
+
+    The logarithm of Q to base 2 is a polynomial, right to 3e-4 of Q.
+    """
     a = gl.abs(u)
     q = -0.000233251641 * a + 0.0048697679
     q = q * a - 0.0445989312
@@ -53,7 +56,10 @@ def gelu(u):
 
 @gluon.jit
 def gelu_backward(dg, u):
-    """dg GELU'(u): below 0 it is (0.7518 - |u|) 2^q, q a polynomial; above 1 less that."""
+    """Gradient dg GELU'(u): below 0, GELU' is (0.7518 - |u|) 2^q with a polynomial q.
+
+    Above 0 it is 1 minus that expression.
+    """
     a = gl.abs(u)
     q = -0.000233594013 * a + 0.00432051972
     q = q * a - 0.032853236
@@ -89,10 +95,10 @@ def load(x, w, A, W, full, empty, w_full, n, first, step, tiles, CHUNKS: gl.cons
 @gluon.jit
 def multiply(A, W, full, empty, w_full, turn, i, GROUP: gl.constexpr, CHUNKS: gl.constexpr,
              STAGES: gl.constexpr, TRANSPOSED: gl.constexpr):  # fmt: skip
-    """The program's tile i, float32. w_full None: W, as A, is a ring.
+    """Compute the program's tile i in float32. W is a ring like A if w_full is None.
 
-    A barrier's parity tells a phase from the next one only. So a group waits for its turn: until
-    the other one saw all of the tile before.
+    A barrier's parity only tells a phase from the next one. So a group waits for its turn: until
+    the other one has seen all of the tile before.
     """
     ROWS: gl.constexpr = A.shape[1]
     COLUMNS: gl.constexpr = W.shape[1] if TRANSPOSED else W.shape[2]
@@ -128,7 +134,7 @@ def places(row, n, N: gl.constexpr, COLUMNS: gl.constexpr, LAYOUT: gl.constexpr)
 
 @gluon.jit
 def store(y, g, acc, u, row, n, N: gl.constexpr, KIND: gl.constexpr, LAYOUT: gl.constexpr):
-    """Neighbours exchange first, so that four threads write 64 bytes of a row."""
+    """Store a tile. Threads exchange numbers first, so that four write 64 bytes of a row."""
     at = places(row, n, N, acc.shape[1], LAYOUT)
     rounded = gl.convert_layout(acc.to(gl.bfloat16), LAYOUT)
     if KIND == 2:
@@ -147,7 +153,7 @@ def consume(y, g, u, A, W, full, empty, w_full, turn, n, first, step, tiles, GRO
         row = (first + i * step) * A.shape[1]
         read = u
         if KIND == 2:
-            read = gl.load(u + places(row, n, N, COLUMNS, LAYOUT))  # arrives behind the product
+            read = gl.load(u + places(row, n, N, COLUMNS, LAYOUT))  # arrives during the product
         acc = multiply(A, W, full, empty, w_full, turn, i, GROUP, CHUNKS, STAGES, TRANSPOSED)
         store(y, g, acc, read, row, n, N, KIND, LAYOUT)
 
@@ -187,7 +193,7 @@ def barriers(COUNT: gl.constexpr):
     return of_all
 
 
-# under three names, for a profile and for the proof of what ran
+# three names, so that a profile shows and tests can prove which one ran
 @gluon.jit
 def linear_triton(x, w, y, g, u, M, N: gl.constexpr, CHUNKS: gl.constexpr, STAGES: gl.constexpr,
                   TRANSPOSED: gl.constexpr, LAYOUT: gl.constexpr):  # fmt: skip
@@ -212,8 +218,10 @@ KERNELS = (linear_triton, linear_forward_gelu_triton, linear_backward_gelu_trito
 
 
 def layout(columns: int) -> gl.DistributedLinearLayout:
-    """Of (64, columns): a product's, which leaves 2 neighbours of a row to a thread, but for two
-    bits that are exchanged within a warp. A thread has 8 then.
+    """Layout of (64, columns) for stores, in which a thread has 8 neighbours of a row.
+
+    It is a product's layout, in which a thread has 2, but for two bits that are exchanged within a
+    warp.
     """
     wide = [[0, bit] for bit in (32, 64, 128) if bit < columns]
     registers, lanes = [[0, 1], [0, 2], [0, 4], [8, 0], *wide], [[0, 8], [0, 16]]
@@ -230,9 +238,9 @@ def describe(tensor: Tensor, rows: int, columns: int) -> TensorDescriptor:
 def launch(
     x: Tensor, weight: Tensor, transposed: bool, tile: Tile, kind: int, u: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """x (..., K) and weight (N, K) if transposed, else (K, N); u and results (..., N).
+    """Multiply x (..., K) by weight, (N, K) if transposed, else (K, N); u and results are (..., N).
 
-    PLAIN: y twice; GELU: y and its GELU; GELU_BACKWARD: y GELU'(u), twice.
+    PLAIN returns y twice, GELU y and its GELU, GELU_BACKWARD y GELU'(u) twice.
     """
     N, K = weight.shape if transposed else weight.shape[::-1]
     y = x.new_empty(*x.shape[:-1], N)

@@ -1,7 +1,8 @@
-"""GELU between two products, in the first one's kernel and in the second one's gradient's.
+"""GELU between two products, in the kernel of the first and of the second one's gradient.
 
-GELU's input u is read by its gradient, its output g by the second weight's. So the first product
-leaves both, and the second one's gradient is u's: g has none of its own. kernels=fused.
+GELU's gradient reads its input u, the gradient of the second weight its output g. So the first
+product writes both, and the second one's backward returns the gradient of u: g has none of its own.
+kernels=fused.
 """
 
 from typing import Any
@@ -26,7 +27,7 @@ from kernels.operators import operator
 
 
 def gelu_between(x: Tensor, first: Linear, second: Linear) -> Tensor:
-    """second(gelu(first(x))) of the weights' copies, which both have to keep; x (..., C)."""
+    """Compute second(gelu(first(x))), x (..., C), with copies of weights, which both must keep."""
     assert first.copy is not None and second.copy is not None
     u, g = product_and_gelu(x.to(first.copy.dtype), first.weight, first.copy, first.bias)
     return product_of_gelu(u, g, second.weight, second.copy, second.bias)
@@ -36,7 +37,10 @@ def gelu_between(x: Tensor, first: Linear, second: Linear) -> Tensor:
 def product_and_gelu(
     x: Tensor, weight: Tensor, copy: Tensor, bias: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """u = x (..., C) times copy (O, C), plus bias, and its GELU, without a gradient; (..., O)."""
+    """Product u of x (..., C) and copy (O, C), plus bias, and its GELU; (..., O) each.
+
+    The GELU has no gradient.
+    """
     fused = own_product(x, copy, bias, True, GELU)
     if fused is not None:
         return fused
@@ -56,7 +60,10 @@ def _(x: Tensor, weight: Tensor, copy: Tensor, bias: Tensor | None) -> tuple[Ten
 def product_of_gelu(
     u: Tensor, g: Tensor, weight: Tensor, copy: Tensor, bias: Tensor | None
 ) -> Tensor:
-    """g, which is GELU of u, (..., C) times copy (O, C), plus bias; the gradient is u's."""
+    """Product of g (..., C), which is GELU of u, and copy (O, C), plus bias.
+
+    In backward u gets the gradient, not g.
+    """
     return F.linear(g, copy, cast(bias, copy))
 
 
@@ -67,7 +74,7 @@ def _(u: Tensor, g: Tensor, weight: Tensor, copy: Tensor, bias: Tensor | None) -
 
 @operator
 def product_of_gelu_backward(dy: Tensor, copy: Tensor, u: Tensor) -> Tensor:
-    """dy (..., O) times copy (O, C), times GELU's derivative at u (..., C)."""
+    """Gradient of u (..., C): dy (..., O) times copy (O, C), times GELU's derivative at u."""
     fused = own_product(dy, copy, None, False, GELU_BACKWARD, u)
     return gelu_backward(u, dy @ copy) if fused is None else fused[0]
 

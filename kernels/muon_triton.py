@@ -1,9 +1,9 @@
-"""Momentum, norms and updates of Muon's matrices in Triton, around products that cuBLAS makes.
+"""Momentum, norms and updates of Muon's matrices in Triton, around products that cuBLAS computes.
 
-Weights, gradients, momentum and copies lie where they are, a table has their addresses. For the
-products the matrices of one shape come to lie in one stack, (N, C, D) bfloat16 with C <= D: those
-with more rows than columns turned over. A program has a square of one matrix. With
-TRITON_INTERPRET=1 in the environment they run on a CPU.
+Weights, gradients, momentum and copies stay in place, and a table has their addresses. For the
+products the matrices of one shape are written to one stack, (N, C, D) bfloat16 with C <= D: those
+with more rows than columns are transposed. A program has a square of one matrix. With
+TRITON_INTERPRET=1 in the environment the kernels run on a CPU.
 """
 
 from dataclasses import dataclass
@@ -15,16 +15,17 @@ from torch import Tensor
 
 from kernels.adamw_triton import ALIGNED, KINDS, float32_at
 
-SIDE, WARPS = 64, 8  # of a square
-SCALED, SCALED_WARPS, SUM = 8192, 8, 256  # numbers of a program, and sums it reads at a time
+SIDE, WARPS = 64, 8  # side of a square, warps of its program
+SCALED, SCALED_WARPS, SUM = 8192, 8, 256  # numbers of a program, and sums that it reads at a time
 
 
 @dataclass(frozen=True)
 class Stack:
-    """N matrices whose shape is (C, D) or, turned over, (D, C). `table` (6, N) int64 on the device:
+    """N matrices whose shape is (C, D) or, transposed, (D, C).
 
-    the addresses of weights, momentum and copies (0: none), the number of the parameter whose
-    gradient it is, where in it the matrix begins, in bytes, and 1 where it is turned over.
+    `table` (6, N) int64 on the device has the addresses of weights, momentum and copies (0: none),
+    the number of the parameter that the matrix is part of, the byte at which it begins in that
+    parameter's gradient, and 1 if it is transposed.
     """
 
     table: Tensor
@@ -35,14 +36,16 @@ class Stack:
         return self.table.size(1)
 
     def multiple(self, aligned: bool) -> int:
-        """How many numbers a thread may read at once."""
+        """Number of elements that a thread may read at once."""
         return ALIGNED if aligned and self.C % ALIGNED == self.D % ALIGNED == 0 else 1
 
 
 @triton.jit
 def place(TABLE, n, number, square, C, D, SIDE: tl.constexpr, ALIGNED: tl.constexpr):
-    """A square of matrix `number` as it lies in memory: turned over or not, rows, columns, which
-    are inside of it, and where each number is.
+    """Square of matrix `number` as it lies in memory.
+
+    Returns whether the matrix is transposed, the square's rows and columns, which of its numbers
+    are inside of the matrix, and the offset of each.
     """
     turned = tl.load(TABLE + 5 * n + number) != 0
     across = tl.cdiv(D, SIDE)
@@ -59,7 +62,10 @@ def muon_momentum_triton(
     GRADIENTS, TABLE, n, X, SQUARES, FACTORS, C, D, MOMENTUM: tl.constexpr, SIDE: tl.constexpr,
     ALIGNED: tl.constexpr,
 ):  # fmt: skip
-    """Momentum, the stack X of what goes into the products, and the sum of a square's squares."""
+    """Update the momentum; store the input of the products in the stack X, and sums of its squares.
+
+    SQUARES has a sum for each program's square.
+    """
     square, number = tl.program_id(0), tl.program_id(1)
     factor = tl.load(FACTORS)
     if tl.load(FACTORS + 1) != 0.0:
@@ -72,7 +78,7 @@ def muon_momentum_triton(
         m = tl.load(M, mask=inside, other=0.0)
         m += (g - m) * (1.0 - MOMENTUM)
         tl.store(M, m, mask=inside)
-        x = m + (g - m) * (1.0 - MOMENTUM)  # Nesterov's
+        x = m + (g - m) * (1.0 - MOMENTUM)  # Nesterov momentum
         tl.store(SQUARES + number * tl.num_programs(0) + square, tl.sum(tl.sum(x * x, 1), 0))
         X += number.to(tl.int64) * C * D
         if turned:
@@ -86,7 +92,7 @@ def muon_momentum_triton(
 
 @triton.jit
 def muon_scale_triton(X, SQUARES, squares, size, BLOCK: tl.constexpr, SUM: tl.constexpr):
-    """Each matrix of the stack by its norm."""
+    """Divide each matrix of the stack by its norm."""
     number = tl.program_id(1)
     sums = tl.zeros([SUM], tl.float32)
     for first in range(0, squares, SUM):
@@ -104,7 +110,7 @@ def muon_update_triton(
     TABLE, n, X, FACTORS, LR, C, D, SCALE: tl.constexpr, DECAY: tl.constexpr, KIND: tl.constexpr,
     SIDE: tl.constexpr, ALIGNED: tl.constexpr,
 ):  # fmt: skip
-    """Weights and their copies, by the stack X that the products have left."""
+    """Update weights and their copies by the stack X, the result of the products."""
     square, number = tl.program_id(0), tl.program_id(1)
     if tl.load(FACTORS + 1) != 0.0:
         turned, row, column, inside, i = place(TABLE, n, number, square, C, D, SIDE, ALIGNED)
@@ -129,11 +135,11 @@ def muon_update_triton(
 def normed_momentum(
     stack: Stack, gradients: Tensor, aligned: bool, factors: Tensor, momentum: float
 ) -> Tensor:
-    """Counts gradients into the momentum; returns what is ahead, each norm 1, (N, C, D) bfloat16.
+    """Add gradients to the momentum; returns Nesterov's, each matrix of norm 1, (N, C, D) bfloat16.
 
-    gradients (n,) int64 are addresses, `aligned`: all are multiples of 16. factors (2,) are what
-    gradients are multiplied by and whether there is an update: if not, nothing is changed, and what
-    is returned has no meaning.
+    gradients (n,) int64 are addresses; `aligned`: all are multiples of 16. factors (2,) are the
+    factor of gradients and whether there is an update: if not, nothing is changed, and the result
+    has no meaning.
     """
     n, size = len(stack), stack.C * stack.D
     squares = triton.cdiv(stack.C, SIDE) * triton.cdiv(stack.D, SIDE)
@@ -153,7 +159,7 @@ def update(
     stack: Stack, x: Tensor, factors: Tensor, lr: Tensor, scale: float, decay: float,
     copies: torch.dtype | None,
 ) -> None:  # fmt: skip
-    """Weights less lr * scale * x, (N, C, D) bfloat16, and their copies, where there are any."""
+    """Decay weights and subtract lr * scale * x, (N, C, D) bfloat16; write their copies, if any."""
     squares = triton.cdiv(stack.C, SIDE) * triton.cdiv(stack.D, SIDE)
     muon_update_triton[(squares, len(stack))](
         stack.table, len(stack), x, factors, lr, stack.C, stack.D, SCALE=scale, DECAY=decay,

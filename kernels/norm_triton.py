@@ -1,8 +1,8 @@
 """The kernels of kernels.norm in Triton, and their launches.
 
-x is the residual stream, y what is added to it behind dropout, h the norm of their sum; d before a
-name is its gradient. Rows are tokens, columns the C of each. With TRITON_INTERPRET=1 in the
-environment they run on a CPU, slowly: for tests.
+x is the residual stream, y is added to it after dropout, h is the norm of their sum; d before a
+name is its gradient. Rows are tokens, with C columns each. With TRITON_INTERPRET=1 in the
+environment the kernels run on a CPU, slowly: for tests.
 """
 
 import torch
@@ -14,9 +14,9 @@ from kernels.dropout_triton import dropped, threshold
 
 # rows of a program at a time; with one warp the sums over a row need no barrier
 FORWARD_ROWS, FORWARD_WARPS = 1, 1
-BACKWARD_ROWS, BACKWARD_WARPS, BACKWARD_STAGES = 2, 2, 3  # stages: blocks on their way
-BACKWARD_PROGRAMS = 528  # each sums its own rows' gradients of the weights
-SUM_ROWS, SUM_WIDTH, SUM_WARPS = 1024, 8, 8  # of these sums, at a time
+BACKWARD_ROWS, BACKWARD_WARPS, BACKWARD_STAGES = 2, 2, 3  # stages: blocks that are loaded ahead
+BACKWARD_PROGRAMS = 528  # each sums the gradients of the weights over its own rows
+SUM_ROWS, SUM_WIDTH, SUM_WARPS = 1024, 8, 8  # these sums that are read at a time
 EPSILON = 1e-5
 
 
@@ -24,15 +24,18 @@ EPSILON = 1e-5
 def store_with_norm(
     x, X, H, MEAN, RSTD, WEIGHT, BIAS, row, column, rows, C, EPS: tl.constexpr
 ):  # fmt: skip
-    """Rows of the residual stream, their norm, and what its gradient needs. BIAS may be None."""
+    """Store rows x of the residual stream, their norm, and the means and 1 / deviations.
+
+    BIAS may be None.
+    """
     inside = (row[:, None] < rows) & (column[None, :] < C)
     at = row[:, None].to(tl.int64) * C + column[None, :]
     tl.store(X + at, x.to(X.dtype.element_ty), mask=inside)
     mean = tl.sum(x, 1) / C
-    apart = tl.where(inside, x - mean[:, None], 0.0)
-    rstd = tl.rsqrt(tl.sum(apart * apart, 1) / C + EPS)
+    centered = tl.where(inside, x - mean[:, None], 0.0)
+    rstd = tl.rsqrt(tl.sum(centered * centered, 1) / C + EPS)
     weight = tl.load(WEIGHT + column, mask=column < C, other=0.0).to(tl.float32)
-    h = apart * rstd[:, None] * weight[None, :]
+    h = centered * rstd[:, None] * weight[None, :]
     if BIAS is not None:
         h += tl.load(BIAS + column, mask=column < C, other=0.0).to(tl.float32)[None, :]
     tl.store(H + at, h.to(H.dtype.element_ty), mask=inside)
@@ -45,7 +48,7 @@ def forward_layer_norm_of_sum_triton(
     X, Y, WEIGHT, BIAS, SEED, SUM, H, MEAN, RSTD, rows, C,
     ROWS: tl.constexpr, WIDTH: tl.constexpr, THRESHOLD: tl.constexpr, EPS: tl.constexpr,
 ):  # fmt: skip
-    """SUM = X + dropout(Y) and its norm, ROWS rows; C columns in a block of WIDTH."""
+    """Compute SUM = X + dropout(Y) and its norm for ROWS rows; C columns in a block of WIDTH."""
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     column = tl.arange(0, WIDTH)
     inside = (row[:, None] < rows) & (column[None, :] < C)
@@ -63,10 +66,11 @@ def backward_layer_norm_of_sum_triton(
     ROWS: tl.constexpr, WIDTH: tl.constexpr, THRESHOLD: tl.constexpr,
     HAS_BIAS: tl.constexpr, HAS_DSUM: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """Every so many blocks of rows; DWEIGHT and DBIAS are (programs, C), to be summed.
+    """Compute the gradients for every n-th block of rows, of n programs.
 
-    DY None: it is DX. Within a program the weights' gradients are summed over its blocks, and over
-    rows at the end: only there do warps have to wait for each other.
+    DWEIGHT and DBIAS are (programs, C), to be summed. DY is None if it equals DX. A program sums
+    the weights' gradients over its blocks, and over rows only at the end, where warps have to wait
+    for each other.
     """
     column = tl.arange(0, WIDTH)
     weight = tl.load(WEIGHT + column, mask=column < C, other=0.0).to(tl.float32)
@@ -110,7 +114,7 @@ def gradients_of_layer_norm_weights_triton(
 
 @triton.jit
 def sum_over_programs(PARTIAL, TOTAL, programs, C, ROWS: tl.constexpr, WIDTH: tl.constexpr):
-    """PARTIAL (n, programs, C) -> TOTAL (n, C), in the same order each time."""
+    """Sum PARTIAL (n, programs, C) over programs to TOTAL (n, C), in the same order each time."""
     column = tl.program_id(0) * WIDTH + tl.arange(0, WIDTH)
     first = tl.program_id(1).to(tl.int64) * programs
     total = tl.zeros([ROWS, WIDTH], tl.float32)
@@ -125,7 +129,7 @@ def sum_over_programs(PARTIAL, TOTAL, programs, C, ROWS: tl.constexpr, WIDTH: tl
 def launch_forward(
     x: Tensor, y: Tensor, weight: Tensor, bias: Tensor | None, seed: Tensor, dropout: float
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """x and y are (..., C); returns sum and norm, as x and as y, means and 1 / deviations."""
+    """Sum and norm of x and y (..., C), in their dtypes, and means and 1 / deviations (rows)."""
     C = x.size(-1)
     rows = x.numel() // C
     x, y = x.contiguous(), y.contiguous()
@@ -142,20 +146,21 @@ def launch_forward(
 
 def launch_backward(
     dsum: Tensor | None, dh: Tensor, total: Tensor, mean: Tensor, rstd: Tensor, weight: Tensor,
-    has_bias: bool, seed: Tensor, dropout: float, apart: bool,
+    has_bias: bool, seed: Tensor, dropout: float, separate: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """Gradients of x, as `total`, of y, as `dh`, and of weight and bias, (1 or 2, C) in float32.
+    """Gradients of x, like `total`, of y, like `dh`, and of weight and bias, (1 or 2, C) float32.
 
-    `dsum` None: nobody read the sum but its norm. Not `apart`: y's is x's, and here empty.
+    `dsum` is None if nobody but the norm read the sum. If `separate` is false, y's gradient equals
+    x's and is returned empty.
     """
     C = total.size(-1)
     rows = total.numel() // C
     dsum, dh = None if dsum is None else dsum.contiguous(), dh.contiguous()
-    dx, dy = torch.empty_like(total), dh.new_empty(dh.shape if apart else 0)
+    dx, dy = torch.empty_like(total), dh.new_empty(dh.shape if separate else 0)
     programs = min(BACKWARD_PROGRAMS, triton.cdiv(rows, BACKWARD_ROWS))
     partial = torch.empty((1 + has_bias, programs, C), dtype=torch.float32, device=total.device)
     backward_layer_norm_of_sum_triton[(programs,)](
-        dsum, dh, total, mean, rstd, weight, seed, dx, dy if apart else None,
+        dsum, dh, total, mean, rstd, weight, seed, dx, dy if separate else None,
         partial[0], partial[-1], rows, C,
         ROWS=BACKWARD_ROWS, WIDTH=triton.next_power_of_2(C), THRESHOLD=threshold(dropout),
         HAS_BIAS=has_bias, HAS_DSUM=dsum is not None, STAGES=BACKWARD_STAGES,

@@ -1,7 +1,7 @@
-"""A launch of our kernels as an operator of PyTorch: to torch.compile one opaque call.
+"""A launch of our kernels as an operator of PyTorch, which torch.compile sees as one opaque call.
 
 torch.library.custom_op makes the same, but its operators import Dynamo when they are first called,
-for seconds, also in a run that compiles nothing.
+which takes seconds, also in a run that compiles nothing.
 """
 
 from collections.abc import Callable
@@ -19,14 +19,14 @@ LIBRARY = Library(NAMESPACE, "DEF")
 
 
 def operator(function: Callable[P, R]) -> "OpOverload[P, R]":
-    """Takes and leaves new tensors: it changes none of its arguments and returns none of them.
+    """Decorator that makes a function an operator; its annotations are the operator's schema.
 
-    The schema are its annotations. Under autograd or torch.compile it needs register_autograd and
-    register_fake of torch.library, too.
+    The function may neither change its arguments nor return them: it returns new tensors. Under
+    autograd or torch.compile it needs register_autograd and register_fake of torch.library, too.
     """
     name = function.__name__
     schema = infer_schema(function, mutates_args=())
     LIBRARY.define(name + schema, tags=torch.Tag.pt2_compliant_tag)
     LIBRARY.impl(name, function, "CompositeExplicitAutograd")
-    made: OpOverload[P, R] = getattr(getattr(torch.ops, NAMESPACE), name).default
-    return made
+    overload: OpOverload[P, R] = getattr(getattr(torch.ops, NAMESPACE), name).default
+    return overload

@@ -1,7 +1,7 @@
 """Rotary positions for packed queries, keys and values, one kernel each way: kernels=fused.
 
-Launched one by one PyTorch's operations make four tensors of that size; here one is read and one is
-written.
+PyTorch's operations, launched one by one, make four tensors of that size; here one is read and one
+is written.
 """
 
 from typing import Any
@@ -14,7 +14,7 @@ from kernels.operators import operator
 
 
 def rotate(qkv: Tensor, turns: Tensor, heads: int) -> Tensor:
-    """As model.rotate_qk: qkv is (B, T, 3C), turns (2, T, 3, 1, D)."""
+    """Rotate qkv (B, T, 3C) by turns (2, T, 3, 1, D), as model.rotate_qk does."""
     return rotate_either_way(qkv, turns, heads, back=False)
 
 

@@ -1,6 +1,6 @@
 """The kernel of kernels.rotary in Triton, and its launch.
 
-With TRITON_INTERPRET=1 in the environment it runs on a CPU, slowly: for tests.
+With TRITON_INTERPRET=1 in the environment the kernel runs on a CPU, slowly: for tests.
 """
 
 import triton
@@ -15,7 +15,7 @@ def rotary_triton(
     X, Y, TURNS, T, turns_stride, sign,
     C: tl.constexpr, HALF: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
-    """A token: its query, key and value, (3C). Numbers HALF apart in a head turn as one pair."""
+    """Rotate a token's query, key and value (3C). Numbers HALF apart in a head turn as one pair."""
     token = tl.program_id(0).to(tl.int64)
     pair = tl.arange(0, WIDTH)
     inside = pair < 3 * C // 2
@@ -24,7 +24,7 @@ def rotary_triton(
     first = token * 3 * C + pair // HALF * 2 * HALF + lane
     x = tl.load(X + first, mask=inside, other=0.0).to(tl.float32)
     y = tl.load(X + first + HALF, mask=inside, other=0.0).to(tl.float32)
-    # of a token TURNS has (3, 2 HALF), the second half of the angles is positive
+    # TURNS has (3, 2 HALF) for each token; the second half has positive angles
     place = TURNS + token % T * 6 * HALF + HALF + lane
     cos = tl.load(place, mask=turning, other=1.0)
     sin = tl.load(place + turns_stride, mask=turning, other=0.0) * sign
@@ -33,7 +33,10 @@ def rotary_triton(
 
 
 def launch(qkv: Tensor, turns: Tensor, heads: int, back: bool) -> Tensor:
-    """qkv (B, T, 3C), contiguous; turns is float32 and contiguous but for its first dimension."""
+    """Rotate qkv (B, T, 3C), which is contiguous, into a new tensor; backwards if `back`.
+
+    turns is float32, and contiguous but for its first dimension.
+    """
     B, T, width = qkv.shape
     C = width // 3
     out = qkv.new_empty(qkv.shape)

@@ -1,4 +1,4 @@
-"""Triton's hash of itself, which it asks for when the first kernel is launched or compiled."""
+"""Triton's hash of itself, which it needs when the first kernel is launched or compiled."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -9,10 +9,10 @@ PLACES = ("triton.runtime.cache", "triton.compiler.compiler")  # the newer one f
 
 
 @contextmanager
-def hashing_triton() -> Iterator[None]:
-    """On leaving Triton has it; without Triton nothing happens.
+def hash_triton_meanwhile() -> Iterator[None]:
+    """Compute the hash in a thread during the block; at its end Triton has it.
 
-    It is of half a gigabyte. A thread reads that meanwhile, and imports nothing.
+    Half a gigabyte is hashed. The thread imports nothing. Without Triton nothing happens.
     """
     thread = Thread(target=triton_key(), name="hash Triton", daemon=True)
     thread.start()
@@ -23,7 +23,7 @@ def hashing_triton() -> Iterator[None]:
 
 
 def triton_key() -> Callable[[], str] | None:
-    """Triton's own function, which remembers what it has returned."""
+    """Triton's own function for the hash, which caches its result; None without Triton."""
     for place in PLACES:
         with suppress(ImportError, AttributeError):
             key: Callable[[], str] = import_module(place).triton_key

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from importlib import import_module
 
 from cli.errors import ending, user_errors
-from cli.interrupts import unwinding
-from cli.memory import keep_freed
+from cli.interrupts import unwind_on_signal
+from cli.memory import keep_freed_memory
 from cli.program import as_called
 
 CAPTURES, LAB = "captures and runs", "the lab"
@@ -82,9 +82,9 @@ def main() -> None:
         if verb not in VERBS:
             raise ValueError(f"{verb}: no such verb{ending(verb, VERBS)}")
         if VERBS[verb].keeps_freed:
-            keep_freed()
+            keep_freed_memory()
         module = import_module(f"profiling.verbs.{verb}")
-        with unwinding():
+        with unwind_on_signal():
             raise SystemExit(module.main(arguments))
 
 

@@ -6,7 +6,7 @@ profiling-nanogpt train ... and profiling-nanogpt sample ... are train.py and sa
 import sys
 from runpy import run_module
 
-from cli.program import NAME, PROGRAMS, installed_program
+from cli.program import NAME, PROGRAMS, use_installed_program
 
 # what bash runs for TAB: the second word is one of ours, the others are those of train.py
 COMPLETION = """\
@@ -24,7 +24,7 @@ complete -o nospace -o default -F _profiling_nanogpt %s"""
 
 def main() -> None:
     """Start the program named first, as `python -m` would, before anything slow is imported."""
-    installed_program(sys.argv[0])
+    use_installed_program(sys.argv[0])
     if sys.argv[-2:] == ["-sc", "install=bash"]:
         from profiling.__main__ import VERBS
 

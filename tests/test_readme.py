@@ -11,7 +11,7 @@ import sample
 from cli.keys import parse_keys
 from configs import command_line
 from configs.compose import compose_jobs
-from configs.texts import as_they_stand
+from configs.texts import quote_texts
 from profiling.__main__ import VERBS
 from tests.paths import PROJECT
 
@@ -54,7 +54,7 @@ def test_each_training_command_composes(argv, tmp_path):
     options, _, words = command_line.split_arguments(argv)
     path, overrides = command_line.split_words(words, None)
     assert path is not None or overrides
-    overrides = as_they_stand(overrides, options.multirun)
+    overrides = quote_texts(overrides, options.multirun)
     assert compose_jobs(path, overrides, options.multirun)
 
 

@@ -68,7 +68,7 @@ def test_a_run_that_compiles_nothing_brings_no_dynamo(recipe, tmp_path, text_fil
 
 
 def test_how_threads_wait_is_the_user_s_or_ours():
-    ask = "from cli import start_up, threads; start_up.begin(); print(threads.in_force())"
+    ask = "from cli import start_up, threads; start_up.begin(); print(threads.wait_variables())"
     for given, spin in (
         ({}, str(threads.ROUNDS)),
         ({"GOMP_SPINCOUNT": "7"}, "7"),

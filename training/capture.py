@@ -47,7 +47,7 @@ class Profiler:
         """The recorder of this rank, or None if this rank captures nothing."""
         on_cuda = self.ranks.device.type == "cuda"
         check_alone(profile, on_cuda)
-        if self.ranks.rank not in profile.captured_of(self.ranks.world_size):
+        if self.ranks.rank not in profile.captured_ranks(self.ranks.world_size):
             return None
         return recorder_for(profile, on_cuda, self.folder, self.ranks.suffix)
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from configs.training import TrainingConfig
-from kernels.triton_hash import hashing_triton
+from kernels.triton_hash import hash_triton_meanwhile
 from model import GPT, Block
 from training.parallel import SHARDED
 
@@ -33,7 +33,7 @@ def compile_model(model: GPT, config: TrainingConfig) -> Callable[..., tuple[Ten
     # inductor advises TF32; it has 10 bits of mantissa, and float32 means float32 here
     warnings.filterwarnings("ignore", message="TensorFloat32 tensor cores")
     set_cache_folder(config.compile_cache)
-    with hashing_triton():  # the first torch.compile imports for seconds
+    with hash_triton_meanwhile():  # the first torch.compile imports for seconds
         torch._dynamo.config.optimize_ddp = False  # DDP's would cut a block where a bucket ends
         name_operators_briefly()
         if config.compile_scope == "model":

@@ -38,9 +38,10 @@ def compile_ahead(step: Step, x: Tensor, y: Tensor, config: Config, ranks: Ranks
         return
     if triton_version() is None:  # try_kernels reports that
         return
-    from kernels.compilations_triton import noted_compilations
+    from kernels.compilations_triton import collect_compilations
 
-    with noted_compilations() as compilations, suppress(Exception):  # the real step says what fails
+    # the real step says what fails
+    with collect_compilations() as compilations, suppress(Exception):
         rehearse(step, x, y)
     step.discard()
     with ThreadPoolExecutor(min(MOST_THREADS, os.cpu_count() or 1)) as threads:

@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.distributed.constants import default_pg_nccl_timeout
 from torch.distributed.rendezvous import rendezvous
 
-from cli.interrupts import answered
+from cli.interrupts import handle_signals
 from profiling.flight_recorder import HOSTS_GROUP
 from training.device import resolve_device
 from training.torchrun import from_torchrun, local_rank_and_world_size
@@ -237,7 +237,7 @@ def join_run(device: str) -> Iterator[Ranks]:
         raise ValueError(f"MASTER_PORT={os.environ['MASTER_PORT']}: a port is from 1 to 65535")
     if (number := from_torchrun("RANK", 0)) >= world_size:  # the others would wait for ever
         raise ValueError(f"RANK={number}: there are {world_size} ranks (WORLD_SIZE), from 0 on")
-    with answered(signal.SIG_DFL):  # C++ code waits, for minutes, and runs no Python handler
+    with handle_signals(signal.SIG_DFL):  # C++ code waits, for minutes, and runs no Python handler
         make_process_group(mine, world_size)
     try:
         yield Ranks(dist.get_rank(), world_size, mine, began_s)

@@ -27,7 +27,7 @@ import torch.distributed as dist
 
 from cli.errors import one_line
 from cli.files import write_text
-from cli.interrupts import answered
+from cli.interrupts import handle_signals
 from profiling.flight_recorder import DUMP, EARLIER, LOOK_S, REQUEST, Note, place
 from profiling.records import to_json
 from training.distributed import Ranks
@@ -201,7 +201,7 @@ class FlightRecorder:
         torchrun may send a SIGTERM, but this rank is ending anyhow and its dump should be whole.
         """
         failed = out_of_collective(error)
-        with answered(lambda number, frame: None):
+        with handle_signals(lambda number, frame: None):
             self.ended = True
             answered_s = time.monotonic() + ANSWER_S
             if failed:

@@ -17,12 +17,12 @@ import torch
 from torch import Tensor
 
 from cli.errors import one_line
-from cli.files import make_folder, replacing, write_text
+from cli.files import make_folder, replacement_for, write_text
 from configs.gpt2 import ACTIVATIONS, FIXED, WHOLE, shape_of, weights_files
 from configs.model import GPT2_SIZES, ModelConfig
 from configs.schema import Config
 from data.dataset import Dataset
-from data.hub_cache import REPOSITORIES, cached, hub_folder
+from data.hub_cache import REPOSITORIES, cached_file, hub_folder
 from data.tokenizers import GPT2_TOKENS, BpeTokenizer
 from model import GPT
 from training.checkpoint_file import check_weights
@@ -86,7 +86,7 @@ def find_weights(init_from: str, weights: str | None) -> list[Path]:
     """
     if weights:
         return weights_files(weights)
-    if path := cached(init_from, WHOLE):
+    if path := cached_file(init_from, WHOLE):
         return [path]
     repository = REPOSITORIES[init_from][0]
     raise ValueError(
@@ -178,7 +178,7 @@ def write(folder: Path, ours: dict[str, Tensor], config: ModelConfig, has_gpt2_s
 
     described = transformers_config(config, len(ours[HEAD]), has_gpt2_s)
     make_folder(folder)
-    with replacing(folder / WHOLE) as unfinished:
+    with replacement_for(folder / WHOLE) as unfinished:
         unfinished.touch()
         mode = unfinished.stat().st_mode
         try:

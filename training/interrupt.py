@@ -8,7 +8,7 @@ from contextlib import ExitStack, suppress
 from types import FrameType
 from typing import NamedTuple
 
-from cli.interrupts import answered
+from cli.interrupts import handle_signals
 from cli.pipes import drop_unread
 from cli.start_up import leave
 from training.distributed import Ranks
@@ -38,7 +38,7 @@ class Interrupt:
 
     def __enter__(self) -> "Interrupt":
         self.until_left = ExitStack()
-        self.until_left.enter_context(answered(self.receive))
+        self.until_left.enter_context(handle_signals(self.receive))
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:

@@ -13,7 +13,7 @@ from kernels.gelu import gelu
 from kernels.linear import product
 from kernels.norm import norm_of_sum
 from kernels.rotary import rotate
-from kernels.triton_hash import hashing_triton
+from kernels.triton_hash import hash_triton_meanwhile
 from training.compile_ahead import launches_own_kernels
 from training.step import autocast
 
@@ -48,7 +48,7 @@ def prepare_triton(config: Config) -> AbstractContextManager[None]:
     It does nothing in a run that compiles: torch.compile does the same while it is imported.
     """
     launched = launches_own_kernels(config)
-    return hashing_triton() if launched and not config.compile else nullcontext()
+    return hash_triton_meanwhile() if launched and not config.compile else nullcontext()
 
 
 def try_kernels(config: ModelConfig, device: torch.device, dtype: str, vocab_size: int) -> None:

@@ -17,7 +17,7 @@ import torch
 from omegaconf import OmegaConf
 
 from cli import threads
-from cli.files import replacing, write_text
+from cli.files import replacement_for, write_text
 from cli.lock import NAME as LOCK
 from cli.lock import InUse, Lock
 from cli.plain import plain
@@ -114,7 +114,7 @@ def open_run_folder(folder: RunFolder, config: Config, in_force: JsonObject) -> 
     with ExitStack() as until_moved:
         remove_unfinished(folder.path)
         for name, text in folder.texts.items():
-            temporary = until_moved.enter_context(replacing(folder.path / name))
+            temporary = until_moved.enter_context(replacement_for(folder.path / name))
             temporary.write_text(text, encoding="utf-8")
         if config.init_from != "resume":
             make_way(folder.path, config.keep_previous)
@@ -139,7 +139,7 @@ def environment() -> JsonObject:
         "cpu_cores": os.cpu_count(),
         "usable_cores": threads.usable_cores(),
         "compute_threads": torch.get_num_threads(),
-        "openmp": threads.in_force(),
+        "openmp": threads.wait_variables(),
         "packages": {name: package_version(name) for name in PACKAGES},
         "git": git_state(),
         "cuda": torch.version.cuda,

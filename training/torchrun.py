@@ -5,7 +5,7 @@ Called by distributed, which joins the ranks, and wherever their placement on ho
 
 import os
 
-from cli.slurm import adopt
+from cli.slurm import adopt_slurm_ranks
 
 
 def local_rank_and_world_size() -> tuple[int, int]:
@@ -13,7 +13,7 @@ def local_rank_and_world_size() -> tuple[int, int]:
 
     Raises ValueError if the environment is wrong.
     """
-    adopt()  # here, too, because tasks of submitit do not begin in train.py
+    adopt_slurm_ranks()  # here, too, because tasks of submitit do not begin in train.py
     world_size = from_torchrun("WORLD_SIZE", 1)
     if world_size == 0:
         raise ValueError("WORLD_SIZE=0: a run has a rank; torchrun sets WORLD_SIZE, else unset it")

@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
 
 from cli.errors import one_line
-from cli.files import from_here
-from cli.interrupts import answered, unwind
+from cli.files import short_path
+from cli.interrupts import handle_signals, unwind
 from configs.training import WandbConfig
 from training.sinks import JsonFiles, Row, RunFacts, Sink
 from training.wandb_facts import checkpoint_artifact, define_metrics, wandb_config
@@ -153,7 +153,7 @@ class WandbMirror(Sink):
         self.queue.put(None)
         start = time.monotonic()
         try:
-            with answered(unwind):
+            with handle_signals(unwind):
                 self.wait(start)
         finally:  # also when an impatient user interrupts the wait
             self.conclude(start)
@@ -195,10 +195,10 @@ class WandbMirror(Sink):
         If W&B's own record lacks rows, too, the command sends metrics.jsonl.
         """
         if self.rows_dropped or (self.failure and self.doing == "log"):
-            return f"python -m profiling log {shlex.quote(from_here(self.out_dir))} --metrics"
+            return f"python -m profiling log {shlex.quote(short_path(self.out_dir))} --metrics"
         if self.run_dir is None or (self.mode == "online" and not self.failure):
             return None
-        return f"wandb sync {shlex.quote(from_here(self.run_dir))}"
+        return f"wandb sync {shlex.quote(short_path(self.run_dir))}"
 
     def work(self) -> None:
         try:

@@ -76,7 +76,7 @@ def warm_up(
         attention = facts_on_cuda(config, kernels) if on_cuda else facts_on_cpu(config, operators)
         own_kernels = seen_kernels(config, kernels, step.vocab_size)
     dynamo.dismiss_compilers()
-    lifetime.settle()
+    lifetime.resume_garbage_collection()
     counted = dynamo.compile_counts()
     facts = CompileFacts(
         compile=bool(config.compile),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from cli.files import replacing
+from cli.files import replacement_for
 from profiling.capture.recording import Recorder
 
 log = logging.getLogger(__name__)
@@ -67,5 +67,5 @@ def record_history() -> None:
 
 def dump(path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path) as temporary:
+    with replacement_for(path) as temporary:
         torch.cuda.memory._dump_snapshot(str(temporary))

@@ -14,7 +14,7 @@ from torch import nn
 
 from cli.errors import one_line
 from cli.files import write_text
-from configs.capture import Planned, ProfileConfig
+from configs.capture import PlannedWindow, ProfileConfig
 from profiling.capture import process_meter
 from profiling.capture.dynamo import compile_counts
 from profiling.capture.layers import layer_ranges
@@ -67,7 +67,7 @@ class Clock(Protocol):
 class OpenWindow:
     """A window between its opening and its close: its state at the opening, and its progress."""
 
-    planned: Planned
+    planned: PlannedWindow
     free_ms: list[float]  # step times before the window
     compiled: CompileCounts  # counts at the opening
     last: int  # the last complete iteration; at first the one before the window

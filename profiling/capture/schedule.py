@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from configs.capture import AUTO, Planned, ProfileConfig, plan
+from configs.capture import AUTO, PlannedWindow, ProfileConfig, plan_windows
 from profiling.capture.dynamo import compile_counts
 
 log = logging.getLogger(__name__)
@@ -25,7 +25,7 @@ class Schedule:
     eval_interval: int
     all_agree: Callable[[bool], bool] = bool  # whether all ranks answer yes; each gives its answer
     step: str = "iteration"  # what the run calls a step
-    windows: list[Planned] = field(default_factory=list)
+    windows: list[PlannedWindow] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.graphs = compile_counts().graphs
@@ -41,7 +41,7 @@ class Schedule:
                     " and ".join(map(str, past)),
                 )
 
-    def next(self) -> Planned | None:
+    def next(self) -> PlannedWindow | None:
         return self.windows[0] if self.windows else None
 
     def finished(self) -> bool:
@@ -73,7 +73,7 @@ class Schedule:
     def decide(self, start: int) -> None:
         self.undecided = False
         ends = self.max_iters - self.profile.steps  # the last iteration to open a window at
-        planned = plan(self.profile, start, self.eval_interval)
+        planned = plan_windows(self.profile, start, self.eval_interval)
         self.windows = [window for window in planned if window.first <= ends]
         for window in self.windows:
             last = window.first + self.profile.steps - 1

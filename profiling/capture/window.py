@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 
-from configs.capture import Planned, ProfileConfig
+from configs.capture import PlannedWindow, ProfileConfig
 from profiling.capture.dynamo import compile_counts
 from profiling.capture.recording import (
     CAPTURED,
@@ -116,7 +116,7 @@ class Window(AbstractContextManager["Window"]):
         self.recording.prepare()
         self.clock.start()
 
-    def open(self, planned: Planned) -> None:
+    def open(self, planned: PlannedWindow) -> None:
         self.write_pending()
         self.current = OpenWindow(planned, self.free_ms, compile_counts(), last=planned.first - 1)
         self.label = CAPTURED

@@ -128,7 +128,7 @@ def chosen_ranks(
         if asked is not None:
             raise ValueError("--ranks: only with --nproc-per-node, which starts several")
         return None
-    configured = profile.captured_of(processes)
+    configured = profile.captured_ranks(processes)
     if asked == "all":
         asked = list(range(processes))
     typed_key = any(word.removeprefix("--").startswith("profile.ranks=") for word in words)

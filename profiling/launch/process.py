@@ -11,7 +11,7 @@ from pathlib import Path
 from types import FrameType
 from typing import IO, Protocol
 
-from cli.interrupts import answered
+from cli.interrupts import handle_signals
 from cli.pipes import drop_unread
 
 TAIL_BYTES = 100_000  # end of the output, kept to explain what went wrong
@@ -65,7 +65,7 @@ def stream(
             os.killpg(process.pid, signal.SIGINT)
 
     assert process.stdout is not None  # it is a pipe
-    with answered(forward):
+    with handle_signals(forward):
         try:
             tail = copy_output(process, process.stdout, to or sys.stdout.buffer)
             status = process.wait()

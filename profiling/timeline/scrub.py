@@ -16,7 +16,7 @@ from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from cli.files import behind_link, check_place
+from cli.files import check_place, resolve_link
 from profiling.timeline.personal import NAMES, without_folders
 
 SQLITE, GZIP = b"SQLite format 3\0", b"\x1f\x8b"
@@ -42,7 +42,7 @@ def scrub(path: Path, out: Path | None = None) -> None:
     """
     if not path.is_file():
         raise ValueError(f"{path}: no such file")
-    out = behind_link(out or path)
+    out = resolve_link(out or path)
     check_place(out)
     try:
         with TemporaryDirectory(prefix=".scrubbed-", dir=out.parent) as folder:

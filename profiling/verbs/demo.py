@@ -21,7 +21,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from cli.files import from_here, make_folder
+from cli.files import make_folder, short_path
 from cli.parser import Parser, flag
 from cli.plain import without_controls
 from cli.program import as_called
@@ -129,14 +129,14 @@ def has_display() -> bool:
 
 def next_steps(unopened: Path | None) -> str:
     """Text of the next steps. `unopened` is the first page, if no browser shows it."""
-    report = shlex.join(["report", from_here(REPORTED), "--manifest", from_here(MANIFEST)])
+    report = shlex.join(["report", short_path(REPORTED), "--manifest", short_path(MANIFEST)])
     lines = [
         "What next",
         *([f"  open {unopened} in a browser"] if unopened else []),
         "  # the first page in the terminal",
         f"  python -m profiling {report}",
         "  # the third: two ranks",
-        f"  python -m profiling {shlex.join(['report', from_here(LATE_RANK)])}",
+        f"  python -m profiling {shlex.join(['report', short_path(LATE_RANK)])}",
         "  # a run of your own, on any machine, and its report",
         "  python train.py config/shakespeare_char_cpu.yaml profile=torch max_iters=100",
         "  python -m profiling report out-shakespeare-char-cpu",

@@ -84,7 +84,7 @@ def export_ranks(analysis: RanksAnalysis, path: Path) -> int:
 @contextmanager
 def open_output(path: Path) -> Iterator[TextIO]:
     """Open a text file to write, gzipped if its name says so; it replaces `path` when complete."""
-    with files.replacing(files.behind_link(path)) as temporary, open(temporary, "wb") as raw:
+    with files.replacement_for(files.resolve_link(path)) as temporary, open(temporary, "wb") as raw:
         target: BinaryIO | gzip.GzipFile = raw
         if path.suffix == ".gz":  # without time and name: the same trace gives the same file
             target = gzip.GzipFile("", "wb", COMPRESSION, raw, mtime=0)

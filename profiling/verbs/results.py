@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cli.files import behind_link, check_place, write_text
+from cli.files import check_place, resolve_link, write_text
 from cli.parser import Flags, flag
 from cli.plain import without_controls
 from profiling.run_files import check_output
@@ -54,7 +54,7 @@ def check_new(path: Path, *endings: str) -> None:
     """
     if not path.name.endswith(endings):
         raise ValueError(f"{path}: the name must end in {' or '.join(endings)}")
-    check_place(behind_link(path))
+    check_place(resolve_link(path))
     check_output(path)
 
 
@@ -96,7 +96,7 @@ def put(path: Path, content: str) -> None:
     if path == STDOUT:
         sys.stdout.write(content)
     else:
-        write_text(behind_link(path), content)
+        write_text(resolve_link(path), content)
 
 
 def show(document: "Document") -> None:

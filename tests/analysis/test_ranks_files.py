@@ -196,9 +196,9 @@ if __name__ == "__main__":
     import sys
     from pathlib import Path
     from cli.errors import user_errors
-    from cli.interrupts import unwinding
+    from cli.interrupts import unwind_on_signal
     from profiling.analysis.ranks.files import open_ranks
-    with user_errors(), unwinding():
+    with user_errors(), unwind_on_signal():
         print("reading", flush=True)
         open_ranks([Path(word) for word in sys.argv[1:]])
         print("read", flush=True)

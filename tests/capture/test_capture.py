@@ -10,7 +10,7 @@ import torch
 from configs.capture import ProfileConfig
 from configs.compose import compose_jobs
 from configs.schema import Config
-from configs.texts import as_they_stand
+from configs.texts import quote_texts
 from profiling.capture.nsys import how_to_attach, is_attached
 from tests.helpers.processes import read_until
 from training.capture import Profiler
@@ -205,8 +205,8 @@ def test_every_chosen_rank_captures(together):
     ],
 )
 def test_ranks_are_numbers_or_all(words, captured):
-    (found,) = compose_jobs(None, as_they_stand(words, multirun=False), multirun=False)
-    assert found.profile.captured_of(3) == captured
+    (found,) = compose_jobs(None, quote_texts(words, multirun=False), multirun=False)
+    assert found.profile.captured_ranks(3) == captured
     found.profile.check_machine("cuda", 3)
 
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch._dynamo.utils import counters
 
-from configs.capture import ProfileConfig, plan
+from configs.capture import ProfileConfig, plan_windows
 from model import attend
 from profiling.capture import layers
 from profiling.capture.recording import FREE_LAPS, NoRecording, Recording
@@ -117,7 +117,7 @@ def test_the_manifest_is_there_before_the_step_times_after_it(tmp_path):
 )
 def test_a_window_with_an_evaluation_moves_behind_it(start, expected):
     """Evaluations come before iterations 0, 50, 100."""
-    (planned,) = plan(ProfileConfig(steps=20), start, eval_interval=50)
+    (planned,) = plan_windows(ProfileConfig(steps=20), start, eval_interval=50)
     assert (planned.asked, planned.first) == (start, expected)
 
 
@@ -136,7 +136,7 @@ def test_several_windows(tmp_path):
 
 
 def test_windows_that_are_moved_do_not_overlap():
-    windows = plan(ProfileConfig(steps=20, windows=3, every=20), 40, eval_interval=50)
+    windows = plan_windows(ProfileConfig(steps=20, windows=3, every=20), 40, eval_interval=50)
     assert [window.first for window in windows] == [50, 70, 100]
 
 

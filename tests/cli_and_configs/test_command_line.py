@@ -11,7 +11,7 @@ import cli.errors
 import configs.compose
 from configs import command_line
 from configs.command_line import compose_one
-from configs.compose import swept_by_hydra
+from configs.compose import without_sweeper_params
 from tests.paths import PROJECT
 
 STUB = """
@@ -182,9 +182,9 @@ def test_a_mistake_is_one_line(error_of, argument, message):
 
 
 def test_hydras_own_spelling_of_a_sweep_is_the_sweep_and_a_key_itself_counts_more():
-    assert swept_by_hydra(["hydra.sweeper.params.seed=1,2"], multirun=True) == ["seed=1,2"]
+    assert without_sweeper_params(["hydra.sweeper.params.seed=1,2"], multirun=True) == ["seed=1,2"]
     words = ["+hydra.sweeper.params.seed=1,2", "hydra.sweeper.params.dropout=0,0.1", "seed=3"]
-    assert swept_by_hydra(words, multirun=True) == ["dropout=0,0.1", "seed=3"]
+    assert without_sweeper_params(words, multirun=True) == ["dropout=0,0.1", "seed=3"]
 
 
 def test_a_package_that_the_configuration_lacks_is_refused(error_of):
@@ -361,7 +361,7 @@ def sweep(tmp_path, monkeypatch, capsys):
     """sweep(train, check): three jobs of seeds 1 to 3; (exit code, stdout, stderr)."""
     monkeypatch.chdir(tmp_path)
 
-    def call(train, check=command_line.unchecked, *more):
+    def call(train, check=command_line.no_check, *more):
         monkeypatch.setattr(sys, "argv", ["train.py", "-m", "seed=1,2,3", "out_dir=o", *more])
         code = 0
         try:
@@ -396,7 +396,7 @@ def test_a_job_that_fails_costs_itself(sweep, setting):
             raise SystemExit("train.py: training loss is nan")
 
     trained = []
-    code, out, err = sweep(train, command_line.unchecked, *setting)
+    code, out, err = sweep(train, command_line.no_check, *setting)
     assert (code, trained) == (1, [1, 2, 3])
     assert err.splitlines() == [
         "train.py: 2 of 3 jobs failed:",

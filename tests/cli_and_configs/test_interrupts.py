@@ -15,7 +15,7 @@ from cli.start_up import begin
 begin()
 import os, signal, sys, time
 from cli.errors import user_errors
-from cli.interrupts import leaving_at_once, unwinding
+from cli.interrupts import leave_on_signal, unwind_on_signal
 def hit(number=signal.SIGINT):
     os.kill(os.getpid(), number)
     for _ in range(1000):
@@ -50,7 +50,7 @@ print("went on")
 @pytest.mark.parametrize(("name", "status"), [("SIGINT", 130), ("SIGTERM", 143), ("SIGHUP", 129)])
 def test_where_something_is_to_be_tidied_up_the_stack_unwinds(name, status):
     unwound = f"""
-with user_errors(), unwinding():
+with user_errors(), unwind_on_signal():
     try:
         hit(signal.{name})
     finally:
@@ -61,7 +61,7 @@ with user_errors(), unwinding():
 
 def test_composing_is_left_at_once_also_in_a_verb():
     assert ended("""
-with user_errors(), unwinding(), leaving_at_once():
+with user_errors(), unwind_on_signal(), leave_on_signal():
     try:
         hit()
     except BaseException:
@@ -74,7 +74,7 @@ def test_an_import_in_a_verb_is_left_at_once(tmp_path):
     (tmp_path / "slow_module.py").write_text("import __main__; __main__.hit()")
     code = f"""
 sys.path.insert(0, {str(tmp_path)!r})
-with user_errors(), unwinding():
+with user_errors(), unwind_on_signal():
     try:
         import slow_module
     except BaseException:
@@ -88,7 +88,7 @@ def test_what_python_would_drop_in_a_destructor_still_ends_it():
 class Dying:
     def __del__(self):
         hit()
-with user_errors(), unwinding():
+with user_errors(), unwind_on_signal():
     dying = Dying()
     del dying
     print("went on")
@@ -103,7 +103,7 @@ signal.signal(signal.SIGINT, signal.SIG_IGN)
 """
         + BEGIN
         + """
-with unwinding():
+with unwind_on_signal():
     hit()
 print("went on")
 """

@@ -62,7 +62,7 @@ def test_a_stdout_that_takes_no_more_is_told():
 def test_cycles_are_looked_for_again_once_it_is_settled():
     code = """
 print(gc.isenabled())
-lifetime.settle()
+lifetime.resume_garbage_collection()
 print(gc.isenabled(), gc.get_freeze_count(), gc.get_count()[0] < 700)
 del kept
 gc.collect()

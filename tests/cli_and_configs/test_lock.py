@@ -193,7 +193,7 @@ def test_a_file_system_without_locks_is_said_once(tmp_path, monkeypatch, caplog)
         raise OSError(errno.ENOSYS, "Function not implemented")
 
     monkeypatch.setattr(fcntl, "flock", without)
-    cli.lock.say_without_locks.cache_clear()
+    cli.lock.warn_without_locks.cache_clear()
     for name in ("a", "b"):
         with Lock(tmp_path / name, f"out_dir={name}"):
             check_free(tmp_path / name, "X")
@@ -244,4 +244,4 @@ def test_a_place_that_cannot_be_written_is_one_line(tmp_path, monkeypatch):
     ):
         pass
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
-    assert not cli.lock.held
+    assert not cli.lock.held_descriptors

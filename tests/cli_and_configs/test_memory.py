@@ -10,7 +10,7 @@ from tests.paths import PROJECT
 COLUMNS = """
 import gc, resource
 import numpy as np
-from cli.memory import keep_freed
+from cli.memory import keep_freed_memory
 
 def pages_cleared():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -19,7 +19,7 @@ def pages_cleared():
         del columns
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
-keep_freed()
+keep_freed_memory()
 pages_cleared()
 print(pages_cleared(), gc.isenabled())
 """

@@ -6,7 +6,7 @@ import pytest
 
 from cli.keys import keys
 from configs.command_line import compose_one
-from configs.nanogpt import DEFAULTS, translated
+from configs.nanogpt import DEFAULTS, translate_words
 from configs.python_files import settings
 from configs.schema import Config
 
@@ -130,4 +130,4 @@ def test_a_file_that_is_not_there_and_two_of_them(composed):
     composed("")
     with pytest.raises(ValueError, match="^mine.py and shakespeare_char: one config file at most"):
         compose_one(["mine.py", "shakespeare_char"])
-    assert translated(["mine.py"]) == ["mine.py"]
+    assert translate_words(["mine.py"]) == ["mine.py"]

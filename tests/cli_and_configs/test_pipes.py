@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from cli.pipes import CUT, unread
+from cli.pipes import CUT, has_no_reader
 from tests.paths import PROJECT
 from training.console import LineHandler
 
@@ -84,9 +84,9 @@ def test_another_pipe_that_breaks_is_told():
 def test_a_pipe_with_a_reader_is_read():
     reader, writer = os.pipe()
     with open(writer, "w") as stream:
-        assert not unread(stream)
+        assert not has_no_reader(stream)
         os.close(reader)
-        assert unread(stream)
+        assert has_no_reader(stream)
 
 
 def test_the_first_line_that_is_lost_ends_the_run_and_no_other_says_so():

@@ -15,7 +15,7 @@ import pytest
 from rich.console import Console
 
 from cli.errors import user_errors
-from cli.program import COMMAND, VARIABLE, as_called, installed_program
+from cli.program import COMMAND, VARIABLE, as_called, use_installed_program
 from profiling.__main__ import VERBS
 from profiling.launch import reports
 from profiling.report.document import Bullets
@@ -59,9 +59,9 @@ def test_commands_are_spelled_as_the_user_calls_them(text, told, installed, monk
 def test_a_program_that_is_not_on_path_is_called_by_its_own(monkeypatch):
     monkeypatch.setenv(VARIABLE, "")  # so that it is put back
     monkeypatch.setenv("PATH", "/usr/bin:/opt/env/bin")
-    installed_program("/opt/env/bin/profiling-nanogpt")
+    use_installed_program("/opt/env/bin/profiling-nanogpt")
     assert as_called("python -m profiling demo") == "profiling-nanogpt demo"
-    installed_program("/my envs/bin/profiling-nanogpt")
+    use_installed_program("/my envs/bin/profiling-nanogpt")
     assert as_called("python train.py") == "'/my envs/bin/profiling-nanogpt' train"
 
 

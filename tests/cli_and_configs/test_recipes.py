@@ -9,7 +9,7 @@ from cli.keys import keys
 from configs import files
 from configs.completion import completions
 from configs.compose import compose_jobs
-from configs.recipes import naming_recipe, recipe_named
+from configs.recipes import name_recipe_in_errors, with_recipe_name
 from configs.schema import Config
 from train import train
 from training.device import decide
@@ -109,13 +109,13 @@ def test_tab_offers_them():
 )
 def test_a_mistake_names_the_recipe_that_sets_its_key(words, mistake, told):
     told = told or "job 1 of 2 (o/x): recipe=fast sets kernels=fused: no"
-    assert naming_recipe(mistake, words) == told
+    assert with_recipe_name(mistake, words) == told
 
 
 def test_on_a_cpu_the_refusal_names_what_was_typed(text_file, tmp_path):
     words = ["recipe=fast", "device=cpu", f"data_source={text_file}", f"out_dir={tmp_path}/out"]
     with (
         pytest.raises(ValueError, match="^recipe=fast sets attention=triton: exists on CUDA only"),
-        recipe_named(words),
+        name_recipe_in_errors(words),
     ):
         train(composed(MAIN, *words))

@@ -65,7 +65,7 @@ def test_a_text_is_refused_by_its_key(capsys, place):
 
 def test_a_configuration_file_is_refused_where_it_is_looked_for_and_where_it_is_read(capsys):
     assert files.find("fifo.yaml") is None
-    assert "fifo.yaml: a device or a pipe, not a YAML file" in files.missing("fifo.yaml")
+    assert "fifo.yaml: a device or a pipe, not a YAML file" in files.missing_message("fifo.yaml")
     Path("loop.yaml").symlink_to("loop.yaml")
     assert "loop.yaml: " in said(lambda: compose_jobs(Path("loop.yaml"), [], False), capsys)
 

@@ -130,7 +130,7 @@ def test_download_is_prepared_as_nanogpt_does(serve, data_dir):
     assert (dataset.count("train"), dataset.count("val")) == (18_000, 2_000)
     raw = np.fromfile(dataset.directory / "train.bin", "<u2")
     assert dataset.tokenizer.decode(raw) == PLAY[:18_000]
-    assert dataset.tokenizer.decode(dataset.tokens("val").whole()) == PLAY[18_000:]
+    assert dataset.tokenizer.decode(dataset.tokens("val").read_all()) == PLAY[18_000:]
     meta = json.loads((dataset.directory / "meta.json").read_text())
     assert meta["text_sha256"] == sha256(PLAY) and meta["dtype"] == "uint16"
     assert sorted(path.name for path in data_dir.iterdir()) == [
@@ -255,7 +255,7 @@ def test_the_real_text_gives_nanogpts_counts(data_dir):
     dataset = prepare.prepare(DataConfig(data_source=REAL_TEXT), data_dir)
     assert (dataset.count("train"), dataset.count("val")) == (1_003_854, 111_540)
     assert dataset.tokenizer.vocab_size == 65
-    assert dataset.tokens("train").whole()[:5].tolist() == [18, 47, 56, 57, 58]  # "First"
+    assert dataset.tokens("train").read_all()[:5].tolist() == [18, 47, 56, 57, 58]  # "First"
 
 
 # The stand-in
@@ -335,7 +335,7 @@ def test_a_text_in_any_language(tmp_path, data_dir):
     )
     assert dataset.source == "мой текст.txt"
     assert dataset.directory.name == f"shakespeare_char-мой_текст-{sha256(text)[:8]}"
-    tokens = np.concatenate([dataset.tokens(split).whole() for split in ("train", "val")])
+    tokens = np.concatenate([dataset.tokens(split).read_all() for split in ("train", "val")])
     assert dataset.tokenizer.decode(tokens) == text
 
 
@@ -359,7 +359,7 @@ def test_a_vocabulary_beyond_uint16_is_stored_as_uint32(tmp_path, data_dir):
     text = "".join(map(chr, [*range(0x20, 0xD800), *range(0xE000, 0x13000)]))
     dataset = prepare.prepare(DataConfig(data_source=write(tmp_path / "all.txt", text)), data_dir)
     assert dataset.tokens("val").dtype == np.dtype("<u4")
-    assert dataset.tokens("val").whole()[-1] == dataset.tokenizer.vocab_size - 1 > 1 << 16
+    assert dataset.tokens("val").read_all()[-1] == dataset.tokenizer.vocab_size - 1 > 1 << 16
 
 
 @pytest.mark.parametrize(
@@ -403,7 +403,7 @@ def test_each_bpe_vocabulary_has_its_own_folder(tmp_path, data_dir, caplog):
         dataset = prepare.prepare(config, data_dir)
         assert dataset.tokenizer.vocab_size == size
         names.add(dataset.directory.name)
-        assert dataset.tokenizer.decode(dataset.tokens("val").whole()) == PLAY[18_000:]
+        assert dataset.tokenizer.decode(dataset.tokens("val").read_all()) == PLAY[18_000:]
     assert not caplog.records
     suffix = f"play-{sha256(PLAY)[:8]}"
     assert names == {f"shakespeare_bpe-local{size}-{suffix}" for size in (256, 300)}
@@ -513,7 +513,7 @@ def test_processes_that_prepare_at_once_do_not_hurt_each_other(prepared, data_di
         "import sys; from pathlib import Path; from configs.data import DataConfig\n"
         "from data.prepare import prepare\n"
         "d = prepare(DataConfig(data_source=sys.argv[1]), Path(sys.argv[2]))\n"
-        "print(d.tokenizer.decode(d.tokens('train').whole())[:20])"
+        "print(d.tokenizer.decode(d.tokens('train').read_all())[:20])"
     )
     truncate(dataset.directory / "train.bin")  # all of them find it damaged
     command = [sys.executable, "-c", code, config.data_source, str(data_dir)]

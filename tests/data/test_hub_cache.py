@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from data.hub_cache import cached, hub_folder
+from data.hub_cache import cached_file, hub_folder
 
 
 @pytest.mark.parametrize(
@@ -38,27 +38,27 @@ def put(tmp_path, monkeypatch):
 
 
 def test_the_branch_main_comes_before_the_newest(put, tmp_path):
-    assert cached("gpt2", "vocab.json") is None
+    assert cached_file("gpt2", "vocab.json") is None
     old, new = put("gpt2", "aaa", age_s=100), put("gpt2", "bbb")
-    assert cached("gpt2", "vocab.json") == new
+    assert cached_file("gpt2", "vocab.json") == new
     refs = tmp_path / "models--gpt2" / "refs"
     refs.mkdir()
     (refs / "main").write_text("aaa\n")
-    assert cached("gpt2", "vocab.json") == old
+    assert cached_file("gpt2", "vocab.json") == old
     (refs / "main").write_text("gone")
-    assert cached("gpt2", "vocab.json") == new
+    assert cached_file("gpt2", "vocab.json") == new
 
 
 def test_either_name_of_a_repository_will_do(put):
     old = put("gpt2-xl", "aaa")
-    assert cached("gpt2_xl", "vocab.json") == old
+    assert cached_file("gpt2_xl", "vocab.json") == old
     new = put("openai-community--gpt2-xl", "aaa")
-    assert cached("gpt2_xl", "vocab.json") == new
-    assert cached("gpt2", "vocab.json") is None
+    assert cached_file("gpt2_xl", "vocab.json") == new
+    assert cached_file("gpt2", "vocab.json") is None
 
 
 def test_a_link_into_nowhere_is_no_file(put):
     path = put("gpt2", "aaa")
     path.unlink()
     path.symlink_to("../../blobs/0123")
-    assert cached("gpt2", "vocab.json") is None
+    assert cached_file("gpt2", "vocab.json") is None

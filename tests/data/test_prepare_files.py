@@ -19,7 +19,7 @@ from data import encode_blocks, prepare, text_blocks
 from data.dataset import load_dataset
 from data.prepare_files import prepare_files
 from data.standin import stand_in_text
-from data.text_blocks import Block, drawn, find_sources
+from data.text_blocks import Block, draw_validation_rows, find_sources
 from data.tokenizers import BpeTokenizer
 from tests.paths import PROJECT
 
@@ -50,7 +50,7 @@ def write(path: Path, text: str) -> Path:
 
 
 def text_of(dataset, split: str) -> str:
-    return dataset.tokenizer.decode(dataset.tokens(split).whole())
+    return dataset.tokenizer.decode(dataset.tokens(split).read_all())
 
 
 @pytest.mark.parametrize("text", [PLAY, MIXED], ids=["play", "mixed"])
@@ -63,7 +63,7 @@ def test_blocks_give_the_tokens_of_the_whole_text(tmp_path, make, text, tokenize
     assert len(val.encode()) == pytest.approx(0.1 * len(text.encode()), rel=0.05)
     for split, part in (("train", train), ("val", val)):
         expected = dataset.tokenizer.encode(part)
-        assert np.array_equal(dataset.tokens(split).whole(), expected)
+        assert np.array_equal(dataset.tokens(split).read_all(), expected)
 
 
 def test_characters_are_read_by_nanogpt_too(tmp_path, make):
@@ -91,11 +91,11 @@ def test_a_text_ends_where_its_file_does(tmp_path, make, monkeypatch):
     monkeypatch.setattr(BpeTokenizer, "gpt2", lambda: BpeTokenizer("gpt2", small.tokens))
     one = make(write(tmp_path / "one.txt", PLAY), tokenizer="gpt2")
     end = one.tokenizer.end_of_text
-    assert not (one.tokens("train").whole() == end).any()
+    assert not (one.tokens("train").read_all() == end).any()
     for name in ("1", "2", "3"):
         write(tmp_path / f"many/{name}.txt", PLAY)
     many = make(tmp_path / "many", tokenizer="gpt2", out=str(tmp_path / "more"))
-    both = np.concatenate([many.tokens(split).whole() for split in ("train", "val")])
+    both = np.concatenate([many.tokens(split).read_all() for split in ("train", "val")])
     assert (both == end).sum() == 3 and both[-1] == end
 
 
@@ -149,7 +149,7 @@ def test_what_failed_goes_on_where_it_was(tmp_path, make, monkeypatch):
 def test_tokens_that_a_crash_of_the_machine_took_are_made_again(tmp_path, make, monkeypatch):
     source = write(tmp_path / "a.txt", PLAY)
     expected = make(source, out=str(tmp_path / "whole"))
-    monkeypatch.setattr("data.prepare_files.describe", lambda *_: 1 / 0)
+    monkeypatch.setattr("data.prepare_files.write_meta", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         make(source)
     monkeypatch.undo()
@@ -157,12 +157,12 @@ def test_tokens_that_a_crash_of_the_machine_took_are_made_again(tmp_path, make, 
     os.truncate(tmp_path / "out.unfinished/train.bin", 12_000)
     assert make(source).text_sha256 == expected.text_sha256
     again = np.fromfile(tmp_path / "out/train.bin", np.uint16)
-    assert np.array_equal(again, expected.tokens("train").whole())
+    assert np.array_equal(again, expected.tokens("train").read_all())
 
 
 def test_other_files_or_keys_do_not_go_on(tmp_path, make, monkeypatch):
     source = write(tmp_path / "a.txt", PLAY)
-    monkeypatch.setattr("data.prepare_files.describe", lambda *_: 1 / 0)
+    monkeypatch.setattr("data.prepare_files.write_meta", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         make(source)
     monkeypatch.undo()
@@ -340,8 +340,12 @@ def test_parquet_without_pyarrow_says_what_to_install(tmp_path, make, monkeypatc
 
 
 def test_rows_draw_by_their_number_alone():
-    whole = drawn(0, 10_000, 0.1)
-    parts = [drawn(0, 1, 0.1), drawn(1, 4999, 0.1), drawn(5000, 5000, 0.1)]
+    whole = draw_validation_rows(0, 10_000, 0.1)
+    parts = [
+        draw_validation_rows(0, 1, 0.1),
+        draw_validation_rows(1, 4999, 0.1),
+        draw_validation_rows(5000, 5000, 0.1),
+    ]
     assert np.array_equal(np.concatenate(parts), whole)
     assert 900 < whole.sum() < 1100
 
@@ -367,7 +371,7 @@ def test_each_row_of_parquet_is_a_document(parquet, make):
     dataset = make(parquet, val_fraction=0.2)
     rows = [row for row in ROWS if row is not None]
     train, val = (text_of(dataset, split) for split in ("train", "val"))
-    chosen = drawn(0, 100, 0.2)
+    chosen = draw_validation_rows(0, 100, 0.2)
     assert 10 <= chosen.sum() <= 30
     assert train == "".join(
         row for row, is_val in zip(ROWS, chosen, strict=True) if row and not is_val

@@ -35,7 +35,7 @@ def test_nanogpts_folder_is_read_and_not_written_to(folder):
     assert dataset.source == "mine" and dataset.tokenizer.characters == CHARACTERS
     for split in ("train", "val"):
         theirs = np.fromfile(folder / f"{split}.bin", np.uint16)
-        assert np.array_equal(dataset.tokens(split).whole(), theirs)
+        assert np.array_equal(dataset.tokens(split).read_all(), theirs)
     assert {path.name: path.stat().st_mtime_ns for path in folder.iterdir()} == before
     assert not (folder.parent / "data").exists()
 
@@ -96,7 +96,7 @@ def test_shards_are_one_text_in_the_order_of_their_numbers(tmp_path):
     dataset = load_dataset(tmp_path)
     tokens = dataset.tokens("train")
     assert len(tokens) == 9000 and dataset.count("val") == 500
-    assert np.array_equal(tokens.whole(), ids)
+    assert np.array_equal(tokens.read_all(), ids)
     starts = np.array([0, 700, 749, 750, 7399, 9000 - 1600])
     assert np.array_equal(tokens.read(starts, 1600), starts[:, None] + np.arange(1600))
 
@@ -123,7 +123,7 @@ def test_more_files_than_a_process_may_open_at_first(tmp_path):
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (80, hard))
         tokens = load_dataset(tmp_path).tokens("train")
-        assert tokens.whole()[::10].tolist() == list(range(90))
+        assert tokens.read_all()[::10].tolist() == list(range(90))
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
@@ -131,7 +131,7 @@ def test_more_files_than_a_process_may_open_at_first(tmp_path):
 def test_pages_are_let_go_and_read_again(tmp_path, monkeypatch):
     folder = write_nanogpt(tmp_path / "mine", train=100_000)
     tokens = load_dataset(folder).tokens("train")
-    monkeypatch.setattr("data.token_files.LET_GO_BYTES", 1 << 16)
+    monkeypatch.setattr("data.token_files.RELEASE_BYTES", 1 << 16)
     expected = np.fromfile(folder / "train.bin", "<u2")
     for start in range(0, 90_000, 5000):
         assert np.array_equal(

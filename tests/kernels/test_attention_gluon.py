@@ -152,7 +152,7 @@ def test_the_launch_hands_over_what_gluon_writes(attention, monkeypatch):
 PROGRAM = r"""
 import torch
 from kernels import attention_triton
-from kernels.attention import packed_attention, unpacked
+from kernels.attention import packed_attention, unpack
 from tests.helpers.dropout_hash import dropout_mask
 
 torch.set_default_device("cuda")
@@ -171,7 +171,7 @@ def attended(gluon, qkv, heads, seed, dropout, dout):
 def check_numbers(B, T, H, dropout):
     qkv = torch.randn(B, T, 3 * H * D).bfloat16()
     dout, seed = torch.randn(B, T, H * D).bfloat16(), torch.tensor([20261122 + T])
-    assert attention_triton.gluon_fits(*unpacked(qkv, H))
+    assert attention_triton.gluon_fits(*unpack(qkv, H))
     given = qkv, H, seed, dropout, dout
     ours, triton = attended(True, *given), attended(False, *given)
     for name, a, b in zip(("dq", "dk", "dv"), ours, triton):
@@ -223,7 +223,7 @@ LONG_PROGRAM = r"""
 import math
 import torch
 from kernels import attention_triton
-from kernels.attention import packed_attention, unpacked
+from kernels.attention import packed_attention, unpack
 
 torch.set_default_device("cuda")
 torch.manual_seed(0)
@@ -238,7 +238,7 @@ def gradients(qkv, heads, dout):
 
 
 def gradients_in_float64(qkv, heads, dout):
-    q, k, v = (x.double().transpose(1, 2).requires_grad_() for x in unpacked(qkv, heads))
+    q, k, v = (x.double().transpose(1, 2).requires_grad_() for x in unpack(qkv, heads))
     later = torch.ones(q.size(2), q.size(2), dtype=torch.bool).triu(1)
     p = (q @ k.mT / math.sqrt(D)).masked_fill(later, -math.inf).softmax(-1)
     given = torch.autograd.grad((p @ v).transpose(1, 2).flatten(2), (q, k, v), dout.double())
@@ -248,7 +248,7 @@ def gradients_in_float64(qkv, heads, dout):
 # fewer blocks than programs, some programs with a block more than others, and many turns
 for B, T, H in ((1, 512, 1), (2, 640, 3), (3, 1024, 12), (1, 2048, 5), (12, 1024, 12)):
     qkv, dout = torch.randn(B, T, 3 * H * D).bfloat16(), torch.randn(B, T, H * D).bfloat16()
-    assert attention_triton.long_gluon_fits(*unpacked(qkv, H))
+    assert attention_triton.long_gluon_fits(*unpack(qkv, H))
     ours = gradients(qkv, H, dout)
     for name, a, b in zip(
         ("dq", "dk", "dv"),

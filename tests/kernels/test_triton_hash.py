@@ -5,14 +5,14 @@ from importlib import import_module
 
 import pytest
 
-from kernels.triton_hash import hashing_triton, triton_key
+from kernels.triton_hash import hash_triton_meanwhile, triton_key
 
 
 def test_on_leaving_it_is_known(monkeypatch):
     pytest.importorskip("triton")
     key, asked = triton_key(), []
     monkeypatch.setattr(import_module(key.__module__), "triton_key", lambda: asked.append(1))
-    with hashing_triton():
+    with hash_triton_meanwhile():
         pass
     assert asked == [1]
 
@@ -22,5 +22,5 @@ def test_without_triton_there_is_nothing_to_hash(monkeypatch):
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, "triton", None)
     assert triton_key() is None
-    with hashing_triton():
+    with hash_triton_meanwhile():
         pass

@@ -14,7 +14,7 @@ from msgspec import to_builtins
 from msgspec.structs import replace as with_fields
 from omegaconf import OmegaConf
 
-from benchmarks.aa_trials import TrialsConfig, count_called, recorded
+from benchmarks.aa_trials import TrialsConfig, count_called, read_processes
 from benchmarks.aa_trials import main as aa_trials
 from cli.interrupts import unwind
 from cli.lock import Lock
@@ -138,7 +138,7 @@ def test_equal_values_are_an_experiment_of_a_against_a(fake, capsys):
     trials = TrialsConfig(records="out-ab/attention-slow-slow/results.json", trials=200)
     aa_trials(trials)
     assert "| attention=slow | 10 |" in capsys.readouterr().out.replace(f"{CPU} ", "")
-    ((_, processes),) = recorded([Path(trials.records)]).items()
+    ((_, processes),) = read_processes([Path(trials.records)]).items()
     by_ab, by_interval, by_steps = count_called(processes, 200, 5, 0)
     assert by_ab <= 10 and by_ab <= by_interval < by_steps
 

@@ -507,5 +507,5 @@ def test_our_tokens_are_those_of_its_prepare(checkout, text_file, tmp_path, proj
     opened = open_checkout(checkout)
     assert not prepare_text(opened, ours, tmp_path / "log")
     theirs = np.fromfile(checkout / "data/shakespeare_char/val.bin", np.uint16)
-    assert np.array_equal(theirs, ours.tokens("val").whole())
+    assert np.array_equal(theirs, ours.tokens("val").read_all())
     assert prepare_text(opened, ours, tmp_path / "log")  # it is there

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.damage import altered
+from benchmarks.damage import alter_export
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.summary import summarize
 from profiling.timeline.nsys_sqlite import read
@@ -23,7 +23,7 @@ def export(tmp_path):
 
 
 def change(path: Path, script: str) -> Path:
-    content = altered(path.read_bytes(), lambda database: database.executescript(script))
+    content = alter_export(path.read_bytes(), lambda database: database.executescript(script))
     path.write_bytes(content)
     return path
 

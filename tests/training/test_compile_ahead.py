@@ -30,20 +30,20 @@ class Driver:
 
 driver.set_active(Driver())
 import kernels.gelu_triton as gelu
-from kernels.compilations_triton import noted_compilations
+from kernels.compilations_triton import collect_compilations
 
 def work():
     u = torch.ones(4096)
     gelu.launch_backward(u, gelu.launch_forward(u))
     gelu.launch_forward(u)
 
-with noted_compilations() as noted:
+with collect_compilations() as noted:
     work()
 assert sorted(name for name, _ in noted) == ["backward_gelu_triton", "forward_gelu_triton"]
 assert not Driver.launches
 kernels = [compilation() for compilation in noted.values()]
 assert all(kernel.asm["ptx"] for kernel in kernels)
-with noted_compilations() as again:
+with collect_compilations() as again:
     work()
 assert not again and len(Driver.launches) == 3
 print("right")
@@ -52,7 +52,7 @@ print("right")
 ON_A_GPU = r"""
 import sys
 import torch
-from kernels.compilations_triton import noted_compilations
+from kernels.compilations_triton import collect_compilations
 from training.compile_ahead import compile_ahead, rehearse
 from training.device import resolve
 from training.distributed import Ranks
@@ -73,7 +73,7 @@ compile_ahead(step, x, x, config, ranks)
 assert all(torch.equal(p, q) for p, q in zip(model.parameters(), before))
 assert all(p.grad is None for p in model.parameters()) and step.micro_step == 0
 assert step.skipped.item() == 0 and model.training
-with noted_compilations() as left:
+with collect_compilations() as left:
     rehearse(step, x, x)
 assert not left, list(left)
 print("right")

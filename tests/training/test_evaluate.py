@@ -49,7 +49,7 @@ def plain_sum(model: GPT, x: torch.Tensor, y: torch.Tensor) -> float:
 
 def test_exact_loss_counts_every_prediction_once(parts):
     tiny, model, train, val = parts()
-    tokens = torch.from_numpy(val.tokens.whole().astype(np.int64))
+    tokens = torch.from_numpy(val.tokens.read_all().astype(np.int64))
     assert (len(tokens) - 1) % tiny.block_size  # so that the last sequence overlaps
     model.eval()
     double = GPT(tiny, model.lm_head.out_features).double().eval()

@@ -394,7 +394,7 @@ def test_training_begins_with_the_weights_and_resumes_without_them(
     out_dir = run(**keys, max_iters=4, always_save_checkpoint=True)
     dataset = prepared(config())
     model = tiny_gpt2(tiny_config(n_embd=24, block_size=32), dataset.tokenizer.vocab_size)
-    ids = torch.from_numpy(dataset.tokens("val").whole().astype("int64"))
+    ids = torch.from_numpy(dataset.tokens("val").read_all().astype("int64"))
     whole = len(ids[:-1]) // 32 * 32
     x, y = (each[:whole].view(-1, 32) for each in (ids[:-1], ids[1:]))
     with torch.no_grad():

@@ -87,7 +87,7 @@ def process_group():
 def save(out_dir: Path, iteration: int, is_best: bool = True, keeps_best: bool = False) -> None:
     """All that it holds has the number of the iteration in every place."""
     mesh = init_device_mesh("cpu", (1,))
-    config, alphabet = tiny(), CharTokenizer.in_order("".join(map(chr, range(32, 97))))
+    config, alphabet = tiny(), CharTokenizer.with_order("".join(map(chr, range(32, 97))))
     model = tiny_model(config)
     found = {
         p: distribute_tensor(p.data.fill_(iteration), mesh, [Shard(0)]) for p in model.parameters()

@@ -622,7 +622,7 @@ def test_a_long_wait_is_said_and_ctrl_c_skips_it(tmp_path):
         tmp_path,
         """
 import threading
-from cli.interrupts import answered
+from cli.interrupts import handle_signals
 wandb_mirror.SILENT_S = 0.5
 wandb_mirror.ABANDON_TIMEOUT_S = 0.5
 tracker = start("offline")
@@ -631,7 +631,7 @@ os.kill(wandb_mirror._wandb_core().pid, signal.SIGSTOP)
 threading.Timer(2.0, os.kill, (os.getpid(), signal.SIGINT)).start()
 noted = []
 try:
-    with answered(lambda number, frame: noted.append(number)):  # as the training loop's
+    with handle_signals(lambda number, frame: noted.append(number)):  # as the training loop's
         finish(tracker)
 except KeyboardInterrupt:
     told["skipped"] = True

@@ -140,7 +140,7 @@ def test_export_writes_either_kind_and_refuses_other_names(tmp_path, capsys):
 def test_what_fails_halfway_leaves_the_old_file(tmp_path):
     path = tmp_path / "report.html"
     path.write_text("old")
-    with pytest.raises(KeyError), files.replacing(path) as temporary:
+    with pytest.raises(KeyError), files.replacement_for(path) as temporary:
         temporary.write_text("half")
         raise KeyError
     assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]

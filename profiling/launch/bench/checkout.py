@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cli.files import told
-from configs.python_files import Setting, parsed, value_of
+from cli.files import name_path_in_errors
+from configs.python_files import Setting, parse_file, value_of
 from profiling.launch.experiment.processes import run_process
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def settings(source: Path) -> dict[str, Setting]:
     cannot be parsed.
     """
     try:
-        module = parsed(source)
+        module = parse_file(source)
     except ValueError as error:
         raise ValueError(f"--against: {error}") from error
     values: dict[str, Setting] = {}
@@ -110,14 +110,14 @@ def prepare_text(checkout: Checkout, ours: "Dataset", log: Path) -> bool:
     if not was_prepared:
         text = folder / "input.txt"
         if not text.exists():
-            with told(text):
+            with name_path_in_errors(text):
                 text.write_bytes(b"".join(text_of(ours, split) for split in ("train", "val")))
         run_process(
             [sys.executable, str(PREPARE)], log, f"{checkout.name}'s {PREPARE}", checkout.folder
         )
     for split in ("train", "val"):
         theirs = np.fromfile(folder / f"{split}.bin", np.uint16)
-        if not np.array_equal(theirs, ours.tokens(split).whole()):
+        if not np.array_equal(theirs, ours.tokens(split).read_all()):
             raise ValueError(
                 f"--against: {folder} holds another text than {ours.source}; remove its "
                 "input.txt, train.bin and val.bin, or name its text here: "
@@ -127,4 +127,4 @@ def prepare_text(checkout: Checkout, ours: "Dataset", log: Path) -> bool:
 
 
 def text_of(dataset: "Dataset", split: str) -> bytes:
-    return dataset.tokenizer.decode_bytes(dataset.tokens(split).whole())
+    return dataset.tokenizer.decode_bytes(dataset.tokens(split).read_all())

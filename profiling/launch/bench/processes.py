@@ -13,7 +13,7 @@ from statistics import fmean, median
 from msgspec.structs import replace as with_fields
 
 from cli.files import write_text
-from cli.threads import without_ours
+from cli.threads import environment_for_others
 from configs.python_files import Setting
 from profiling.analysis.bench.records import BENCH, Bench, Kind, TimedProcess
 from profiling.analysis.runs.folder import read_config
@@ -123,7 +123,7 @@ def time_process(
     `known` has device and dtype as far as they are decided. Raises ValueError if it fails.
     """
     folder, words = command(plan, trial, known)
-    run_dir, environ = plan.out_dir(trial), without_ours() if folder else dict(os.environ)
+    run_dir, environ = plan.out_dir(trial), environment_for_others() if folder else dict(os.environ)
     if trial.kind == "captured" and folder:  # nsys keeps the environment
         environ = {n: v for n, v in environ.items() if n not in nsight.secret_names(environ)}
     remove_run(run_dir)  # left by a process that was stopped
