@@ -1,1 +1,1 @@
-"""What the training loop leans on; train.py is the loop itself."""
+"""Modules that the training loop leans on; train.py is the loop itself."""
