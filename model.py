@@ -2,7 +2,7 @@
 
 The shape is nanoGPT's: pre-norm blocks, tied embeddings, GELU, learned positions or rotary ones,
 optional biases.
-Called by train.py. sample.py has the same layers write text (training.decode).
+Called by train.py. sample.py has the same layers write text (training.sampling.decode).
 Shapes: B batch, T tokens, S keys, C n_embd, H n_head, D = C / H, V vocabulary.
 """
 

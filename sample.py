@@ -41,15 +41,15 @@ from data.dataset import STAND_IN
 from data.source_text import read_utf8
 from data.tokenizers import END_OF_TEXT, Tokenizer
 from model import GPT
-from training.checkpoint_file import Checkpoint, load, model_to_fill
-from training.console import log_through
-from training.decode import attend_at_once, try_own_kernels
-from training.device import check_attention, resolve_device, resolve_dtype
-from training.generation import Writer
-from training.gpt2 import Pretrained, load_pretrained
-from training.next_commands import report_command
-from training.rehearsal import rehearsal
+from training.disk.checkpoint_file import Checkpoint, load, model_to_fill
+from training.disk.gpt2 import Pretrained, load_pretrained
+from training.machine.device import check_attention, resolve_device, resolve_dtype
+from training.metrics.console import log_through
+from training.ranks.next_commands import report_command
 from training.sample_capture import token_spans
+from training.sampling.decode import attend_at_once, try_own_kernels
+from training.sampling.generation import Writer
+from training.sampling.rehearsal import rehearsal
 
 log = logging.getLogger("sample")
 

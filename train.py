@@ -29,31 +29,32 @@ from data.prepare import prepare
 from model import GPT
 from profiling.capture.sampler import GpuSampler, NoSampler
 from profiling.capture.spans import NoSpans, Spans
-from training import checkpoint, flight_recorder, gpt2
 from training.capture import Profiler
-from training.checkpoint_file import model_to_fill
 from training.checks import check_job, check_same_keys, check_same_text, resolve_and_check
-from training.clock import clock_for
-from training.console import configure_logging
-from training.device import reasons
-from training.distributed import Ranks, join_run
-from training.evaluate import evaluate
+from training.disk import checkpoint, gpt2
+from training.disk.checkpoint_file import model_to_fill
+from training.disk.run import Progress, Run
+from training.disk.run_folder import RunFolder, own_folder
+from training.disk.save_timer import SaveTimer, checkpoint_interval_s
 from training.gpu_metrics import sampler_for
-from training.interrupt import Interrupt
-from training.layout import make_layout
-from training.memory import announce_many_blocks, explain_out_of_memory
-from training.muon import OPTIMIZERS
-from training.optimizer import adamw, learning_rate
-from training.own_kernels import prepare_triton
-from training.record import open_record
-from training.restart import apply_go_on, warn_of_restarts
-from training.rows import Rows
-from training.run import Progress, Run
-from training.run_folder import RunFolder, own_folder
-from training.save_timer import SaveTimer, checkpoint_interval_s
-from training.scoring import Scoring
-from training.step import Step, TrainingStep
-from training.warm_up import warm_up
+from training.machine.device import reasons
+from training.machine.memory import announce_many_blocks, explain_out_of_memory
+from training.metrics.console import configure_logging
+from training.metrics.record import open_record
+from training.metrics.rows import Rows
+from training.optimizers.muon import OPTIMIZERS
+from training.optimizers.optimizer import adamw, learning_rate
+from training.ranks import flight_recorder
+from training.ranks.distributed import Ranks, join_run
+from training.ranks.interrupt import Interrupt
+from training.ranks.restart import apply_go_on, warn_of_restarts
+from training.step.clock import clock_for
+from training.step.evaluate import evaluate
+from training.step.layout import make_layout
+from training.step.own_kernels import prepare_triton
+from training.step.scoring import Scoring
+from training.step.step import Step, TrainingStep
+from training.step.warm_up import warm_up
 
 
 def train(config: Config) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from profiling.analysis.capture import open_report
 from profiling.analysis.ranks.found import captures_of_run
 from profiling.analysis.report import Bottleneck
-from profiling.units import ABSENT, milliseconds
+from profiling.shared.units import ABSENT, milliseconds
 
 TOOLS = ("nsys", "torch.profiler")  # profilers that capture
 

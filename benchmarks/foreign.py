@@ -44,7 +44,7 @@ from benchmarks.measuring import Keys, key, run_process
 from cli.errors import suggestion
 from cli.files import write_text
 from profiling.launch import reports
-from profiling.records import read_json, to_json
+from profiling.shared.records import read_json, to_json
 from profiling.tools import nsight, nsys_tool
 from profiling.tools.nsys_tool import Nsys
 

@@ -38,8 +38,8 @@ from benchmarks.planted_train import PLANTS, SERIES
 from benchmarks.plants.planting import Plant
 from cli.files import write_text
 from cli.plain import without_controls
-from profiling.records import to_json
-from profiling.run_files import METRICS
+from profiling.shared.records import to_json
+from profiling.shared.run_files import METRICS
 from profiling.tools import nsys_tool
 from profiling.verbs import run
 

@@ -36,8 +36,8 @@ from cli.files import write_text
 from profiling.analysis.ranks.files import open_ranks
 from profiling.analysis.ranks.found import captures_in
 from profiling.analysis.ranks.records import RanksReport
-from profiling.records import to_json
-from profiling.units import ABSENT
+from profiling.shared.records import to_json
+from profiling.shared.units import ABSENT
 
 TOOLS = {"nsys": "nsys", "torch": "torch.profiler"}  # a training's folder, and what captured it
 WITHIN = 0.15  # share of the true cost by which the reported cost may be off

@@ -29,7 +29,7 @@ from profiling.analysis.scale.scale import (
     SLOWDOWN_PERCENT,
     with_micro_steps,
 )
-from profiling.hardware import peak_bytes_per_s
+from profiling.shared.hardware import peak_bytes_per_s
 
 GPU = "NVIDIA H200"
 GPT2_124M = ModelKeys(12, 768, 1024, 12)

@@ -24,10 +24,10 @@ from configs.command_line import compose_one
 from profiling.capture.nvml import Gpu
 from profiling.capture.sampler import GpuSampler
 from profiling.capture.spans import NoSpans
-from training.device import resolve, resolve_device
-from training.distributed import Ranks
 from training.gpu_metrics import open_gpus, uuids_of
-from training.warm_up import warm_up
+from training.machine.device import resolve, resolve_device
+from training.ranks.distributed import Ranks
+from training.step.warm_up import warm_up
 
 SETTLING_MS = 1000  # before the first comparison
 

@@ -15,9 +15,9 @@ from benchmarks.measuring import measure_in_turns
 from configs.schema import Config
 from model import GPT
 from profiling.capture.spans import NoSpans, Spans
-from training.distributed import Ranks
-from training.optimizer import adamw
-from training.step import Step, TrainingStep
+from training.optimizers.optimizer import adamw
+from training.ranks.distributed import Ranks
+from training.step.step import Step, TrainingStep
 
 VOCAB = 65
 

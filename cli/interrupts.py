@@ -3,7 +3,8 @@ never lost.
 
 A program that is starting ends at once (cli.start_up): a KeyboardInterrupt inside of an import, or
 inside of OmegaConf, becomes another error there, or vanishes. It is raised only where something is
-to be tidied up (`unwind_on_signal`). The training loop has its own handlers (training.interrupt).
+to be tidied up (`unwind_on_signal`). The training loop has its own handlers
+(training.ranks.interrupt).
 """
 
 import signal

@@ -1,6 +1,6 @@
 """Quiet end of a program whose output nobody reads any more, such as `... | head`.
 
-A training outlives a terminal that was closed, until it has saved: training.interrupt.
+A training outlives a terminal that was closed, until it has saved: training.ranks.interrupt.
 """
 
 import errno

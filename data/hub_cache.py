@@ -1,6 +1,6 @@
 """Lookup of files in Hugging Face's cache, as its own programs leave them; nothing is downloaded.
 
-training.gpt2 finds GPT-2's weights in it, data.tokenizers its vocabulary.
+training.disk.gpt2 finds GPT-2's weights in it, data.tokenizers its vocabulary.
 """
 
 import os

@@ -3,7 +3,7 @@ import torch
 
 from configs.model import ModelConfig
 from model import GPT
-from profiling.hardware import PEAKS, mfu, peak_bytes_per_s, peak_flops_per_s, peaks_of
+from profiling.shared.hardware import PEAKS, mfu, peak_bytes_per_s, peak_flops_per_s, peaks_of
 
 
 @pytest.mark.parametrize(

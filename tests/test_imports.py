@@ -17,9 +17,16 @@ HOUSE = (
     ("cli",),
     ("configs", "kernels"),
     ("model", "data"),
-    ("profiling",),  # the modules of its own: tables, records, what hardware can do
+    ("profiling.shared",),  # tables, records, what hardware can do
+    ("profiling",),  # the two modules that start the others by name
     ("profiling.tools", "profiling.capture"),
-    ("profiling.timeline", "training"),
+    ("profiling.timeline", "training.machine", "training.sampling"),
+    ("training.ranks",),
+    ("training.optimizers",),
+    ("training.step",),
+    ("training.disk",),
+    ("training.metrics",),
+    ("training",),
     ("profiling.analysis", "train", "sample"),
     ("profiling.report",),
     ("profiling.launch", "profiling.lab"),
@@ -99,15 +106,18 @@ EDGES = [(m, name) for m in SOURCES for name in imports(m) if name in SOURCES an
 
 
 def test_the_sources_are_found_and_read():
-    assert {"train", "model", "data.batches", "training.step", "configs"} <= set(SOURCES)
-    assert "training.checkpoint" in imports("train") and "torch" in imports("model")
+    assert {"train", "model", "data.batches", "training.step.step", "configs"} <= set(SOURCES)
+    assert "training.disk.checkpoint" in imports("train") and "torch" in imports("model")
     assert ("profiling.verbs.run", "profiling.launch.command") in EDGES
 
 
 def test_every_module_has_its_place_in_the_house():
     assert {room_of(module) for module in SOURCES} == set(ROOMS)
     inside = {
-        f"profiling.{path.name}" for path in (PROJECT / "profiling").iterdir() if path.is_dir()
+        f"{house}.{path.name}"
+        for house in ("profiling", "training")
+        for path in (PROJECT / house).iterdir()
+        if path.is_dir()
     }
     assert {name for name in inside if modules_of(name)} <= set(ROOMS)
 
@@ -156,7 +166,7 @@ def test_captures_are_read_without_torch_and_the_trainer(room):
     others = ("torch", "triton", "hydra", "omegaconf", "model", "data", "training", "train")
     for module in modules_of(room):
         known = {name for name in imports(module) if within(name, "configs")}
-        assert known <= {"configs.attention"}, module
+        assert known <= {"configs.attention", "configs.travel", "configs.shared_update"}, module
         others_known = [n for n in imports(module) if within(n, *others, "profiling.capture")]
         assert others_known == [], module
 
@@ -176,7 +186,9 @@ def test_tools_and_launcher_start_without_torch(room):
         assert not [name for name in imports(module, False) if within(name, *others)], module
 
 
-@pytest.mark.parametrize("module", ("configs.attention", "profiling.causes", "profiling.hardware"))
+@pytest.mark.parametrize(
+    "module", ("configs.attention", "profiling.shared.causes", "profiling.shared.hardware")
+)
 def test_tables_import_only_the_standard_library(module):
     assert {name.split(".")[0] for name in imports(module)} <= sys.stdlib_module_names
 
@@ -201,7 +213,7 @@ def test_no_test_imports_another():
 
 def test_every_imported_package_is_required():
     """Of pyproject.toml alone: what is imported nowhere may still be meant for a reader."""
-    optional = {"training.tensorboard": "tensorboard"}  # module -> the extra that it needs
+    optional = {"training.metrics.tensorboard": "tensorboard"}  # module -> the extra that it needs
     triton = ("profiling.lab.square_triton", "benchmarks.timer_check")
     triton += tuple(name for name in SOURCES if re.fullmatch(r"kernels\.\w+_(triton|gluon)", name))
     optional |= dict.fromkeys(triton, "dev")  # on a GPU torch brings it

@@ -22,7 +22,7 @@ from profiling.analysis.capture import open_report
 from profiling.analysis.gpu_time.idle import DATA_PHASES
 from profiling.analysis.ranks.found import rank_in_name
 from profiling.launch.command import FULL, LIGHT
-from profiling.own_program import program_in
+from profiling.shared.own_program import program_in
 from profiling.timeline import opening
 from profiling.verbs import ab, bench, report, run
 from tests.helpers.programs import MS, Program

@@ -11,7 +11,7 @@ from profiling.analysis.hang.records import Hang
 from profiling.analysis.ranks.records import RanksReport
 from profiling.analysis.report import Report
 from profiling.analysis.scale.records import Scale
-from profiling.causes import CAUSES, VERDICT
+from profiling.shared.causes import CAUSES, VERDICT
 from tests.paths import PROJECT
 
 DOCUMENT = PROJECT / "docs" / "report-schema.md"

@@ -15,14 +15,14 @@ from profiling.capture.schedule import Schedule
 from profiling.capture.spans import NoSpans, Spans, spans_for
 from profiling.capture.torch_profiler import TorchRecorder
 from profiling.capture.window import Window
-from profiling.manifest import SCHEMA_VERSION, CapturedWindow, Manifest
-from profiling.trigger import TRIGGER
-from training.clock import Clock
-from training.distributed import Ranks
-from training.run import Run
-from training.run_folder import environment
+from profiling.shared.manifest import SCHEMA_VERSION, CapturedWindow, Manifest
+from profiling.shared.trigger import TRIGGER
+from training.disk.run import Run
+from training.disk.run_folder import environment
+from training.ranks.distributed import Ranks
+from training.step.clock import Clock
+from training.step.warm_up import WarmUp
 from training.trigger import config_with_window, take_request
-from training.warm_up import WarmUp
 
 log = logging.getLogger(__name__)
 

@@ -13,19 +13,19 @@ from configs.schema import Config
 from data.dataset import Dataset
 from data.prepare import check_source
 from training.capture import check_alone
-from training.device import check_attention, check_residual, resolve, resolve_device
-from training.distributed import Ranks
-from training.evaluate import evaluation_batch_size
-from training.gpt2 import find_weights
-from training.memory import check_model_fits
-from training.muon import check_muon
-from training.own_kernels import check_kernels
-from training.parallel import check_reduce_dtype, check_shard_update, shard_count
-from training.restart import apply_go_on
-from training.run_folder import lock_folder
-from training.tensorboard import check_tensorboard
-from training.torchrun import from_torchrun, local_rank_and_world_size
-from training.wandb_mirror import check_wandb
+from training.disk.gpt2 import find_weights
+from training.disk.run_folder import lock_folder
+from training.machine.device import check_attention, check_residual, resolve, resolve_device
+from training.machine.memory import check_model_fits
+from training.machine.parallel import check_reduce_dtype, check_shard_update, shard_count
+from training.machine.torchrun import from_torchrun, local_rank_and_world_size
+from training.metrics.tensorboard import check_tensorboard
+from training.metrics.wandb_mirror import check_wandb
+from training.optimizers.muon import check_muon
+from training.ranks.distributed import Ranks
+from training.ranks.restart import apply_go_on
+from training.step.evaluate import evaluation_batch_size
+from training.step.own_kernels import check_kernels
 
 # paths, which may differ between the hosts
 OF_A_HOST = ("dataset", "data_source", "weights", "out_dir", "compile_cache")

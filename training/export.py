@@ -16,9 +16,9 @@ from pathlib import Path
 from cli.errors import user_errors
 from configs.export import ExportConfig
 from configs.gpt2 import WHOLE
-from training.checkpoint_file import load
-from training.gpt2 import write
-from training.next_commands import load_command
+from training.disk.checkpoint_file import load
+from training.disk.gpt2 import write
+from training.ranks.next_commands import load_command
 
 
 def main(config: ExportConfig) -> None:

@@ -8,8 +8,8 @@ import torch
 from configs.capture import GpuMetricsConfig
 from profiling.capture.nvml import Gpu
 from profiling.capture.sampler import GpuSampler, NoSampler
-from training.distributed import Ranks
-from training.torchrun import ranks_here
+from training.machine.torchrun import ranks_here
+from training.ranks.distributed import Ranks
 
 log = logging.getLogger(__name__)
 

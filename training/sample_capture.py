@@ -17,11 +17,11 @@ from profiling.capture.recording import NoRecording, Recording
 from profiling.capture.schedule import Schedule
 from profiling.capture.spans import NoSpans, Spans
 from profiling.capture.window import Window
-from profiling.manifest import SCHEMA_VERSION, AttentionFacts, CapturedWindow, Manifest
+from profiling.shared.manifest import SCHEMA_VERSION, AttentionFacts, CapturedWindow, Manifest
 from training.capture import check_alone, recorder_for
-from training.clock import CudaClock, HostClock, clock_for
-from training.generation import Writer, arrivals_of
-from training.run_folder import environment
+from training.disk.run_folder import environment
+from training.sampling.generation import Writer, arrivals_of
+from training.step.clock import CudaClock, HostClock, clock_for
 
 STEP = "token"
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from configs.schema import Config
 from profiling.capture.nsys import is_attached
-from profiling.records import read_json
-from profiling.trigger import KINDS, TRIGGER, Trigger
-from training.distributed import Ranks
+from profiling.shared.records import read_json
+from profiling.shared.trigger import KINDS, TRIGGER, Trigger
+from training.ranks.distributed import Ranks
 
 log = logging.getLogger(__name__)
 

@@ -23,7 +23,7 @@ from benchmarks.diagnoses import Times
 from benchmarks.foreign_programs.parts import Step
 from benchmarks.foreign_programs.series import PROGRAMS, RANGES, TIMES, Program
 from cli.files import write_text
-from profiling.records import to_json
+from profiling.shared.records import to_json
 
 WARM_UP = 6  # steps
 TIMED, BLOCKS = 10, 5  # steps in a block, whose mean counts; blocks, whose median counts

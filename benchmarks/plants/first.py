@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from benchmarks.plants.planting import Plant, call_before, call_before_update, replace_method
 from data.batches import Batches
 from model import GPT
-from training.graphs import GraphedStep
-from training.step import Step
+from training.step.graphs import GraphedStep
+from training.step.step import Step
 
 EAGER = "attention=flash kernels=compiled compile=false"
 GRAPHS = "attention=flash kernels=compiled compile=true"

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from training.graphs import GraphedStep
-from training.step import Step
+from training.step.graphs import GraphedStep
+from training.step.step import Step
 
 
 @dataclass(frozen=True)

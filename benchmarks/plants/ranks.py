@@ -10,10 +10,10 @@ from torch import Tensor
 from benchmarks.plants.planting import Plant, call_before, replace_method
 from configs.schema import Config
 from data.batches import Batches
-from training import layout
-from training.graphs import GraphedStep
-from training.parallel import rows_travel
-from training.step import Step
+from training.machine.parallel import rows_travel
+from training.step import layout
+from training.step.graphs import GraphedStep
+from training.step.step import Step
 
 LATE = 1  # the rank with the fault
 PRODUCTS, SIZE = 24, 4096  # extra matrix products, about 0.2 ms each on an H200
@@ -93,7 +93,8 @@ def python_stall() -> None:
 
 
 def refuse_rows(config: Config, world_size: int, vocab_size: int) -> bool:
-    """Replacement of training.parallel.rows_travel for `larger_share`: False, or ValueError.
+    """Replacement of training.machine.parallel.rows_travel for `larger_share`: False, or
+    ValueError.
 
     Ranks that exchange rows expect as many from each, so a rank cannot have more tokens.
     """

@@ -8,8 +8,8 @@ from benchmarks.plants.planting import Plant, call_before, call_before_update, r
 from data.batches import Batches
 from data.standin import stand_in_text
 from model import GPT, CausalSelfAttention, LayerNorm, attend
-from training.graphs import GraphedStep
-from training.step import Step
+from training.step.graphs import GraphedStep
+from training.step.step import Step
 
 # nothing is compiled: a graph of the kernels one by one is made in no time
 EAGER = "attention=flash kernels=compiled compile=false"

@@ -21,14 +21,14 @@ from benchmarks.reliability_parts import forks, tiny_run
 from benchmarks.reliability_parts.moments import call_on_entry, pipe
 from benchmarks.reliability_parts.tiny_run import difference, read_end
 from benchmarks.reliability_parts.trial import Trial
-from training.save_timer import ON_CPU_S
+from training.disk.save_timer import ON_CPU_S
 
 RUN = Path("run")
 WORDS = (
     f"{PROJECT}/configs/shakespeare_char_cpu.yaml out_dir=run data_source=text.txt n_layer=1 "
     "n_embd=32 dropout=0.1 eval_iters=1 wandb.mode=disabled"
 ).split()
-TIMER = "training.save_timer.SaveTimer.__init__"  # called where the loop begins
+TIMER = "training.disk.save_timer.SaveTimer.__init__"  # called where the loop begins
 SECOND = struct.Struct("d")
 USUAL_EACH = 25  # of so many trials one has the default interval
 # beyond the interval: an iteration and a save, of a process that others keep from its core

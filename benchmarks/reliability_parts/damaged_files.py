@@ -26,10 +26,10 @@ from configs import command_line
 from configs.sampling import SampleConfig
 from profiling.capture.spans import NoSpans
 from profiling.report.renderers import page
-from training import checkpoint_file
 from training.checks import resolve_and_check
-from training.distributed import join_run
-from training.run_folder import RunFolder
+from training.disk import checkpoint_file
+from training.disk.run_folder import RunFolder
+from training.ranks.distributed import join_run
 
 TENSORS = (torch.zeros(3), torch.full((2, 2), float("nan")), torch.tensor(1 << 62))
 CHECKPOINT, RUN = "ckpt.pt", "run"

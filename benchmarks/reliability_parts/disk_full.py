@@ -29,8 +29,8 @@ MOMENTS = {
     "the start": ("", 0),
     "a row": (tiny_run.ROW, ITERATIONS),
     "a save": (tiny_run.SAVE, ITERATIONS // SAVED_EACH),
-    "the end": ("training.record.Record.__exit__", 1),
-    RESUME: ("training.checkpoint.read_checkpoint", 1),
+    "the end": ("training.metrics.record.Record.__exit__", 1),
+    RESUME: ("training.disk.checkpoint.read_checkpoint", 1),
 }
 MOST_FREE_PAGES = 3  # an almost full disk takes a part of a file
 SAFE = re.compile(r": not on the disk: .+?; (?:\S+ is whole, of iteration (\d+)|there is no check)")

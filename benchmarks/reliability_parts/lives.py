@@ -36,8 +36,8 @@ MOMENTS = {
     ANY: Moment("", 2.0),
     START_UP: Moment("", 3.0),  # of a process that imports torch itself
     "a save": Moment(SAVE, 0.02, MOST_SAVES),
-    RESUME: Moment("training.checkpoint.read_checkpoint", 0.05),
-    "opening the folder": Moment("training.record.open_run_folder", 0.05),
+    RESUME: Moment("training.disk.checkpoint.read_checkpoint", 0.05),
+    "opening the folder": Moment("training.metrics.record.open_run_folder", 0.05),
     "taking the lock": Moment("cli.lock.Lock.own", 0.002, 2),  # for the checks, and for the run
     "giving the lock back": Moment("cli.lock.Lock.__exit__", 0.002, 2),
 }

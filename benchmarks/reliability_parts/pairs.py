@@ -22,7 +22,7 @@ KINDS = (("scratch", "scratch"), ("resume", "resume"), ("scratch", "resume"))
 CLOSE_S = 0.03  # between the two starts at most, in every other pair
 RUN, HALF = Path("run"), Path("half")
 # a process owns the folder between calls of these; the second is also called after the checks
-OWNS, LETS_GO = "training.record.open_run_folder", "cli.lock.Lock.__exit__"
+OWNS, LETS_GO = "training.metrics.record.open_run_folder", "cli.lock.Lock.__exit__"
 BOTH_OWN = b"\0\0"
 REFUSED = re.compile(r"train.py: error: out_dir=run: in use by (process (\d+) on|another process)")
 

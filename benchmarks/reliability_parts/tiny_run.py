@@ -16,7 +16,7 @@ import torch
 from benchmarks.reliability_parts import forks
 from benchmarks.reliability_parts.forks import ProcessEnd
 from benchmarks.reliability_parts.moments import call_on_entry
-from training import checkpoint_file
+from training.disk import checkpoint_file
 
 ITERATIONS, SAVED_EACH = 60, 5
 WORDS = (
@@ -25,7 +25,7 @@ WORDS = (
     f"eval_interval={SAVED_EACH} always_save_checkpoint=true wandb.mode=disabled"
 ).split()
 LOSSES = ("train/loss", "val/loss", "eval/train_loss")
-SAVE, ROW = "training.checkpoint.write", "training.tracker.Tracker.log"
+SAVE, ROW = "training.disk.checkpoint.write", "training.metrics.tracker.Tracker.log"
 
 
 @dataclass(frozen=True)

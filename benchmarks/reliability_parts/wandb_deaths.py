@@ -28,7 +28,7 @@ END = "the end"
 MOMENTS = {
     "its start": ("", 0, 0.5),
     "a row": (ROW, ITERATIONS, 0.05),
-    END: ("training.tracker.Tracker.finish", 1, 0.2),
+    END: ("training.metrics.tracker.Tracker.finish", 1, 0.2),
 }
 ROW_S = 0.05  # delay of each row, or all rows are written before wandb-core starts
 GONE_S = 5.0  # by which wandb-core may outlive the run

@@ -9,7 +9,7 @@ from profiling.analysis.gpu_time.step_events import StepEvents, step_events
 from profiling.analysis.report import Report
 from profiling.analysis.runs.run_clocks import RunClocks, run_clocks, run_folder
 from profiling.analysis.summary import summarize
-from profiling.manifest import Manifest
+from profiling.shared.manifest import Manifest
 from profiling.timeline import opening
 from profiling.timeline.trace import Trace
 

@@ -10,9 +10,9 @@ from typing import Literal
 
 import msgspec
 
-from profiling.gpu_clock import GpuClock
-from profiling.manifest import AttentionFacts, CompileFacts, ProcessUse
-from profiling.records import JsonObject
+from profiling.shared.gpu_clock import GpuClock
+from profiling.shared.manifest import AttentionFacts, CompileFacts, ProcessUse
+from profiling.shared.records import JsonObject
 from profiling.timeline.trace import Device
 
 SCHEMA_VERSION = 1

@@ -33,8 +33,8 @@ from profiling.analysis.report import (
 from profiling.analysis.runs.run_clocks import RunClocks
 from profiling.analysis.verdict.diagnosis import diagnose
 from profiling.analysis.verdict.health import health
-from profiling.causes import CAUSES
-from profiling.manifest import Manifest
+from profiling.shared.causes import CAUSES
+from profiling.shared.manifest import Manifest
 from profiling.timeline.trace import KERNEL, Trace
 
 MOST_GAPS = 10

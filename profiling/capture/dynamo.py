@@ -9,7 +9,7 @@ from collections import Counter
 from contextlib import AbstractContextManager, nullcontext
 from threading import Thread
 
-from profiling.manifest import CompileCounts
+from profiling.shared.manifest import CompileCounts
 
 
 def counters() -> dict[str, Counter[str]]:

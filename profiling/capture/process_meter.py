@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from profiling.metric_names import CPU_MEMORY_BYTES, CPU_PERCENT, CPU_THREADS
+from profiling.shared.metric_names import CPU_MEMORY_BYTES, CPU_PERCENT, CPU_THREADS
 
 STAT = Path("/proc/self/stat")  # man 5 proc_pid_stat
 THREADS, RESIDENT_PAGES = 20 - 3, 24 - 3  # indices of its fields after the program's name

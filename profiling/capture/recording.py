@@ -19,7 +19,7 @@ from profiling.capture import process_meter
 from profiling.capture.dynamo import compile_counts
 from profiling.capture.layers import layer_ranges
 from profiling.capture.spans import Spans
-from profiling.manifest import (
+from profiling.shared.manifest import (
     CapturedWindow,
     CompileCounts,
     Laps,
@@ -27,8 +27,8 @@ from profiling.manifest import (
     ProcessUse,
     WindowSteps,
 )
-from profiling.metric_names import CPU_MEMORY_BYTES
-from profiling.records import to_json
+from profiling.shared.metric_names import CPU_MEMORY_BYTES
+from profiling.shared.records import to_json
 
 log = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ import pynvml
 
 from profiling.capture.nvml import ENERGY, Gpu
 from profiling.capture.process_meter import ProcessMeter
-from profiling.metric_names import gpu_metric_name
+from profiling.shared.metric_names import gpu_metric_name
 
 log = logging.getLogger(__name__)
 

@@ -15,8 +15,6 @@ from cli.errors import one_line
 from configs.attention import pinned_kernel
 from model import attention_in_force
 from profiling.capture import dynamo
-from profiling.hardware import peak_bytes_per_s, peak_flops_per_s
-from profiling.kernel_names import fused_attention
 from profiling.lab.attention_work import Call, Case, errors, flops, minimal_bytes, reference
 from profiling.lab.device import GBPS, TFLOPS, device_name, in_unit, rate
 from profiling.lab.footprint import (
@@ -29,7 +27,9 @@ from profiling.lab.footprint import (
     peak_memory,
 )
 from profiling.lab.timer import Timing, empty_launch, measure
-from profiling.measurements import (
+from profiling.shared.hardware import peak_bytes_per_s, peak_flops_per_s
+from profiling.shared.kernel_names import fused_attention
+from profiling.shared.measurements import (
     BACKENDS,
     COMPILE,
     Attempt,
@@ -38,7 +38,7 @@ from profiling.measurements import (
     Measurement,
     Status,
 )
-from training.attention import CPU_OPERATORS
+from training.step.attention import CPU_OPERATORS
 
 REFERENCE_TOKENS = 4096  # heads x tokens that are compared with a float64 reference
 OTHER_KERNELS = r"not used because|runtime disabled"

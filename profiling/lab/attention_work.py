@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from model import attend
-from profiling.measurements import COMPILE
+from profiling.shared.measurements import COMPILE
 
 QUERIES = 1024  # in a block of the reference: its float64 scores are QUERIES x seq for each head
 NO_NORM = 1e-30
@@ -30,7 +30,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Case:
-    backend: str  # of profiling.measurements.BACKENDS
+    backend: str  # of profiling.shared.measurements.BACKENDS
     shape: Shape
     dtype: str
     dropout: float

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cli.files import empty_folder, write_text
-from profiling.records import to_json
 from profiling.report.lab.compiled_document import compiled_document
 from profiling.report.renderers.page import page
+from profiling.shared.records import to_json
 from profiling.tools.torch_compile import (
     Binary,
     Graph,
@@ -68,8 +68,8 @@ def compile_once(config: "Config", cache: Path) -> Compilation:
     from profiling.capture.spans import NoSpans
     from train import batches_of, model_of
     from training.checks import resolve_and_check
-    from training.distributed import join_run
-    from training.warm_up import timed_micro_step
+    from training.ranks.distributed import join_run
+    from training.step.warm_up import timed_micro_step
 
     with join_run(config.device) as ranks, collect_graph_breaks() as messages:
         config = resolve_and_check(config, ranks.device, ranks.world_size)

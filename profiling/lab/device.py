@@ -8,10 +8,10 @@ import pynvml
 import torch
 
 from profiling.capture.nvml import handle_of
-from profiling.hardware import peak_bytes_per_s, peak_flops_per_s
 from profiling.lab.timer import Timing, empty_launch, measure
-from profiling.measurements import DeviceResults, Rate, Ridge
-from training.device import resolve_device
+from profiling.shared.hardware import peak_bytes_per_s, peak_flops_per_s
+from profiling.shared.measurements import DeviceResults, Rate, Ridge
+from training.machine.device import resolve_device
 
 COPY_BYTES = {"cuda": 2**30, "cpu": 2**28}  # each way; far beyond any cache
 # a CPU without units for float16 takes seconds for a product, and the trainer refuses it there

@@ -19,9 +19,9 @@ from torch.profiler import ProfilerActivity, profile
 
 from cli.errors import one_line
 from profiling.capture.graph_kernels import kernel_names
-from profiling.kernel_names import short_name
 from profiling.lab.attention_work import Call
-from profiling.measurements import LaunchCount
+from profiling.shared.kernel_names import short_name
+from profiling.shared.measurements import LaunchCount
 
 MEMINFO = Path("/proc/meminfo")
 LEAST_SHARE = 0.03  # of all operators' time; one with less only passes its arguments on

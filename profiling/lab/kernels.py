@@ -8,12 +8,12 @@ from torch import Tensor
 
 from cli.errors import one_line
 from profiling.capture import dynamo
-from profiling.hardware import peak_bytes_per_s
 from profiling.lab.attention_work import errors
 from profiling.lab.device import GBPS, device_name, in_unit
 from profiling.lab.kernel_work import Function, Operation, Sizes, operations
 from profiling.lab.timer import empty_launch, measure
-from profiling.measurements import KernelResults, KernelTiming
+from profiling.shared.hardware import peak_bytes_per_s
+from profiling.shared.measurements import KernelResults, KernelTiming
 
 WAYS = ("eager", "compile", "fused")
 CHECKED_TOKENS = 1024  # tokens that are compared with float64, all at once

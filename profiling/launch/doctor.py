@@ -236,7 +236,7 @@ def nvtx() -> Check:
 def wandb() -> Check:
     """Check whether runs go to W&B's server; the key itself is never shown."""
     from configs.training import WandbConfig
-    from training.wandb_mirror import check_wandb
+    from training.metrics.wandb_mirror import check_wandb
 
     try:
         mode = check_wandb(WandbConfig())

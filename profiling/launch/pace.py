@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import TYPE_CHECKING
 
-from profiling.hardware import peak_flops_per_s
+from profiling.shared.hardware import peak_flops_per_s
 
 if TYPE_CHECKING:
     import torch
 
     from configs.schema import Config
-    from training.step import Step
+    from training.step.step import Step
 
 FEW_TOKENS = 1024  # tokens in whole sequences, from whose time a long iteration is estimated
 WHOLE_S = 2.0  # an iteration of up to so many seconds is timed as a whole
@@ -47,8 +47,8 @@ def find_pace(words: list[str]) -> Pace:
     would."""
     from configs.command_line import compose_one
     from training.checks import resolve_and_check
-    from training.device import resolve_device
-    from training.warm_up import has_cpu_size
+    from training.machine.device import resolve_device
+    from training.step.warm_up import has_cpu_size
 
     config = compose_one(words)
     device = resolve_device(config.device)
@@ -151,10 +151,10 @@ def time_calls(work: Callable[[], None], times: int) -> tuple[float, float]:
 
 def make_step(config: "Config", device: "torch.device") -> "Step":
     from model import GPT
-    from training.distributed import Ranks
-    from training.muon import OPTIMIZERS
-    from training.optimizer import adamw
-    from training.step import Step
+    from training.optimizers.muon import OPTIMIZERS
+    from training.optimizers.optimizer import adamw
+    from training.ranks.distributed import Ranks
+    from training.step.step import Step
 
     model = GPT(config, vocabulary_size(config)).to(device)
     optimizer = adamw(model, config, device, OPTIMIZERS[config.optimizer])

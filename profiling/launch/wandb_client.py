@@ -1,6 +1,6 @@
 """A run in W&B, opened by a verb that has something to add. Used by wandb_log and wandb_verdict.
 
-Training has a client of its own (training.wandb_mirror), which nothing of W&B may hold up.
+Training has a client of its own (training.metrics.wandb_mirror), which nothing of W&B may hold up.
 """
 
 import os
@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from cli.errors import one_line
-from profiling.records import JsonObject
 from profiling.report.document import Cell, Column, Table, Value
+from profiling.shared.records import JsonObject
 
 if TYPE_CHECKING:  # importing it takes a third of a second
     import wandb
@@ -68,7 +68,9 @@ def wandb_run(
 def settings(offline: bool) -> "Settings":
     import wandb
 
-    from training.wandb_mirror import online_key  # here: other verbs work without the trainer
+    from training.metrics.wandb_mirror import (
+        online_key,  # here: other verbs work without the trainer
+    )
 
     return wandb.Settings(
         silent=True,

@@ -16,15 +16,15 @@ from profiling.analysis.capture import open_report
 from profiling.analysis.difference.compared import environment_of
 from profiling.analysis.report import Report
 from profiling.analysis.runs.folder import METRICS, read_config
-from profiling.artifact_names import artifact_name
 from profiling.launch.wandb_client import wandb_run, wandb_table
-from profiling.metric_names import CAPTURE_MEDIA
-from profiling.records import JsonObject
 from profiling.report.capture import tables
 from profiling.report.capture.document import report_document
 from profiling.report.capture.verdict_line import verdict_line
 from profiling.report.document import Value
 from profiling.report.renderers.page import page
+from profiling.shared.artifact_names import artifact_name
+from profiling.shared.metric_names import CAPTURE_MEDIA
+from profiling.shared.records import JsonObject
 from profiling.timeline import opening
 from profiling.timeline.scrub import scrub
 
@@ -87,8 +87,8 @@ def log_metrics(out_dir: Path) -> str:
 
     Raises ValueError with one line if it cannot.
     """
-    from training.wandb_facts import define_metrics
-    from training.wandb_run import kept_id, rows_of, values_of
+    from training.metrics.wandb_facts import define_metrics
+    from training.metrics.wandb_run import kept_id, rows_of, values_of
 
     run, rows = training_run(out_dir), rows_of(out_dir / METRICS)
     if kept_id(out_dir / "wandb") != run.id:
@@ -116,7 +116,7 @@ def folder_around(capture: Path) -> Path:
 
 def training_run(out_dir: Path) -> TrainingRun:
     """The W&B run of the training in this folder. Raises ValueError if W&B recorded none there."""
-    from training.wandb_run import kept_id  # here: other verbs work without the trainer
+    from training.metrics.wandb_run import kept_id  # here: other verbs work without the trainer
 
     place = out_dir / "wandb"
     matches = [RUN_FOLDER.fullmatch(path.name) for path in place.glob("*run-*") if path.is_dir()]

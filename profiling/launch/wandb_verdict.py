@@ -15,11 +15,11 @@ from msgspec.structs import replace
 from configs.training import WandbConfig
 from profiling.analysis.difference.records import Comparison, Experiment, StepComparison
 from profiling.launch.wandb_client import wandb_run, wandb_table
-from profiling.records import JsonObject
 from profiling.report.comparison import tables
 from profiling.report.comparison.document import comparison_document, experiment_document
 from profiling.report.document import Value
 from profiling.report.renderers.page import page
+from profiling.shared.records import JsonObject
 
 if TYPE_CHECKING:  # importing it takes a third of a second
     import wandb
@@ -106,7 +106,7 @@ def is_offline() -> bool:
     It is asked after the work, so that the result of half an hour is not lost to a server that is
     away. Raises ValueError if W&B is switched off.
     """
-    from training.wandb_mirror import check_wandb, online_key  # here: it needs the trainer
+    from training.metrics.wandb_mirror import check_wandb, online_key  # here: it needs the trainer
 
     mode = check_wandb(WandbConfig())
     if mode == "disabled":

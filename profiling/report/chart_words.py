@@ -8,7 +8,7 @@ from html import unescape
 from typing import Any
 
 from profiling.report.document import Chart
-from profiling.units import number
+from profiling.shared.units import number
 
 MOST = 12  # values that are listed one by one
 

@@ -1,15 +1,15 @@
 """Figures for plotly as plain dicts, drawn by templates/charts.js: the parts that charts share.
 
 A colour is a name that a page knows, so that it follows the theme: var(--gemm) of
-profiling.report.palette, var(--launch) of profiling.causes; an unknown name is drawn in a neutral
-colour. Plotly reads markup in texts, so names go through html.escape.
+profiling.report.palette, var(--launch) of profiling.shared.causes; an unknown name is drawn in a
+neutral colour. Plotly reads markup in texts, so names go through html.escape.
 """
 
 import math
 from collections.abc import Sequence
 
 from profiling.report.document import Figure
-from profiling.units import number
+from profiling.shared.units import number
 
 MARGIN = {"l": 10, "r": 20, "t": 10, "b": 10}  # plotly widens it by what axes and legend need
 ABOVE: Figure = {"orientation": "h", "y": 1.02, "yanchor": "bottom"}  # a legend above the chart

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from profiling.causes import Part
+from profiling.shared.causes import Part
 
 Place = Literal["terminal", "markdown", "page"]
 Places = tuple[Place, ...]

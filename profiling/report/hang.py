@@ -19,7 +19,7 @@ from profiling.report.document import (
     Tone,
     Verdict,
 )
-from profiling.units import ABSENT
+from profiling.shared.units import ABSENT
 
 MOST_FRAMES = 3  # frames of a stack that are printed
 MOST_SAID = 5  # distinct errors and stacks that are printed

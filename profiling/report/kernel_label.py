@@ -7,9 +7,9 @@ import re
 from collections.abc import Sequence
 from functools import cache
 
-from profiling.kernel_names import short_name
 from profiling.report.document import Cell
 from profiling.report.text import shorten
+from profiling.shared.kernel_names import short_name
 
 # words in the template arguments of an elementwise or reduce kernel that say what it computes
 OPERATION = re.compile(r"\b\w*(?:[Ff]unctor|_kernel_cuda|KernelImpl|_kernel\b|kernel_impl)\w*")

@@ -1,13 +1,13 @@
 """All colours of the pages, by name and theme; a chart names them as var(--NAME).
 
-Those of a step's parts are in profiling.causes, with the parts. Readers with a colour deficiency
-can tell the colours of one chart apart, too, and shapes have a contrast of 3 to 1 with the
-background: tests/report/test_palette.py measures it (Machado's simulation, CIEDE2000, WCAG 2).
+Those of a step's parts are in profiling.shared.causes, with the parts. Readers with a colour
+deficiency can tell the colours of one chart apart, too, and shapes have a contrast of 3 to 1 with
+the background: tests/report/test_palette.py measures it (Machado's simulation, CIEDE2000, WCAG 2).
 """
 
 from typing import Literal
 
-from profiling import causes
+from profiling.shared import causes
 
 Theme = Literal["light", "dark"]
 

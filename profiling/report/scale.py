@@ -16,7 +16,7 @@ from profiling.report.document import (
     Table,
     Verdict,
 )
-from profiling.units import milliseconds, number, percent, size_bytes
+from profiling.shared.units import milliseconds, number, percent, size_bytes
 
 MODE_COLOURS = {"ddp": "gemm", "fsdp": "attention", "hsdp": "optimizer"}
 WORTH_PERCENT = 90.0  # the headline names the most GPUs that have at least this efficiency

@@ -1,11 +1,11 @@
-"""Names and values as text, for all renderers. Numbers are formatted by profiling.units."""
+"""Names and values as text, for all renderers. Numbers are formatted by profiling.shared.units."""
 
 import re
 
 from cli.plain import plain
-from profiling import units
 from profiling.report.document import Cell, Value
-from profiling.units import ABSENT
+from profiling.shared import units
+from profiling.shared.units import ABSENT
 
 FORMATS = {
     "ms": units.milliseconds,

@@ -17,9 +17,9 @@ from pathlib import Path
 import numpy as np
 
 from cli.plain import plain
-from profiling.manifest import Manifest
-from profiling.own_program import PAGE
-from profiling.records import read_json
+from profiling.shared.manifest import Manifest
+from profiling.shared.own_program import PAGE
+from profiling.shared.records import read_json
 from profiling.timeline import chrome_json, nsys_sqlite
 from profiling.timeline.trace import Trace
 from profiling.tools import nsight

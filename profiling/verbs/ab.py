@@ -75,9 +75,9 @@ from profiling.launch.experiment.processes import (
     save,
     say,
 )
-from profiling.own_program import refuse_own_program
-from profiling.records import to_json
 from profiling.report.comparison.document import experiment_document
+from profiling.shared.own_program import refuse_own_program
+from profiling.shared.records import to_json
 from profiling.verbs.gate import gate, gate_flag
 from profiling.verbs.results import check_outputs, output_flags, show, show_answer, write_outputs
 

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING
 
 from cli.parser import Parser, flag, names, within
 from profiling.lab.arguments import DTYPES, add_shared, positive_integers
-from profiling.measurements import BACKENDS, COMPILE
-from profiling.records import to_json
 from profiling.report.lab.attention_document import attention_document
+from profiling.shared.measurements import BACKENDS, COMPILE
+from profiling.shared.records import to_json
 from profiling.verbs.results import check_outputs, output_flags, show, write_outputs
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
 def cases_of(flags: argparse.Namespace, device: "torch.device") -> "list[Case]":
     """Cases to measure, length by length, so that an interrupted series has compared something."""
     from profiling.lab.attention_work import Case, Shape
-    from training.device import resolve_dtype
+    from training.machine.device import resolve_dtype
 
     dtype = flags.dtype if flags.dtype != "auto" else resolve_dtype("auto", device)
     cases = []

@@ -57,10 +57,10 @@ from profiling.launch.bench.plan import Plan, Trial, check_words, command, trial
 from profiling.launch.bench.processes import measure, open_bench, save, trials_left
 from profiling.launch.experiment.plan import FEWEST_TIMED, LOG_INTERVAL, WARM_UP
 from profiling.launch.experiment.processes import resume_command, say
-from profiling.own_program import refuse_own_program
-from profiling.records import to_json
 from profiling.report.bench.document import bench_document
 from profiling.report.renderers.markdown import markdown
+from profiling.shared.own_program import refuse_own_program
+from profiling.shared.records import to_json
 from profiling.verbs.results import check_outputs, output_flags, show, show_answer, write_outputs
 
 OUT = "out-bench"

@@ -72,8 +72,8 @@ from profiling.analysis.runs.folder import (
 from profiling.analysis.statistics import EQUAL_WITHIN_PERCENT
 from profiling.launch import wandb_verdict
 from profiling.launch.experiment.plan import OWN
-from profiling.records import to_json
 from profiling.report.comparison.document import comparison_document
+from profiling.shared.records import to_json
 from profiling.verbs.gate import gate, gate_flag
 from profiling.verbs.ranks import StepNames, read_folder, read_ranks
 from profiling.verbs.report import RANKS

@@ -23,7 +23,7 @@ from cli.plain import plain, without_controls
 from profiling.analysis.runs.folder import find_run_folders, read_runs
 from profiling.report.dashboard.document import dashboard_page
 from profiling.report.dashboard.server import MakePage, serve
-from profiling.run_files import check_output
+from profiling.shared.run_files import check_output
 from profiling.verbs.results import STDOUT, check_new, new_file, put
 
 # what runs may differ in beside their keys, as W&B gets it

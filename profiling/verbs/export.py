@@ -29,7 +29,7 @@ from profiling.analysis.capture import open_report
 from profiling.analysis.ranks.found import rank_captures
 from profiling.analysis.ranks.summary import RanksAnalysis
 from profiling.report.perfetto import chrome_trace, ranks
-from profiling.run_files import check_output
+from profiling.shared.run_files import check_output
 from profiling.timeline.opening import newest
 from profiling.verbs.ranks import captures_bar, read_folder
 from profiling.verbs.report import CAPTURES, RANKS, show_reading

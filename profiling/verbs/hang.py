@@ -30,8 +30,8 @@ from cli.parser import Parser, flag
 from cli.plain import without_controls
 from profiling.analysis.hang.analysis import read_hang
 from profiling.analysis.hang.records import Hang
-from profiling.flight_recorder import DUMP, REQUEST
-from profiling.records import to_json
+from profiling.shared.flight_recorder import DUMP, REQUEST
+from profiling.shared.records import to_json
 from profiling.timeline import flight_dump
 from profiling.verbs.results import (
     check_outputs,

@@ -18,8 +18,8 @@ from functools import partial
 
 from cli.parser import Parser, flag, within
 from profiling.lab.arguments import DTYPES, add_shared
-from profiling.records import to_json
 from profiling.report.lab.documents import kernels_document
+from profiling.shared.records import to_json
 from profiling.verbs.progress import progress_line
 from profiling.verbs.results import check_outputs, output_flags, show, write_outputs
 
@@ -30,7 +30,7 @@ def main(argv: list[str]) -> int:
     from profiling.lab.device import lab_device  # here: they bring torch
     from profiling.lab.kernel_work import Sizes
     from profiling.lab.kernels import empty_results, measure_rows
-    from training.device import resolve_dtype
+    from training.machine.device import resolve_dtype
 
     device = lab_device(flags.device)
     dtype = flags.dtype if flags.dtype != "auto" else resolve_dtype("auto", device)

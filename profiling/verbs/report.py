@@ -32,9 +32,9 @@ from profiling.analysis.capture import Capture, open_report
 from profiling.analysis.ranks.found import is_one_of_ranks, rank_captures
 from profiling.analysis.report import Report
 from profiling.analysis.verdict.health import OTHERS
-from profiling.records import to_json
 from profiling.report.capture.kernel_sources import Links, source_links
 from profiling.report.capture.verdict_line import verdict_line
+from profiling.shared.records import to_json
 from profiling.timeline.opening import REPORT, newest
 from profiling.timeline.trace import Trace
 from profiling.verbs.results import (

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from cli.files import check_place, resolve_link, write_text
 from cli.parser import Flags, flag
 from cli.plain import without_controls
-from profiling.run_files import check_output
+from profiling.shared.run_files import check_output
 
 if TYPE_CHECKING:
     from profiling.report.document import Document

@@ -46,11 +46,11 @@ from typing import TYPE_CHECKING, Literal
 from cli.files import empty_folder
 from cli.lock import check_free
 from cli.parser import Parser, flag, within
-from profiling.flight_recorder import DUMP
 from profiling.launch import command, reports
 from profiling.launch.command import PROFILE_NSYS
 from profiling.launch.process import stream
-from profiling.own_program import refuse_own_program
+from profiling.shared.flight_recorder import DUMP
+from profiling.shared.own_program import refuse_own_program
 from profiling.tools import nsight, nsys_tool
 
 if TYPE_CHECKING:

@@ -33,7 +33,7 @@ from profiling.analysis.scale.links import given_link
 from profiling.analysis.scale.prediction import MODES
 from profiling.analysis.scale.records import AllReduce, Mode, ReduceDtype, Scale
 from profiling.analysis.scale.scale import Request, checked_counts, scale
-from profiling.records import to_json
+from profiling.shared.records import to_json
 from profiling.verbs.report import CAPTURE
 from profiling.verbs.results import (
     check_outputs,

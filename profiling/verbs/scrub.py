@@ -24,7 +24,7 @@ from pathlib import Path
 
 from cli.parser import Parser, flag
 from cli.plain import without_controls
-from profiling.run_files import check_output
+from profiling.shared.run_files import check_output
 from profiling.timeline.opening import newest
 from profiling.timeline.scrub import scrub
 from profiling.verbs.results import check_new

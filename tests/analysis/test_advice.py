@@ -16,8 +16,8 @@ from profiling.analysis.report import (
 )
 from profiling.analysis.summary import summarize
 from profiling.analysis.verdict.advice import advise
-from profiling.causes import VERDICT, VERDICTS, InForce
-from profiling.kernel_names import function_name
+from profiling.shared.causes import VERDICT, VERDICTS, InForce
+from profiling.shared.kernel_names import function_name
 from profiling.timeline.trace import Device
 from tests.helpers.captures import own, report_of
 from tests.helpers.programs import training

@@ -17,8 +17,8 @@ from profiling.analysis.statistics import (
     ratio_over_processes,
     steps_to_tell,
 )
-from profiling.manifest import CapturedWindow as Window
-from profiling.manifest import Laps, Manifest, WindowSteps
+from profiling.shared.manifest import CapturedWindow as Window
+from profiling.shared.manifest import Laps, Manifest, WindowSteps
 from profiling.verbs import compare as comparison_command
 from tests.helpers.reports import STEPS, flash, flash_report, side, slow
 

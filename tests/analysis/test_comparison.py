@@ -23,7 +23,7 @@ from profiling.analysis.difference.records import (
 from profiling.analysis.difference.sentence import speed
 from profiling.analysis.report import Finding
 from profiling.analysis.runs.configuration import flatten
-from profiling.gpu_clock import GpuClock
+from profiling.shared.gpu_clock import GpuClock
 from tests.helpers.reports import (
     CONFIG,
     ENVIRONMENT,

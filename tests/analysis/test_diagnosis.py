@@ -7,9 +7,9 @@ from profiling.analysis.report import Bottleneck, Report
 from profiling.analysis.summary import summarize
 from profiling.analysis.verdict import gpu
 from profiling.analysis.verdict.diagnosis import waiting_verdict
-from profiling.causes import PARTS, VERDICT
-from profiling.manifest import CapturedWindow, Laps, Manifest, WindowSteps
-from profiling.records import to_json
+from profiling.shared.causes import PARTS, VERDICT
+from profiling.shared.manifest import CapturedWindow, Laps, Manifest, WindowSteps
+from profiling.shared.records import to_json
 from profiling.timeline.trace import CounterSamples
 from tests.helpers.captures import own, report_of
 from tests.helpers.programs import GEMM, MS, TO_HOST, US, Program

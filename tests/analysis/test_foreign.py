@@ -10,7 +10,7 @@ from profiling.analysis.gpu_time.typical import typical_step, typical_steps
 from profiling.analysis.summary import summarize
 from profiling.analysis.verdict import profiler_cost
 from profiling.analysis.verdict.advice import advise
-from profiling.causes import VERDICT
+from profiling.shared.causes import VERDICT
 from profiling.timeline.trace import COPY, Calls, Ranges
 from tests.helpers.programs import GEMM, MAIN, MS, TO_HOST, US, Program, calls_table, columns
 

@@ -6,7 +6,7 @@ import pytest
 
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.summary import summarize
-from profiling.manifest import CapturedWindow, Laps, Manifest, WindowSteps
+from profiling.shared.manifest import CapturedWindow, Laps, Manifest, WindowSteps
 from profiling.timeline.trace import GRAPH
 from tests.helpers.captures import own, report_of
 from tests.helpers.programs import COPY, MS, TO_DEVICE, US, Builder, training

@@ -7,7 +7,7 @@ from profiling.analysis.analysis import Analysis
 from profiling.analysis.columns import union
 from profiling.analysis.gpu_time.waits import charge
 from profiling.analysis.summary import summarize
-from profiling.causes import CAUSES
+from profiling.shared.causes import CAUSES
 from tests.helpers.captures import apart, own, report_of
 from tests.helpers.programs import MS, TO_DEVICE, TO_HOST, US, Program, training
 

@@ -9,7 +9,7 @@ import pytest
 
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.kernels.launches import MOST_LAUNCHES, group_numbers, launches, occupancy
-from profiling.hardware import MULTIPROCESSORS, WARP
+from profiling.shared.hardware import MULTIPROCESSORS, WARP
 from profiling.timeline.trace import Device
 from tests.helpers.captures import path_of, report_of
 from tests.helpers.programs import COPY, GEMM, H200, TO_DEVICE, Builder

@@ -21,7 +21,6 @@ from profiling.analysis.report import Report
 from profiling.analysis.scale.model_sizes import ModelSizes
 from profiling.analysis.scale.step_parts import step_parts
 from profiling.analysis.summary import summarize
-from profiling.records import to_json
 from profiling.report.capture.document import report_document
 from profiling.report.capture.screen import first_screen
 from profiling.report.capture.verdict_line import verdict_line
@@ -29,6 +28,7 @@ from profiling.report.document import Document
 from profiling.report.renderers import terminal as renderer
 from profiling.report.renderers.markdown import markdown
 from profiling.report.renderers.page import page
+from profiling.shared.records import to_json
 from profiling.timeline import chrome_json
 from profiling.timeline.nsys_sqlite import read
 from profiling.timeline.trace import COPY, KERNEL

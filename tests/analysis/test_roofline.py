@@ -9,7 +9,7 @@ from configs.model import ModelConfig
 from model import GPT
 from profiling.analysis.kernels import roofline
 from profiling.analysis.kernels.families import FAMILIES, gelu_in_products
-from profiling.manifest import CapturedWindow, Manifest
+from profiling.shared.manifest import CapturedWindow, Manifest
 from tests.helpers.reports import CONFIG
 
 MANIFEST = Manifest(1, "nsys", CapturedWindow(), config=CONFIG, vocab_size=65)

@@ -15,7 +15,7 @@ from profiling.analysis.scale.scale import (
     scale,
     slowdown_of,
 )
-from profiling.records import to_json
+from profiling.shared.records import to_json
 from tests.helpers.captures import capture_of
 from tests.helpers.fleet import report_of, write_fleet
 from tests.helpers.scale import FUSED, scale_capture

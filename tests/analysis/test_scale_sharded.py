@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
+from configs.travel import Travel
 from profiling.analysis.scale.links import NETWORK_STEP_MS, START_MS, Links
 from profiling.analysis.scale.prediction import limit
 from profiling.analysis.scale.replay import replay_sharded
-from profiling.travel import Travel
 from tests.helpers.scale import MB, PARTS, TINY, work
 
 

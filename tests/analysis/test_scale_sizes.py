@@ -6,6 +6,7 @@ import pytest
 
 from benchmarks.predicted import GPT2_124M
 from configs.schema import Config
+from configs.travel import decide_travel
 from model import GPT
 from profiling.analysis.scale.model_sizes import (
     EmbeddingRows,
@@ -15,9 +16,8 @@ from profiling.analysis.scale.model_sizes import (
     shared_buckets,
     sizes_of,
 )
-from profiling.travel import decide_travel
-from training.parallel import rows_travel
-from training.shared_update import shared_layers
+from training.machine.parallel import rows_travel
+from training.optimizers.shared_update import shared_layers
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ wrote down by itself (its manifest), or what SQL alone gives on the whole export
 
 import pytest
 
-from profiling.causes import CAUSES, PART
+from profiling.shared.causes import CAUSES, PART
 from profiling.timeline.opening import read_manifest
 from tests.helpers.captures import MANIFESTS, report_of
 from tests.paths import CAPTURES

@@ -15,8 +15,8 @@ from benchmarks.foreign_programs import allocation, copies, cpu, data, gpu, laun
 from benchmarks.foreign_programs.series import PROGRAMS, SERIES, Program
 from benchmarks.measuring import Process
 from profiling.analysis.report import Gain
-from profiling.causes import VERDICT
-from profiling.records import read_json, to_json
+from profiling.shared.causes import VERDICT
+from profiling.shared.records import read_json, to_json
 from profiling.timeline.opening import open_capture
 from tests.helpers.clock import FakeClock
 from tests.paths import PROJECT

@@ -17,14 +17,14 @@ from benchmarks.plants import second
 from benchmarks.plants.planting import Plant
 from data.batches import Batches
 from model import GPT, CausalSelfAttention, LayerNorm
-from profiling.records import read_json
+from profiling.shared.records import read_json
 from tests.helpers.checkpoints import tiny, tiny_model
 from tests.paths import PROJECT
-from training.device import resolve
-from training.distributed import Ranks
-from training.graphs import GraphedStep, materialise_state
-from training.optimizer import adamw
-from training.step import Step
+from training.machine.device import resolve
+from training.optimizers.optimizer import adamw
+from training.ranks.distributed import Ranks
+from training.step.graphs import GraphedStep, materialise_state
+from training.step.step import Step
 
 CLASSES = {
     1: {

@@ -8,9 +8,9 @@ from benchmarks import planted, planted_ranks
 from benchmarks.planted_ranks import RanksDiagnosis, row
 from benchmarks.plants.ranks import LATE, OF_RANKS, refuse_rows
 from data.batches import Batches
-from training import layout
-from training.graphs import GraphedStep
-from training.step import Step
+from training.step import layout
+from training.step.graphs import GraphedStep
+from training.step.step import Step
 
 PATCHED = [(owner, method) for owner in (Step, GraphedStep) for method in ("forward", "update")] + [
     (Batches, "draw")

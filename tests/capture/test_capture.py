@@ -14,7 +14,7 @@ from configs.texts import quote_texts
 from profiling.capture.nsys import how_to_attach, is_attached
 from tests.helpers.processes import read_until
 from training.capture import Profiler
-from training.distributed import Ranks
+from training.ranks.distributed import Ranks
 
 LONG = dict(max_iters=40, eval_interval=40)
 

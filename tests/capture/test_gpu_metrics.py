@@ -18,11 +18,11 @@ import torch
 from benchmarks import sampler_overhead
 from configs.capture import GpuMetricsConfig
 from configs.training import WandbConfig
-from profiling import metric_names
 from profiling.capture import sampler as sampler_module
 from profiling.capture.sampler import GpuSampler, NoSampler
-from training.distributed import Ranks
+from profiling.shared import metric_names
 from training.gpu_metrics import open_gpus, sampler_for
+from training.ranks.distributed import Ranks
 
 UUIDS = [f"00000000-0000-0000-0000-00000000000{last}" for last in "ab"]
 CUDA = torch.device("cuda", 0)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from profiling import metric_names
 from profiling.capture import process_meter
 from profiling.capture.process_meter import ProcessMeter, Times
+from profiling.shared import metric_names
 
 
 def work(cpu_s: float) -> None:

@@ -17,8 +17,8 @@ from profiling.capture.recording import FREE_LAPS, NoRecording, Recording
 from profiling.capture.schedule import PATIENCE_STEPS, SETTLE_STEPS, Schedule, is_stable
 from profiling.capture.spans import Spans
 from profiling.capture.window import Window
-from profiling.manifest import CapturedWindow, Manifest
-from training.clock import HISTORY, HostClock
+from profiling.shared.manifest import CapturedWindow, Manifest
+from training.step.clock import HISTORY, HostClock
 
 
 class Notes:

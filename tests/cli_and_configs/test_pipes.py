@@ -9,7 +9,7 @@ import pytest
 
 from cli.pipes import CUT, has_no_reader
 from tests.paths import PROJECT
-from training.console import LineHandler
+from training.metrics.console import LineHandler
 
 ERRORS = "from cli.errors import user_errors\nwith user_errors():\n    "
 

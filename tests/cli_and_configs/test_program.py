@@ -22,7 +22,7 @@ from profiling.report.document import Bullets
 from profiling.report.renderers import terminal
 from profiling.verbs import compare, demo, report
 from tests.paths import CAPTURES, PROJECT
-from training.console import PlainFormatter
+from training.metrics.console import PlainFormatter
 
 CAPTURE = str(CAPTURES / "flash_compile.sqlite.gz")
 OTHER = str(CAPTURES / "slow_compile.sqlite.gz")

@@ -12,7 +12,7 @@ from configs.compose import compose_jobs
 from configs.recipes import name_recipe_in_errors, with_recipe_name
 from configs.schema import Config
 from train import train
-from training.device import decide
+from training.machine.device import decide
 
 MAIN = files.find("shakespeare_char")
 FAST = files.load(files.FOLDER / "recipe" / "fast.yaml")

@@ -8,11 +8,11 @@ import torch
 
 from model import GPT
 from train import batches_of
-from training.distributed import Ranks
-from training.evaluate import evaluate
-from training.optimizer import adamw
-from training.scoring import Scoring
-from training.step import Step
+from training.optimizers.optimizer import adamw
+from training.ranks.distributed import Ranks
+from training.step.evaluate import evaluate
+from training.step.scoring import Scoring
+from training.step.step import Step
 
 pytestmark = [
     pytest.mark.gpu,

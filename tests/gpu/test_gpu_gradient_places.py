@@ -16,12 +16,12 @@ import torch.distributed as dist
 import kernels.linear
 from configs.schema import Config
 from model import GPT
-from training.distributed import Ranks
-from training.graphs import GraphedStep
-from training.muon import OPTIMIZERS
-from training.optimizer import adamw
-from training.replicas import Replicas
-from training.step import Step
+from training.ranks.distributed import Ranks
+from training.step.graphs import GraphedStep
+from training.optimizers.muon import OPTIMIZERS
+from training.optimizers.optimizer import adamw
+from training.step.replicas import Replicas
+from training.step.step import Step
 
 device, LAYERS, V = torch.device("cuda", 0), 2, 64
 torch.cuda.set_device(device)

@@ -20,8 +20,8 @@ from configs.capture import ProfileConfig
 from tests.helpers.flight_dumps import describe_dumps
 from tests.helpers.slow_rank import describe_waits, train_with_a_slow_rank
 from tests.paths import PROJECT
-from training.step import Step
-from training.tracker import Tracker
+from training.metrics.tracker import Tracker
+from training.step.step import Step
 
 pytestmark = [
     pytest.mark.gpu,
@@ -430,7 +430,7 @@ import torch.distributed as dist
 made = dist.init_process_group
 dist.init_process_group = lambda *a, **k: made(*a, timeout=timedelta(seconds=10), **k)
 from configs import command_line
-from training.step import Step
+from training.step.step import Step
 import train
 
 backward, calls = Step.backward, []
@@ -466,7 +466,7 @@ def test_a_hang_under_nccl_is_told(text_file, project_data, tmp_path):
     found = stuck["why"], stuck["waiting"], stuck["absent"], others
     assert found == ("absent", [0], [1], []), describe_dumps(out_dir)
     assert stuck["members"] == [0, 1] and stuck["variants"][0]["call"]["backend"] == "nccl"
-    assert stuck["variants"][0]["call"]["stack"][0].startswith("training/all_reduce.py:")
+    assert stuck["variants"][0]["call"]["stack"][0].startswith("training/ranks/all_reduce.py:")
     assert stuck["waited_s"] >= 10 and stuck["timeout_s"] == 10
 
 

@@ -7,8 +7,8 @@ import torch
 
 from configs.schema import Config
 from model import GPT
-from training import checkpoint, shard_files
-from training.checkpoint_file import Checkpoint, read_checkpoint
+from training.disk import checkpoint, shard_files
+from training.disk.checkpoint_file import Checkpoint, read_checkpoint
 
 BLOCK_SIZE = 16
 GENERATED = 2 << 20  # floats of the state that is killed while it is written: 8 MB

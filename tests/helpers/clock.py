@@ -1,6 +1,6 @@
 """Clocks that only a test moves."""
 
-from training.clock import HostClock
+from training.step.clock import HostClock
 
 
 class FakeClock:

@@ -10,8 +10,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from profiling.flight_recorder import DUMP, HOSTS_GROUP, Note
-from profiling.records import to_json
+from profiling.shared.flight_recorder import DUMP, HOSTS_GROUP, Note
+from profiling.shared.records import to_json
 from profiling.timeline.flight_dump import find, read
 
 BEGAN_NS = 1_795_322_400_000_000_000
@@ -19,7 +19,7 @@ WORLD = ("0", "default_pg")
 HOSTS = ("1", HOSTS_GROUP)  # gloo's group in a run on GPUs
 FRAMES = [
     {"name": "all_reduce", "filename": "/lib/torch/distributed/distributed_c10d.py", "line": 3245},
-    {"name": "average_gradients", "filename": "/home/me/work/training/step.py", "line": 90},
+    {"name": "average_gradients", "filename": "/home/me/work/training/step/step.py", "line": 90},
     {"name": "train_on", "filename": "/home/me/work/train.py", "line": 112},
 ]
 

@@ -64,7 +64,7 @@ def write_logits() -> None:
     """Write the logits of transformers' own model, which reads the weights from our file."""
     import transformers
 
-    from training.gpt2 import write
+    from training.disk.gpt2 import write
 
     made: dict[str, object] = {
         "by": f"transformers {transformers.__version__}, torch {torch.__version__}"

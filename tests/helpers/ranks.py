@@ -21,9 +21,9 @@ forked.set_forkserver_preload(
         "torch._dynamo",  # fully_shard brings it, and so does a stack that gloo is asked for
         "train",
         "configs.command_line",
-        "training.replicas",
-        "training.shards",
-        "training.shard_files",
+        "training.step.replicas",
+        "training.step.shards",
+        "training.disk.shard_files",
     ]
 )
 

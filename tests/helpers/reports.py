@@ -22,8 +22,8 @@ from profiling.analysis.report import (
     StepTimes,
 )
 from profiling.analysis.summary import summarize
-from profiling.causes import CAUSES
-from profiling.manifest import (
+from profiling.shared.causes import CAUSES
+from profiling.shared.manifest import (
     AttentionFacts,
     CapturedWindow,
     CompileFacts,
@@ -31,7 +31,7 @@ from profiling.manifest import (
     Manifest,
     WindowSteps,
 )
-from profiling.records import JsonObject
+from profiling.shared.records import JsonObject
 from tests.helpers.captures import trace_of
 
 CONFIG: JsonObject = {

@@ -4,13 +4,13 @@ import statistics
 from collections.abc import Iterable
 from pathlib import Path
 
-from profiling.metric_names import RANKS, SLOWEST_RANK
+from profiling.shared.metric_names import RANKS, SLOWEST_RANK
 
 SCRIPT = """
 import os, time
 import train
 from configs import command_line
-from training import slow_ranks
+from training.metrics import slow_ranks
 
 def accumulate(*args, accumulate=train.accumulate):
     accumulate(*args)

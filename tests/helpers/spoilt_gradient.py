@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from training.step import Step
+from training.step.step import Step
 
 
 def spoil_gradient(monkeypatch: pytest.MonkeyPatch, call: int) -> list[Step]:
@@ -16,5 +16,5 @@ def spoil_gradient(monkeypatch: pytest.MonkeyPatch, call: int) -> list[Step]:
         backward(self, loss * (math.nan if len(steps) == call else 1.0))
 
     monkeypatch.setattr(Step, "backward", spoilt_once)
-    monkeypatch.setattr("training.warm_up.say_how_long", lambda *_: None)  # it steps, too
+    monkeypatch.setattr("training.step.warm_up.say_how_long", lambda *_: None)  # it steps, too
     return steps

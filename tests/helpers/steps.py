@@ -3,9 +3,9 @@
 import torch
 
 from model import GPT
-from training.distributed import Ranks
-from training.optimizer import adamw
-from training.step import Step
+from training.optimizers.optimizer import adamw
+from training.ranks.distributed import Ranks
+from training.step.step import Step
 
 RANKS = Ranks(0, 1, torch.device("cpu"))
 VOCAB = 13

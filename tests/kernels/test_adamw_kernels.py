@@ -12,7 +12,7 @@ import math
 import sys
 import torch
 import kernels.adamw_triton
-from training.optimizer import AdamW, ClippedAdamW, set_learning_rate
+from training.optimizers.optimizer import AdamW, ClippedAdamW, set_learning_rate
 
 torch.set_default_device(sys.argv[1])
 device = torch.device(sys.argv[1])

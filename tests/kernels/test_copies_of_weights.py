@@ -11,7 +11,7 @@ import sys
 import torch
 from configs.model import ModelConfig
 from model import GPT
-from training.optimizer import keep_copies
+from training.optimizers.optimizer import keep_copies
 
 torch.set_default_device(sys.argv[1])
 
@@ -57,10 +57,10 @@ import torch
 from configs.schema import Config
 from model import GPT
 from profiling.capture.spans import NoSpans
-from training.distributed import Ranks
-from training.graphs import materialise_state
-from training.optimizer import ClippedAdamW, adamw
-from training.step import Step
+from training.ranks.distributed import Ranks
+from training.step.graphs import materialise_state
+from training.optimizers.optimizer import ClippedAdamW, adamw
+from training.step.step import Step
 
 torch.set_default_device(sys.argv[1])
 
@@ -112,11 +112,11 @@ import torch
 import torch.distributed as dist
 from configs.schema import Config
 from model import GPT
-from training.distributed import Ranks
-from training.layout import make_layout
-from training.optimizer import adamw
-from training.replicas import Replicas
-from training.step import Step
+from training.ranks.distributed import Ranks
+from training.step.layout import make_layout
+from training.optimizers.optimizer import adamw
+from training.step.replicas import Replicas
+from training.step.step import Step
 
 device = torch.device(sys.argv[1])
 dist.init_process_group(

@@ -100,8 +100,8 @@ import sys
 import torch
 from configs.model import ModelConfig
 from model import GPT
-from training.decode import KeyValueCache, read, try_own_kernels
-from training.generation import Writer
+from training.sampling.decode import KeyValueCache, read, try_own_kernels
+from training.sampling.generation import Writer
 
 torch.set_default_device(sys.argv[1])
 

@@ -12,7 +12,7 @@ import sys
 import torch
 from configs.model import ModelConfig
 from model import GPT
-from training.own_kernels import try_kernels
+from training.step.own_kernels import try_kernels
 
 torch.set_default_device(sys.argv[1])
 
@@ -64,8 +64,8 @@ import sys
 import torch
 from configs.model import ModelConfig
 from model import GPT
-from training.own_kernels import try_kernels
-from training.step import autocast
+from training.step.own_kernels import try_kernels
+from training.step.step import autocast
 
 torch.set_default_device(sys.argv[1])
 device = torch.device(sys.argv[1])

@@ -7,9 +7,9 @@ from torch import Tensor, nn
 
 from configs.schema import Config
 from kernels.linear import Linear, give_place, placed_gradient, weight_gradient
-from training.distributed import Ranks
-from training.embedding_rows import EmbeddingRows
-from training.replicas import Replicas
+from training.ranks.distributed import Ranks
+from training.ranks.embedding_rows import EmbeddingRows
+from training.step.replicas import Replicas
 
 COPIES = "torch::distributed::reducer::copy_"  # what DDP calls them in a profile
 MICRO_STEPS = 2

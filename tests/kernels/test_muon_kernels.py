@@ -15,10 +15,10 @@ import kernels.muon_triton
 from configs.schema import Config
 from kernels.linear import Linear
 from model import GPT
-from training.distributed import Ranks
-from training.muon import ClippedMuon, Muon
-from training.optimizer import adamw
-from training.step import Step
+from training.ranks.distributed import Ranks
+from training.optimizers.muon import ClippedMuon, Muon
+from training.optimizers.optimizer import adamw
+from training.step.step import Step
 
 torch.set_default_device(sys.argv[1])
 device = torch.device(sys.argv[1])

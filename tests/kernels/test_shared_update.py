@@ -16,13 +16,13 @@ import torch.distributed as dist
 import kernels.adamw_triton
 from configs.schema import Config
 from model import GPT
-from training import replicas
-from training.all_reduce import Collective
-from training.distributed import Ranks
-from training.layout import make_layout
-from training.optimizer import adamw
-from training.shared_update import SharedAdamW
-from training.step import Step
+from training.step import replicas
+from training.ranks.all_reduce import Collective
+from training.ranks.distributed import Ranks
+from training.step.layout import make_layout
+from training.optimizers.optimizer import adamw
+from training.optimizers.shared_update import SharedAdamW
+from training.step.step import Step
 
 kernels.adamw_triton.BLOCK = 256  # several to a part
 keys = dict(n_layer=1, n_head=2, n_embd=32, block_size=8, dropout=0.0, attention="math", bias=False)

@@ -11,8 +11,8 @@ import runpy
 import sys
 from tempfile import TemporaryDirectory
 import training.checks
-import training.warm_up
-from profiling.manifest import AttentionFacts
+import training.step.warm_up
+from profiling.shared.manifest import AttentionFacts
 
 SLOW = {"torch._dynamo", "torch._inductor", "sympy", "networkx"}
 device = sys.argv[1]
@@ -24,8 +24,8 @@ keys += " cuda_graphs=true" if device == "cuda" else " cuda_graphs=auto"
 if device == "cpu":  # which a user is refused, for there they are interpreted
     training.checks.check_attention = lambda *_: None
     training.checks.check_kernels = lambda *_: None
-    training.warm_up.seen_kernels = lambda *_: None
-    training.warm_up.facts_on_cpu = lambda config, _: AttentionFacts("triton", "triton", "")
+    training.step.warm_up.seen_kernels = lambda *_: None
+    training.step.warm_up.facts_on_cpu = lambda config, _: AttentionFacts("triton", "triton", "")
 
 with TemporaryDirectory() as folder:
     with open(f"{folder}/text.txt", "w") as file:

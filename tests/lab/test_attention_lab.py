@@ -26,7 +26,6 @@ from profiling.lab.attention_work import (
     reference,
 )
 from profiling.lab.timer import Timing
-from profiling.measurements import BACKENDS, AttentionResults, LaunchCount, Measurement
 from profiling.report.charts import log_ticks
 from profiling.report.lab.attention_document import (
     attention_document,
@@ -36,6 +35,7 @@ from profiling.report.lab.attention_document import (
 )
 from profiling.report.renderers import terminal
 from profiling.report.renderers.page import page
+from profiling.shared.measurements import BACKENDS, AttentionResults, LaunchCount, Measurement
 from profiling.verbs import attention as attention_command
 from tests.helpers.chromium import chromium, open_page
 from tests.paths import PROJECT

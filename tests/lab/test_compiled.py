@@ -15,9 +15,9 @@ import pytest
 from rich.console import Console
 
 from profiling.lab.compiled import write_folder
-from profiling.records import to_json
 from profiling.report.lab.compiled_document import compiled_document, headline, short_kernel
 from profiling.report.renderers import terminal
+from profiling.shared.records import to_json
 from profiling.tools.torch_compile import (
     Binary,
     KernelEntry,

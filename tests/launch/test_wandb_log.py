@@ -23,8 +23,8 @@ TRAINING = """
 import sys
 from pathlib import Path
 from configs.training import WandbConfig
-from training.sinks import RunFacts
-from training.tracker import open_tracker
+from training.metrics.sinks import RunFacts
+from training.metrics.tracker import open_tracker
 
 out_dir = Path("out")
 facts = RunFacts("a name", config={"attention": "flash"}, in_force={"data": "x"}, iteration=0)

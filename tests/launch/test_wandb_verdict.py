@@ -19,7 +19,7 @@ import sys
 from pathlib import Path
 from profiling.analysis.difference.records import Experiment
 from profiling.launch.wandb_verdict import log_experiment
-from profiling.records import read_json
+from profiling.shared.records import read_json
 
 Path("of-attention").mkdir()
 record = read_json(Path(sys.argv[1]), Experiment)

@@ -10,9 +10,9 @@ import pytest
 
 from profiling.analysis.runs.folder import read_run
 from profiling.analysis.runs.groups import Spread, sections_of
-from profiling.metric_names import PEAK_BYTES, STEP_MS, VAL_LOSS
 from profiling.report.dashboard import charts, words
 from profiling.report.dashboard.document import dashboard_page
+from profiling.shared.metric_names import PEAK_BYTES, STEP_MS, VAL_LOSS
 from tests.helpers import folders
 from tests.helpers.chromium import chromium
 from tests.helpers.folders import write_run

@@ -7,8 +7,8 @@ import pytest
 
 from configs.attention import TABLE
 from profiling.analysis.kernels.families import FAMILIES
-from profiling.causes import PARTS
 from profiling.report.palette import SERIES, colours
+from profiling.shared.causes import PARTS
 from tests.helpers.colours import SIGHTS, ciede2000, contrast, distance
 
 APART = 12  # CIEDE2000

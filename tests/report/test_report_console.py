@@ -8,7 +8,6 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
-from profiling import units
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.report import CallSum, Overlap
 from profiling.analysis.summary import summarize
@@ -20,6 +19,7 @@ from profiling.report.kernel_label import kernel_label
 from profiling.report.renderers import terminal
 from profiling.report.renderers.markdown import markdown
 from profiling.report.text import shorten
+from profiling.shared import units
 from profiling.timeline.opening import open_capture
 from tests.helpers.captures import report_of, small_trace, write_trace
 from tests.helpers.reports import MANIFEST, nothing_captured, report_with_manifest

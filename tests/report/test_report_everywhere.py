@@ -9,7 +9,6 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from profiling import causes
 from profiling.analysis.difference.records import (
     BucketChange,
     Comparability,
@@ -32,6 +31,7 @@ from profiling.report.document import Bullets, Chart, Document, Section, SideByS
 from profiling.report.renderers import terminal
 from profiling.report.renderers.markdown import markdown
 from profiling.report.renderers.page import page
+from profiling.shared import causes
 from tests.helpers.chromium import open_page
 from tests.helpers.folders import write_run
 from tests.helpers.reports import report_with_manifest

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from profiling.capture.sampler import GpuSampler
-from profiling.metric_names import ALL, CAPTURE_MEDIA, metric_of
 from profiling.report.dashboard.wandb_views import Views, as_json
+from profiling.shared.metric_names import ALL, CAPTURE_MEDIA, metric_of
 from tests.fakes.fake_wandb_server import FakeWandbServer
 from tests.paths import PROJECT
-from training.waits import waits_of
+from training.metrics.waits import waits_of
 
 AXES = {"iter", "_absolute_runtime"}
 AXIS_OF_LR = "config:learning_rate.value"  # one of those that a sweep often has

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from profiling.manifest import CapturedWindow, Manifest
+from profiling.shared.manifest import CapturedWindow, Manifest
 from profiling.timeline import opening
 from profiling.timeline.opening import find_manifest, open_capture, read_manifest
 from profiling.tools import nsight

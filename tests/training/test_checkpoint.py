@@ -19,8 +19,8 @@ from cli.keys import spell
 from tests.helpers.checkpoints import assert_same, evaluations, read, save_for_ever
 from tests.helpers.full_disk import files_no_larger_than
 from tests.helpers.ranks import forked
-from training import checkpoint
-from training.checkpoint_file import load, read_state
+from training.disk import checkpoint
+from training.disk.checkpoint_file import load, read_state
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from model import GPT
-from training.compilation import compile_model, name_operators_briefly, set_cache_folder
+from training.step.compilation import compile_model, name_operators_briefly, set_cache_folder
 
 
 @pytest.fixture

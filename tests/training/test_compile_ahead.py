@@ -53,11 +53,11 @@ ON_A_GPU = r"""
 import sys
 import torch
 from kernels.compilations_triton import collect_compilations
-from training.compile_ahead import compile_ahead, rehearse
-from training.device import resolve
-from training.distributed import Ranks
-from training.optimizer import adamw
-from training.step import Step
+from training.step.compile_ahead import compile_ahead, rehearse
+from training.machine.device import resolve
+from training.ranks.distributed import Ranks
+from training.optimizers.optimizer import adamw
+from training.step.step import Step
 from configs.schema import Config
 from model import GPT
 
@@ -91,7 +91,7 @@ def test_a_step_on_a_gpu_has_all_its_kernels():
 
 
 def test_a_cpu_does_without():
-    from training.compile_ahead import compile_ahead
+    from training.step.compile_ahead import compile_ahead
 
     x = torch.zeros(1, 1, dtype=torch.int64)
     compile_ahead(None, x, x, None, None)

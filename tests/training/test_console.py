@@ -2,9 +2,9 @@
 
 import pytest
 
-from training import console
-from training.clock import Speed
-from training.console import Display, tokens
+from training.metrics import console
+from training.metrics.console import Display, tokens
+from training.step.clock import Speed
 
 
 def test_a_line_of_a_log_says_how_far_and_how_long(monkeypatch, caplog):

@@ -17,9 +17,9 @@ from data.dataset import Dataset
 from data.tokenizers import CharTokenizer
 from tests.helpers.processes import read_until
 from tests.helpers.slow_rank import describe_waits, train_with_a_slow_rank
-from training import distributed
 from training.checks import check_same_keys, check_same_text
-from training.distributed import Ranks, join_run
+from training.ranks import distributed
+from training.ranks.distributed import Ranks, join_run
 
 SLOW_MS, ORDER = 40.0, ("slowest", "fastest")
 TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
@@ -88,7 +88,7 @@ def test_a_rank_that_waits_for_the_others_can_be_stopped(command, start, tmp_pat
         free.bind(("localhost", 0))
         port = str(free.getsockname()[1])
     code = (
-        "import training.distributed as d, runpy, sys; meet = d.rendezvous\n"
+        "import training.ranks.distributed as d, runpy, sys; meet = d.rendezvous\n"
         "d.rendezvous = lambda *words: (print('waits'), meet(*words))[1]\n"
         "sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__')"
     )

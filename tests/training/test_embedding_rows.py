@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tests.helpers.checkpoints import open_whole
-from training.parallel import rows_travel
+from training.machine.parallel import rows_travel
 
 
 def test_rows_travel_where_tokens_are_fewer_than_ids(config):

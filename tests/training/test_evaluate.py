@@ -6,10 +6,10 @@ from configs.schema import Config
 from data.batches import Batches
 from model import GPT
 from train import batches_of
-from training import scoring
-from training.distributed import Ranks
-from training.evaluate import evaluate, evaluation_batch_size
-from training.scoring import Scoring
+from training.ranks.distributed import Ranks
+from training.step import scoring
+from training.step.evaluate import evaluate, evaluation_batch_size
+from training.step.scoring import Scoring
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 RANKS = Ranks(0, 1, CPU)

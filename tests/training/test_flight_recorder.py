@@ -12,12 +12,13 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from profiling.flight_recorder import DUMP, EARLIER, REQUEST
+from profiling.shared.flight_recorder import DUMP, EARLIER, REQUEST
 from tests.helpers.flight_dumps import planted
 from tests.paths import PROJECT
-from training import flight_recorder
-from training.distributed import Ranks
-from training.flight_recorder import (
+from training.disk.previous_runs import make_way
+from training.ranks import flight_recorder
+from training.ranks.distributed import Ranks
+from training.ranks.flight_recorder import (
     FILES,
     OF_OTHERS,
     FlightRecorder,
@@ -26,7 +27,6 @@ from training.flight_recorder import (
     move_earlier_dumps,
     out_of_collective,
 )
-from training.previous_runs import make_way
 
 TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
 RECORDS_GLOO = hasattr(torch._C._distributed_c10d, OF_OTHERS)
@@ -40,8 +40,8 @@ from datetime import timedelta
 import torch.distributed.distributed_c10d as c10d
 c10d.default_pg_timeout = timedelta(seconds=4)
 from configs import command_line
-from training import flight_recorder
-from training.step import Step
+from training.ranks import flight_recorder
+from training.step.step import Step
 import train
 
 if os.environ["RANK"] in {unasked}:
@@ -258,7 +258,7 @@ def test_a_run_that_hangs_says_where(command, start, tmp_path):
     (stuck,) = record["stuck"]
     assert record["answer"] == "hang" and stuck["why"] == "absent"
     assert (stuck["waiting"], stuck["absent"], stuck["no_dump"]) == ([0], [1], [])
-    assert stuck["variants"][0]["call"]["stack"][0].startswith("training/all_reduce.py:")
+    assert stuck["variants"][0]["call"]["stack"][0].startswith("training/ranks/all_reduce.py:")
     assert 4 <= stuck["waited_s"] < 8 and stuck["timeout_s"] == 4 and stuck["timed_out"]
     assert any(" in misbehave" in frame for frame in record["ranks"][1]["stack"])
     assert record["ranks"][0]["error"].startswith("DistBackendError: Timed out waiting 4000ms")
@@ -271,9 +271,10 @@ from datetime import timedelta
 from functools import cached_property
 import torch.distributed as dist
 from configs import command_line
-from profiling.flight_recorder import HOSTS_GROUP
-from training import flight_recorder, rows
-from training.distributed import Ranks
+from profiling.shared.flight_recorder import HOSTS_GROUP
+from training.metrics import rows
+from training.ranks import flight_recorder
+from training.ranks.distributed import Ranks
 import train
 
 if os.environ["RANK"] == "1":

@@ -30,8 +30,8 @@ from tests.helpers.gpt2 import (
     waves,
 )
 from training import export
-from training.gpt2 import find_weights, load, to_transformers, write
-from training.next_commands import load_command
+from training.disk.gpt2 import find_weights, load, to_transformers, write
+from training.ranks.next_commands import load_command
 
 TOLERANCE = 1e-4
 NO_TRANSFORMERS = "transformers is not installed; tests/goldens/gpt2/logits.json stands for it"
@@ -471,7 +471,7 @@ def test_export_s_keys_are_told(monkeypatch, capsys):
 @pytest.fixture
 def few_tokens(monkeypatch, tmp_path) -> Path:
     """A GPT-2 of 300 tokens, in Hugging Face's cache as one of its sizes."""
-    monkeypatch.setattr("training.gpt2.GPT2_TOKENS", 299)
+    monkeypatch.setattr("training.disk.gpt2.GPT2_TOKENS", 299)
     monkeypatch.setattr("data.tokenizers.GPT2_TOKENS", 299)
     config = tiny_config()
     folder = tmp_path / "hub" / "models--gpt2" / "snapshots" / "1"
@@ -479,7 +479,7 @@ def few_tokens(monkeypatch, tmp_path) -> Path:
     tokens = [bytes([byte]) for byte in range(256)]
     tokens += [bytes([a, b]) for a in b"abcdefg" for b in b"tuvwxy"] + [b" t"]
     (folder / "vocab.json").write_text(json.dumps(vocabulary(tokens)))
-    monkeypatch.setattr("training.gpt2.shape_of", lambda *_: shape_of("weights", str(folder)))
+    monkeypatch.setattr("training.disk.gpt2.shape_of", lambda *_: shape_of("weights", str(folder)))
     return folder
 
 

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from training import graphs
-from training.between_graphs import BetweenGraphs
-from training.graphs import Pieces
+from training.ranks.between_graphs import BetweenGraphs
+from training.step import graphs
+from training.step.graphs import Pieces
 
 
 class Graph:

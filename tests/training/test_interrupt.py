@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from tests.helpers.processes import read_until
-from training import interrupt as interrupt_module
-from training.distributed import Ranks
-from training.interrupt import Interrupt
+from training.ranks import interrupt as interrupt_module
+from training.ranks.distributed import Ranks
+from training.ranks.interrupt import Interrupt
 
 RANKS = Ranks(0, 1, torch.device("cpu"))
 

@@ -7,8 +7,8 @@ from configs.command_line import compose_one
 from configs.jobs import Jobs
 from configs.schema import Config
 from profiling.launch.experiment.plan import plan_experiment
-from training import kernel_choice
-from training.device import reasons, resolve
+from training.machine import kernel_choice
+from training.machine.device import reasons, resolve
 
 GPU = torch.device("cuda", 0)
 

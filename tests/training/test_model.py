@@ -11,7 +11,7 @@ from configs.attention import AUTO, BACKENDS, CHOICES, TABLE
 from configs.model import ModelConfig
 from configs.schema import Config
 from model import GPT, rotate_qk, rotation
-from training.compilation import compile_model
+from training.step.compilation import compile_model
 
 ON_CPU = [*(each.name for each in TABLE if not each.cuda_only), AUTO]
 WITH_DROPOUT = [name for name in ON_CPU if name == AUTO or BACKENDS[name].dropout]

@@ -8,11 +8,11 @@ import torch
 from kernels.linear import Linear
 from model import GPT
 from tests.helpers.checkpoints import assert_same
-from training.attention import OperatorNames
-from training.distributed import Ranks
-from training.muon import ClippedMuon, Muon, check_muon, group_by_shape, orthogonal
-from training.optimizer import adamw, set_learning_rate
-from training.step import Step
+from training.optimizers.muon import ClippedMuon, Muon, check_muon, group_by_shape, orthogonal
+from training.optimizers.optimizer import adamw, set_learning_rate
+from training.ranks.distributed import Ranks
+from training.step.attention import OperatorNames
+from training.step.step import Step
 
 CPU = torch.device("cpu")
 LR = 0.02

@@ -12,7 +12,7 @@ from configs.sampling import SampleConfig
 from data.prepare import training_command
 from data.tokenizers import CharTokenizer
 from sample import encode_prompt
-from training.next_commands import load_command, report_command, sample_command
+from training.ranks.next_commands import load_command, report_command, sample_command
 
 FOLDERS = ["out", "my run", "it's", "a=b", "$HOME", "a;b", "ünïcödé", "*", "--help", "-x", "a\tb"]
 

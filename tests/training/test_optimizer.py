@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from model import GPT
-from training.optimizer import adamw, learning_rate, set_learning_rate
+from training.optimizers.optimizer import adamw, learning_rate, set_learning_rate
 
 CPU = torch.device("cpu")
 

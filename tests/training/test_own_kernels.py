@@ -9,7 +9,7 @@ import torch
 from configs.model import ModelConfig
 from model import GPT, MLP
 from profiling.analysis.kernels.families import family_of
-from training.own_kernels import NAMES, ROTARY, check_kernels, seen_kernels, try_kernels
+from training.step.own_kernels import NAMES, ROTARY, check_kernels, seen_kernels, try_kernels
 
 CPU = torch.device("cpu")
 FUSED = ModelConfig(kernels="fused", n_layer=1, n_head=1, n_embd=16, block_size=8)

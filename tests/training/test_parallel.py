@@ -5,14 +5,14 @@ import json
 import pytest
 import torch
 
-from profiling.shared_update import NEEDED
-from profiling.travel import decide_travel
+from configs.shared_update import NEEDED
+from configs.travel import decide_travel
 from tests.helpers.checkpoints import open_whole
 from tests.helpers.ranks import output_of_ranks
 from tests.helpers.steps import batch, iterate, make_step
-from training import parallel
-from training.device import resolve
-from training.parallel import (
+from training.machine import parallel
+from training.machine.device import resolve
+from training.machine.parallel import (
     check_reduce_dtype,
     check_shard_update,
     decide_all_reduce,
@@ -284,11 +284,11 @@ NOT_FINITE = """
 import os, sys, torch
 from configs.schema import Config
 from model import GPT
-from profiling import travel
-from training.distributed import join_run
-from training.layout import make_layout
-from training.optimizer import adamw
-from training.step import Step
+from configs import travel
+from training.ranks.distributed import join_run
+from training.step.layout import make_layout
+from training.optimizers.optimizer import adamw
+from training.step.step import Step
 
 def trained(config, ranks):
     torch.manual_seed(0)

@@ -99,7 +99,7 @@ UNASKED = """
 import os, signal
 import train
 from configs import command_line
-from training import flight_recorder
+from training.ranks import flight_recorder
 
 flight_recorder.ANSWER_S = 0.5
 {change}

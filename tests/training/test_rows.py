@@ -16,9 +16,10 @@ from profiling.capture.recording import Recording
 from tests.helpers.clock import GivenClock
 from tests.helpers.late_rows import copy_at_once
 from tests.helpers.spoilt_gradient import spoil_gradient
-from training import checkpoint, rows
-from training.step import Step
-from training.tracker import Tracker
+from training.disk import checkpoint
+from training.metrics import rows
+from training.metrics.tracker import Tracker
+from training.step.step import Step
 
 MEASURED = ("time/", "perf/", "cpu/", "profile/step_ms", "memory/")  # differ from run to run
 
@@ -241,7 +242,7 @@ def fail_at(monkeypatch, number: int) -> None:
         return forward(self, x, y)
 
     monkeypatch.setattr(Step, "forward", failing)
-    monkeypatch.setattr("training.warm_up.say_how_long", lambda *_: None)  # it steps, too
+    monkeypatch.setattr("training.step.warm_up.say_how_long", lambda *_: None)  # it steps, too
 
 
 def test_an_error_leaves_no_row_behind(run, late, monkeypatch, tmp_path):
@@ -278,7 +279,7 @@ LATE = """
 import train
 from configs import command_line
 from tests.helpers.late_rows import copy_at_once
-from training import rows
+from training.metrics import rows
 
 rows.runs_ahead, rows.copy_scalars = lambda device: True, copy_at_once
 {more}
@@ -287,8 +288,8 @@ command_line.run(train.train)
 
 ONE_FAILS = """
 import os
-from training import warm_up
-from training.step import Step
+from training.step import warm_up
+from training.step.step import Step
 
 warm_up.say_how_long = lambda *_: None  # it steps, too
 losses = []

@@ -17,9 +17,10 @@ from configs import files
 from data.prepare import FEWEST_TOKENS
 from tests.helpers.full_disk import files_no_larger_than
 from tests.helpers.processes import read_until
-from training import checkpoint, previous_runs, record, run_folder
 from training.checks import check_job
-from training.previous_runs import check_previous, make_way
+from training.disk import checkpoint, previous_runs, run_folder
+from training.disk.previous_runs import check_previous, make_way
+from training.metrics import record
 
 LONG = dict(max_iters=100_000, eval_interval=50, eval_iters=1, log_interval=5)
 

@@ -5,9 +5,9 @@ import re
 
 import pytest
 
-from profiling.gpu_clock import gpu_clock
-from training.clock import CudaClock, Launched
-from training.run_verdict import Steps, run_verdict
+from profiling.shared.gpu_clock import gpu_clock
+from training.metrics.run_verdict import Steps, run_verdict
+from training.step.clock import CudaClock, Launched
 
 SECONDS = {"start_up": 4.0, "compile": 6.0, "training": 80.0, "evaluation": 9.0, "checkpoint": 1.0}
 UNKNOWN = Steps(

@@ -21,12 +21,19 @@ from data.tokenizers import BpeTokenizer, CharTokenizer, Gpt2Tokenizer
 from model import GPT
 from tests.helpers.checkpoints import BLOCK_SIZE, tiny, tiny_model, write_checkpoint
 from tests.paths import PROJECT
-from training import checkpoint
-from training.decode import KeyValueCache, read, try_own_kernels
-from training.draw import draw_token, noise_for
-from training.generation import TOKENS_AHEAD, Arrivals, Replays, Writer, arrivals_of, run_directly
-from training.one_graph import capture_graph, kernels_of
-from training.rehearsal import rehearse
+from training.disk import checkpoint
+from training.ranks.one_graph import capture_graph, kernels_of
+from training.sampling.decode import KeyValueCache, read, try_own_kernels
+from training.sampling.draw import draw_token, noise_for
+from training.sampling.generation import (
+    TOKENS_AHEAD,
+    Arrivals,
+    Replays,
+    Writer,
+    arrivals_of,
+    run_directly,
+)
+from training.sampling.rehearsal import rehearse
 
 TEXT = stand_in_text(length=20_000)
 ON_CPU = [*(each.name for each in TABLE if not each.cuda_only), AUTO]

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from tests.helpers.checkpoints import assert_same, evaluations, read
-from training import checkpoint
-from training.rows import Rows
-from training.save_timer import SaveTimer, checkpoint_interval_s
+from training.disk import checkpoint
+from training.disk.save_timer import SaveTimer, checkpoint_interval_s
+from training.metrics.rows import Rows
 
 ALWAYS = 1e-9  # seconds: due behind each iteration
 NO_EVALUATION = 100

@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from tests.helpers.checkpoints import assert_same, evaluations, read
-from training import checkpoint, record
-from training.saving import Saving
+from training.disk import checkpoint
+from training.disk.saving import Saving
+from training.metrics import record
 
 
 @pytest.fixture

@@ -20,10 +20,10 @@ from torch.distributed.tensor import Shard, distribute_tensor
 from data.tokenizers import CharTokenizer
 from tests.helpers.checkpoints import open_whole, tiny, tiny_model
 from tests.helpers.ranks import forked
-from training import checkpoint, shard_files
-from training.checkpoint_file import load, read_checkpoint, read_state
-from training.sinks import RunFacts
-from training.wandb_facts import checkpoint_artifact
+from training.disk import checkpoint, shard_files
+from training.disk.checkpoint_file import load, read_checkpoint, read_state
+from training.metrics.sinks import RunFacts
+from training.metrics.wandb_facts import checkpoint_artifact
 
 KEYS = dict(gradient_accumulation_steps=4, always_save_checkpoint=True, eval_batch_size=1)
 ROWS = dict(n_embd=18, eval_interval=2)  # 4 ranks have 5, 5, 5 and 3 of 18 rows
@@ -159,9 +159,9 @@ def killed_at(out_dir: Path, place: str, call: int) -> None:
     "place, call, expected",
     [
         ("torch.save", 9, 1),  # in the midst of the shards
-        ("training.shard_files.publish", 1, 1),
-        ("training.checkpoint.write", 1, 1),  # they are whole, and ckpt.pt names the others
-        ("training.checkpoint.remove_unnamed", 1, 2),  # the older ones are still there
+        ("training.disk.shard_files.publish", 1, 1),
+        ("training.disk.checkpoint.write", 1, 1),  # they are whole, and ckpt.pt names the others
+        ("training.disk.checkpoint.remove_unnamed", 1, 2),  # the older ones are still there
     ],
 )
 def test_killed_at_any_moment_the_last_whole_one_is_there(tmp_path, place, call, expected):
@@ -278,7 +278,8 @@ FULL = """
 import os, resource, signal, threading, time
 import train
 from configs import command_line
-from training import checkpoint, record, shard_files
+from training.disk import checkpoint, shard_files
+from training.metrics import record
 
 checkpoint.beside_training = lambda run: run.progress.iteration < run.config.max_iters
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

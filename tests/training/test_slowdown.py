@@ -2,7 +2,7 @@
 
 import pytest
 
-from training.slowdown import Slowdown
+from training.metrics.slowdown import Slowdown
 
 
 @pytest.fixture

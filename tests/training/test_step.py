@@ -6,7 +6,7 @@ import torch
 
 from tests.helpers.steps import RANKS, batch, iterate, make_step
 from train import batches_of
-from training.warm_up import timed_micro_step, warm_up
+from training.step.warm_up import timed_micro_step, warm_up
 
 
 def test_micro_batches_add_up_to_one_large_batch(config):

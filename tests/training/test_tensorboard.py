@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from training.tensorboard import TensorBoard, check_tensorboard
+from training.metrics.tensorboard import TensorBoard, check_tensorboard
 
 
 def read_back(folder: Path) -> dict[str, dict[int, float]]:

@@ -18,14 +18,14 @@ from pathlib import Path
 import pytest
 
 from configs.training import WandbConfig
-from profiling.artifact_names import artifact_name
+from profiling.shared.artifact_names import artifact_name
 from tests.fakes.fake_wandb_server import FakeWandbServer
 from tests.paths import PROJECT
-from training import wandb_mirror
-from training.sinks import RunFacts, last_value
-from training.tracker import Tracker, open_tracker
-from training.wandb_facts import wandb_config
-from training.wandb_mirror import check_wandb
+from training.metrics import wandb_mirror
+from training.metrics.sinks import RunFacts, last_value
+from training.metrics.tracker import Tracker, open_tracker
+from training.metrics.wandb_facts import wandb_config
+from training.metrics.wandb_mirror import check_wandb
 
 API_KEY = "0123456789abcdef" * 3
 FACTS = RunFacts(
@@ -56,10 +56,10 @@ PRELUDE = f"""
 import json, logging, os, resource, signal, sys, time
 from pathlib import Path
 from tests.fakes.fake_wandb_server import FakeWandbServer
-from training import wandb_mirror
+from training.metrics import wandb_mirror
 from configs.training import WandbConfig
-from training.sinks import RunFacts
-from training.tracker import open_tracker
+from training.metrics.sinks import RunFacts
+from training.metrics.tracker import open_tracker
 
 FACTS = {FACTS!r}
 logging.basicConfig(level=logging.INFO)
@@ -389,7 +389,7 @@ def test_no_key_of_the_configuration_has_a_dot(run, monkeypatch):
         seen["facts"] = facts
         return open_tracker(out_dir, facts, *rest)
 
-    monkeypatch.setattr("training.record.open_tracker", opened)
+    monkeypatch.setattr("training.metrics.record.open_tracker", opened)
     run(max_iters=1, seed=5)
     facts = seen["facts"]
     assert facts.name.endswith("-eager-seed5") and facts.job_type == "train"

@@ -22,9 +22,9 @@ from data.prepare import prepare
 from data.source_text import URL_VARIABLE
 from tests.helpers.spoilt_gradient import spoil_gradient
 from tests.paths import PROJECT
-from training.device import check_attention, reasons, resolve
-from training.memory import explain_out_of_memory
-from training.tracker import open_tracker
+from training.machine.device import check_attention, reasons, resolve
+from training.machine.memory import explain_out_of_memory
+from training.metrics.tracker import open_tracker
 
 CPU = torch.device("cpu")
 
@@ -96,7 +96,7 @@ def test_wandb_is_told_the_backend_that_auto_came_to(run, monkeypatch, attention
         seen["facts"] = facts
         return open_tracker(out_dir, facts, *rest)
 
-    monkeypatch.setattr("training.record.open_tracker", opened)
+    monkeypatch.setattr("training.metrics.record.open_tracker", opened)
     out_dir = run(attention=attention, max_iters=1)
     assert seen["facts"].config["attention"] == told and f"-{told}-eager" in seen["facts"].name
     assert yaml.safe_load((out_dir / "config.yaml").read_text())["attention"] == attention

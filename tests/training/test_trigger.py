@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from profiling.capture.spans import NOTHING, NoSpans
-from profiling.trigger import TRIGGER
+from profiling.shared.trigger import TRIGGER
 from profiling.verbs import trigger
 
 WORDS = "compile=false n_layer=1 n_head=2 n_embd=16 block_size=16 batch_size=2 eval_iters=1"

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from configs.command_line import compose_one
-from training import warm_up
+from training.step import warm_up
 
 
 @pytest.mark.parametrize(

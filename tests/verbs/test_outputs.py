@@ -12,7 +12,7 @@ import pytest
 
 from cli import files
 from cli.errors import user_errors
-from profiling.run_files import RUN_FILES, owner
+from profiling.shared.run_files import RUN_FILES, owner
 from profiling.verbs import ab, attention, compare, dashboard, export, ncu, report, scrub, square
 from tests.helpers.folders import write_run
 from tests.paths import CAPTURES, PROJECT

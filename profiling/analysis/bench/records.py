@@ -9,7 +9,7 @@ from typing import Literal
 import msgspec
 
 from profiling.analysis.difference.records import Against
-from profiling.records import JsonObject
+from profiling.shared.records import JsonObject
 
 SCHEMA_VERSION = 1
 BENCH = "bench.json"

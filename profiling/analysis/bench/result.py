@@ -19,7 +19,7 @@ from profiling.analysis.bench.records import (
 from profiling.analysis.difference.experiment import FEWEST_PROCESSES, compare_with_first
 from profiling.analysis.difference.records import Against
 from profiling.analysis.statistics import EQUAL_WITHIN_PERCENT
-from profiling.hardware import peak_flops_per_s
+from profiling.shared.hardware import peak_flops_per_s
 
 TARGET = 1.47  # validation loss
 RATE = "tokens/s"

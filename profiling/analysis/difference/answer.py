@@ -22,8 +22,8 @@ from profiling.analysis.statistics import (
     steps_to_tell,
 )
 from profiling.analysis.verdict.health import CAPTURE_AGAIN
-from profiling.causes import PART
-from profiling.units import milliseconds, number
+from profiling.shared.causes import PART
+from profiling.shared.units import milliseconds, number
 
 FEWEST_STEPS = 5  # needed on each side for an interval
 LARGE_OVERHEAD = 0.1  # of the step: a profiler that adds more decides how long the host takes

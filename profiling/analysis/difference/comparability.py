@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from profiling.analysis.difference.compared import Compared, Environment
 from profiling.analysis.difference.records import Pair
 from profiling.analysis.runs.configuration import WORK, flatten, leading_keys, same_work, top_level
-from profiling.records import JsonObject
+from profiling.shared.records import JsonObject
 
 PACKAGES = ("torch", "triton")
 NAMES_ONLY = (

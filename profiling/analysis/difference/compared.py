@@ -13,11 +13,11 @@ from profiling.analysis.difference.records import KernelOnOneSide
 from profiling.analysis.ranks.records import RanksReport
 from profiling.analysis.report import RangeTotal, Report
 from profiling.analysis.runs.folder import SETTLING_ROWS, RunFolder
-from profiling.gpu_clock import GpuClock, gpu_clock
-from profiling.manifest import Manifest
-from profiling.metric_names import CPU_PERCENT
-from profiling.records import JsonObject
-from profiling.run_files import METRICS
+from profiling.shared.gpu_clock import GpuClock, gpu_clock
+from profiling.shared.manifest import Manifest
+from profiling.shared.metric_names import CPU_PERCENT
+from profiling.shared.records import JsonObject
+from profiling.shared.run_files import METRICS
 
 TRAINING = "training"  # the kind of a run's own step times
 

@@ -20,9 +20,9 @@ from profiling.analysis.difference.records import (
     ValueIterations,
 )
 from profiling.analysis.runs.folder import WALL_TIME, RunFolder, read_run
-from profiling.metric_names import STEP_MS
-from profiling.records import read_json
-from profiling.step_times import STEP_TIMES, StepTimes
+from profiling.shared.metric_names import STEP_MS
+from profiling.shared.records import read_json
+from profiling.shared.step_times import STEP_TIMES, StepTimes
 
 
 def first_iterations(experiment: Experiment, folder: Path, count: int) -> FirstIterations | None:

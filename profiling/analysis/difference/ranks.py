@@ -8,7 +8,7 @@ from statistics import fmean
 from profiling.analysis.difference.compared import CapturedStep, Compared, Environment
 from profiling.analysis.difference.records import Change, Pair, RanksChange
 from profiling.analysis.ranks.records import RanksReport
-from profiling.causes import PART
+from profiling.shared.causes import PART
 
 
 def compared_ranks(report: RanksReport, name: str) -> Compared:

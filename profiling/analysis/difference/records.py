@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from profiling.records import JsonObject
+from profiling.shared.records import JsonObject
 
 SCHEMA_VERSION = 1
 MS_A_STEP = "ms a step"

@@ -14,8 +14,8 @@ from profiling.analysis.difference.records import (
     Comparison,
     StepComparison,
 )
-from profiling.causes import PART
-from profiling.units import milliseconds
+from profiling.shared.causes import PART
+from profiling.shared.units import milliseconds
 
 MOST_PARTS = 4
 MOST_KEYS = 3  # keys that are named

@@ -51,7 +51,7 @@ from profiling.analysis.gpu_time.attribution import OwnedOperations
 from profiling.analysis.gpu_time.breakdown import Activity
 from profiling.analysis.gpu_time.waits import charge, find_awaited, find_drained, wait_begin_ns
 from profiling.analysis.steps.steps import Steps
-from profiling.causes import CAUSES
+from profiling.shared.causes import CAUSES
 from profiling.timeline.trace import COPY, Calls, Operations, Trace
 
 LONG_NS = 200_000  # a long time without a CUDA call; a launch and its dispatch take 5 to 50 us

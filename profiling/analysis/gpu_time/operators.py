@@ -15,7 +15,7 @@ from profiling.analysis.columns import distinct, name_mask
 from profiling.analysis.gpu_time.attribution import OwnedOperations, open_rows
 from profiling.analysis.kernels.operator_costs import Cost, cost_of
 from profiling.analysis.report import OperatorWork
-from profiling.hardware import peak_bytes_per_s, peak_flops_per_s
+from profiling.shared.hardware import peak_bytes_per_s, peak_flops_per_s
 from profiling.timeline.trace import Device, ShapedOperators
 
 TENSOR_FLOAT = re.compile(r"tf32|tensorop_s1688", re.I)  # kernels that round float32 to TF32

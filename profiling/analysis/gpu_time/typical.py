@@ -10,7 +10,7 @@ import numpy as np
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.gpu_time.idle import Gaps
 from profiling.analysis.kernels.families import ms_by_family
-from profiling.causes import CAUSES
+from profiling.shared.causes import CAUSES
 from profiling.timeline.trace import KERNEL
 
 NEAR = 0.25  # of the median: a step that differs by more is far from it

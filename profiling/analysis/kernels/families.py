@@ -12,7 +12,7 @@ import re
 import numpy as np
 
 from profiling.analysis.columns import used_names
-from profiling.kernel_names import fused_attention
+from profiling.shared.kernel_names import fused_attention
 
 FAMILIES = (
     "gemm",

@@ -8,7 +8,7 @@ import numpy as np
 
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.report import Launch
-from profiling.hardware import MULTIPROCESSORS, WARP, resident_blocks
+from profiling.shared.hardware import MULTIPROCESSORS, WARP, resident_blocks
 from profiling.timeline.trace import KERNEL, Device
 
 MOST_LAUNCHES = 100

@@ -38,8 +38,8 @@ import msgspec
 
 from configs.attention import is_fused
 from profiling.analysis.report import Roofline, RooflineRow
-from profiling.hardware import mfu, peak_bytes_per_s, peak_flops_per_s
-from profiling.manifest import Manifest, Size
+from profiling.shared.hardware import mfu, peak_bytes_per_s, peak_flops_per_s
+from profiling.shared.manifest import Manifest, Size
 
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 Layers = Annotated[int, msgspec.Meta(ge=1, le=100_000)]  # a row of matrices is made for each
@@ -98,7 +98,7 @@ def work_of(manifest: Manifest | None, device_name: str | None) -> Work:
         raise ValueError("no GPU was captured")
     peaks = peak_flops_per_s(device_name, config.dtype), peak_bytes_per_s(device_name)
     if not peaks[0] or not peaks[1]:
-        raise ValueError(f"the peaks of {device_name} are not known (profiling/hardware.py)")
+        raise ValueError(f"the peaks of {device_name} are not known (profiling/shared/hardware.py)")
     micro_steps = max(1, config.gradient_accumulation_steps // (manifest.world_size or 1))
     tokens = config.batch_size * config.block_size * micro_steps
     return Work(config, vocab_size, tokens, device_name, peaks[0], peaks[1])

@@ -23,7 +23,7 @@ from profiling.analysis.ranks.records import Straggler
 from profiling.analysis.ranks.reduce import ReducedRank
 from profiling.analysis.ranks.work import extra_launches_ms, most_longer_kernels, why_longer
 from profiling.analysis.verdict.diagnosis import CLOSE
-from profiling.causes import PART, VERDICT
+from profiling.shared.causes import PART, VERDICT
 
 MOSTLY = 0.5  # share of a longer wait for the GPU that longer host work has to explain
 HOST = ("data", "cpu")

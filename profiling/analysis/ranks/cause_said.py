@@ -7,8 +7,8 @@ from profiling.analysis.ranks.records import LongerKernel, Straggler, Work
 from profiling.analysis.ranks.reduce import ReducedRank
 from profiling.analysis.ranks.work import OTHER_WORK
 from profiling.analysis.verdict.advice import advice_templates
-from profiling.causes import PART, VERDICT
-from profiling.kernel_names import function_name
+from profiling.shared.causes import PART, VERDICT
+from profiling.shared.kernel_names import function_name
 
 ALSO = 0.2  # share of the cost from which on another longer part is mentioned
 NAMED = 0.02  # share of the cost from which on the effect of clocks is mentioned

@@ -7,7 +7,7 @@ import numpy as np
 from profiling.analysis.ranks.records import CollectiveSum
 from profiling.analysis.ranks.reduce import ReducedRank
 from profiling.analysis.ranks.waits import Waits
-from profiling.hardware import gpu_link_bytes_per_s
+from profiling.shared.hardware import gpu_link_bytes_per_s
 
 
 def crossing_share(kind: str, n: int) -> float | None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from profiling.analysis.report import Finding
-from profiling.gpu_clock import GpuClock
+from profiling.shared.gpu_clock import GpuClock
 
 SCHEMA_VERSION = 1
 # straggler: the same rank is late each time; jitter: the late rank changes from step to step;

@@ -21,8 +21,8 @@ from profiling.analysis.ranks.slices import RankSlices, rank_slices
 from profiling.analysis.report import Report
 from profiling.analysis.verdict.advice import in_force
 from profiling.analysis.verdict.health import PERSONAL
-from profiling.causes import InForce
-from profiling.gpu_clock import GpuClock
+from profiling.shared.causes import InForce
+from profiling.shared.gpu_clock import GpuClock
 from profiling.timeline.trace import KERNEL
 
 SHORT_NS = 100_000  # the longest short gap; launches one by one leave gaps of 5 to 50 us

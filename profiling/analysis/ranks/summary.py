@@ -26,7 +26,7 @@ from profiling.analysis.ranks.reduce import ReducedRank
 from profiling.analysis.ranks.straggler import judge
 from profiling.analysis.ranks.waits import find_waits
 from profiling.analysis.report import Finding
-from profiling.units import size_bytes
+from profiling.shared.units import size_bytes
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,7 +5,7 @@ Called by groups, and by profiling.analysis.difference.
 
 from collections.abc import Collection
 
-from profiling.records import JsonObject
+from profiling.shared.records import JsonObject
 
 # keys that change the work of a step: they explain a difference, whatever else was changed
 WORK: tuple[str, ...] = ("batch_size", "block_size", "gradient_accumulation_steps", "n_layer")

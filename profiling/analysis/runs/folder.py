@@ -2,8 +2,8 @@
 
 Time is counted from the beginning of the run (time/elapsed_s); for runs that did not log that, it
 is the sum of the step times. Called by groups, by the dashboard and by the verbs compare, ab and
-log. The files are those that training.run_folder and training.record write; what a run lacks is
-absent, never 0.
+log. The files are those that training.disk.run_folder and training.metrics.record write; what a
+run lacks is absent, never 0.
 """
 
 import json
@@ -18,9 +18,9 @@ import numpy as np
 import yaml
 
 from cli.errors import one_line
-from profiling.metric_names import ELAPSED_S, STEP_MS, TOKENS_PER_S
-from profiling.records import JsonObject, read_json
-from profiling.run_files import METRICS
+from profiling.shared.metric_names import ELAPSED_S, STEP_MS, TOKENS_PER_S
+from profiling.shared.records import JsonObject, read_json
+from profiling.shared.run_files import METRICS
 from profiling.timeline.opening import newest
 
 LARGEST = 1e100  # a number beyond it is no measurement, and its square no number

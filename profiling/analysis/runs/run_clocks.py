@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from profiling.analysis.runs.folder import is_run_folder, read_run
-from profiling.gpu_clock import GpuClock, gpu_clock
+from profiling.shared.gpu_clock import GpuClock, gpu_clock
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from profiling.analysis.runs.folder import RunFolder
-from profiling.metric_names import SLOWEST_RANK, STRAGGLER_MS, WAIT_MS, WAIT_OF_RANK
+from profiling.shared.metric_names import SLOWEST_RANK, STRAGGLER_MS, WAIT_MS, WAIT_OF_RANK
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import Literal
 from profiling.analysis.ranks.collective_sums import crossing_share
 from profiling.analysis.ranks.records import CollectiveSum
 from profiling.analysis.scale.records import LinkSpeed
-from profiling.hardware import gpu_link_bytes_per_s, network_bytes_per_s
+from profiling.shared.hardware import gpu_link_bytes_per_s, network_bytes_per_s
 
 BYTES_PER_MS = 1e6  # at 1 GB/s
 # latencies in ms from NCCL's tuner, for large messages: of a collective, of a step over NVLink, and

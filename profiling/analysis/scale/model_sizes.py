@@ -9,9 +9,9 @@ from typing import Annotated
 
 import msgspec
 
-from profiling.manifest import Manifest
-from profiling.shared_update import has_equal_parts
-from profiling.travel import Travel, decide_travel
+from configs.shared_update import has_equal_parts
+from configs.travel import Travel, decide_travel
+from profiling.shared.manifest import Manifest
 
 Count = Annotated[int, msgspec.Meta(ge=1, lt=2**31)]
 FLOAT32_BYTES = 4
@@ -43,7 +43,7 @@ class Keys:
     def gradients_in_buckets(self) -> bool:
         """Whether matrix products write gradients straight into ddp's buckets.
 
-        See training.replicas. In float32 kernels.linear copies them there instead.
+        See training.step.replicas. In float32 kernels.linear copies them there instead.
         """
         return self.kernels == "fused" and not self.compile and self.dtype != "float32"
 
@@ -113,7 +113,7 @@ class EmbeddingRows:
     number_bytes: int  # bytes per number of a row that travels
 
     def travel(self, gpus: int) -> bool:
-        """Whether there are no more rows than ids, as in training.parallel.rows_travel."""
+        """Whether there are no more rows than ids, as in training.machine.parallel.rows_travel."""
         return gpus * self.tokens <= self.ids
 
     def gathered_bytes(self, gpus: int) -> int:
@@ -147,7 +147,7 @@ def keys_of(manifest: Manifest | None, file: Path) -> Keys:
 
 
 def sizes_of(keys: Keys, vocab_size: int) -> ModelSizes:
-    """Sizes of the model that training.parallel runs: GPT-2's decoder, as in model.py."""
+    """Sizes of the model that training.machine.parallel runs: GPT-2's decoder, as in model.py."""
     width, biases = keys.n_embd, int(keys.bias)
     norm = (width,) * (1 + biases)
     products = [(4 * width, width), (width, 4 * width), (width, width), (width, 3 * width)]
@@ -201,7 +201,7 @@ def shared_buckets(sizes: ModelSizes, bucket_mb: float, rows: bool, gpus: int) -
     """Number of parameters of each bucket that ranks can share, by the tensor that completes it.
 
     Such a bucket holds parameters of blocks only and has an equal part for each rank, as in
-    training.shared_update. `sizes` are ModelSizes.matrices_only.
+    training.optimizers.shared_update. `sizes` are ModelSizes.matrices_only.
     """
     tensors, shared, begin = sizes.tensors(rows), {}, 0
     table = 0 if rows else len(tensors) - 1

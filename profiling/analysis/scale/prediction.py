@@ -16,7 +16,7 @@ from profiling.analysis.scale.records import (
     Prediction,
 )
 from profiling.analysis.scale.replay import Replay, Work, replay_ddp, replay_sharded
-from profiling.units import milliseconds, size_bytes
+from profiling.shared.units import milliseconds, size_bytes
 
 MODES: tuple[Mode, ...] = ("ddp", "fsdp", "hsdp")
 EXPOSED_PERCENT = 1.0  # of a step; below it communication is no limit

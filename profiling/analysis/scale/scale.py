@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from configs.shared_update import EVEN, misfit, needed_in_16_bits
 from profiling.analysis.capture import Capture
 from profiling.analysis.ranks.records import RanksReport
 from profiling.analysis.scale import links
@@ -35,9 +36,8 @@ from profiling.analysis.scale.records import (
 )
 from profiling.analysis.scale.replay import Work
 from profiling.analysis.scale.step_parts import step_parts
-from profiling.gpu_clock import GpuClock
-from profiling.hardware import peak_bytes_per_s
-from profiling.shared_update import EVEN, misfit, needed_in_16_bits
+from profiling.shared.gpu_clock import GpuClock
+from profiling.shared.hardware import peak_bytes_per_s
 
 COPY_SHARE = 0.63  # share of the memory's bandwidth that copies of gradients reached on an H200
 # slowdown of compute beside NCCL's collectives: 1.7 ms of them made a backward pass 0.8 to 0.9 ms

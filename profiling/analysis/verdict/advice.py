@@ -1,4 +1,4 @@
-"""Choose what to try next, from profiling.causes. Called by diagnosis.
+"""Choose what to try next, from profiling.shared.causes. Called by diagnosis.
 
 A setting that is in force already is not advised. What is in force is read off the manifest's
 configuration and off the capture itself; a setting that neither shows counts as not in force.
@@ -10,8 +10,8 @@ from dataclasses import asdict
 from configs.attention import AUTO, is_fused
 from profiling.analysis.report import Report, Roofline, RooflineRow
 from profiling.analysis.verdict.health import WHOLE_GRAPHS
-from profiling.causes import VERDICT, InForce
-from profiling.kernel_names import function_name
+from profiling.shared.causes import VERDICT, InForce
+from profiling.shared.kernel_names import function_name
 
 GRAPH_LAUNCHES = ("cudaGraphLaunch", "cuGraphLaunch", "hipGraphLaunch")
 STEP = "iteration"  # the trainer's name for its steps

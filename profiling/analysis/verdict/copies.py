@@ -6,7 +6,7 @@ Called by diagnosis.
 from collections.abc import Iterator
 
 from profiling.analysis.report import CopySpeed
-from profiling.hardware import link_bytes_per_s
+from profiling.shared.hardware import link_bytes_per_s
 from profiling.timeline.trace import Device
 
 DIRECTION = {"Host-to-Device": "to the GPU", "Device-to-Host": "to the host"}

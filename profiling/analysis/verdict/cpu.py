@@ -8,7 +8,7 @@ from profiling.analysis.analysis import Analysis
 from profiling.analysis.columns import distinct, union
 from profiling.analysis.report import Bottleneck, RangeTotal, Report
 from profiling.analysis.verdict.advice import advise
-from profiling.units import milliseconds, size_bytes
+from profiling.shared.units import milliseconds, size_bytes
 
 VERDICT = "cpu_only"
 SHOWN = 3  # number of operators, and of phases, that are named

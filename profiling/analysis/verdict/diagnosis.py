@@ -28,7 +28,7 @@ from profiling.analysis.report import Bottleneck, Gain, Health, Report
 from profiling.analysis.verdict import copies, cpu, gpu
 from profiling.analysis.verdict.advice import above_roof_ms, advise, most_above_roof
 from profiling.analysis.verdict.health import CAPTURE_AGAIN
-from profiling.causes import PART, VERDICT
+from profiling.shared.causes import PART, VERDICT
 
 CLOSE = 0.6  # of the host's largest reason: a second one above it weighs about as much
 WORTH_TELLING = 0.02  # of a step

@@ -12,7 +12,7 @@ from profiling.analysis.kernels import roofline
 from profiling.analysis.report import Finding, Health, LostKernels, Report
 from profiling.analysis.steps.find import used_gpus
 from profiling.analysis.verdict import profiler_cost
-from profiling.manifest import Manifest
+from profiling.shared.manifest import Manifest
 from profiling.timeline.trace import GRAPH, Device, Trace
 
 FEW_STEPS = 5

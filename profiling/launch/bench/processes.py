@@ -30,11 +30,11 @@ from profiling.launch.experiment.processes import (
     show_beginning,
 )
 from profiling.launch.process import stream
-from profiling.manifest import Manifest
-from profiling.records import JsonObject, read_json, to_json
-from profiling.run_files import remove_run
+from profiling.shared.manifest import Manifest
+from profiling.shared.records import JsonObject, read_json, to_json
+from profiling.shared.run_files import remove_run
+from profiling.shared.units import milliseconds, number
 from profiling.tools import nsight
-from profiling.units import milliseconds, number
 
 PREPARED = Trial("prepare", "ours", 0)
 

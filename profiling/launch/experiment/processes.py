@@ -30,8 +30,8 @@ from profiling.analysis.difference.records import Experiment, ProcessRun
 from profiling.analysis.runs.folder import RunFolder, read_run
 from profiling.launch.experiment.plan import timed_process
 from profiling.launch.process import Ended, stream
-from profiling.records import read_json, to_json
-from profiling.run_files import CHECKPOINTS, SHARDS, remove_run
+from profiling.shared.records import read_json, to_json
+from profiling.shared.run_files import CHECKPOINTS, SHARDS, remove_run
 
 RESULTS = "results.json"
 # fields that must be equal for an experiment to go on in its folder

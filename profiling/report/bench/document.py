@@ -4,11 +4,11 @@ from pathlib import Path
 
 from profiling.analysis.bench.records import Bench, Measure
 from profiling.analysis.difference.records import Against
-from profiling.records import JsonObject
 from profiling.report.bench import charts, tables
 from profiling.report.comparison.document import TONES
 from profiling.report.comparison.tables import outcome
 from profiling.report.document import Block, Chart, Document, Finding, Section, Table, Verdict
+from profiling.shared.records import JsonObject
 
 PACKAGES = ("torch", "triton", "numpy")
 

@@ -8,7 +8,7 @@ from profiling.analysis.bench.records import Bench, Measure, Side, SideValues, T
 from profiling.analysis.difference.records import Against
 from profiling.report.comparison.tables import outcome
 from profiling.report.document import TERMINAL, Column, Places, Table
-from profiling.units import ABSENT, milliseconds, number
+from profiling.shared.units import ABSENT, milliseconds, number
 
 IN_FULL: Places = ("markdown", "page")  # a terminal has no room for all columns
 

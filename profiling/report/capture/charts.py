@@ -8,7 +8,6 @@ import math
 from html import escape
 
 from profiling.analysis.report import Report, Roofline, RooflineRow
-from profiling.causes import Part
 from profiling.report import charts
 from profiling.report.charts import (
     ABOVE,
@@ -24,7 +23,8 @@ from profiling.report.charts import (
     scatter,
 )
 from profiling.report.document import Figure
-from profiling.units import milliseconds, percent
+from profiling.shared.causes import Part
+from profiling.shared.units import milliseconds, percent
 
 MOST_MARKERS = 200  # more would hide the line
 SMALL_SHARE = 0.08  # share of the step below which a part has no room for its name

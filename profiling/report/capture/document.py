@@ -5,7 +5,6 @@ import msgspec
 from profiling.analysis.gpu_time.step_events import StepEvents
 from profiling.analysis.report import LaunchQueue, Report
 from profiling.analysis.steps.kernels import STEP_NAME
-from profiling.causes import PART, VERDICT, Part, part_named
 from profiling.report.capture import charts, tables
 from profiling.report.capture.kernel_sources import Links
 from profiling.report.capture.timeline_data import timeline_data
@@ -29,8 +28,9 @@ from profiling.report.document import (
     Timeline,
     Verdict,
 )
+from profiling.shared.causes import PART, VERDICT, Part, part_named
+from profiling.shared.units import ABSENT, duration_ns, milliseconds, number, percent, size_bytes
 from profiling.timeline.personal import without_folders
-from profiling.units import ABSENT, duration_ns, milliseconds, number, percent, size_bytes
 
 TOOLS = {"nsys": "nsys", "kineto": "torch.profiler"}
 FAMILIES = "Kernel families"

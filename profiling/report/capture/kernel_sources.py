@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from profiling.records import read_json
+from profiling.shared.records import read_json
 
 Links = dict[str, list[tuple[str, str]]]  # kernel -> (graph, address) of each graph that has it
 

@@ -25,7 +25,7 @@ from profiling.report.document import (
     Table,
     Verdict,
 )
-from profiling.units import milliseconds, percent
+from profiling.shared.units import milliseconds, percent
 
 EVIDENCE, NEXT, PARTS, ROWS = 4, 2, 3, 5  # most of each
 EVIDENCE_LINES, NEXT_LINES = 7, 3  # most lines of them when wrapped

@@ -11,7 +11,7 @@ from profiling.analysis.report import FamilySum, Gap, KernelSum, Report
 from profiling.report.capture.kernel_sources import Links
 from profiling.report.document import Cell, Column, Table
 from profiling.report.kernel_label import kernel_cell
-from profiling.units import milliseconds
+from profiling.shared.units import milliseconds
 
 DURATIONS = [
     Column("total", "total_ns", "ns", True),

@@ -15,10 +15,10 @@ from cli.plain import without_controls
 from profiling.analysis.columns import concatenate_columns
 from profiling.analysis.gpu_time.step_events import LaunchFacts, Slices, StepEvents
 from profiling.analysis.kernels.families import FAMILIES
-from profiling.causes import CAUSES, part_named
 from profiling.report.capture.kernel_sources import Links
 from profiling.report.kernel_label import kernel_label
 from profiling.report.text import shorten
+from profiling.shared.causes import CAUSES, part_named
 
 TYPES = {"u8": "<u1", "u16": "<u2", "u32": "<u4", "f64": "<f8"}  # Column.type -> numpy's
 BITS = {"u8": 8, "u16": 16, "u32": 32}
@@ -60,7 +60,7 @@ class TimelineData(TypedDict):
     median: int  # index of the median step
     slowest: int  # index of the slowest step
     names: list[Name]
-    shades: list[str]  # colours of style.css and profiling.causes
+    shades: list[str]  # colours of style.css and profiling.shared.causes
     called: dict[str, str]  # meaning of a shade, where that is not its name
     causes: dict[str, str]  # meaning of each cause of idle time
     rows: list[Row]

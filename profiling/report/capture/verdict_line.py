@@ -2,7 +2,7 @@
 
 from profiling.analysis.report import Report
 from profiling.analysis.verdict import cpu
-from profiling.causes import VERDICT
+from profiling.shared.causes import VERDICT
 
 
 def verdict_line(report: Report) -> str:

@@ -10,7 +10,6 @@ from profiling.analysis.difference.records import (
     FreeSteps,
     StepComparison,
 )
-from profiling.causes import VERDICT
 from profiling.report.comparison import charts, iterations, tables
 from profiling.report.document import (
     EVERYWHERE,
@@ -25,7 +24,8 @@ from profiling.report.document import (
     Tone,
     Verdict,
 )
-from profiling.units import ABSENT, milliseconds
+from profiling.shared.causes import VERDICT
+from profiling.shared.units import ABSENT, milliseconds
 
 TONES: dict[str, Tone] = {"faster": "good", "slower": "bad", "cannot_tell": "warning"}
 SHORT = {"changed": "Changed", "removed": "Removed", "added": "Added"}  # titles in the navigation

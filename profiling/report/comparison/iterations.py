@@ -11,7 +11,7 @@ from profiling.analysis.difference.records import (
     FirstIterations,
 )
 from profiling.report.document import Bullets, Column, Section, Table
-from profiling.units import ABSENT, milliseconds
+from profiling.shared.units import ABSENT, milliseconds
 
 STARTS = {
     "python_s": "Python, imports",

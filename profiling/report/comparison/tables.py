@@ -17,10 +17,10 @@ from profiling.analysis.difference.records import (
     KernelOnOneSide,
     ValueTimes,
 )
-from profiling.causes import PART, part_named
 from profiling.report.document import Column, Table
 from profiling.report.kernel_label import kernel_cell
-from profiling.units import number
+from profiling.shared.causes import PART, part_named
+from profiling.shared.units import number
 
 BESIDE_THE_GPU = {
     "host_other": "host: between the phases",

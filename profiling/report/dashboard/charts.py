@@ -14,10 +14,10 @@ import numpy as np
 
 from profiling.analysis.runs.folder import RunFolder, Series
 from profiling.analysis.runs.groups import Group, Section, Spread, spread_of, time_to_loss
-from profiling.metric_names import VAL_LOSS, Metric
 from profiling.report.charts import axis, colour, figure, scatter
 from profiling.report.document import Figure
 from profiling.report.palette import SERIES
+from profiling.shared.metric_names import VAL_LOSS, Metric
 
 DASHES = ("solid", "dash", "dot", "dashdot")
 # the same for all, so that charts align; an axis that needed more would make plotly draw twice

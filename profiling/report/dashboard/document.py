@@ -12,16 +12,6 @@ from pathlib import Path
 from cli.errors import suggestion
 from profiling.analysis.runs import groups
 from profiling.analysis.runs.folder import TRAINING_TIME, WALL_TIME, RunFolder
-from profiling.metric_names import (
-    GPU,
-    LATER_GPU,
-    RANKS,
-    SPEED,
-    TRAIN_LOSS,
-    VAL_LOSS,
-    Metric,
-    metric_of,
-)
 from profiling.report.dashboard import charts, tables, words
 from profiling.report.document import (
     Block,
@@ -36,6 +26,16 @@ from profiling.report.document import (
     Verdict,
 )
 from profiling.report.renderers.page import page
+from profiling.shared.metric_names import (
+    GPU,
+    LATER_GPU,
+    RANKS,
+    SPEED,
+    TRAIN_LOSS,
+    VAL_LOSS,
+    Metric,
+    metric_of,
+)
 
 TIMES = {
     WALL_TIME: "Wall time counts from the beginning of a run: compiling, evaluations and "

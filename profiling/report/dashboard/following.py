@@ -10,7 +10,7 @@ from pathlib import Path
 
 from cli.plain import without_controls
 from profiling.analysis.runs.folder import Numbers, is_run_folder, read_row
-from profiling.run_files import METRICS
+from profiling.shared.run_files import METRICS
 
 DESCRIBED_BY = ("summary.json", "config.yaml")  # a change of these changes the page's words
 USUAL_BYTES = 65_536  # end of a file that is searched for a line's end first, before all of it

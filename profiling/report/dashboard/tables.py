@@ -24,10 +24,10 @@ from profiling.analysis.runs.groups import (
     typical_ms,
 )
 from profiling.analysis.runs.waits import rank_waits
-from profiling.metric_names import MFU, PEAK_BYTES, POWER_W, TOKENS_PER_S, Metric
-from profiling.records import JsonObject
 from profiling.report.dashboard.words import span
 from profiling.report.document import Cell, Column, Table
+from profiling.shared.metric_names import MFU, PEAK_BYTES, POWER_W, TOKENS_PER_S, Metric
+from profiling.shared.records import JsonObject
 
 
 def summary_table(part: str, section: Section, loss: float | None) -> Table:

@@ -10,7 +10,7 @@ import wandb
 import wandb_workspaces.reports.v2 as wr
 import wandb_workspaces.workspaces as ws
 
-from profiling.metric_names import (
+from profiling.shared.metric_names import (
     BEST_VAL_LOSS,
     CAPTURE_MEDIA,
     ENERGY_PER_TOKEN,

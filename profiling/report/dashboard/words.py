@@ -17,7 +17,7 @@ from profiling.analysis.runs.groups import (
 )
 from profiling.analysis.runs.waits import rank_waits
 from profiling.analysis.statistics import EQUAL_WITHIN_PERCENT
-from profiling.units import milliseconds, number
+from profiling.shared.units import milliseconds, number
 
 MOST_KEYS = 6
 MOST_GROUPS = 5  # groups that are named one by one; the tables have all

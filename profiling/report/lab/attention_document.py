@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from profiling.measurements import BACKENDS, AttentionResults, Measurement
 from profiling.report import charts
 from profiling.report.charts import colour, figure, fixed, guide, scatter
 from profiling.report.document import (
@@ -23,7 +22,8 @@ from profiling.report.document import (
 )
 from profiling.report.kernel_label import kernel_label
 from profiling.report.lab.documents import timing_note
-from profiling.units import number, percent
+from profiling.shared.measurements import BACKENDS, AttentionResults, Measurement
+from profiling.shared.units import number, percent
 
 LEADS = {
     "time": "Median of a call, with its 95 % interval; both axes are logarithmic.",

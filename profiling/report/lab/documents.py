@@ -1,6 +1,7 @@
 """Documents of the measurements of `device`, `square` and `kernels`. Called by these verbs."""
 
-from profiling.measurements import (
+from profiling.report.document import Block, Column, Document, Paragraph, Section, Table
+from profiling.shared.measurements import (
     AttentionResults,
     DeviceResults,
     KernelResults,
@@ -8,8 +9,7 @@ from profiling.measurements import (
     SquareResults,
     Variant,
 )
-from profiling.report.document import Block, Column, Document, Paragraph, Section, Table
-from profiling.units import duration_ns, size_bytes
+from profiling.shared.units import duration_ns, size_bytes
 
 
 def device_document(results: DeviceResults) -> Document:

@@ -15,8 +15,8 @@ from profiling.report.document import (
     Table,
 )
 from profiling.report.kernel_label import kernel_cell, kernel_label
+from profiling.shared.units import duration_ns
 from profiling.tools.ncu_csv import Advice, ProfiledKernel
-from profiling.units import duration_ns
 
 LABEL = Column("kernel", lambda kernel: kernel_cell(kernel.name), "code", True)
 COLUMNS = [

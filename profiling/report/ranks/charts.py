@@ -6,9 +6,9 @@ Each function returns a figure for plotly, or None without data.
 from collections.abc import Sequence
 
 from profiling.analysis.ranks.records import RankRow, RanksReport
-from profiling.causes import PART, part_named
 from profiling.report.charts import ABOVE, NAMES, axis, bars, colour, figure, fixed
 from profiling.report.document import Figure
+from profiling.shared.causes import PART, part_named
 
 TICKS = 10
 STEPS_SHOWN = 500  # most steps in a heat map; more are thinned out

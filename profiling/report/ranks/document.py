@@ -6,7 +6,6 @@ from math import inf
 
 from profiling.analysis.ranks.costs import WORTH_TELLING
 from profiling.analysis.ranks.records import CollectiveSum, RankRow, RanksReport
-from profiling.causes import VERDICT
 from profiling.report.capture.timeline_data import TimelineData
 from profiling.report.document import (
     TEXT,
@@ -26,7 +25,8 @@ from profiling.report.document import (
 )
 from profiling.report.ranks import charts
 from profiling.report.ranks.shown import shown_note, shown_ranks
-from profiling.units import ABSENT, milliseconds, number, percent
+from profiling.shared.causes import VERDICT
+from profiling.shared.units import ABSENT, milliseconds, number, percent
 
 MOST_SAID = 3  # late ranks whose own bottleneck is named
 SHOWN, FEW_COLLECTIVES = 8, 4  # rows of ranks and of collectives on the first screen

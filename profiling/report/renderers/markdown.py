@@ -21,7 +21,7 @@ from profiling.report.document import (
     text_sections,
 )
 from profiling.report.text import INDENT, WORDS
-from profiling.units import milliseconds, percent
+from profiling.shared.units import milliseconds, percent
 
 MOST_ROWS, FOLDED_ROWS = 30, 10
 SPECIAL = re.compile(r"([\\`*_{}\[\]<>|#~&])")

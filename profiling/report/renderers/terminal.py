@@ -28,7 +28,7 @@ from profiling.report.document import (
     text_sections,
 )
 from profiling.report.text import WORDS, shorten
-from profiling.units import milliseconds, percent
+from profiling.shared.units import milliseconds, percent
 
 TONES: dict[Tone, str] = {
     "plain": "",

@@ -1,0 +1,49 @@
+"""Rules of the optimizer update that ranks share: for which runs, which buckets, in what stages.
+
+training.optimizers.shared_update carries it out, analysis.scale simulates it. Standard library
+only.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
+
+from cli.keys import Value, spell
+
+Bucket = TypeVar("Bucket")
+
+STAGES = 3  # of an update
+EVEN = 8  # a rank's part is a multiple of so many elements: 16 bytes of the bfloat16 copies
+# runs that can share an update: float32 has no copies to send, float16 a scaler that sees no means
+NEEDED = {"parallel": "ddp", "kernels": "fused", "optimizer": "adamw", "dtype": "bfloat16"}
+
+
+def needed_in_16_bits(ranks: int) -> dict[str, Value]:
+    """Keys that a run must have to send gradients in 16 bits.
+
+    Compiled code leaves float32 gradients, and so do the sums of several micro-steps.
+    """
+    return {"compile": False, "gradient_accumulation_steps": ranks}
+
+
+def misfit(config: object, needed: Mapping[str, Value] = NEEDED) -> str | None:
+    """Why a configuration cannot share its update, or None if it can.
+
+    `config` has no `auto` left; `needed` are the keys with the values that it must have.
+    """
+    for name, value in needed.items():
+        actual = getattr(config, name)
+        if actual != value:
+            return f"is for {name}={spell(value)}, this run has {name}={spell(actual)}"
+    return None
+
+
+def has_equal_parts(elements: int, ranks: int) -> bool:
+    """Whether a bucket of `elements` can be split into equal parts for the ranks."""
+    return elements % (ranks * EVEN) == 0
+
+
+def stages(buckets: Sequence[Bucket]) -> list[Sequence[Bucket]]:
+    """Split the buckets into up to STAGES groups: copies of one are sent while the next is
+    updated."""
+    size = max(1, -(-len(buckets) // STAGES))
+    return [buckets[first : first + size] for first in range(0, len(buckets), size)]

@@ -1,0 +1,1 @@
+"""Names, records, files and units that a run writes and a report reads."""

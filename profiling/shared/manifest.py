@@ -1,0 +1,113 @@
+"""The manifest beside each capture: the window, the run, and the cost of capturing.
+
+Written by profiling.capture.window inside the training process, read by profiling.timeline.opening.
+A field that an older trainer did not write yet is None.
+"""
+
+from dataclasses import dataclass, field
+from typing import Annotated
+
+import msgspec
+
+from profiling.shared.records import JsonObject
+
+SCHEMA_VERSION = 1
+# Ranges of values that a run can have; reading a manifest refuses others (records.read_json)
+Count = Annotated[int, msgspec.Meta(ge=0, lt=2**53)]
+Size = Annotated[int, msgspec.Meta(ge=1, lt=2**31)]
+Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
+Milliseconds = Annotated[float, msgspec.Meta(gt=0, le=1e9)]
+Cores = Annotated[float, msgspec.Meta(ge=0, le=1e6)]
+Percent = Annotated[float, msgspec.Meta(gt=-100, le=1e6)]
+
+
+@dataclass(frozen=True)
+class CapturedWindow:
+    """The iterations in the window, and how the window ended."""
+
+    first_iteration: Count | None = None
+    last_iteration: Count | None = None  # None if no iteration was complete
+    steps: Count | None = None
+    steps_asked: Count | None = None
+    moved_from: Count | None = (
+        None  # the first iteration asked for, if an evaluation was in the way
+    )
+    complete: bool | None = None
+    ended_by: str | None = None  # why it ended before its time
+    errors: list[str] = field(default_factory=list)  # the recorder's
+
+
+@dataclass(frozen=True)
+class Laps:
+    """Step times in milliseconds."""
+
+    median: Milliseconds
+    laps: list[Milliseconds] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class WindowSteps:
+    """Step times before, inside and after the window, each None if there were none."""
+
+    before: Laps | None = None
+    captured: Laps | None = None
+    after: Laps | None = None
+
+
+@dataclass(frozen=True)
+class CompileCounts:
+    """Counts of what torch.compile did while the window was open; both are 0 if all is well."""
+
+    graphs: Count = 0
+    graph_breaks: Count = 0
+
+
+@dataclass(frozen=True)
+class AttentionFacts:
+    """The attention backend that was requested, the one that ran, and how that is known."""
+
+    requested: str
+    ran: str | None  # None if it could not be seen
+    evidence: str
+
+
+@dataclass(frozen=True)
+class CompileFacts:
+    compile: bool
+    cuda_graphs: bool
+    graphs: Count
+    graph_breaks: Count
+    compile_s: Seconds | None
+    capture_s: Seconds | None  # time to capture the CUDA graphs
+
+
+@dataclass(frozen=True)
+class ProcessUse:
+    """CPU and memory that the process used while the window was open."""
+
+    cores_used: Cores | None = None  # CPU time of all its threads over wall time
+    compute_threads: Count | None = None  # threads that PyTorch splits an operator over
+    memory_bytes: Count | None = None  # resident, at the window's end
+
+
+@dataclass(frozen=True)
+class Manifest:
+    schema_version: int
+    kind: str  # nsys | torch | memory
+    window: CapturedWindow
+    step_ms: WindowSteps = WindowSteps()
+    overhead_percent: Percent | None = None  # how much longer captured steps are than those around
+    backward_on_calling_thread: bool | None = None
+    compiled_inside: CompileCounts = CompileCounts()
+    return_codes: dict[str, int] | None = None  # of cudaProfilerStart and Stop, for nsys
+    nsys_attached: bool | None = None
+    files: list[str] = field(default_factory=list)
+    rank: Count = 0
+    world_size: Size = 1
+    device: str | None = None
+    vocab_size: Size | None = None
+    process: ProcessUse | None = None
+    attention: AttentionFacts | None = None
+    compile: CompileFacts | None = None
+    environment: JsonObject | None = None
+    config: JsonObject | None = None

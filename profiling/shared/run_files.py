@@ -1,0 +1,148 @@
+"""The files that belong to a run, an experiment or a prepared text: no verb overwrites them.
+
+Only names are here. training.disk.run_folder writes the files, profiling.verbs.results asks for the
+rule. Removing an earlier run removes these files and no others.
+"""
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from profiling.shared.flight_recorder import DUMP, EARLIER, REQUEST
+from profiling.shared.step_times import STEP_TIMES
+
+METRICS = "metrics.jsonl"
+CHECKPOINTS = ("ckpt.pt", "ckpt_best.pt")
+SHARDS = "ckpt_shards"  # the folder that a checkpoint of parallel=fsdp or hsdp has beside it
+# what a run leaves in its out_dir; moved together when a run is moved aside
+RUN_FILES = (
+    *("config.yaml", "environment.json", METRICS, "summary.json", "wandb"),
+    *(*CHECKPOINTS, SHARDS, "profile", "sample", "tensorboard", STEP_TIMES),
+)
+# first bytes of the files that mark a folder as a run of ours
+BEGINNINGS = {"config.yaml": b"# every key of this run", METRICS: b'{"run":'}
+UNFINISHED = r"(\.\d+)?\.tmp"  # suffix of a file's name while it is written
+CAPTURES = r".+\.(sqlite|sqlite\.gz|trace\.json|trace\.json\.gz|nsys-rep|pickle|operators\.txt)"
+DEEPEST = 4  # folders searched upwards from a file for its owner: sample/profile/NAME, wandb's
+
+
+@dataclass(frozen=True)
+class Owner:
+    """A kind of folder whose files nobody else may write."""
+
+    name: str
+    marks: tuple[str, ...]  # files; a folder with one of them is such a folder
+    files: re.Pattern[str]  # the protected files, relative to the folder
+
+
+OWNERS = (
+    Owner(
+        "run",
+        (METRICS, "ckpt.pt"),
+        re.compile(
+            r"config\.yaml|environment\.json|metrics\.jsonl|summary\.json|step_times\.json|run\.lock"
+            r"|trigger\.json"
+            rf"|multirun\.yaml|ckpt[^/]*\.pt|({SHARDS}|wandb|tensorboard|compiled)/.+"
+            rf"|(sample/)?profile/(window-\d+(-rank\d+)?\.json|{CAPTURES})"
+            rf"|profile/(({DUMP}|{EARLIER})\d+|{REQUEST})"
+        ),
+    ),
+    Owner("experiment", ("results.json",), re.compile(r"results\.json")),
+    Owner("series", ("bench.json",), re.compile(r"bench\.json")),
+    Owner("prepared text", ("train.bin",), re.compile(r"(train|val)\.bin|(meta|vocab)\.json")),
+)
+
+
+def check_output(path: Path, *inputs: Path) -> None:
+    """Raise ValueError if writing `path` would overwrite an input or a file of a run.
+
+    `inputs` are files and folders that are read. A link counts as what it points to.
+    """
+    for source in inputs:
+        for file in own_files(source) if source.is_dir() else (source,):
+            if is_same(path, file):
+                raise ValueError(f"{path}: is read by this command ({file}); name another file")
+    if kind_and_folder := owner(path):
+        kind, folder = kind_and_folder
+        raise ValueError(f"{path}: belongs to the {kind} in {folder}; name another file")
+
+
+def is_same(one: Path, other: Path) -> bool:
+    """Whether two paths are the same, or the same file under two names."""
+    if one.exists() and other.exists():
+        return one.samefile(other)
+    return os.path.realpath(one) == os.path.realpath(other)
+
+
+def owner(path: Path) -> tuple[str, Path] | None:
+    """(kind of owner, its folder) of a file that belongs to a run or another kind in OWNERS, or
+    None for any other file."""
+    real = Path(os.path.realpath(path))
+    for folder in real.parents[:DEEPEST]:
+        name = real.relative_to(folder).as_posix()
+        for kind in OWNERS:
+            if kind.files.fullmatch(name) and any((folder / mark).exists() for mark in kind.marks):
+                return kind.name, folder
+    return None
+
+
+def own_files(folder: Path) -> Iterator[Path]:
+    """Files of the run in `folder`, its captures included, whatever the names of its links."""
+    for place in (folder, folder / "profile"):
+        for file in place.iterdir() if place.is_dir() else ():
+            if file.is_file() and owner(file):
+                yield file
+
+
+def is_run(folder: Path) -> bool:
+    """Whether `folder` holds a run of ours, judged by the first bytes of its files."""
+    for name, beginning in BEGINNINGS.items():
+        with suppress(OSError), open(folder / name, "rb") as file:
+            if file.read(len(beginning)) == beginning:
+                return True
+    return False
+
+
+def remove_run(folder: Path) -> list[Path]:
+    """Remove the run in `folder`, and the folder itself if nothing else is in it.
+
+    Returns the paths that are not the run's own and stay. Raises OSError if the disk refuses.
+    """
+    if folder.is_symlink():  # its target stays
+        folder.unlink()
+        return []
+    if not is_run(folder):
+        return [folder] if folder.exists() else []
+    left = [other for path in list(folder.iterdir()) for other in remove_of_run(path)]
+    if not left:
+        folder.rmdir()
+    return left
+
+
+def remove_of_run(path: Path) -> list[Path]:
+    """Remove one entry of a run's folder as far as it is the run's own; return the paths that stay.
+
+    A link is removed, its target stays.
+    """
+    if path.is_symlink() or not path.is_dir():
+        places = [(str(path.parent), list[str](), [path.name])]
+    elif path.name in RUN_FILES:
+        places = [*os.walk(path, topdown=False)]
+    else:
+        return [path]
+    left = []
+    for place, folders, files in places:
+        links = [name for name in folders if os.path.islink(os.path.join(place, name))]
+        for file in (Path(place, name) for name in [*files, *links]):
+            name = re.sub(rf"{UNFINISHED}$", "", file.relative_to(path.parent).as_posix())
+            if name in RUN_FILES or OWNERS[0].files.fullmatch(name):
+                file.unlink()
+            else:
+                left.append(file)
+        if Path(place) != path.parent:
+            with suppress(OSError):  # something is left in it
+                os.rmdir(place)
+    return left

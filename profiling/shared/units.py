@@ -1,0 +1,69 @@
+"""Numbers with their units, formatted for people."""
+
+ABSENT = "–"  # shown for a missing value
+
+
+def milliseconds(value: float | None) -> str:
+    """Milliseconds as text, such as 1,234, 123.4, 12.34 or 0.123: down to a microsecond."""
+    if value is None:
+        return ABSENT
+    size = abs(value)
+    if size == 0:
+        return "0"
+    if size < 0.0005:
+        return "<0.001"
+    decimals = 0 if size >= 1000 else 1 if size >= 100 else 2 if size >= 1 else 3
+    return f"{value:,.{decimals}f}"
+
+
+def change_ms(value: float | None) -> str:
+    """Milliseconds with their sign, which less than a microsecond does not get."""
+    return with_sign(value, milliseconds(value))
+
+
+def change_percent(value: float | None) -> str:
+    return with_sign(value, percent(value))
+
+
+def with_sign(value: float | None, text: str) -> str:
+    """`text` of `value` with a plus if it is positive; a minus is there already."""
+    return f"+{text}" if value and value > 0 and text[0].isdigit() else text
+
+
+def spell_duration(seconds: float) -> str:
+    """A duration in words, as precise as one plans: 3 s, 12 min, 5.5 h."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def duration_ns(value: float | None) -> str:
+    """A duration in the unit that suits it."""
+    if value is None:
+        return ABSENT
+    for unit, size in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)):
+        if abs(value) >= size:
+            return f"{value / size:.{2 if abs(value) < 100 * size else 1}f} {unit}"
+    return f"{value:.0f} ns"
+
+
+def size_bytes(value: float | None) -> str:
+    if value is None:
+        return ABSENT
+    for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if abs(value) >= size:
+            return f"{value / size:.1f} {unit}"
+    return f"{value:.0f} B"
+
+
+def percent(value: float | None) -> str:
+    return ABSENT if value is None else f"{value:.1f} %"
+
+
+def number(value: float | None) -> str:
+    """Whole numbers in full, others with three significant digits."""
+    if value is None:
+        return ABSENT
+    if float(value).is_integer():
+        return f"{value:,.0f}"
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"

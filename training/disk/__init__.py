@@ -1,0 +1,1 @@
+"""The run's folder, checkpoints and weights."""

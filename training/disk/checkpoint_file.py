@@ -1,0 +1,310 @@
+"""Reads a checkpoint, as data and never as code, and checks every entry of it.
+
+Called by training.disk.checkpoint to resume, and by sample.py, which needs only its first half.
+"""
+
+import io
+import math
+import re
+import zipfile
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from cli.errors import one_line
+from cli.keys import Value, keys, spell
+from configs.model import ModelConfig
+from data.tokenizers import Tokenizer, load_tokenizer
+from model import GPT
+from training.disk.nanogpt_checkpoint import convert_checkpoint, is_nanogpts
+from training.disk.shard_index import ShardIndex
+
+ADVICE = "Weights only load failed"
+# keys of the model that older checkpoints lack, and the values that those were trained with
+YOUNGER = {
+    "kernels": "compiled",
+    "activation": "gelu",
+    "positions": "learned",
+    "residual_dtype": "float32",
+}
+AGAIN = "take another copy of it, or start again with init_from=scratch"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Content of a file that `training.disk.checkpoint.save` wrote; None for an absent entry.
+
+    Only what a resume needs may be absent.
+    """
+
+    path: Path
+    config: Mapping[str, Value]  # the run's configuration: flat keys, and sections
+    model_config: ModelConfig
+    tokenizer: Tokenizer
+    weights: dict[str, Tensor]  # finite, with the shapes that model_config gives
+    iteration: int  # the next one to run
+    best_val_loss: float  # inf if there was no evaluation yet
+    best_iteration: int | None
+    source: str | None  # source of the text
+    text_sha256: str | None
+    optimizer: dict[int, dict[str, Tensor]] | None  # by parameter number
+    scaler: Mapping[str, float] | None  # empty if there was none
+    random_states: dict[str, list[Tensor]] | None  # one per rank, by kind of device
+    shards: ShardIndex | None = None  # tensors still in files, on meta here
+    is_nanogpts: bool = False  # nanoGPT's file, which lacks what a resume needs
+
+
+def load(path: Path, device: torch.device | str = "cpu") -> Checkpoint:
+    """Reads a checkpoint with its weights; the rest too, if all is in one file.
+
+    With shards beside it the optimizer's state is left out: None. Raises ValueError as
+    `read_checkpoint` does.
+    """
+    saved = read_checkpoint(path, device)
+    if saved.shards is None:
+        return saved
+    from training.disk.shard_files import load_shards  # imports DTensor, which takes seconds
+
+    weights_alone = replace(saved, optimizer={}, shards=replace(saved.shards, moments={}))
+    return replace(load_shards(weights_alone, {}, device), optimizer=None)
+
+
+def read_checkpoint(
+    path: Path, device: torch.device | str = "cpu", at_a_glance: bool = False
+) -> Checkpoint:
+    """Reads and checks ckpt.pt; what lies in shards beside it stays there, as meta tensors.
+
+    With `at_a_glance` tensors stay in the file, on the CPU, and damage to their numbers goes
+    unnoticed. Raises ValueError with one line: the file, what is wrong with it, what to do.
+    """
+    state = read_state(path, device, at_a_glance)
+    try:
+        if is_nanogpts(state):
+            ours = checkpoint_from(path, convert_checkpoint(path, state), at_a_glance)
+            return replace(ours, is_nanogpts=True)
+        return checkpoint_from(path, state, at_a_glance)
+    except (ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
+        reason = f"lacks {error}" if isinstance(error, KeyError) else one_line(error)
+        if is_nanogpts(state):
+            raise ValueError(f"{path}: nanoGPT's checkpoint, not read: {reason}") from error
+        raise ValueError(
+            f"{path}: not a checkpoint of this program: {reason[:160]}; {AGAIN}"
+        ) from error
+
+
+def read_state(
+    path: Path, device: torch.device | str = "cpu", at_a_glance: bool = False
+) -> dict[str, Any]:
+    """Reads the dictionary in a checkpoint, unchecked; no code in it is run.
+
+    Raises ValueError if the file is missing, damaged or no dictionary.
+    """
+    if not path.is_file():
+        raise ValueError(f"{path}: no checkpoint there; train first, with init_from=scratch")
+    state = read_data(path, path, device, at_a_glance)
+    if not isinstance(state, dict):
+        kind = type(state).__name__
+        raise ValueError(f"{path}: damaged or no checkpoint (a {kind}, not a dictionary); {AGAIN}")
+    return state
+
+
+def read_data(
+    path: Path,
+    content: Path | io.BytesIO,
+    device: torch.device | str = "cpu",
+    at_a_glance: bool = False,
+) -> object:
+    """Reads what torch.save wrote to `content`, which is the file `path` or part of it.
+
+    Raises ValueError, which names `path`, if it is damaged or names code.
+    """
+    try:
+        with zipfile.ZipFile(content) as archive:
+            # torch.load does not verify the checksums
+            if not at_a_glance and (broken := archive.testzip()):
+                raise zipfile.BadZipFile(f"wrong checksum of {broken}")
+        if isinstance(content, io.BytesIO):
+            content.seek(0)
+        return torch.load(content, map_location=device, weights_only=True, mmap=at_a_glance)
+    except Exception as error:  # PyTorch's unpickler raises a dozen kinds on broken bytes
+        if code := re.search(r"GLOBAL (\S+)", str(error)):
+            raise ValueError(
+                f"{path}: damaged or no checkpoint (names {code[1]}, which is code); nothing of it "
+                "was run: do not open it elsewhere, unless you know where it comes from"
+            ) from error
+        text = str(error)
+        if ADVICE in text:  # the reason comes after a paragraph for programmers
+            text = text.partition("\n")[2]
+        reason = one_line(text).strip()[:120] or type(error).__name__
+        raise ValueError(f"{path}: damaged or no checkpoint ({reason}); {AGAIN}") from error
+
+
+def checkpoint_from(path: Path, state: dict[str, Any], at_a_glance: bool) -> Checkpoint:
+    """Makes a Checkpoint of its entries, each of them checked.
+
+    Raises ValueError, TypeError or KeyError for the first entry that is wrong.
+    """
+    config = state["config"]
+    if not isinstance(config, dict):
+        raise ValueError(f"its config is a {type(config).__name__}")
+    if strange := [name for name, value in config.items() if not is_plain(value)]:
+        raise ValueError(f"its config has {strange[0]}, which is no plain value")
+    model_config = model_config_of(config)
+    tokenizer = load_tokenizer(state["tokenizer"])
+    shards = ShardIndex.of(path, state)
+    if shards:
+        state = shards.with_stand_ins(state)
+    unread = state["model"] if at_a_glance else shards.weights if shards else ()
+    check_weights(state["model"], model_config, tokenizer.vocab_size, unread)
+    best_at = None if state.get("best_iteration") is None else count(state, "best_iteration")
+    text = state.get("text") or {}
+    for name in ("optimizer", "scaler", "random_states"):
+        if not isinstance(state.get(name), dict | None):
+            raise ValueError(f"its {name} is a {type(state[name]).__name__}")
+    return Checkpoint(
+        path=path,
+        config=config,
+        model_config=model_config,
+        tokenizer=tokenizer,
+        weights=state["model"],
+        iteration=count(state, "iter_num"),
+        best_val_loss=best_loss(state),
+        best_iteration=best_at,
+        source=text.get("source"),
+        text_sha256=text.get("sha256"),
+        optimizer=state.get("optimizer"),
+        scaler=state.get("scaler"),
+        random_states=state.get("random_states"),
+        shards=shards,
+    )
+
+
+def is_plain(value: object) -> bool:
+    """Whether a configuration can hold `value`.
+
+    Values are compared and printed, which does not work with a tensor.
+    """
+    if isinstance(value, dict):
+        return all(map(is_plain, value.values()))
+    if isinstance(value, (list, tuple)):
+        return all(map(is_plain, value))
+    return value is None or isinstance(value, (str, int, float))
+
+
+def model_config_of(config: dict[str, Value]) -> ModelConfig:
+    """The model's part of a saved configuration; keys that it is older than get their old values.
+
+    Raises KeyError or ValueError naming the key that is wrong.
+    """
+    values: dict[str, Any] = {}
+    for name, key in keys(ModelConfig).items():
+        younger = name in YOUNGER and name not in config
+        value = values[name] = YOUNGER[name] if younger else config[name]
+        kinds = (int, float) if key.kind is float else (key.kind,)
+        if not isinstance(value, kinds) or isinstance(value, bool) and key.kind is not bool:
+            raise ValueError(f"{name}={spell(value)[:40]} is no {key.kind.__name__}")
+    return ModelConfig(**values)
+
+
+def check_weights(
+    weights: object, config: ModelConfig, vocab_size: int, unread: Collection[str] = ()
+) -> None:
+    """Compares names and shapes with the model of `config`, without allocating its tensors.
+
+    Raises ValueError if they differ or a weight is not finite. Weights named in `unread` are not
+    looked at: whoever reads them has to check that they are finite.
+    """
+    if not isinstance(weights, dict) or not all(isinstance(w, Tensor) for w in weights.values()):
+        raise ValueError("its model is no dictionary of tensors")
+    blocks = {str(name).split(".")[2] for name in weights if str(name).count(".") > 2}
+    if len(blocks) != config.n_layer:  # first, because `expected` makes all n_layer blocks
+        raise ValueError(f"n_layer={config.n_layer}, but it has weights of {len(blocks)} blocks")
+    with torch.device("meta"):
+        expected = model_to_fill(config, vocab_size).state_dict()
+    if unlike := sorted(set(weights) ^ set(expected), key=str):
+        missing = unlike[0] in expected
+        raise ValueError(f"its model {'lacks' if missing else 'has a strange'} {unlike[0]}")
+    for name, weight in weights.items():
+        if weight.shape != expected[name].shape:
+            shapes = f"{tuple(weight.shape)}, not {tuple(expected[name].shape)}"
+            raise ValueError(f"its weights do not fit its configuration: {name} is {shapes}")
+        if not weight.is_floating_point():
+            raise ValueError(f"its weights are spoilt: {name} is of {weight.dtype}")
+        if name not in unread and not weight.isfinite().all():
+            raise ValueError(f"its weights are spoilt: {name} is not finite everywhere")
+
+
+def model_to_fill(config: ModelConfig, vocab_size: int) -> GPT:
+    """A model whose weights are uninitialised memory, to load others into.
+
+    To draw 124 million random weights would take 5 s.
+    """
+    with WithoutInit():
+        return GPT(config, vocab_size)
+
+
+class WithoutInit(TorchFunctionMode):
+    """Mode in which torch.nn.init does nothing.
+
+    To initialise a meta tensor, which has no memory, would import Dynamo.
+    """
+
+    def __torch_function__(
+        self,
+        function: Callable[..., object],
+        types: object,
+        arguments: tuple[Any, ...] = (),
+        named: dict[str, Any] | None = None,
+    ) -> object:
+        named = named or {}
+        if getattr(function, "__module__", "") == torch.nn.init.__name__:
+            return named["tensor"] if "tensor" in named else arguments[0]
+        return function(*arguments, **named)
+
+
+def count(state: dict[str, Any], name: str) -> int:
+    """The iteration number state[name]. Raises ValueError if it is no integer from 0 up."""
+    value = state[name]
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise ValueError(f"{name} is {value!r:.40}, not a number from 0 up")
+    return value
+
+
+def best_loss(state: dict[str, Any]) -> float:
+    value = state.get("best_val_loss", math.inf)
+    if not isinstance(value, (int, float)) or math.isnan(value):
+        raise ValueError(f"best_val_loss is {value!r:.40}, not a number")
+    return float(value)
+
+
+def check_optimizer(checkpoint: Checkpoint, expected: dict[int, dict[str, torch.Size]]) -> None:
+    """Raises ValueError if the optimizer's state is incomplete, not finite or of other shapes.
+
+    `expected` has the shape of each tensor of the state, by parameter number.
+    """
+    states = checkpoint.optimizer or {}
+    in_shards = checkpoint.shards.moments if checkpoint.shards else {}
+    for number, shapes in expected.items():
+        state = states.get(number)
+        if not isinstance(state, dict) or len(states) != len(expected):
+            raise ValueError(
+                f"{checkpoint.path}: has the optimizer's state of {len(states)} of "
+                f"{len(expected)} parameters; sample.py can use it, a resume cannot: {AGAIN}"
+            )
+        for name, shape in shapes.items():
+            value = state.get(name)
+            later = name in in_shards.get(number, {})  # its reader checks that it is finite
+            if (
+                not isinstance(value, Tensor)
+                or value.shape != shape
+                or not (later or value.isfinite().all())
+            ):
+                raise ValueError(
+                    f"{checkpoint.path}: the optimizer's {name} of parameter {number} is missing, "
+                    f"of another shape or not finite; {AGAIN}"
+                )

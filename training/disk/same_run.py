@@ -1,0 +1,120 @@
+"""Checks a checkpoint against the configuration that it is to be resumed with.
+
+The model and the text may not differ. Keys that decide which sequences and which noise an iteration
+sees may differ only with exact_resume=false. All other keys steer or watch the run: a change of
+them is only logged.
+
+Called by training.disk.run_folder for the keys, before a text is prepared that may not be the
+checkpoint's, and by training.disk.checkpoint for keys and text.
+"""
+
+import shlex
+from collections.abc import Mapping
+from operator import attrgetter
+
+from cli.keys import Value, keys, spell
+from configs.schema import Config
+from data.dataset import Dataset
+from training.disk.checkpoint_file import AGAIN, Checkpoint
+
+MODEL_KEYS: tuple[str, ...] = ("n_layer", "n_head", "n_embd", "block_size", "bias")
+MODEL_KEYS += ("activation", "positions", "optimizer")
+EXACT_KEYS = ("seed", "dropout", "dtype", "residual_dtype")  # besides BATCH_KEYS
+BATCH_KEYS = ("batch_size", "gradient_accumulation_steps")  # only their product counts
+NOT_SAID: tuple[str, ...] = ("init_from", "out_dir", "keep_previous", "exact_resume", "eval_only")
+NOT_SAID += ("compile_cache", "go_on", "weights")
+
+
+def changes(saved: Checkpoint, config: Config) -> list[tuple[str, Value, Value]]:
+    """Flat keys that differ, as (key, value in the checkpoint, value now).
+
+    Sections are left out, as they only watch a run. A key that is younger than the checkpoint has
+    not changed, unless it is one of the model.
+    """
+    before = keys_of(saved)
+    named = [key for key in keys(Config) if key in before and key not in NOT_SAID]
+    pairs = [(key, before[key], attrgetter(key)(config)) for key in named]
+    return [(key, was, now) for key, was, now in pairs if was != now]
+
+
+def keys_of(saved: Checkpoint) -> dict[str, Value]:
+    """Keys and values of the checkpoint's run.
+
+    A key of the model that is younger than the checkpoint has its default.
+    """
+    return {**vars(saved.model_config), **saved.config}
+
+
+def check_same_run(saved: Checkpoint, config: Config, dataset: Dataset) -> None:
+    """Raises ValueError naming the text or key that forbids to resume the checkpoint."""
+    check_text(saved, config, dataset)
+    check_keys(saved, config)
+
+
+def check_keys(saved: Checkpoint, config: Config) -> None:
+    """Raises ValueError naming the key that forbids to resume the checkpoint; ignores the text."""
+    if saved.is_nanogpts:
+        raise ValueError(
+            f"{saved.path}: nanoGPT's checkpoint, which sample.py reads and a resume cannot; begin "
+            f"with its weights: python -m training.export out_dir={config.out_dir} folder=FOLDER, "
+            "then init_from=weights weights=FOLDER and another out_dir"
+        )
+    for key in (*EXACT_KEYS, *BATCH_KEYS):
+        if key not in keys_of(saved):
+            raise ValueError(f"{saved.path}: its configuration lacks {key}; {AGAIN}")
+    differ = changes(saved, config)
+    for key, was, now in differ:
+        if key in MODEL_KEYS:
+            raise ValueError(
+                f"{key}={spell(now)}: the checkpoint has {spell(was)}, and what it holds fits no "
+                f"other; leave {key} out: {resume_command(config)}"
+            )
+    if saved.iteration > config.max_iters and not config.eval_only:
+        raise ValueError(
+            f"max_iters={config.max_iters}: {saved.path} is at iteration {saved.iteration} "
+            "already; raise max_iters to train on, or look at it with eval_only=true"
+        )
+    refused = [each for each in differ if each[0] in EXACT_KEYS]
+    if sequences_per_iteration(saved.config) != sequences_per_iteration(vars(config)):
+        refused += [each for each in differ if each[0] in BATCH_KEYS]
+    if refused and not config.exact_resume:
+        return
+    if refused:
+        asked = ", ".join(f"{key}={spell(now)}" for key, _, now in refused)
+        were = ", ".join(f"{key}={spell(was)}" for key, was, _ in refused)
+        raise ValueError(
+            f"{asked}: {saved.path} was trained with {were}, and would not go on as the same run; "
+            "keep these, or add exact_resume=false"
+        )
+
+
+def resume_command(config: Config) -> str:
+    """Command that resumes the run in out_dir with its own keys."""
+    return shlex.join(["python", "train.py", f"{config.out_dir}/config.yaml", "init_from=resume"])
+
+
+def sequences_per_iteration(config: Mapping[str, Value]) -> Value:
+    """Number of sequences in an iteration, or None if the keys are no numbers.
+
+    It alone matters: the order of a run's sequences does not depend on how they are split.
+    """
+    batch_size, steps = (config.get(key) for key in BATCH_KEYS)
+    return batch_size * steps if isinstance(batch_size, int) and isinstance(steps, int) else None
+
+
+def check_text(saved: Checkpoint, config: Config, dataset: Dataset) -> None:
+    if saved.text_sha256 is None:
+        raise ValueError(f"{saved.path}: does not say which text it was trained on; {AGAIN}")
+    if saved.text_sha256 != dataset.text_sha256:
+        raise ValueError(
+            f"dataset={config.dataset}: the checkpoint was trained on another text "
+            f"({saved.source}, not {dataset.source}); use init_from=scratch, or go on with its own "
+            f"keys: {resume_command(config)}"
+        )
+    if saved.tokenizer.to_record() != dataset.tokenizer.to_record():
+        was, now = saved.tokenizer.vocab_size, dataset.tokenizer.vocab_size
+        raise ValueError(
+            f"dataset={config.dataset}: its vocabulary of {now} tokens is not the checkpoint's of "
+            f"{was}, which is that of dataset={saved.config.get('dataset')}; resume with its "
+            "dataset, tokenizer and bpe_vocab_size, or use init_from=scratch"
+        )

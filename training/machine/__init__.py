@@ -1,0 +1,1 @@
+"""Decisions of this machine: what each key left at auto comes to."""

@@ -1,0 +1,1 @@
+"""The optimizers and the update that ranks share."""

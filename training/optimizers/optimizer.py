@@ -1,0 +1,315 @@
+"""AdamW with nanoGPT's two parameter groups, and the learning-rate schedule."""
+
+import math
+from collections.abc import Iterable, Mapping
+from inspect import unwrap
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import Parameter
+from torch.optim import Optimizer
+
+from configs.schema import Config
+from configs.training import TrainingConfig
+from kernels.linear import Linear
+
+if TYPE_CHECKING:
+    from kernels.adamw_triton import Blocks, Parts, Rule
+    from training.optimizers.shared_update import SharedUpdate
+
+MOMENTS = ("exp_avg", "exp_avg_sq")  # as PyTorch's AdamW calls them in its state
+
+
+class AdamW(torch.optim.AdamW):
+    """PyTorch's AdamW without the import of Dynamo in a run that compiles nothing.
+
+    PyTorch's decorators keep these methods out of compiled code, and import Dynamo when called:
+    seconds, in the first step. Nothing here compiles the optimizer, so they are unwrapped.
+    """
+
+    add_param_group = unwrap(Optimizer.add_param_group)
+    zero_grad = unwrap(Optimizer.zero_grad)
+    state_dict = unwrap(Optimizer.state_dict)
+    load_state_dict = unwrap(Optimizer.load_state_dict)
+    step = torch.no_grad()(unwrap(torch.optim.AdamW.step))
+
+    def _init_group(self, group: dict[str, Any], *lists: Any) -> Any:
+        """Fills `lists` as PyTorch does, with this rank's local part in place of each DTensor.
+
+        The update is element by element, so that the local parts suffice; handling a DTensor would
+        take the host longer than the update.
+        """
+        has_complex = super()._init_group(group, *lists)
+        if any(map(is_dtensor, group["params"][:1])):  # the first stands for all
+            for tensors in lists:
+                if isinstance(tensors, list):
+                    tensors[:] = [t.to_local() if is_dtensor(t) else t for t in tensors]
+        return has_complex
+
+    @staticmethod
+    def fused_class() -> "type[ClippedAdamW]":
+        """The optimizer class that replaces this one with kernels=fused."""
+        return ClippedAdamW
+
+    def make_whole(self) -> None:
+        """Completes weights and state on each rank, for a checkpoint; all ranks call it together.
+
+        Nothing to do here: every rank has them in full already.
+        """
+
+    def state_shapes(self) -> dict[int, dict[str, torch.Size]]:
+        """Shapes of the tensors in `state` after a step, by the parameter's number and by name."""
+        return {
+            number: {"exp_avg": p.shape, "exp_avg_sq": p.shape, "step": torch.Size()}
+            for number, p in enumerate(self.all_parameters())
+        }
+
+    def all_parameters(self) -> list[Tensor]:
+        """All parameters, in the order by which the state numbers them."""
+        return [p for group in self.param_groups for p in group["params"]]
+
+    @staticmethod
+    def groups(model: nn.Module) -> tuple[list[Parameter], ...]:
+        """The parameters in groups: those that decay, and last those that do not, biases and norms.
+
+        A subclass may have several groups that decay.
+        """
+        parameters = [p for p in model.parameters() if p.requires_grad]
+        return [p for p in parameters if p.dim() >= 2], [p for p in parameters if p.dim() < 2]
+
+
+def is_dtensor(tensor: Tensor) -> bool:
+    """Whether the ranks share it as a DTensor; does not import that class, which takes a second."""
+    return hasattr(tensor, "to_local")
+
+
+class ClippedAdamW(AdamW):
+    """AdamW with our own kernels: gradient norm, clipping, update and the weights' copies.
+
+    It makes two passes over the gradients, and its state is that of PyTorch's AdamW. Once the norm
+    is not finite, that update and all later ones are skipped; `skipped` counts them. With a
+    GradScaler it is the scaler's found_inf that decides, for each update by itself.
+    """
+
+    first_group = 0  # index of the first parameter group that AdamW's kernels update
+
+    def __init__(
+        self, groups: Iterable[dict[str, Any]], copies: Mapping[Tensor, Tensor], max_norm: float,
+        lr: Tensor, betas: tuple[float, float],
+    ):  # fmt: skip
+        super().__init__(groups, lr=lr, betas=betas, fused=True, capturable=lr.is_cuda)
+        self.parameters = self.all_parameters()
+        updated = self.param_groups[self.first_group :]
+        self.updated = [p for group in updated for p in group["params"]]  # last in `parameters`
+        self.copies, self.max_norm = copies, max_norm
+        self.skipped = torch.zeros((), device=lr.device)
+        self.decays = torch.tensor(
+            [group["weight_decay"] for group in updated for _ in group["params"]],
+            device=lr.device,
+        )
+        self.gradients_at: list[int] = []
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        self.clip_and_step()
+
+    def clip_and_step(self) -> Tensor:
+        """Makes one update. Returns the factor for the gradients, and 1 if it was made, else 0."""
+        self.prepare()
+        factors, rates = self.clip(self.squares(self.blocks))
+        self.update(self.blocks_updated, factors, rates)
+        return factors
+
+    def prepare(self) -> None:
+        if not self.state:
+            self.make_state()
+            self.locate()
+        self.locate_gradients()
+
+    def squares(self, blocks: "Blocks") -> Tensor:
+        from kernels.adamw_triton import squares_of
+
+        return squares_of(self.gradients, self.aligned, blocks)
+
+    def clip(self, squares: Tensor, others: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Factors for the gradients and rates of the update, as kernels.adamw_triton.clip does."""
+        from kernels.adamw_triton import clip
+
+        lr = self.param_groups[-1]["lr"]  # the same tensor in all groups
+        scale, found_inf = getattr(self, "grad_scale", None), getattr(self, "found_inf", None)
+        return clip(
+            squares, others, self.steps, self.decays, lr, scale, found_inf, self.skipped, self.rule
+        )
+
+    def update(
+        self, blocks: "Blocks", factors: Tensor, rates: Tensor, parts: "Parts | None" = None
+    ) -> None:
+        from kernels.adamw_triton import update
+
+        gradients = self.gradients[-len(self.updated) :]
+        update(self.addresses, gradients, self.aligned, blocks, factors, rates, self.rule, parts)
+
+    @property
+    def rule(self) -> "Rule":
+        from kernels.adamw_triton import Rule
+
+        group = self.param_groups[-1]  # groups differ in weight decay alone, which is in `decays`
+        beta1, beta2 = group["betas"]
+        return Rule(beta1, beta2, group["eps"], self.max_norm, self.copies_dtype)
+
+    @property
+    def copies_dtype(self) -> torch.dtype | None:
+        return next((copy.dtype for copy in self.copies.values()), None)
+
+    def rehearse(self) -> None:
+        """Makes the state and loads the kernels, which cannot happen while a graph is captured.
+
+        It does so by a step that changes no weight.
+        """
+        for p in self.parameters:
+            p.grad = torch.zeros_like(p)
+        self.skipped.fill_(1)  # as after a norm that was not finite, so that nothing is updated
+        try:
+            self.step()
+        finally:
+            self.skipped.zero_()
+            self.zero_grad(set_to_none=True)
+
+    def make_state(self) -> None:
+        for p in self.updated:
+            zeros = {name: torch.zeros_like(p) for name in MOMENTS}
+            self.state[p] = {"step": torch.zeros((), device=p.device), **zeros}
+
+    def locate(self) -> None:
+        """Builds the table of addresses of weights, moments and copies that the kernels read.
+
+        It also moves all step counts into one tensor, `steps`, and makes the moments contiguous.
+        """
+        states = [self.state[p] for p in self.updated]
+        for state, name in product(states, MOMENTS):
+            state[name] = state[name].contiguous()
+        self.steps = torch.stack([state["step"] for state in states])
+        for state, step in zip(states, self.steps, strict=True):
+            state["step"] = step
+        tensors = [
+            (p, *(state[name] for name in MOMENTS), self.copies.get(p))
+            for p, state in zip(self.updated, states, strict=True)
+        ]
+        rows = [[address(tensor, self.first_of(row[0])) for tensor in row] for row in tensors]
+        self.addresses = torch.tensor(rows, device=self.steps.device).t().contiguous()
+        self.make_blocks()
+
+    def make_blocks(self) -> None:
+        from kernels.adamw_triton import blocks_of
+
+        device = self.steps.device
+        self.blocks = blocks_of([p.numel() for p in self.parameters], device)
+        self.blocks_updated = blocks_of([p.numel() for p in self.updated], device)
+
+    def first_of(self, p: Tensor) -> int:
+        """Index of the element of `p` with which this rank's update begins."""
+        return 0
+
+    def locate_gradients(self) -> None:
+        """Updates the table of the gradients' addresses, if they have moved.
+
+        To be called before a graph is captured, in which nothing can be copied from the host.
+        """
+        gradients = [p.grad for p in self.parameters]
+        assert all(g is not None and g.is_contiguous() for g in gradients), "no gradient to step by"
+        at = [self.gradient_at(p) for p in self.parameters]
+        if at != self.gradients_at:
+            on_cuda = self.skipped.is_cuda
+            table = torch.tensor(at, pin_memory=on_cuda)
+            self.gradients = table.to(self.skipped.device, non_blocking=True)
+            self.gradients_at, self.aligned = at, not any(place % 16 for place in at)
+
+    def gradient_at(self, p: Tensor) -> int:
+        """Device address of the first element of `p`'s gradient that this rank's update reads."""
+        return address(p.grad)
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        super().load_state_dict(state_dict)
+        if self.state:
+            self.locate()
+
+
+def address(tensor: Tensor | None, first: int = 0) -> int:
+    """Device address of element `first` of `tensor`, or 0 for None."""
+    return 0 if tensor is None else tensor.data_ptr() + first * tensor.element_size()
+
+
+def adamw(
+    model: nn.Module,
+    config: Config,
+    device: torch.device,
+    kind: type[AdamW] = AdamW,
+    shared: "SharedUpdate | None" = None,
+) -> AdamW:
+    """The optimizer of class `kind`, or its counterpart with kernels=fused, for `model`.
+
+    Matrices and embeddings decay, biases and norms do not. PyTorch's fused kernel is used where it
+    exists. On CUDA the learning rate is a tensor, so that a captured graph reads its current value.
+    With kernels=fused the optimizer clips, too, and keeps the 16-bit copies that the model's
+    products read. With `shared` it updates this rank's part of the weights alone.
+    """
+    *decaying, others = kind.groups(model)
+    groups = [
+        *({"params": group, "weight_decay": config.weight_decay} for group in decaying),
+        {"params": others, "weight_decay": 0.0},
+    ]
+    lr, betas = torch.tensor(config.learning_rate, device=device), (config.beta1, config.beta2)
+    if config.kernels == "fused":
+        copies = keep_copies(model, config.dtype)
+        if shared is not None:
+            from training.optimizers.shared_update import (
+                SharedAdamW,  # here: it imports this module
+            )
+
+            return SharedAdamW(groups, copies, config.grad_clip, lr, betas, shared)
+        return kind.fused_class()(groups, copies, config.grad_clip, lr, betas)
+    on_cuda = device.type == "cuda"
+    return kind(
+        groups,
+        lr=lr if on_cuda else config.learning_rate,
+        betas=betas,
+        fused=device.type in ("cuda", "cpu"),
+        capturable=on_cuda,
+    )
+
+
+def keep_copies(model: nn.Module, dtype: str) -> dict[Tensor, Tensor]:
+    """Copies in `dtype` of the weights that products read, by weight; empty for float32."""
+    if dtype == "float32":
+        return {}
+    layers = [module for module in model.modules() if isinstance(module, Linear)]
+    return {layer.weight: layer.keep_copy(getattr(torch, dtype)) for layer in layers}
+
+
+def set_learning_rate(optimizer: torch.optim.Optimizer, value: float) -> None:
+    """Sets the learning rate without a synchronisation: on CUDA a kernel fills it in, in order."""
+    filled: set[int] = set()  # ids of tensors, because groups share one
+    for group in optimizer.param_groups:
+        if not isinstance(group["lr"], Tensor):
+            group["lr"] = value
+        elif id(group["lr"]) not in filled:
+            group["lr"].fill_(value)
+            filled.add(id(group["lr"]))
+
+
+def learning_rate(iteration: int, config: TrainingConfig) -> float:
+    """Learning rate of an iteration.
+
+    A linear warm-up, then a cosine or a line from learning_rate to min_lr at lr_decay_iters.
+    """
+    if not config.decay_lr:
+        return config.learning_rate
+    if iteration < config.warmup_iters:
+        return config.learning_rate * (iteration + 1) / (config.warmup_iters + 1)
+    if iteration >= config.lr_decay_iters:
+        return config.min_lr
+    done = (iteration - config.warmup_iters) / (config.lr_decay_iters - config.warmup_iters)
+    left = 1.0 - done if config.lr_decay == "linear" else 0.5 * (1.0 + math.cos(math.pi * done))
+    return config.min_lr + left * (config.learning_rate - config.min_lr)

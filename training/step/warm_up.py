@@ -1,0 +1,161 @@
+"""Compiles and captures CUDA graphs before the loop, and reads which attention kernels they have.
+
+So no iteration of the loop compiles, and no profiling window contains a compilation.
+"""
+
+import logging
+import time
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from cli import lifetime
+from cli.errors import one_line
+from configs.files import FOLDER, load
+from configs.schema import Config
+from model import GPT
+from profiling.capture import dynamo
+from profiling.shared.manifest import AttentionFacts, CompileFacts
+from profiling.shared.units import spell_duration
+from training.optimizers.optimizer import adamw
+from training.ranks.distributed import Ranks
+from training.step.attention import facts_on_cpu, facts_on_cuda, try_attention
+from training.step.compile_ahead import compile_ahead
+from training.step.graphs import GraphedStep, micro_step_kernels
+from training.step.own_kernels import seen_kernels, try_kernels
+from training.step.step import Step, TrainingStep
+
+log = logging.getLogger(__name__)
+
+LONG_S = 1800  # a longer run on a CPU is hardly what a newcomer wants
+CPU_SIZE = "shakespeare_char_cpu"
+SIZES = ("n_layer", "n_head", "n_embd", "block_size", "batch_size")
+
+
+@dataclass(frozen=True)
+class WarmUp:
+    """Facts that the warm-up has established."""
+
+    compile: CompileFacts
+    attention: AttentionFacts
+    own_kernels: str | None  # those of kernels=fused that ran; None: not fused
+
+
+def warm_up(
+    step: Step, x: Tensor, y: Tensor, config: Config, ranks: Ranks, done: int = 0
+) -> tuple[TrainingStep, WarmUp]:
+    """Warms up. Returns the step to train with, and the facts.
+
+    x and y are a batch, (B, T); `done` is the number of iterations that a resumed run has made.
+    Times are seconds on the host, up to a synchronisation; compiling took what the first micro-step
+    was longer than the second. Changes neither weights nor the state of any random generator.
+    Raises ValueError if the attention backend, the kernels or the compiler do not work here.
+    """
+    dynamo.forget()
+    with torch.random.fork_rng([ranks.device] if x.is_cuda else []):
+        compile_ahead(step, x, y, config, ranks)
+        operators = try_attention(config, ranks.device, config.dtype)  # may draw random numbers
+        try_kernels(config, ranks.device, config.dtype, step.vocab_size)
+        if ranks.device.type == "cpu":
+            say_how_long(step, x, y, config, config.max_iters - done)
+        if config.compile:
+            log.info("compiling")
+        first_s = timed_micro_step(step, x, y) if config.compile or x.is_cuda else 0.0
+        second_s = timed_micro_step(step, x, y) if config.compile else 0.0
+        ready: TrainingStep = step
+        capture_s, kernels = None, None
+        if config.cuda_graphs == "true":
+            start = time.perf_counter()
+            ready = graphed = GraphedStep(step, x, y)
+            capture_s = time.perf_counter() - start
+            kernels = graphed.kernels()
+        elif x.is_cuda:
+            kernels = micro_step_kernels(capturable_step(step, config, ranks, x, y), x, y)
+        on_cuda = x.is_cuda
+        attention = facts_on_cuda(config, kernels) if on_cuda else facts_on_cpu(config, operators)
+        own_kernels = seen_kernels(config, kernels, step.vocab_size)
+    dynamo.dismiss_compilers()
+    lifetime.resume_garbage_collection()
+    counted = dynamo.compile_counts()
+    facts = CompileFacts(
+        compile=bool(config.compile),
+        cuda_graphs=config.cuda_graphs == "true",
+        graphs=counted.graphs,
+        graph_breaks=counted.graph_breaks,
+        compile_s=first_s - second_s if config.compile else None,
+        capture_s=capture_s,
+    )
+    return ready, WarmUp(facts, attention, own_kernels)
+
+
+def capturable_step(step: Step, config: Config, ranks: Ranks, x: Tensor, y: Tensor) -> Step:
+    """A step that a CUDA graph can hold: `step`, or that of a model of one such block.
+
+    The small model runs on this rank alone and recomputes no activations: a graph can hold neither
+    an exchange between ranks nor recomputation.
+    """
+    if ranks.world_size == 1 and config.activation_checkpointing == "none":
+        return step
+    small = replace(
+        config, n_layer=1, gradient_accumulation_steps=1, activation_checkpointing="none"
+    )
+    alone = Ranks(0, 1, ranks.device)
+    model = GPT(small, step.vocab_size).to(ranks.device)
+    one_block = Step(model, adamw(model, small, ranks.device), small, alone)
+    one_block.try_micro_step(x, y)
+    return one_block
+
+
+def say_how_long(step: Step, x: Tensor, y: Tensor, config: Config, left: int) -> None:
+    """Logs how long the `left` iterations take on a CPU, and warns if that is very long.
+
+    The main experiment would take days there.
+    """
+    if left <= 0 or config.eval_only:
+        return
+    few = slice(min(2, len(x)))
+    with dynamo.force_eager():
+        timed_micro_step(step, x[few], y[few])
+        seconds = timed_micro_step(step, x[few], y[few]) / few.stop
+    run_s = seconds * len(x) * step.micro_steps * left
+    which = "all" if left == config.max_iters else "the remaining"
+    log.info("%s %d iterations take about %s on this CPU", which, left, spell_duration(run_s))
+    if run_s > LONG_S and has_cpu_size(config):
+        log.warning(
+            "the model has the size for a CPU already; a machine that does nothing else, or fewer "
+            "max_iters, make it shorter"
+        )
+    elif run_s > LONG_S:
+        log.warning(
+            "for a result in minutes stop this (Ctrl-C) and take the size for a CPU: "
+            "python train.py config/%s.yaml attention=%s",
+            CPU_SIZE,
+            config.attention,
+        )
+
+
+def has_cpu_size(config: Config) -> bool:
+    """Whether model and batches are no larger than in the configuration advised for a CPU."""
+    advised = load(FOLDER / f"{CPU_SIZE}.yaml")
+    sizes = {key: size for key in SIZES if isinstance(size := advised[key], int)}
+    return all(getattr(config, key) <= size for key, size in sizes.items())
+
+
+def timed_micro_step(step: Step, x: Tensor, y: Tensor) -> float:
+    """Seconds of a micro-step whose result is dropped.
+
+    Raises ValueError if the compiler does not work here.
+    """
+    start = time.perf_counter()
+    try:
+        step.try_micro_step(x, y)
+    except RuntimeError as error:
+        if not dynamo.is_compiler_error(error):
+            raise
+        raise ValueError(
+            f"compile=true: does not work here, use compile=false: {one_line(error)[:200]}"
+        ) from error
+    if x.is_cuda:
+        torch.cuda.synchronize(x.device)
+    return time.perf_counter() - start
