@@ -41,8 +41,9 @@ from data.dataset import STAND_IN
 from data.source_text import read_utf8
 from data.tokenizers import END_OF_TEXT, Tokenizer
 from model import GPT
-from training.disk.checkpoint_file import Checkpoint, load, model_to_fill
+from training.disk.checkpoint_file import Checkpoint, model_to_fill
 from training.disk.gpt2 import Pretrained, load_pretrained
+from training.disk.whole_checkpoint import load
 from training.machine.device import check_attention, resolve_device, resolve_dtype
 from training.metrics.console import log_through
 from training.ranks.next_commands import report_command

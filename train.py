@@ -42,8 +42,8 @@ from training.machine.memory import announce_many_blocks, explain_out_of_memory
 from training.metrics.console import configure_logging
 from training.metrics.record import open_record
 from training.metrics.rows import Rows
-from training.optimizers.muon import OPTIMIZERS
-from training.optimizers.optimizer import adamw, learning_rate
+from training.optimizers.kinds import make_optimizer
+from training.optimizers.optimizer import learning_rate
 from training.ranks import flight_recorder
 from training.ranks.distributed import Ranks, join_run
 from training.ranks.interrupt import Interrupt
@@ -207,8 +207,7 @@ def model_of(
     if config.init_from not in ("scratch", "resume"):
         gpt2.begin_from(model, config, dataset)  # before ranks share it
     layout = make_layout(model, config, ranks)
-    kind = OPTIMIZERS[config.optimizer]
-    optimizer = adamw(model, config, ranks.device, kind, layout.shared)
+    optimizer = make_optimizer(model, config, ranks.device, layout.shared)
     step = Step(model, optimizer, config, ranks, spans, layout)
     torch.manual_seed(config.seed + ranks.rank)  # dropout of its own
     if config.init_from == "resume":

@@ -15,7 +15,7 @@ from benchmarks.measuring import measure_in_turns
 from configs.schema import Config
 from model import GPT
 from profiling.capture.spans import NoSpans, Spans
-from training.optimizers.optimizer import adamw
+from training.optimizers.kinds import make_optimizer
 from training.ranks.distributed import Ranks
 from training.step.step import Step, TrainingStep
 
@@ -29,7 +29,7 @@ def random_batch(experiment: Config, device: torch.device) -> Tensor:
 
 def eager_step(experiment: Config, ranks: Ranks) -> Step:
     model = GPT(experiment, VOCAB).to(ranks.device)
-    return Step(model, adamw(model, experiment, ranks.device), experiment, ranks)
+    return Step(model, make_optimizer(model, experiment, ranks.device), experiment, ranks)
 
 
 def iterate(step: TrainingStep, tokens: Tensor, spans: Spans | NoSpans) -> None:

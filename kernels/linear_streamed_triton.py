@@ -16,8 +16,8 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     tma,
 )
 
-from kernels.linear import GELU, Stream
 from kernels.linear_triton import barriers, describe, gelu, gelu_backward, multiply
+from kernels.tiles import GELU, Stream
 
 
 @gluon.jit

@@ -19,7 +19,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
-from kernels.linear import GELU, Stream, Tile
+from kernels.tiles import GELU, Stream, Tile
 
 
 def fits(

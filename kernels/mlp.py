@@ -14,8 +14,6 @@ from torch.nn import functional as F
 
 from kernels.gelu import gelu_backward
 from kernels.linear import (
-    GELU,
-    GELU_BACKWARD,
     Linear,
     backward,
     cast,
@@ -24,6 +22,7 @@ from kernels.linear import (
     parameter_gradients,
 )
 from kernels.operators import operator
+from kernels.tiles import GELU, GELU_BACKWARD
 
 
 def gelu_between(x: Tensor, first: Linear, second: Linear) -> Tensor:

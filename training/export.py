@@ -16,8 +16,8 @@ from pathlib import Path
 from cli.errors import user_errors
 from configs.export import ExportConfig
 from configs.gpt2 import WHOLE
-from training.disk.checkpoint_file import load
 from training.disk.gpt2 import write
+from training.disk.whole_checkpoint import load
 from training.ranks.next_commands import load_command
 
 

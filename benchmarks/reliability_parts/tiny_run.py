@@ -16,7 +16,7 @@ import torch
 from benchmarks.reliability_parts import forks
 from benchmarks.reliability_parts.forks import ProcessEnd
 from benchmarks.reliability_parts.moments import call_on_entry
-from training.disk import checkpoint_file
+from training.disk import checkpoint_file, whole_checkpoint
 
 ITERATIONS, SAVED_EACH = 60, 5
 WORDS = (
@@ -79,7 +79,7 @@ def fault_of(ended: ProcessEnd) -> str | None:
 def saved_iteration(folder: Path) -> int | None:
     """Iteration that ckpt.pt holds, or None without one. Raises ValueError if it is damaged."""
     path = folder / "ckpt.pt"
-    return checkpoint_file.load(path).iteration if path.exists() else None
+    return whole_checkpoint.load(path).iteration if path.exists() else None
 
 
 def read_end(folder: Path) -> dict[str, object]:

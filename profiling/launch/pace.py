@@ -151,13 +151,12 @@ def time_calls(work: Callable[[], None], times: int) -> tuple[float, float]:
 
 def make_step(config: "Config", device: "torch.device") -> "Step":
     from model import GPT
-    from training.optimizers.muon import OPTIMIZERS
-    from training.optimizers.optimizer import adamw
+    from training.optimizers.kinds import make_optimizer
     from training.ranks.distributed import Ranks
     from training.step.step import Step
 
     model = GPT(config, vocabulary_size(config)).to(device)
-    optimizer = adamw(model, config, device, OPTIMIZERS[config.optimizer])
+    optimizer = make_optimizer(model, config, device)
     return Step(model, optimizer, config, Ranks(0, 1, device))
 
 

@@ -21,7 +21,7 @@ from profiling.shared.records import read_json
 from tests.helpers.checkpoints import tiny, tiny_model
 from tests.paths import PROJECT
 from training.machine.device import resolve
-from training.optimizers.optimizer import adamw
+from training.optimizers.kinds import make_optimizer
 from training.ranks.distributed import Ranks
 from training.step.graphs import GraphedStep, materialise_state
 from training.step.step import Step
@@ -146,7 +146,7 @@ def test_the_looped_update_leaves_numbers_behind_a_capture(plants, monkeypatch):
     ranks = Ranks(0, 1, torch.device("cpu"))
     config = resolve(tiny(), ranks.device)
     model = tiny_model(config)
-    step = Step(model, adamw(model, config, ranks.device), config, ranks)
+    step = Step(model, make_optimizer(model, config, ranks.device), config, ranks)
     for group in step.optimizer.param_groups:
         group["capturable"] = True
     materialise_state(step)

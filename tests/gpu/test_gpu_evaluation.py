@@ -8,7 +8,7 @@ import torch
 
 from model import GPT
 from train import batches_of
-from training.optimizers.optimizer import adamw
+from training.optimizers.kinds import make_optimizer
 from training.ranks.distributed import Ranks
 from training.step.evaluate import evaluate
 from training.step.scoring import Scoring
@@ -42,7 +42,7 @@ def parts(config, prepared):
         dataset = prepared(small)
         torch.manual_seed(0)
         model = GPT(small, dataset.tokenizer.vocab_size).to(RANKS.device)
-        step = Step(model, adamw(model, small, RANKS.device), small, RANKS)
+        step = Step(model, make_optimizer(model, small, RANKS.device), small, RANKS)
         batches = [batches_of(dataset, split, small, RANKS) for split in ("train", "val")]
         return small, step, *batches
 

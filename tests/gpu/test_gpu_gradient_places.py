@@ -18,8 +18,7 @@ from configs.schema import Config
 from model import GPT
 from training.ranks.distributed import Ranks
 from training.step.graphs import GraphedStep
-from training.optimizers.muon import OPTIMIZERS
-from training.optimizers.optimizer import adamw
+from training.optimizers.kinds import make_optimizer
 from training.step.replicas import Replicas
 from training.step.step import Step
 
@@ -51,7 +50,7 @@ def trained(placed, optimizer, graphs, dtype="bfloat16"):
     model, ranks = GPT(config, V).to(device), Ranks(0, 1, device)
     layout = Replicas(model, config, ranks)
     layout.places_gradients = placed
-    made = adamw(model, config, device, OPTIMIZERS[optimizer])
+    made = make_optimizer(model, config, device)
     step = Step(model, made, config, ranks, layout=layout)
     for _ in range(3):
         step.try_micro_step(x, y)

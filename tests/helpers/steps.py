@@ -3,7 +3,7 @@
 import torch
 
 from model import GPT
-from training.optimizers.optimizer import adamw
+from training.optimizers.kinds import make_optimizer
 from training.ranks.distributed import Ranks
 from training.step.step import Step
 
@@ -15,7 +15,7 @@ def make_step(config, **keys) -> Step:
     tiny = config(**keys)
     torch.manual_seed(0)
     model = GPT(tiny, VOCAB)
-    return Step(model, adamw(model, tiny, RANKS.device), tiny, RANKS)
+    return Step(model, make_optimizer(model, tiny, RANKS.device), tiny, RANKS)
 
 
 def batch(size: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:

@@ -11,7 +11,7 @@ import sys
 import torch
 from configs.model import ModelConfig
 from model import GPT
-from training.optimizers.optimizer import keep_copies
+from training.optimizers.kinds import keep_copies
 
 torch.set_default_device(sys.argv[1])
 
@@ -59,7 +59,8 @@ from model import GPT
 from profiling.capture.spans import NoSpans
 from training.ranks.distributed import Ranks
 from training.step.graphs import materialise_state
-from training.optimizers.optimizer import ClippedAdamW, adamw
+from training.optimizers.kinds import make_optimizer
+from training.optimizers.optimizer import ClippedAdamW
 from training.step.step import Step
 
 torch.set_default_device(sys.argv[1])
@@ -77,7 +78,7 @@ def losses_of(kernels, dtype):
     )
     model = GPT(config, 17)
     ranks = Ranks(0, 1, x.device)
-    step = Step(model, adamw(model, config, x.device), config, ranks, NoSpans())
+    step = Step(model, make_optimizer(model, config, x.device), config, ranks, NoSpans())
     assert isinstance(step.optimizer, ClippedAdamW) == (kernels == "fused")
     seen = []
     for _ in range(4):
@@ -114,7 +115,7 @@ from configs.schema import Config
 from model import GPT
 from training.ranks.distributed import Ranks
 from training.step.layout import make_layout
-from training.optimizers.optimizer import adamw
+from training.optimizers.kinds import make_optimizer
 from training.step.replicas import Replicas
 from training.step.step import Step
 
@@ -135,7 +136,7 @@ def weights_of(in_buckets, recomputed):
     layout = make_layout(model, config, ranks)
     if in_buckets:
         layout = Replicas(layout.model, config, ranks)
-    step = Step(model, adamw(model, config, device), config, ranks, layout=layout)
+    step = Step(model, make_optimizer(model, config, device), config, ranks, layout=layout)
     sent = []
     if in_buckets:
         average = layout.average

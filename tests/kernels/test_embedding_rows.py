@@ -10,7 +10,7 @@ PROGRAM = r"""
 import sys
 import torch
 import kernels.embedding_rows_triton
-from kernels.embedding_rows import PART, sort_ids
+from kernels.sorted_ids import PART, sort_ids
 from kernels.embedding_rows_triton import launch
 
 torch.set_default_device(sys.argv[1])

@@ -17,7 +17,7 @@ from kernels.linear import Linear
 from model import GPT
 from training.ranks.distributed import Ranks
 from training.optimizers.muon import ClippedMuon, Muon
-from training.optimizers.optimizer import adamw
+from training.optimizers.kinds import make_optimizer
 from training.step.step import Step
 
 torch.set_default_device(sys.argv[1])
@@ -38,7 +38,7 @@ def made(width, kernels, dtype="bfloat16", weights=None, **keys):
     model = GPT(config, 17)
     if weights is not None:
         model.load_state_dict(weights)
-    step = Step(model, adamw(model, config, device, Muon), config, Ranks(0, 1, device))
+    step = Step(model, make_optimizer(model, config, device), config, Ranks(0, 1, device))
     assert type(step.optimizer) is (ClippedMuon if kernels == "fused" else Muon)
     return model, step
 

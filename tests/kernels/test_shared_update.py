@@ -20,7 +20,7 @@ from training.step import replicas
 from training.ranks.all_reduce import Collective
 from training.ranks.distributed import Ranks
 from training.step.layout import make_layout
-from training.optimizers.optimizer import adamw
+from training.optimizers.kinds import make_optimizer
 from training.optimizers.shared_update import SharedAdamW
 from training.step.step import Step
 
@@ -58,7 +58,7 @@ def trained(ranks, shard_update, exchange=Collective, micro_steps=2, dtype="floa
     config.bucket_mb = 0.01
     model = GPT(config, V)
     layout = make_layout(model, config, ranks)
-    optimizer = adamw(model, config, ranks.device, shared=layout.shared)
+    optimizer = make_optimizer(model, config, ranks.device, shared=layout.shared)
     step = Step(model, optimizer, config, ranks, layout=layout)
     g = torch.Generator().manual_seed(ranks.rank)
     for _ in range(3):

@@ -20,7 +20,8 @@ from tests.helpers.checkpoints import assert_same, evaluations, read, save_for_e
 from tests.helpers.full_disk import files_no_larger_than
 from tests.helpers.ranks import forked
 from training.disk import checkpoint
-from training.disk.checkpoint_file import load, read_state
+from training.disk.checkpoint_file import read_state
+from training.disk.whole_checkpoint import load
 
 
 @pytest.mark.slow

@@ -56,7 +56,7 @@ from kernels.compilations_triton import collect_compilations
 from training.step.compile_ahead import compile_ahead, rehearse
 from training.machine.device import resolve
 from training.ranks.distributed import Ranks
-from training.optimizers.optimizer import adamw
+from training.optimizers.kinds import make_optimizer
 from training.step.step import Step
 from configs.schema import Config
 from model import GPT
@@ -66,7 +66,7 @@ config = resolve(Config(attention="triton", n_layer=2, batch_size=4), device)
 assert (config.kernels, config.compile) == ("fused", False)
 model = GPT(config, 65).to(device)
 ranks = Ranks(0, 1, device)
-step = Step(model, adamw(model, config, device), config, ranks)
+step = Step(model, make_optimizer(model, config, device), config, ranks)
 before = [p.clone() for p in model.parameters()]
 x = torch.randint(0, 65, (4, config.block_size), device=device)
 compile_ahead(step, x, x, config, ranks)

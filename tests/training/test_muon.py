@@ -8,8 +8,9 @@ import torch
 from kernels.linear import Linear
 from model import GPT
 from tests.helpers.checkpoints import assert_same
+from training.optimizers.kinds import make_optimizer
 from training.optimizers.muon import ClippedMuon, Muon, check_muon, group_by_shape, orthogonal
-from training.optimizers.optimizer import adamw, set_learning_rate
+from training.optimizers.optimizer import set_learning_rate
 from training.ranks.distributed import Ranks
 from training.step.attention import OperatorNames
 from training.step.step import Step
@@ -23,7 +24,7 @@ def made(config, **keys) -> tuple[GPT, Muon]:
     tiny = config(optimizer="muon", learning_rate=LR, min_lr=0.0, **keys)
     torch.manual_seed(0)
     model = GPT(tiny, 11)
-    optimizer = adamw(model, tiny, CPU, Muon)
+    optimizer = make_optimizer(model, tiny, CPU)
     assert isinstance(optimizer, Muon)
     set_gradients(model, seed=1)
     return model, optimizer
@@ -84,7 +85,8 @@ def test_the_blocks_matrices_are_muon_s_and_the_rest_is_adamw_s(config):
     assert others == set(names.values()) - matrices - tables
     plain_model, plain = GPT(model.config, 11), None
     plain_model.load_state_dict(model.state_dict())
-    plain = adamw(plain_model, config(learning_rate=LR, min_lr=0.0, weight_decay=0.25), CPU)
+    plain_config = config(learning_rate=LR, min_lr=0.0, weight_decay=0.25)
+    plain = make_optimizer(plain_model, plain_config, CPU)
     set_gradients(plain_model, seed=1)
     optimizer.step()
     plain.step()

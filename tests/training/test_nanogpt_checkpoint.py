@@ -16,8 +16,9 @@ from model import GPT
 from tests.helpers.gpt2 import logits_of
 from tests.helpers.nanogpt import reference_logits, write_nanogpt_checkpoint
 from tests.helpers.token_folders import CHARACTERS, write_meta
-from training.disk.checkpoint_file import load, read_checkpoint
+from training.disk.checkpoint_file import read_checkpoint
 from training.disk.same_run import check_keys
+from training.disk.whole_checkpoint import load
 
 TOKENS = torch.tensor([3, 1, 4, 1, 5, 9, 2, 6, 28, 0])
 

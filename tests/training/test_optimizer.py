@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from model import GPT
-from training.optimizers.optimizer import adamw, learning_rate, set_learning_rate
+from training.optimizers.kinds import make_optimizer
+from training.optimizers.optimizer import learning_rate, set_learning_rate
 
 CPU = torch.device("cpu")
 
@@ -12,7 +13,7 @@ CPU = torch.device("cpu")
 def test_matrices_decay_and_biases_and_norms_do_not(config):
     tiny = config(bias=True, weight_decay=0.25, beta1=0.8, beta2=0.95)
     model = GPT(tiny, 11)
-    optimizer = adamw(model, tiny, CPU)
+    optimizer = make_optimizer(model, tiny, CPU)
     decay, keep = optimizer.param_groups
     assert (decay["weight_decay"], keep["weight_decay"]) == (0.25, 0.0)
     names = {id(parameter): name for name, parameter in model.named_parameters()}
@@ -28,7 +29,7 @@ def test_weight_decay_shrinks_matrices_alone(config):
     tiny = config(bias=True, weight_decay=0.5)
     model = GPT(tiny, 11)
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
-    optimizer = adamw(model, tiny, CPU)
+    optimizer = make_optimizer(model, tiny, CPU)
     set_learning_rate(optimizer, 0.1)
     for parameter in model.parameters():
         parameter.grad = torch.zeros_like(parameter)

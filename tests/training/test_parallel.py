@@ -287,14 +287,14 @@ from model import GPT
 from configs import travel
 from training.ranks.distributed import join_run
 from training.step.layout import make_layout
-from training.optimizers.optimizer import adamw
+from training.optimizers.kinds import make_optimizer
 from training.step.step import Step
 
 def trained(config, ranks):
     torch.manual_seed(0)
     model = GPT(config, 13)
     layout = make_layout(model, config, ranks)
-    step = Step(model, adamw(model, config, ranks.device), config, ranks, layout=layout)
+    step = Step(model, make_optimizer(model, config, ranks.device), config, ranks, layout=layout)
     whole = [lambda p: p, lambda p: p.full_tensor()][hasattr(step.parameters[0], "full_tensor")]
     for iteration in range(3):
         generator = torch.Generator().manual_seed(10 * iteration + ranks.rank)

@@ -7,7 +7,7 @@ import sample
 from cli.help import parse_keys
 from configs.model import ModelConfig
 from configs.sampling import SampleConfig
-from training.disk.checkpoint_file import load
+from training.disk.whole_checkpoint import load
 from training.machine.device import check_residual
 
 NARROW = {"dtype": "bfloat16", "residual_dtype": "bfloat16"}

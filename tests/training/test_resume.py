@@ -14,7 +14,7 @@ import train
 from cli.help import parse_keys
 from configs.compose import compose_jobs
 from configs.sampling import SampleConfig
-from training.disk.checkpoint_file import load
+from training.disk.whole_checkpoint import load
 
 
 @pytest.fixture

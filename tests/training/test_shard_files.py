@@ -21,7 +21,8 @@ from data.tokenizers import CharTokenizer
 from tests.helpers.checkpoints import open_whole, tiny, tiny_model
 from tests.helpers.ranks import forked
 from training.disk import checkpoint, shard_files
-from training.disk.checkpoint_file import load, read_checkpoint, read_state
+from training.disk.checkpoint_file import read_checkpoint, read_state
+from training.disk.whole_checkpoint import load
 from training.metrics.sinks import RunFacts
 from training.metrics.wandb_facts import checkpoint_artifact
 

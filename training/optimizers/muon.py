@@ -31,10 +31,6 @@ class Muon(AdamW):
     __setstate__ = Optimizer.__setstate__  # Adam's expects its own state for every parameter
 
     @staticmethod
-    def fused_class() -> type[ClippedAdamW]:
-        return ClippedMuon
-
-    @staticmethod
     def groups(model: nn.Module) -> tuple[list[Parameter], ...]:
         """The blocks' matrices, the other parameters that decay, and those that do not.
 
@@ -183,6 +179,3 @@ def check_muon(config: TrainingConfig) -> None:
             "optimizer=muon: not with dtype=float16, whose loss scaler is for AdamW; use "
             "dtype=bfloat16, dtype=float32 or optimizer=adamw"
         )
-
-
-OPTIMIZERS = {"adamw": AdamW, "muon": Muon}  # by their names in the configuration

@@ -11,13 +11,10 @@ from torch import Tensor, nn
 from torch.nn import Parameter
 from torch.optim import Optimizer
 
-from configs.schema import Config
 from configs.training import TrainingConfig
-from kernels.linear import Linear
 
 if TYPE_CHECKING:
     from kernels.adamw_triton import Blocks, Parts, Rule
-    from training.optimizers.shared_update import SharedUpdate
 
 MOMENTS = ("exp_avg", "exp_avg_sq")  # as PyTorch's AdamW calls them in its state
 
@@ -47,11 +44,6 @@ class AdamW(torch.optim.AdamW):
                 if isinstance(tensors, list):
                     tensors[:] = [t.to_local() if is_dtensor(t) else t for t in tensors]
         return has_complex
-
-    @staticmethod
-    def fused_class() -> "type[ClippedAdamW]":
-        """The optimizer class that replaces this one with kernels=fused."""
-        return ClippedAdamW
 
     def make_whole(self) -> None:
         """Completes weights and state on each rank, for a checkpoint; all ranks call it together.
@@ -239,53 +231,6 @@ class ClippedAdamW(AdamW):
 def address(tensor: Tensor | None, first: int = 0) -> int:
     """Device address of element `first` of `tensor`, or 0 for None."""
     return 0 if tensor is None else tensor.data_ptr() + first * tensor.element_size()
-
-
-def adamw(
-    model: nn.Module,
-    config: Config,
-    device: torch.device,
-    kind: type[AdamW] = AdamW,
-    shared: "SharedUpdate | None" = None,
-) -> AdamW:
-    """The optimizer of class `kind`, or its counterpart with kernels=fused, for `model`.
-
-    Matrices and embeddings decay, biases and norms do not. PyTorch's fused kernel is used where it
-    exists. On CUDA the learning rate is a tensor, so that a captured graph reads its current value.
-    With kernels=fused the optimizer clips, too, and keeps the 16-bit copies that the model's
-    products read. With `shared` it updates this rank's part of the weights alone.
-    """
-    *decaying, others = kind.groups(model)
-    groups = [
-        *({"params": group, "weight_decay": config.weight_decay} for group in decaying),
-        {"params": others, "weight_decay": 0.0},
-    ]
-    lr, betas = torch.tensor(config.learning_rate, device=device), (config.beta1, config.beta2)
-    if config.kernels == "fused":
-        copies = keep_copies(model, config.dtype)
-        if shared is not None:
-            from training.optimizers.shared_update import (
-                SharedAdamW,  # here: it imports this module
-            )
-
-            return SharedAdamW(groups, copies, config.grad_clip, lr, betas, shared)
-        return kind.fused_class()(groups, copies, config.grad_clip, lr, betas)
-    on_cuda = device.type == "cuda"
-    return kind(
-        groups,
-        lr=lr if on_cuda else config.learning_rate,
-        betas=betas,
-        fused=device.type in ("cuda", "cpu"),
-        capturable=on_cuda,
-    )
-
-
-def keep_copies(model: nn.Module, dtype: str) -> dict[Tensor, Tensor]:
-    """Copies in `dtype` of the weights that products read, by weight; empty for float32."""
-    if dtype == "float32":
-        return {}
-    layers = [module for module in model.modules() if isinstance(module, Linear)]
-    return {layer.weight: layer.keep_copy(getattr(torch, dtype)) for layer in layers}
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, value: float) -> None:

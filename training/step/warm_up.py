@@ -18,7 +18,7 @@ from model import GPT
 from profiling.capture import dynamo
 from profiling.shared.manifest import AttentionFacts, CompileFacts
 from profiling.shared.units import spell_duration
-from training.optimizers.optimizer import adamw
+from training.optimizers.kinds import make_optimizer
 from training.ranks.distributed import Ranks
 from training.step.attention import facts_on_cpu, facts_on_cuda, try_attention
 from training.step.compile_ahead import compile_ahead
@@ -102,7 +102,7 @@ def capturable_step(step: Step, config: Config, ranks: Ranks, x: Tensor, y: Tens
     )
     alone = Ranks(0, 1, ranks.device)
     model = GPT(small, step.vocab_size).to(ranks.device)
-    one_block = Step(model, adamw(model, small, ranks.device), small, alone)
+    one_block = Step(model, make_optimizer(model, small, ranks.device), small, alone)
     one_block.try_micro_step(x, y)
     return one_block
 

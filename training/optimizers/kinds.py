@@ -1,0 +1,74 @@
+"""The optimizers by their names in the configuration, and the one place that makes one."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from configs.schema import Config
+from kernels.linear import Linear
+from training.optimizers.muon import ClippedMuon, Muon
+from training.optimizers.optimizer import AdamW, ClippedAdamW
+from training.optimizers.shared_update import SharedAdamW, SharedUpdate
+
+
+@dataclass(frozen=True)
+class Kind:
+    """An optimizer in its two forms."""
+
+    plain: type[AdamW]
+    fused: type[ClippedAdamW] | None  # the form with our own kernels; None where there is none
+
+
+KINDS = {"adamw": Kind(AdamW, ClippedAdamW), "muon": Kind(Muon, ClippedMuon)}
+
+
+def check_fused_form(config: Config) -> None:
+    """Raises ValueError for kernels=fused with an optimizer that has no such form."""
+    if config.kernels == "fused" and KINDS[config.optimizer].fused is None:
+        raise ValueError(
+            f"optimizer={config.optimizer}: has no form with kernels=fused; use kernels=compiled"
+        )
+
+
+def make_optimizer(
+    model: nn.Module, config: Config, device: torch.device, shared: SharedUpdate | None = None
+) -> AdamW:
+    """The optimizer that `config` names, in the form that its kernels ask for, for `model`.
+
+    Matrices and embeddings decay, biases and norms do not. PyTorch's fused kernel is used where it
+    exists. On CUDA the learning rate is a tensor, so that a captured graph reads its current value.
+    With kernels=fused the optimizer clips, too, and keeps the 16-bit copies that the model's
+    products read. With `shared` it updates this rank's part of the weights alone. Raises ValueError
+    as `check_fused_form` does.
+    """
+    check_fused_form(config)
+    kind = KINDS[config.optimizer]
+    *decaying, others = kind.plain.groups(model)
+    groups = [
+        *({"params": group, "weight_decay": config.weight_decay} for group in decaying),
+        {"params": others, "weight_decay": 0.0},
+    ]
+    lr, betas = torch.tensor(config.learning_rate, device=device), (config.beta1, config.beta2)
+    if config.kernels == "fused":
+        assert kind.fused is not None  # checked above
+        copies = keep_copies(model, config.dtype)
+        if shared is not None:
+            return SharedAdamW(groups, copies, config.grad_clip, lr, betas, shared)
+        return kind.fused(groups, copies, config.grad_clip, lr, betas)
+    on_cuda = device.type == "cuda"
+    return kind.plain(
+        groups,
+        lr=lr if on_cuda else config.learning_rate,
+        betas=betas,
+        fused=device.type in ("cuda", "cpu"),
+        capturable=on_cuda,
+    )
+
+
+def keep_copies(model: nn.Module, dtype: str) -> dict[Tensor, Tensor]:
+    """Copies in `dtype` of the weights that products read, by weight; empty for float32."""
+    if dtype == "float32":
+        return {}
+    layers = [module for module in model.modules() if isinstance(module, Linear)]
+    return {layer.weight: layer.keep_copy(getattr(torch, dtype)) for layer in layers}
