@@ -54,20 +54,12 @@ MEASUREMENTS = {
         "how often `compare` and `ab` call a difference of CPU runs beside other work",
         "folder=FOLDER",
     ),
-    "start_up": Measurement("--help and a mistake against `import torch`, in turns"),
-    "waiting_threads": Measurement("how OpenMP's threads should wait: step times on a busy CPU"),
-    "data_reading": Measurement("what a text of 10 GB costs a run, and nanoGPT's way beside ours"),
     "report_speed": Measurement("seconds and memory of `report` on large captures"),
     "ranks": Measurement("seconds and memory of `report` on the captures of many ranks"),
-    "page_speed": Measurement(
-        "bytes and load times of the pages, beside another checkout's", "before=CHECKOUT"
-    ),
-    "timeline_frames": Measurement("frames a second of the report's timeline, and its bytes"),
     "fuzz": Measurement("are damaged captures, runs, pages read, or refused in a line?"),
     "reliability": Measurement(
         "is anything lost or untold, however runs and commands are ill-treated?", "part=PART"
     ),
-    "code_lines": Measurement("lines of code, types, docs, templates, by folder"),
     "repeat_capture": Measurement(
         "nothing: repeats a capture until it is large", "capture=FILE out=FILE"
     ),

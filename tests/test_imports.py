@@ -219,7 +219,6 @@ def test_every_imported_package_is_required():
     triton += tuple(name for name in SOURCES if re.fullmatch(r"kernels\.\w+_(triton|gluon)", name))
     optional |= dict.fromkeys(triton, "dev")  # on a GPU torch brings it
     optional |= dict.fromkeys(("data.text_blocks", "data.download"), "parquet")
-    optional |= dict.fromkeys(("benchmarks.page_speed", "benchmarks.chromium"), "dev")
     project = tomllib.loads((PROJECT / "pyproject.toml").read_text("utf-8"))["project"]
     foreign = {"PIL", "timm", "torchvision", "transformers"}  # of programs that are captured
     distributions = {"hydra": "hydra-core", "yaml": "omegaconf"}  # which requires PyYAML itself

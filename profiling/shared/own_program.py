@@ -11,7 +11,7 @@ PAGE = "docs/own_program.md"
 # first words of a program's command line, and names of scripts
 PROGRAM = re.compile(r"python[\d.]*|torchrun|accelerate|deepspeed|[^=]+\.py")
 CONFIGURATIONS = ("config", "configs")  # nanoGPT's are scripts in such a folder
-OURS = Path(__file__).resolve().parent.parent / "train.py"
+OURS = Path(__file__).resolve().parents[2] / "train.py"
 READ = "python -m profiling report CAPTURE"
 COMPARE = "before and after the change, then: python -m profiling compare BEFORE AFTER"
 

@@ -38,7 +38,7 @@ def test_a_rank_that_skips_an_all_reduce(read):
     call = stuck.variants[0].call
     assert (call.name, call.input_sizes, call.dtypes) == ("all_reduce", [[1376]], ["Float"] * 2)
     assert call.stack == [
-        "training/step/step.py:90 in average_gradients",
+        "step/step.py:90 in average_gradients",
         "work/train.py:112 in train_on",
     ]
     last = hang.ranks[1].last_finished

@@ -16,7 +16,6 @@ FOLDER = PROJECT / "benchmarks"
 PARTS = {
     "__init__",
     "__main__",
-    "chromium",
     "damage",
     "damaged_files",
     "diagnoses",
@@ -61,51 +60,6 @@ def test_turns_go_back_and_forth_so_that_a_drift_touches_all_alike():
     }
 
 
-SOURCE = '''
-"""A module.
-
-Of two paragraphs.
-"""
-
-import os  # one
-
-
-@frozen
-class Row:
-    """A record."""
-
-    name: str  # of it
-
-
-class Form(Protocol[T]):
-    def fill(self) -> None: ...
-
-
-class Box:
-    size: int = 1
-
-    def open(self) -> str:
-        """Opens."""
-        # at once
-        return "text"
-'''
-
-
-def test_lines_are_counted_by_kind_and_folder(tmp_path, capsys):
-    for place in ("a/b/c/x.py", "tests/x.py", ".hidden/x.py", "out-1/x.py"):
-        (tmp_path / place).parent.mkdir(parents=True)
-        (tmp_path / place).write_text(SOURCE)
-    (tmp_path / "page.html").write_text("<p>\n\n</p>\n")
-    main(["code_lines", f"folder={tmp_path}"])
-    header, _, *rows = capsys.readouterr().out.splitlines()
-    assert header == "| folder | code | types | docs | comments | imports | templates | blank |"
-    assert rows == [
-        "| . | 0 | 0 | 0 | 0 | 0 | 2 | 0 |",
-        "| a/b | 3 | 6 | 5 | 1 | 1 | 0 | 11 |",
-        "| total | 3 | 6 | 5 | 1 | 1 | 2 | 11 |",
-    ]
-
-
 @pytest.mark.parametrize(
     "words, message",
     [
@@ -117,7 +71,6 @@ def test_lines_are_counted_by_kind_and_folder(tmp_path, capsys):
         (["planted", "plants=typo"], "plants=typo: there are"),
         (["foreign", "series=6"], "series=6: there are 1, 2, 3, 4, 5"),
         (["foreign", "programs=vit_gd"], "programs=vit_gd: no such program; did you mean vit_gc?"),
-        (["code_lines", "folder=nowhere"], "folder=nowhere: no such folder"),
     ],
 )
 def test_mistakes_are_named(words, message):

@@ -34,10 +34,7 @@ def test_one_screen(out_dir, capsys):
     assert len(said.splitlines()) <= 40 and max(map(len, said.splitlines())) <= 80
     words = " ".join(said.split())
     assert "ranks 0, 2-3 have waited in it for 692.0 s, rank 1 has not entered it" in words
-    assert (
-        "sizes and types [1376] Float" in words
-        and "training/step/step.py:90 in average_gra" in words
-    )
+    assert "sizes and types [1376] Float" in words and "step/step.py:90 in average_gra" in words
     assert "rank 1 (pid 4243 on node) at data/x.py:7 in draw" in words
     assert "1 not in it all_reduce 7 04:40:06" in words and "py-spy dump --pid" in words
 

@@ -31,7 +31,7 @@ from training.disk.same_run import check_keys
 from training.disk.shard_index import remove_unnamed
 from training.ranks.distributed import Ranks
 
-PROJECT = Path(__file__).resolve().parent.parent
+PROJECT = Path(__file__).resolve().parents[2]
 PACKAGES = ("torch", "numpy", "triton", "hydra-core", "omegaconf", "wandb", "nvtx", "tiktoken")
 
 
