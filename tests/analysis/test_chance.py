@@ -6,9 +6,16 @@ import numpy as np
 import pytest
 
 from configs.schema import Config
+from profiling.analysis.difference.comparability import config_differences, work_reasons
 from profiling.analysis.difference.compared import TRAINING, CapturedStep, Compared, Environment
 from profiling.analysis.difference.comparison import compare
-from profiling.analysis.runs.configuration import SWITCHED_OFF_BY_0, UNTIMED, WORK, same_work
+from profiling.analysis.runs.configuration import (
+    SWITCHED_OFF_BY_0,
+    UNTIMED,
+    WORK,
+    YOUNGER,
+    same_work,
+)
 from profiling.report.comparison.document import facts
 from profiling.verbs.gate import CANNOT_TELL, gate
 from tests.helpers.reports import flash, slow
@@ -116,9 +123,25 @@ def test_a_gate_has_no_answer_of_one_run_on_a_cpu():
     assert gate([slower], 5) == CANNOT_TELL
 
 
-@pytest.mark.parametrize("key", [*UNTIMED, *WORK, *SWITCHED_OFF_BY_0])
-def test_keys_that_are_told_apart_are_keys_of_the_schema(key):
-    assert key in {each.name for each in fields(Config)}
+# keys that say how the same work is done, after which a difference may be named
+WAYS: tuple[str, ...] = ("attention", "kernels", "device", "compile", "compile_scope")
+WAYS += ("cuda_graphs", "parallel", "shard_ranks", "bucket_mb", "all_reduce", "shard_update")
+WAYS += ("reduce_dtype", "activation_checkpointing", "token_storage")
+
+
+def test_every_key_of_the_schema_is_work_or_a_way_of_doing_it_or_leaves_it_alone():
+    """A key that is in no list would name a difference that it did not make."""
+    listed = [*WORK, *WAYS, *UNTIMED, *SWITCHED_OFF_BY_0]
+    assert sorted(listed) == sorted(each.name for each in fields(Config))
+
+
+@pytest.mark.parametrize("key, others", [("positions", "rotary"), ("optimizer", "muon")])
+def test_other_positions_and_another_optimizer_are_other_work(key, others):
+    """Older runs have neither key; they were trained with the defaults."""
+    differences = config_differences(CPU_WORK, CPU_WORK | {key: others})
+    (reason,) = work_reasons(differences)
+    assert reason.endswith(f"against {others}, so a step does other work")
+    assert config_differences(CPU_WORK, CPU_WORK | {key: YOUNGER[key]}) == {}
 
 
 @pytest.mark.parametrize(

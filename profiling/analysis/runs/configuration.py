@@ -10,9 +10,14 @@ from profiling.shared.records import JsonObject
 # keys that change the work of a step: they explain a difference, whatever else was changed
 WORK: tuple[str, ...] = ("batch_size", "block_size", "gradient_accumulation_steps", "n_layer")
 WORK += ("n_head", "n_embd", "bias", "dropout", "dtype", "dataset", "data_source", "tokenizer")
-WORK += ("bpe_vocab_size", "activation", "residual_dtype")
+WORK += ("bpe_vocab_size", "activation", "positions", "optimizer", "residual_dtype")
 # keys that older runs do not have -> the value that those were trained with
-YOUNGER: JsonObject = {"activation": "gelu", "residual_dtype": "float32"}
+YOUNGER: JsonObject = {
+    "activation": "gelu",
+    "positions": "learned",
+    "optimizer": "adamw",
+    "residual_dtype": "float32",
+}
 # keys and sections that leave the work of a step as it is: the length of a run, what it starts
 # from, how it is watched and stored, numbers that only enter the arithmetic. No difference is
 # named after them
@@ -20,8 +25,8 @@ UNTIMED: tuple[str, ...] = ("seed", "max_iters", "lr_decay_iters", "warmup_iters
 UNTIMED += ("min_lr", "decay_lr", "lr_decay", "weight_decay", "beta1", "beta2")
 UNTIMED += ("eval_interval", "eval_iters", "eval_batch_size", "eval_only", "log_interval")
 UNTIMED += ("init_from", "weights", "go_on", "exact_resume", "offline_fallback")
-UNTIMED += ("out_dir", "keep_previous", "always_save_checkpoint", "compile_cache")
-UNTIMED += ("profile", "gpu_metrics", "tensorboard", "wandb")
+UNTIMED += ("out_dir", "keep_previous", "always_save_checkpoint", "checkpoint_interval_s")
+UNTIMED += ("compile_cache", "profile", "gpu_metrics", "tensorboard", "wandb")
 SWITCHED_OFF_BY_0 = ("grad_clip",)  # any two values that are not 0 are the same work
 # key -> the key by whose value `auto` decides it
 FOLLOWS = {"cuda_graphs": "compile", "compile_scope": "compile", "compile": "kernels"}
