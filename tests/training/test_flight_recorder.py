@@ -258,7 +258,7 @@ def test_a_run_that_hangs_says_where(command, start, tmp_path):
     (stuck,) = record["stuck"]
     assert record["answer"] == "hang" and stuck["why"] == "absent"
     assert (stuck["waiting"], stuck["absent"], stuck["no_dump"]) == ([0], [1], [])
-    assert stuck["variants"][0]["call"]["stack"][0].startswith("training/ranks/all_reduce.py:")
+    assert stuck["variants"][0]["call"]["stack"][0].startswith("ranks/all_reduce.py:")
     assert 4 <= stuck["waited_s"] < 8 and stuck["timeout_s"] == 4 and stuck["timed_out"]
     assert any(" in misbehave" in frame for frame in record["ranks"][1]["stack"])
     assert record["ranks"][0]["error"].startswith("DistBackendError: Timed out waiting 4000ms")
