@@ -21,8 +21,8 @@ from kernels.linear import (
     own_product,
     parameter_gradients,
 )
+from kernels.linear.tiles import GELU, GELU_BACKWARD
 from kernels.operators import operator
-from kernels.tiles import GELU, GELU_BACKWARD
 
 
 def gelu_between(x: Tensor, first: Linear, second: Linear) -> Tensor:
@@ -43,7 +43,7 @@ def product_and_gelu(
     fused = own_product(x, copy, bias, True, GELU)
     if fused is not None:
         return fused
-    from kernels.gelu_triton import launch_forward
+    from kernels.gelu.in_triton import launch_forward
 
     u = F.linear(x, copy, cast(bias, copy))
     return u, launch_forward(u)

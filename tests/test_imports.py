@@ -216,7 +216,8 @@ def test_every_imported_package_is_required():
     """Of pyproject.toml alone: what is imported nowhere may still be meant for a reader."""
     optional = {"training.metrics.tensorboard": "tensorboard"}  # module -> the extra that it needs
     triton = ("profiling.lab.square_triton", "benchmarks.timer_check")
-    triton += tuple(name for name in SOURCES if re.fullmatch(r"kernels\.\w+_(triton|gluon)", name))
+    in_triton = re.compile(r"kernels\.([a-z_.]+\.)?(\w+_(triton|gluon)|in_(triton|gluon)\w*)")
+    triton += tuple(name for name in SOURCES if in_triton.fullmatch(name))
     optional |= dict.fromkeys(triton, "dev")  # on a GPU torch brings it
     optional |= dict.fromkeys(("data.text_blocks", "data.download"), "parquet")
     project = tomllib.loads((PROJECT / "pyproject.toml").read_text("utf-8"))["project"]

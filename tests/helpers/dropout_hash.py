@@ -1,4 +1,4 @@
-"""The hash of kernels.dropout_triton in PyTorch's 64-bit integers."""
+"""The hash of kernels.dropout.in_triton in PyTorch's 64-bit integers."""
 
 import torch
 from torch import Tensor
@@ -12,7 +12,7 @@ def mix_bits(x: Tensor, shift: int) -> Tensor:
 
 def dropout_mask(seed: int, dropout: float, rows: int, columns: int) -> Tensor:
     """Mask of dropout, (rows, columns) bool, true where nothing is dropped."""
-    from kernels.dropout_triton import threshold  # imports triton, which may interpret
+    from kernels.dropout.in_triton import threshold  # imports triton, which may interpret
 
     x = mix_bits(torch.arange(rows) * 0x9E3779B9 & BITS ^ seed, 16) * 0x7FEB352D & BITS
     keys = mix_bits(mix_bits(x, 15) * 0x846CA68B & BITS, 16)

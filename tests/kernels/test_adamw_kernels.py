@@ -11,13 +11,13 @@ import copy
 import math
 import sys
 import torch
-import kernels.adamw_triton
+import kernels.optimizers.adamw_triton
 from training.optimizers.optimizer import AdamW, ClippedAdamW, set_learning_rate
 
 torch.set_default_device(sys.argv[1])
 device = torch.device(sys.argv[1])
-kernels.adamw_triton.BLOCK = 64  # several blocks to a parameter, the last one cut
-kernels.adamw_triton.SUM = 4
+kernels.optimizers.adamw_triton.BLOCK = 64  # several blocks to a parameter, the last one cut
+kernels.optimizers.adamw_triton.SUM = 4
 SHAPES = ((20, 9), (33,), (3, 64), (7,))
 BETAS = (0.9, 0.95)
 

@@ -62,11 +62,11 @@ def test_gluon_is_not_taken_interpreted_or_without_triton(hopper, monkeypatch):
 
 @pytest.fixture
 def attention(monkeypatch):
-    """kernels.attention_triton where there is Gluon."""
-    from kernels import attention_triton
+    """kernels.attention.in_triton where there is Gluon."""
+    from kernels.attention import in_triton
 
-    monkeypatch.setattr(attention_triton, "has_gluon", lambda device: True)
-    return attention_triton
+    monkeypatch.setattr(in_triton, "has_gluon", lambda device: True)
+    return in_triton
 
 
 def packed(B=2, T=128, H=3, D=64, dtype=torch.bfloat16, first=0):
@@ -124,8 +124,8 @@ def test_long_sequences_go_to_gluon_where_nothing_drops(attention, monkeypatch, 
             return lambda *given, **constants: taken.append("triton")
 
     ours = SimpleNamespace(launch_backward=of_gluon)
-    monkeypatch.setitem(sys.modules, "kernels.attention_long_gluon", ours)
-    monkeypatch.setattr("kernels.attention_long_gluon", ours, raising=False)
+    monkeypatch.setitem(sys.modules, "kernels.attention.in_gluon_long", ours)
+    monkeypatch.setattr("kernels.attention.in_gluon_long", ours, raising=False)
     monkeypatch.setattr(attention, "backward_causal_attention_triton", OfTriton())
     q, k, v = packed(B=1, T=512)
     out, lse = torch.zeros_like(q), torch.zeros(3, 512)
@@ -140,8 +140,8 @@ def test_the_launch_hands_over_what_gluon_writes(attention, monkeypatch):
         dqkv.fill_(threshold / 2**31)
 
     ours = SimpleNamespace(launch_backward=backward)
-    monkeypatch.setitem(sys.modules, "kernels.attention_gluon", ours)
-    monkeypatch.setattr("kernels.attention_gluon", ours, raising=False)
+    monkeypatch.setitem(sys.modules, "kernels.attention.in_gluon", ours)
+    monkeypatch.setattr("kernels.attention.in_gluon", ours, raising=False)
     q, k, v = packed()
     out, lse = torch.zeros_like(q), torch.zeros(6, 128)
     dout = torch.ones(2, 3, 128, 64, dtype=torch.bfloat16).transpose(1, 2)
@@ -151,7 +151,7 @@ def test_the_launch_hands_over_what_gluon_writes(attention, monkeypatch):
 
 PROGRAM = r"""
 import torch
-from kernels import attention_triton
+from kernels.attention import in_triton
 from kernels.attention import packed_attention, unpack
 from tests.helpers.dropout_hash import dropout_mask
 
@@ -161,7 +161,7 @@ D = 64
 
 
 def attended(gluon, qkv, heads, seed, dropout, dout):
-    attention_triton.GLUON_TOKENS = (128, 256) if gluon else ()
+    in_triton.GLUON_TOKENS = (128, 256) if gluon else ()
     x = qkv.clone().requires_grad_()
     out, _ = packed_attention(x, heads, seed, dropout)
     out.backward(dout)
@@ -171,7 +171,7 @@ def attended(gluon, qkv, heads, seed, dropout, dout):
 def check_numbers(B, T, H, dropout):
     qkv = torch.randn(B, T, 3 * H * D).bfloat16()
     dout, seed = torch.randn(B, T, H * D).bfloat16(), torch.tensor([20261122 + T])
-    assert attention_triton.gluon_fits(*unpack(qkv, H))
+    assert in_triton.gluon_fits(*unpack(qkv, H))
     given = qkv, H, seed, dropout, dout
     ours, triton = attended(True, *given), attended(False, *given)
     for name, a, b in zip(("dq", "dk", "dv"), ours, triton):
@@ -222,7 +222,7 @@ def test_gluon_s_gradients_are_triton_s_with_the_same_mask_and_the_same_bits_eac
 LONG_PROGRAM = r"""
 import math
 import torch
-from kernels import attention_triton
+from kernels.attention import in_triton
 from kernels.attention import packed_attention, unpack
 
 torch.set_default_device("cuda")
@@ -248,7 +248,7 @@ def gradients_in_float64(qkv, heads, dout):
 # fewer blocks than programs, some programs with a block more than others, and many turns
 for B, T, H in ((1, 512, 1), (2, 640, 3), (3, 1024, 12), (1, 2048, 5), (12, 1024, 12)):
     qkv, dout = torch.randn(B, T, 3 * H * D).bfloat16(), torch.randn(B, T, H * D).bfloat16()
-    assert attention_triton.long_gluon_fits(*unpack(qkv, H))
+    assert in_triton.long_gluon_fits(*unpack(qkv, H))
     ours = gradients(qkv, H, dout)
     for name, a, b in zip(
         ("dq", "dk", "dv"),

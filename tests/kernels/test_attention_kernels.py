@@ -8,7 +8,7 @@ PROGRAM = r"""
 import math, sys
 import torch
 from kernels.attention import causal_attention, packed_attention, packed_causal_attention
-from kernels.dropout_triton import threshold
+from kernels.dropout.in_triton import threshold
 from tests.helpers.dropout_hash import dropout_mask
 
 torch.set_default_device(sys.argv[1])

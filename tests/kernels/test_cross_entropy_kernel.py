@@ -10,7 +10,7 @@ PROGRAM = r"""
 import sys
 import torch
 from torch.nn import functional as F
-import kernels.cross_entropy_triton
+import kernels.cross_entropy.in_triton
 from kernels.cross_entropy import linear_cross_entropy, losses_and_gradients
 
 torch.set_default_device(sys.argv[1])
@@ -38,11 +38,11 @@ compare(9, 8, 65, padding=63, ignored=3)
 compare(5, 8, 64, size=40.0)  # exponents far from 0
 compare(40, 8, 101, padding=27, ignored=1)  # two whole programs and a part of one
 compare(3, 8, 250, padding=6)
-kernels.cross_entropy_triton.NARROW = 0  # from here on a program has one row
+kernels.cross_entropy.in_triton.NARROW = 0  # from here on a program has one row
 compare(9, 8, 65, padding=63, ignored=3)
 compare(5, 8, 64, size=40.0)
 compare(3, 8, 1000, padding=24)  # threads with several logits
-kernels.cross_entropy_triton.BLOCK = 32  # several blocks to a row, the last one cut
+kernels.cross_entropy.in_triton.BLOCK = 32  # several blocks to a row, the last one cut
 compare(7, 8, 101, padding=27, ignored=1)
 compare(7, 200, 101, padding=27, ignored=1)  # wider than the vocabulary
 compare(3, 8, 64)
@@ -59,7 +59,7 @@ targets = torch.tensor([50_256, -1, 30_000, 5])
 exact = logits[:, :50_257].double().requires_grad_()
 expected = F.cross_entropy(exact, targets, ignore_index=-1, reduction="none")
 expected.sum().backward()
-losses = kernels.cross_entropy_triton.launch(logits, targets, 50_257, -1)
+losses = kernels.cross_entropy.in_triton.launch(logits, targets, 50_257, -1)
 torch.testing.assert_close(losses.double(), expected, rtol=1e-5, atol=1e-5)
 torch.testing.assert_close(logits[:, :50_257].double(), exact.grad, rtol=2**-7, atol=1e-6)
 assert not logits[:, 50_257:].any()

@@ -10,7 +10,7 @@ KERNELS = r"""
 import sys
 import torch
 from torch.nn import functional as F
-import kernels.decoding_triton
+import kernels.decoding.in_triton
 from kernels.decoding import attend_newest, draw_newest, linear_of_norm
 from model import attend
 
@@ -66,7 +66,7 @@ def draw(B, V, N, index, at):
 torch.manual_seed(0)
 draw(3, 5, 2, 1, 6)
 draw(2, 65, 4, 0, 0)
-kernels.decoding_triton.VOCABULARY = 16  # several blocks to a row
+kernels.decoding.in_triton.VOCABULARY = 16  # several blocks to a row
 draw(2, 70, 3, 2, 4)
 for case in ((1, 1, 16, 1, 0), (2, 3, 32, 9, 1), (2, 2, 16, 200, 64), (3, 2, 64, 256, 199)):
     attention(*case)

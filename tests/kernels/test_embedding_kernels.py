@@ -10,8 +10,8 @@ PROGRAM = r"""
 import sys
 import torch
 from torch.nn import functional as F
-import kernels.embedding_triton
-from kernels.dropout_triton import threshold
+import kernels.embedding.in_triton
+from kernels.dropout.in_triton import threshold
 from kernels.embedding import embed_and_norm, embedding_and_norm
 from tests.helpers.dropout_hash import dropout_mask
 
@@ -60,9 +60,9 @@ compare(3, 9, 48, 65, 0.6, L=11)  # shorter than the model could
 compare(35, 5, 80, 33, 0.1, L=5)  # more sequences and columns than a program takes at once
 compare(2, 6, 16, 250, 0.3, biased=True)
 compare(2, 6, 32, 9, 0.2, L=6, read=slice(0, 1))  # the norm alone
-kernels.embedding_triton.SUM_ROWS = 2
+kernels.embedding.in_triton.SUM_ROWS = 2
 compare(2, 20, 16, 5, 0.5, L=20)  # sums of more programs than are added at once
-kernels.embedding_triton.BACKWARD_PROGRAMS = 3
+kernels.embedding.in_triton.BACKWARD_PROGRAMS = 3
 compare(9, 20, 16, 5, 0.5, L=20)  # eight places of each program, of four sequences at a time
 compare(2, 100, 16, 5, 0.5, L=100)  # more places than it takes at once
 

@@ -9,9 +9,9 @@ pytestmark = needs_triton
 PROGRAM = r"""
 import sys
 import torch
-import kernels.embedding_rows_triton
-from kernels.sorted_ids import PART, sort_ids
-from kernels.embedding_rows_triton import launch
+import kernels.embedding_rows.in_triton
+from kernels.embedding_rows.sorted_ids import PART, sort_ids
+from kernels.embedding_rows.in_triton import launch
 
 torch.set_default_device(sys.argv[1])
 
@@ -39,7 +39,7 @@ compare(65, 8, 1)
 compare(200, 500, 3)  # each of two parts, which begin where they may
 compare(700, 500, 9, most=2)
 compare(129, 1100, 50, most=1)
-kernels.embedding_rows_triton.PROGRAMS = 3
+kernels.embedding_rows.in_triton.PROGRAMS = 3
 compare(200, 8, 90)  # several parts for each program
 if sys.argv[1] == "cuda":
     compare(49152, 768, 50257, torch.bfloat16)

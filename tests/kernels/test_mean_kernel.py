@@ -9,7 +9,7 @@ pytestmark = needs_triton
 PROGRAM = r"""
 import sys
 import torch
-from kernels.mean_triton import ELEMENTS, mean_of_parts
+from kernels.optimizers.mean_triton import ELEMENTS, mean_of_parts
 
 torch.set_default_device(sys.argv[1])
 for count, length in ((2, 8), (3, ELEMENTS), (4, ELEMENTS + 4), (8, 2 * ELEMENTS - 4)):

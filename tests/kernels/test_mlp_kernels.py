@@ -67,7 +67,7 @@ from torch.nn import functional as F
 from kernels import linear
 from kernels.gluon import has_gluon
 from kernels.linear import own_product
-from kernels.tiles import GELU, GELU_BACKWARD, PLAIN, Stream, Tile
+from kernels.linear.tiles import GELU, GELU_BACKWARD, PLAIN, Stream, Tile
 
 torch.set_default_device("cuda")
 torch.manual_seed(0)
@@ -126,8 +126,8 @@ def test_two_products_and_their_gradients_are_those_of_float64(device):
 
 def test_a_stream_takes_what_its_tiles_divide():
     pytest.importorskip("triton.experimental.gluon.nvidia.hopper")
-    from kernels.linear_triton import fits
-    from kernels.tiles import Stream
+    from kernels.linear.in_gluon import fits
+    from kernels.linear.tiles import Stream
 
     def taken(tile, rows=256, C=256, N=512, transposed=True, dtype=torch.bfloat16):
         x = torch.zeros(2, rows // 2, C, dtype=dtype)

@@ -11,7 +11,7 @@ import copy
 import math
 import sys
 import torch
-import kernels.muon_triton
+import kernels.optimizers.muon_triton
 from configs.schema import Config
 from kernels.linear import Linear
 from model import GPT
@@ -22,9 +22,9 @@ from training.step.step import Step
 
 torch.set_default_device(sys.argv[1])
 device = torch.device(sys.argv[1])
-kernels.muon_triton.SIDE = 32  # several squares to a matrix, the last ones cut
-kernels.muon_triton.SCALED = 1024
-kernels.muon_triton.SUM = 4
+kernels.optimizers.muon_triton.SIDE = 32  # several squares to a matrix, the last ones cut
+kernels.optimizers.muon_triton.SCALED = 1024
+kernels.optimizers.muon_triton.SUM = 4
 LR = 0.02
 
 

@@ -10,8 +10,8 @@ PROGRAM = r"""
 import sys
 import torch
 from torch.nn import functional as F
-import kernels.norm_triton
-from kernels.dropout_triton import threshold
+import kernels.norm.in_triton
+from kernels.dropout.in_triton import threshold
 from kernels.norm import norm_of_sum, sum_and_norm
 from tests.helpers.dropout_hash import dropout_mask
 
@@ -50,7 +50,7 @@ torch.manual_seed(0)
 for case in ((1, 1, 16, 0.0, False), (2, 7, 24, 0.2, True), (3, 50, 48, 0.6, False)):
     compare(*case)
 compare(1, 9, 24, 0.2, True, read=slice(0, 1))  # the norm alone
-kernels.norm_triton.BACKWARD_PROGRAMS = 3  # each takes several blocks of rows
+kernels.norm.in_triton.BACKWARD_PROGRAMS = 3  # each takes several blocks of rows
 compare(3, 50, 48, 0.6, True)
 
 x, y, weight = torch.randn(1, 3, 16), torch.randn(1, 3, 16), torch.randn(16)

@@ -13,7 +13,7 @@ import sys
 import tempfile
 import torch
 import torch.distributed as dist
-import kernels.adamw_triton
+import kernels.optimizers.adamw_triton
 from configs.schema import Config
 from model import GPT
 from training.step import replicas
@@ -24,7 +24,7 @@ from training.optimizers.kinds import make_optimizer
 from training.optimizers.shared_update import SharedAdamW
 from training.step.step import Step
 
-kernels.adamw_triton.BLOCK = 256  # several to a part
+kernels.optimizers.adamw_triton.BLOCK = 256  # several to a part
 keys = dict(n_layer=1, n_head=2, n_embd=32, block_size=8, dropout=0.0, attention="math", bias=False)
 keys |= dict(compile=False, kernels="fused", dtype="bfloat16", grad_clip=0.5)
 V, ULP = 17, dict(rtol=2**-7, atol=1e-30)  # the interpreter cuts digits off

@@ -38,7 +38,7 @@ with TemporaryDirectory() as folder:
         sys.argv = ["train.py", *words.split()]
         runpy.run_path("train.py", run_name="__main__")
         found = SLOW & set(sys.modules)
-        assert not found and "kernels.norm_triton" in sys.modules, (words, found)
+        assert not found and "kernels.norm.in_triton" in sys.modules, (words, found)
 print("right")
 """
 

@@ -140,7 +140,7 @@ def test_trying_alone_refuses_it_too(attention):
 
 
 def test_without_triton_its_attention_is_refused_in_one_line(monkeypatch):
-    monkeypatch.delitem(sys.modules, "kernels.attention_triton", raising=False)
+    monkeypatch.delitem(sys.modules, "kernels.attention.in_triton", raising=False)
     monkeypatch.setitem(sys.modules, "triton", None)
     config = ModelConfig(attention="triton", dropout=0.0, n_head=2, n_embd=32, block_size=16)
     with pytest.raises(

@@ -29,7 +29,7 @@ class Driver:
     def get_active_torch_device(self): return torch.device("cpu")
 
 driver.set_active(Driver())
-import kernels.gelu_triton as gelu
+import kernels.gelu.in_triton as gelu
 from kernels.compilations_triton import collect_compilations
 
 def work():

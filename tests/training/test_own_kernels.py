@@ -2,6 +2,7 @@
 
 import sys
 from dataclasses import replace
+from importlib import import_module
 
 import pytest
 import torch
@@ -27,8 +28,8 @@ def test_a_cpu_refuses_them_in_one_line(run):
 
 
 def test_without_triton_they_are_refused_in_one_line(monkeypatch):
-    for module in ("norm_triton", "gelu_triton", "cross_entropy_triton"):
-        monkeypatch.delitem(sys.modules, f"kernels.{module}", raising=False)
+    for operation in ("norm", "gelu", "cross_entropy"):
+        monkeypatch.delitem(sys.modules, f"kernels.{operation}.in_triton", raising=False)
     monkeypatch.setitem(sys.modules, "triton", None)
     with pytest.raises(ValueError, match="^kernels=fused: does not run here: .*triton") as refusal:
         try_kernels(FUSED, CPU, "bfloat16", 65)
@@ -72,15 +73,8 @@ def test_the_embedding_of_many_ids_is_left_to_pytorch_in_words():
 
 def test_the_names_are_those_of_the_kernels():
     pytest.importorskip("triton")
-    from kernels import (
-        cross_entropy_triton,
-        embedding_triton,
-        gelu_triton,
-        norm_triton,
-        rotary_triton,
-    )
-
-    modules = (embedding_triton, norm_triton, gelu_triton, cross_entropy_triton, rotary_triton)
+    operations = ("embedding", "norm", "gelu", "cross_entropy", "rotary")
+    modules = [import_module(f"kernels.{operation}.in_triton") for operation in operations]
     assert all(any(hasattr(module, name) for module in modules) for name in (*NAMES, ROTARY))
 
 
@@ -110,7 +104,7 @@ def test_a_report_knows_what_they_are():
 
 def test_so_are_those_of_sampling():
     pytest.importorskip("triton")
-    from kernels import decoding_triton
+    from kernels.decoding import in_triton
 
-    assert hasattr(decoding_triton, "decode_attention_triton")
-    assert hasattr(decoding_triton, "gemm_of_norm_triton")
+    assert hasattr(in_triton, "decode_attention_triton")
+    assert hasattr(in_triton, "gemm_of_norm_triton")

@@ -153,7 +153,7 @@ def test_biases_are_added():
 
 
 def test_without_triton_our_own_kernels_are_refused_in_one_line(monkeypatch):
-    monkeypatch.delitem(sys.modules, "kernels.decoding_triton", raising=False)
+    monkeypatch.delitem(sys.modules, "kernels.decoding.in_triton", raising=False)
     monkeypatch.setitem(sys.modules, "triton", None)
     with pytest.raises(ValueError, match="triton") as refusal:
         try_own_kernels(tiny_model(tiny()), 2)

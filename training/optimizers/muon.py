@@ -85,7 +85,7 @@ class ClippedMuon(Muon, ClippedAdamW):
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
-        from kernels.muon_triton import normed_momentum, update
+        from kernels.optimizers.muon_triton import normed_momentum, update
 
         factors, (matrices, *_) = self.clip_and_step(), self.param_groups
         ahead = [
@@ -103,7 +103,7 @@ class ClippedMuon(Muon, ClippedAdamW):
             self.state[first] = {"momentum": momentum}
 
     def locate(self) -> None:
-        from kernels.muon_triton import Stack
+        from kernels.optimizers.muon_triton import Stack
 
         super().locate()
         numbers = {p: number for number, p in enumerate(self.parameters)}

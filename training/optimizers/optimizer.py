@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 from configs.training import TrainingConfig
 
 if TYPE_CHECKING:
-    from kernels.adamw_triton import Blocks, Parts, Rule
+    from kernels.optimizers.adamw_triton import Blocks, Parts, Rule
 
 MOMENTS = ("exp_avg", "exp_avg_sq")  # as PyTorch's AdamW calls them in its state
 
@@ -121,13 +121,14 @@ class ClippedAdamW(AdamW):
         self.locate_gradients()
 
     def squares(self, blocks: "Blocks") -> Tensor:
-        from kernels.adamw_triton import squares_of
+        from kernels.optimizers.adamw_triton import squares_of
 
         return squares_of(self.gradients, self.aligned, blocks)
 
     def clip(self, squares: Tensor, others: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Factors for the gradients and rates of the update, as kernels.adamw_triton.clip does."""
-        from kernels.adamw_triton import clip
+        """Factors for the gradients and rates of the update, as
+        kernels.optimizers.adamw_triton.clip does."""
+        from kernels.optimizers.adamw_triton import clip
 
         lr = self.param_groups[-1]["lr"]  # the same tensor in all groups
         scale, found_inf = getattr(self, "grad_scale", None), getattr(self, "found_inf", None)
@@ -138,14 +139,14 @@ class ClippedAdamW(AdamW):
     def update(
         self, blocks: "Blocks", factors: Tensor, rates: Tensor, parts: "Parts | None" = None
     ) -> None:
-        from kernels.adamw_triton import update
+        from kernels.optimizers.adamw_triton import update
 
         gradients = self.gradients[-len(self.updated) :]
         update(self.addresses, gradients, self.aligned, blocks, factors, rates, self.rule, parts)
 
     @property
     def rule(self) -> "Rule":
-        from kernels.adamw_triton import Rule
+        from kernels.optimizers.adamw_triton import Rule
 
         group = self.param_groups[-1]  # groups differ in weight decay alone, which is in `decays`
         beta1, beta2 = group["betas"]
@@ -194,7 +195,7 @@ class ClippedAdamW(AdamW):
         self.make_blocks()
 
     def make_blocks(self) -> None:
-        from kernels.adamw_triton import blocks_of
+        from kernels.optimizers.adamw_triton import blocks_of
 
         device = self.steps.device
         self.blocks = blocks_of([p.numel() for p in self.parameters], device)

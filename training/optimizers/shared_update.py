@@ -40,7 +40,7 @@ from training.ranks.between_graphs import BetweenGraphs
 from training.ranks.distributed import Ranks
 
 if TYPE_CHECKING:
-    from kernels.adamw_triton import Parts
+    from kernels.optimizers.adamw_triton import Parts
 
 log = logging.getLogger(__name__)
 
@@ -190,7 +190,7 @@ class SharedUpdate:
 
     def squares(self) -> Tensor:
         """Sums of squares of the gradients in this rank's parts, one for each block of a part."""
-        from kernels.adamw_triton import blocks_of, squares_of
+        from kernels.optimizers.adamw_triton import blocks_of, squares_of
 
         if len(self.gradients) != len(self.buckets):
             parts = [bucket.parts for bucket in self.buckets.values()]
@@ -205,7 +205,7 @@ class SharedUpdate:
 
         With K = 1 the only part is the mean already.
         """
-        from kernels.adamw_triton import Parts
+        from kernels.optimizers.adamw_triton import Parts
 
         strides = torch.tensor([part.stride(0) for part in parts], device=self.square.device)
         return Parts(max(map(len, parts)), strides, self.dtype)
@@ -285,7 +285,7 @@ class SharedAdamW(ClippedAdamW):
             )
 
     def make_blocks(self) -> None:
-        from kernels.adamw_triton import Blocks, blocks_of
+        from kernels.optimizers.adamw_triton import Blocks, blocks_of
 
         def blocks_with(sizes: dict[Tensor, int]) -> Blocks:
             return blocks_of([sizes.get(p, 0) for p in self.parameters], self.steps.device)

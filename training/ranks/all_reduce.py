@@ -126,7 +126,7 @@ class Copies:
     def __init__(self, ranks: Ranks, rest: Collective):
         import torch.distributed._symmetric_memory as symmetric  # PyTorch's name, documented
 
-        from kernels.mean_triton import mean_of_parts
+        from kernels.optimizers.mean_triton import mean_of_parts
 
         symmetric.set_backend("NCCL")
         nccl: Any = dist.ProcessGroupNCCL  # PyTorch's type stubs lack its newer attributes

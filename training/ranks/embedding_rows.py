@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from kernels.embedding_rows import add_rows_
-from kernels.sorted_ids import SortedIds, sort_ids
+from kernels.embedding_rows.sorted_ids import SortedIds, sort_ids
 
 # see training.ranks.all_reduce.Collective
 BeginGather = Callable[[Tensor, torch.dtype], Callable[[], Tensor]]

@@ -19,7 +19,7 @@ ATTENTION, PRODUCT, EMBEDDING = map(FAMILIES.index, ("attention", "gemm", "embed
 # share of a block's matrices that backward runs after attention, those of q, k and v: 3 of 12 C**2
 # weights
 BEHIND_ATTENTION = 3 / 12
-SQUARES = "adamw_squares"  # part of the name of a kernel of kernels.adamw_triton
+SQUARES = "adamw_squares"  # part of the name of a kernel of kernels.optimizers.adamw_triton
 
 
 def step_parts(capture: Capture, sizes: ModelSizes) -> StepParts:

@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernels.dropout_triton import keys_of_rows, stays, threshold
+from kernels.dropout.in_triton import keys_of_rows, stays, threshold
 from kernels.gluon import has_gluon
 
 WIDTHS = (16, 32, 64, 128)  # widths of a head that the kernels take
@@ -25,8 +25,8 @@ KEYS_M, KEYS_N = 16, 64  # in programs for the gradients of keys and values
 QUERIES_M, QUERIES_N = 64, 32  # in programs for the gradients of queries
 WARPS, STAGES = 4, 3
 
-GLUON_TOKENS, GLUON_WIDTH = (128, 256), 64  # sequences and heads for kernels.attention_gluon
-LONG_GLUON_TOKENS, LONG_GLUON_BLOCK = 512, 128  # least and step for kernels.attention_long_gluon
+GLUON_TOKENS, GLUON_WIDTH = (128, 256), 64  # sequences and heads for kernels.attention.in_gluon
+LONG_GLUON_TOKENS, LONG_GLUON_BLOCK = 512, 128  # least and step for kernels.attention.in_gluon_long
 
 
 @triton.jit
@@ -234,14 +234,14 @@ def launch_backward(
     (q, k, v), dout = make_readable(q, k, v), dout.contiguous()
     dqkv = torch.empty((B, T, 3, H, D), dtype=q.dtype, device=q.device)
     if gluon_fits(q, k, v, dout):
-        from kernels import attention_gluon
+        from kernels.attention import in_gluon
 
-        attention_gluon.launch_backward(dout, q, k, v, out, lse, seed, dqkv, threshold(dropout))
+        in_gluon.launch_backward(dout, q, k, v, out, lse, seed, dqkv, threshold(dropout))
         return dqkv
     if dropout == 0 and long_gluon_fits(q, k, v, dout):
-        from kernels import attention_long_gluon
+        from kernels.attention import in_gluon_long
 
-        attention_long_gluon.launch_backward(dout, q, k, v, out, lse, dqkv)
+        in_gluon_long.launch_backward(dout, q, k, v, out, lse, dqkv)
         return dqkv
     blocks = triton.cdiv(T, KEYS_N) + triton.cdiv(T, QUERIES_M)
     backward_causal_attention_triton[B * H, blocks](
@@ -255,12 +255,12 @@ def launch_backward(
 
 
 def gluon_fits(q: Tensor, *others: Tensor) -> bool:
-    """Whether kernels.attention_gluon takes these tensors, (B, T, H, D) each."""
+    """Whether kernels.attention.in_gluon takes these tensors, (B, T, H, D) each."""
     return q.size(1) in GLUON_TOKENS and fits_descriptors(q, *others)
 
 
 def long_gluon_fits(q: Tensor, *others: Tensor) -> bool:
-    """Whether kernels.attention_long_gluon takes these, (B, T, H, D) each, without dropout."""
+    """Whether kernels.attention.in_gluon_long takes these, (B, T, H, D) each, without dropout."""
     T = q.size(1)
     return T >= LONG_GLUON_TOKENS and T % LONG_GLUON_BLOCK == 0 and fits_descriptors(q, *others)
 

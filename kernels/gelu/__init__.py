@@ -15,14 +15,14 @@ from kernels.operators import operator
 @operator
 def gelu(u: Tensor) -> Tensor:
     """GELU of u of any shape: u times a normal distribution's share below u, to 1e-6 of it."""
-    from kernels.gelu_triton import launch_forward
+    from kernels.gelu.in_triton import launch_forward
 
     return launch_forward(u.contiguous())
 
 
 @operator
 def gelu_backward(u: Tensor, dg: Tensor) -> Tensor:
-    from kernels.gelu_triton import launch_backward
+    from kernels.gelu.in_triton import launch_backward
 
     return launch_backward(u.contiguous(), dg.contiguous())
 

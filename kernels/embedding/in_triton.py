@@ -10,8 +10,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernels.dropout_triton import dropped, threshold
-from kernels.norm_triton import EPSILON, store_with_norm, sum_over_programs
+from kernels.dropout.in_triton import dropped, threshold
+from kernels.norm.in_triton import EPSILON, store_with_norm, sum_over_programs
 
 FORWARD_ROWS, FORWARD_WARPS = 1, 1  # in a program
 SCALAR_ROWS, SCALAR_COLUMNS, SCALAR_WARPS = 4, 128, 2  # in a program; columns at a time

@@ -3,7 +3,7 @@
 autocast makes such a copy in each forward, by a kernel for each weight, and in backward another
 kernel converts the weight's gradient to float32. Here the copy exists already, and the gradient's
 product writes float32, in which it is summed. All code that changes a weight has to write its copy
-too: the optimizer does, by kernels.adamw_triton, and so does loading a state.
+too: the optimizer does, by kernels.optimizers.adamw_triton, and so does loading a state.
 
 A weight may have a place for its gradient, as in a bucket that is sent to other ranks. The product
 writes it there, so that nobody has to copy it.
@@ -17,8 +17,8 @@ from torch.library import register_autograd, register_fake
 from torch.nn import functional as F
 
 from kernels.gluon import has_gluon
+from kernels.linear.tiles import PLAIN, TILES, Stream
 from kernels.operators import operator
-from kernels.tiles import PLAIN, TILES, Stream
 
 LEAVES_FLOAT32 = hasattr(torch.ops.aten.mm, "dtype")  # PyTorch 2.8 and newer, on CUDA
 
@@ -79,13 +79,13 @@ def own_product(
     tile = TILES.get((inputs, outputs, transposed, kind))
     if tile is None or bias is not None or not has_gluon(x.device):
         return None
-    from kernels import linear_streamed_triton, linear_triton
+    from kernels.linear import in_gluon, in_gluon_streamed
 
-    if not linear_triton.fits(x, copy, transposed, tile, u):
+    if not in_gluon.fits(x, copy, transposed, tile, u):
         return None
     if isinstance(tile, Stream):
-        return linear_streamed_triton.launch(x, copy, transposed, tile, kind, u)
-    return linear_triton.launch(x, copy, transposed, tile, kind, u)
+        return in_gluon_streamed.launch(x, copy, transposed, tile, kind, u)
+    return in_gluon.launch(x, copy, transposed, tile, kind, u)
 
 
 @register_fake(product)

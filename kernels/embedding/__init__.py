@@ -56,7 +56,7 @@ def embed_and_norm(
 
     Means and deviations are for backward.
     """
-    from kernels.embedding_triton import launch_forward
+    from kernels.embedding.in_triton import launch_forward
 
     return launch_forward(idx, table, positions, weight, bias, seed, dropout, dtype, norm_dtype)
 
@@ -80,7 +80,7 @@ def embed_and_norm_backward(
 
     Without positions L is 0.
     """
-    from kernels.embedding_triton import launch_backward
+    from kernels.embedding.in_triton import launch_backward
 
     return launch_backward(
         dx, dh, idx, table, positions, mean, rstd, weight, has_bias, seed, dropout

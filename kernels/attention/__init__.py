@@ -5,8 +5,8 @@ and a copy that joins dQ, dK and dV. Here forward and backward are one kernel ea
 and values are read where the product before them left them, and their gradients are written as its
 backward needs them. docs/kernels.md has the history of the kernels and what they gain.
 
-kernels.attention_triton is imported when the first of them is launched: Triton takes two seconds,
-and a run with another backend does not need it.
+kernels.attention.in_triton is imported when the first of them is launched: Triton takes two
+seconds, and a run with another backend does not need it.
 """
 
 from typing import Any
@@ -44,7 +44,7 @@ class SeparateAttention(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, seed: Tensor, dropout: float) -> Tensor:
-        from kernels.attention_triton import launch_forward
+        from kernels.attention.in_triton import launch_forward
 
         q, k, v = (tensor.transpose(1, 2) for tensor in (q, k, v))  # (B, T, H, D)
         out, lse = launch_forward(q, k, v, seed, dropout)
@@ -54,7 +54,7 @@ class SeparateAttention(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, dout: Tensor) -> tuple[Tensor | None, ...]:
-        from kernels.attention_triton import launch_backward
+        from kernels.attention.in_triton import launch_backward
 
         q, k, v, out, lse, seed = ctx.saved_tensors
         grads = launch_backward(dout.transpose(1, 2), q, k, v, out, lse, seed, ctx.dropout)
@@ -66,7 +66,7 @@ def packed_attention(
     qkv: Tensor, heads: int, seed: Tensor, dropout: float
 ) -> tuple[Tensor, Tensor]:
     """Attention (B, T, C), and the logarithms of its rows' sums (B * H, T) for backward."""
-    from kernels.attention_triton import launch_forward
+    from kernels.attention.in_triton import launch_forward
 
     q, k, v = unpack(qkv, heads)
     out, lse = launch_forward(q, k, v, seed, dropout)
@@ -83,7 +83,7 @@ def _(qkv: Tensor, heads: int, seed: Tensor, dropout: float) -> tuple[Tensor, Te
 def packed_attention_backward(
     dout: Tensor, qkv: Tensor, out: Tensor, lse: Tensor, heads: int, seed: Tensor, dropout: float
 ) -> Tensor:
-    from kernels.attention_triton import launch_backward
+    from kernels.attention.in_triton import launch_backward
 
     q, k, v = unpack(qkv, heads)
     dout, out = dout.view_as(q), out.view_as(q)

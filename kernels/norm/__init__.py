@@ -40,7 +40,7 @@ def sum_and_norm(
 
     Means and deviations are for backward.
     """
-    from kernels.norm_triton import launch_forward
+    from kernels.norm.in_triton import launch_forward
 
     return launch_forward(x, y, weight, bias, seed, dropout)
 
@@ -64,7 +64,7 @@ def sum_and_norm_backward(
 
     If `separate` is false, y's gradient equals x's and is returned empty.
     """
-    from kernels.norm_triton import launch_backward
+    from kernels.norm.in_triton import launch_backward
 
     return launch_backward(dsum, dh, total, mean, rstd, weight, has_bias, seed, dropout, separate)
 

@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernels.sorted_ids import PART, SortedIds
+from kernels.embedding_rows.sorted_ids import PART, SortedIds
 
 COLUMNS, TOKENS, WARPS = 512, 16, 4  # columns and rows that a program adds at once
 PROGRAMS = 4096  # at most, for each COLUMNS columns

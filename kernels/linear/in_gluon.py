@@ -19,13 +19,14 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
-from kernels.tiles import GELU, Stream, Tile
+from kernels.linear.tiles import GELU, Stream, Tile
 
 
 def fits(
     x: Tensor, weight: Tensor, transposed: bool, tile: Tile | Stream, u: Tensor | None
 ) -> bool:
-    """Whether `launch` takes these, here or in kernels.linear_streamed_triton; else cuBLAS does."""
+    """Whether `launch` takes these, here or in kernels.linear.in_gluon_streamed; else cuBLAS
+    does."""
     N, K = weight.shape if transposed else weight.shape[::-1]
     read = [x, weight] if u is None else [x, weight, u]
     return (

@@ -6,9 +6,9 @@ soon as its place is free. Two groups of four warps divide a head's blocks so th
 same work: one of them has the first and the last of four blocks, the other the two between. Nothing
 is added atomically, so that results have the same bits each time.
 
-Names are as in kernels.attention_triton; NB is the number of blocks of a head, t counts the heads
-of a program. A barrier `full` says that a block has arrived, `empty` that all are done with it. The
-parity of a barrier only tells a phase from the next one.
+Names are as in kernels.attention.in_triton; NB is the number of blocks of a head, t counts the
+heads of a program. A barrier `full` says that a block has arrived, `empty` that all are done with
+it. The parity of a barrier only tells a phase from the next one.
 """
 
 import math
@@ -26,7 +26,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from kernels.barrier_gluon import block_barrier
-from kernels.dropout_triton import keys_of_rows, stays
+from kernels.dropout.in_triton import keys_of_rows, stays
 
 PROGRAMS = 132  # at most: one fills a multiprocessor's shared memory, and an H100 or H200 has 132
 

@@ -10,8 +10,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernels.attention_triton import refuse_width
-from kernels.gelu_triton import share_below
+from kernels.attention.in_triton import refuse_width
+from kernels.gelu.in_triton import share_below
 
 KEYS, KEY_WARPS, KEY_STAGES = 32, 4, 4  # keys at a time in a program of attention
 # in a program of a product: the least that a GPU multiplies, so that there are many programs

@@ -118,10 +118,10 @@ def launch(logits: Tensor, targets: Tensor, columns: int, ignored: int) -> Tenso
     rows, stride = logits.shape
     losses = torch.empty(rows, dtype=torch.float32, device=logits.device)
     if has_gluon(logits.device):
-        from kernels import cross_entropy_gluon
+        from kernels.cross_entropy import in_gluon
 
-        if cross_entropy_gluon.fits(logits):
-            cross_entropy_gluon.launch(logits, targets, losses, columns, ignored)
+        if in_gluon.fits(logits):
+            in_gluon.launch(logits, targets, losses, columns, ignored)
             return losses
     if stride <= NARROW:
         block = triton.next_power_of_2(stride)

@@ -1,4 +1,4 @@
-"""The product of kernels.linear_triton for depths at which no program can keep its columns of the
+"""The product of kernels.linear.in_gluon for depths at which no program can keep its columns of the
 weight.
 
 That is so from 768 on. Chunks of both operands go through a ring. A program takes every n-th tile.
@@ -16,8 +16,8 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     tma,
 )
 
-from kernels.linear_triton import barriers, describe, gelu, gelu_backward, multiply
-from kernels.tiles import GELU, Stream
+from kernels.linear.in_gluon import barriers, describe, gelu, gelu_backward, multiply
+from kernels.linear.tiles import GELU, Stream
 
 
 @gluon.jit
@@ -162,7 +162,7 @@ KERNELS = (
 def launch(
     x: Tensor, weight: Tensor, transposed: bool, tile: Stream, kind: int, u: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Launch the kernel; arguments and results are those of kernels.linear_triton.launch."""
+    """Launch the kernel; arguments and results are those of kernels.linear.in_gluon.launch."""
     N, K = weight.shape if transposed else weight.shape[::-1]
     y = x.new_empty(*x.shape[:-1], N)
     g = torch.empty_like(y) if kind == GELU else y

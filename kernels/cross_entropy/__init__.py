@@ -33,7 +33,7 @@ def losses_and_gradients(
     h: Tensor, weight: Tensor, copy: Tensor, targets: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Loss of each token, (N), and the gradients of the logits, (N, rows of copy)."""
-    from kernels.cross_entropy_triton import launch
+    from kernels.cross_entropy.in_triton import launch
 
     logits = h @ copy.t()
     return launch(logits, targets, len(weight), IGNORED), logits

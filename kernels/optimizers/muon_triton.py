@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernels.adamw_triton import ALIGNED, KINDS, float32_at
+from kernels.optimizers.adamw_triton import ALIGNED, KINDS, float32_at
 
 SIDE, WARPS = 64, 8  # side of a square, warps of its program
 SCALED, SCALED_WARPS, SUM = 8192, 8, 256  # numbers of a program, and sums that it reads at a time

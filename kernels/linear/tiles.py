@@ -8,7 +8,7 @@ PLAIN, GELU, GELU_BACKWARD = 0, 1, 2  # what follows a product of our own in its
 
 @dataclass(frozen=True)
 class Tile:
-    """Sizes of a program of kernels.linear_triton, which has 227 KiB of shared memory in all."""
+    """Sizes of a program of kernels.linear.in_gluon, which has 227 KiB of shared memory in all."""
 
     rows: ClassVar[int] = 64  # rows of y that a group of warps has at once
     columns: int  # columns of y, whose weights the program keeps; a power of two
@@ -18,7 +18,7 @@ class Tile:
 
 @dataclass(frozen=True)
 class Stream:
-    """Sizes of a program of kernels.linear_streamed_triton, which keeps no weight."""
+    """Sizes of a program of kernels.linear.in_gluon_streamed, which keeps no weight."""
 
     rows: ClassVar[int] = 128  # rows of y that a group of warps has at once
     columns: int  # columns of y; a power of two

@@ -5,7 +5,7 @@ norm before it and the GELU after it, attention stores the key and value that it
 draw writes the token to where it is read. Results differ from PyTorch's by rounding only. There are
 no gradients.
 
-kernels.decoding_triton is imported when the first of them is launched, since that takes long.
+kernels.decoding.in_triton is imported when the first of them is launched, since that takes long.
 """
 
 from torch import Tensor
@@ -18,7 +18,7 @@ def attend_newest(qkv: Tensor, kept: Tensor, position: Tensor, heads: int) -> Te
     keys and values of the tokens before. `position` (1) is the number of these, less than S, and is
     read on the device. Raises NotImplementedError if C / heads is not 16, 32, 64 or 128.
     """
-    from kernels.decoding_triton import launch_attention
+    from kernels.decoding.in_triton import launch_attention
 
     return launch_attention(qkv, kept, position, heads)
 
@@ -35,7 +35,7 @@ def linear_of_norm(
 
     Raises NotImplementedError if C is above 1024, or 512 in float32.
     """
-    from kernels.decoding_triton import launch_linear
+    from kernels.decoding.in_triton import launch_linear
 
     return launch_linear(x, norm_weight, norm_bias, weight, bias, gelu)
 
@@ -53,6 +53,6 @@ def draw_newest(
 
     noise is (B, N, V), of which number `index` (1) is used; token is (B, 1), context (B, places).
     """
-    from kernels.decoding_triton import launch_draw
+    from kernels.decoding.in_triton import launch_draw
 
     launch_draw(logits, noise, index, temperature, position, token, context)

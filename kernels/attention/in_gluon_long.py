@@ -15,8 +15,8 @@ docs/kernels.md has what ptxas needs: the left operand of a product, which is in
 computed while no product runs, and no product runs at the end of a loop. The wait for the next tile
 keeps exponentials before the wait for products: without that branch ptxas moves them after it.
 
-Names are as in kernels.attention_gluon; NB is the number of blocks of 128 rows of a head, c counts
-the tiles of a program.
+Names are as in kernels.attention.in_gluon; NB is the number of blocks of 128 rows of a head, c
+counts the tiles of a program.
 """
 
 import math
@@ -33,7 +33,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from kernels.attention_gluon import (
+from kernels.attention.in_gluon import (
     FLAT,
     IN_COLUMNS,
     IN_ROWS,

@@ -46,7 +46,7 @@ def cross_entropy_triton_gluon(
     LOGITS, TARGETS, LOSSES, columns, stride, to_base_2, ignored,
     PIECE: gl.constexpr, COUNT: gl.constexpr, WHOLE: gl.constexpr,
 ):  # fmt: skip
-    """Compute the same as kernels.cross_entropy_triton.
+    """Compute the same as kernels.cross_entropy.in_triton.
 
     A row has COUNT pieces, of which the first WHOLE lie entirely within `columns`.
     """

@@ -7,7 +7,7 @@ prepared beforehand, and the rest is done in place.
 
 from torch import Tensor
 
-from kernels.sorted_ids import SortedIds
+from kernels.embedding_rows.sorted_ids import SortedIds
 
 
 def add_rows_(table: Tensor, rows: Tensor, by_id: SortedIds, factor: float) -> None:
@@ -16,7 +16,7 @@ def add_rows_(table: Tensor, rows: Tensor, by_id: SortedIds, factor: float) -> N
     Sums are computed in the same order each time, so that ranks with the same rows stay equal.
     """
     if table.is_cuda:
-        from kernels.embedding_rows_triton import launch
+        from kernels.embedding_rows.in_triton import launch
 
         launch(table, rows, by_id, factor)
     else:

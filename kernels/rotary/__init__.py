@@ -20,7 +20,7 @@ def rotate(qkv: Tensor, turns: Tensor, heads: int) -> Tensor:
 
 @operator
 def rotate_either_way(qkv: Tensor, turns: Tensor, heads: int, back: bool) -> Tensor:
-    from kernels.rotary_triton import launch
+    from kernels.rotary.in_triton import launch
 
     return launch(qkv.contiguous(), turns, heads, back)
 
