@@ -19,14 +19,13 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import (
     fence_async_shared,
     mbarrier,
-    tma,
     warpgroup_mma,
     warpgroup_mma_wait,
 )
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
-from kernels.barrier_gluon import block_barrier
 from kernels.dropout.in_triton import keys_of_rows, stays
+from kernels.names_gluon import block_barrier, tma_load
 
 PROGRAMS = 132  # at most: one fills a multiprocessor's shared memory, and an H100 or H200 has 132
 
@@ -171,7 +170,7 @@ def refill(x, X, bars, i: gl.constexpr, row, column, parity):
     full, empty = bars
     mbarrier.wait(empty.index(i), parity)
     mbarrier.expect(full.index(i), x.block_type.nbytes)
-    tma.async_copy_global_to_shared(x, [row + i * B, column], full.index(i), X.index(i))
+    tma_load(x, [row + i * B, column], full.index(i), X.index(i))
 
 
 @gluon.jit
@@ -180,8 +179,8 @@ def refill_two(x, y, X, Y, bars, i: gl.constexpr, row, column, parity):
     full, empty = bars
     mbarrier.wait(empty.index(i), parity)
     mbarrier.expect(full.index(i), 2 * x.block_type.nbytes)
-    tma.async_copy_global_to_shared(x, [row + i * B, column], full.index(i), X.index(i))
-    tma.async_copy_global_to_shared(y, [row + i * B, column], full.index(i), Y.index(i))
+    tma_load(x, [row + i * B, column], full.index(i), X.index(i))
+    tma_load(y, [row + i * B, column], full.index(i), Y.index(i))
 
 
 @gluon.jit

@@ -28,7 +28,6 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import (
     fence_async_shared,
     mbarrier,
-    tma,
     warpgroup_mma,
     warpgroup_mma_wait,
 )
@@ -46,7 +45,7 @@ from kernels.attention.in_gluon import (
     describe,
     store,
 )
-from kernels.barrier_gluon import block_barrier
+from kernels.names_gluon import block_barrier, tma_load
 
 STAGES = 6
 
@@ -105,7 +104,7 @@ def numbers_of_rows(X, c, STAGES: gl.constexpr):
 def load_two(x, X, bar, row, column, first):
     """Load a block of 128 rows as two tiles: X[first] and the next."""
     for n in gl.static_range(2):
-        tma.async_copy_global_to_shared(x, [row + n * B, column], bar, X.index(first + n))
+        tma_load(x, [row + n * B, column], bar, X.index(first + n))
 
 
 @gluon.jit
@@ -154,8 +153,8 @@ def load_for_queries(
             wait_empty(empty, c, STAGES)
             arrived = full.index(c % STAGES)
             mbarrier.expect(arrived, 2 * k.block_type.nbytes)
-            tma.async_copy_global_to_shared(k, [at, column], arrived, K.index(c % STAGES))
-            tma.async_copy_global_to_shared(v, [at, column], arrived, V.index(c % STAGES))
+            tma_load(k, [at, column], arrived, K.index(c % STAGES))
+            tma_load(v, [at, column], arrived, V.index(c % STAGES))
             c += 1
 
 
@@ -280,8 +279,8 @@ def load_for_keys(
             at = row + i * B
             arrived = full.index(c % STAGES)
             mbarrier.expect(arrived, 2 * q.block_type.nbytes)
-            tma.async_copy_global_to_shared(q, [at, column], arrived, Q.index(c % STAGES))
-            tma.async_copy_global_to_shared(dout, [at, column], arrived, DOUT.index(c % STAGES))
+            tma_load(q, [at, column], arrived, Q.index(c % STAGES))
+            tma_load(dout, [at, column], arrived, DOUT.index(c % STAGES))
             c += 1
 
 

@@ -13,7 +13,7 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.ampere import async_copy
 
-from kernels.barrier_gluon import block_barrier
+from kernels.names_gluon import block_barrier, pointer_load
 
 PIECE, WARPS = 4096, 16  # logits of a row that are processed at a time
 SHARED = 112 * 1024  # most bytes of a row, so that two fit
@@ -61,7 +61,7 @@ def cross_entropy_triton_gluon(
     start = LOGITS + row.to(gl.int64) * stride
     for i in gl.static_range(COUNT):
         at = i * PIECE + column
-        async_copy.async_copy_global_to_shared(PIECES.index(i), start + at, mask=at < stride)
+        pointer_load(PIECES.index(i), start + at, mask=at < stride)
         async_copy.commit_group()
     target = gl.load(TARGETS + row)
     counts = target != ignored

@@ -13,13 +13,13 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import (
     fence_async_shared,
     mbarrier,
-    tma,
     warpgroup_mma,
     warpgroup_mma_wait,
 )
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from kernels.linear.tiles import GELU, Stream, Tile
+from kernels.names_gluon import tma_load
 
 
 def fits(
@@ -83,13 +83,13 @@ def load(x, w, A, W, full, empty, w_full, n, first, step, tiles, CHUNKS: gl.cons
             if i == 0:
                 mbarrier.expect(w_full.index(k), w.block_type.nbytes)
                 if TRANSPOSED:
-                    tma.async_copy_global_to_shared(w, [n, k * CHUNK], w_full.index(k), W.index(k))
+                    tma_load(w, [n, k * CHUNK], w_full.index(k), W.index(k))
                 else:
-                    tma.async_copy_global_to_shared(w, [k * CHUNK, n], w_full.index(k), W.index(k))
+                    tma_load(w, [k * CHUNK, n], w_full.index(k), W.index(k))
             slot = at % STAGES
             mbarrier.wait(empty.index(slot), ((at // STAGES) & 1) ^ 1)
             mbarrier.expect(full.index(slot), x.block_type.nbytes)
-            tma.async_copy_global_to_shared(x, [row, k * CHUNK], full.index(slot), A.index(slot))
+            tma_load(x, [row, k * CHUNK], full.index(slot), A.index(slot))
             at += 1
 
 

@@ -18,6 +18,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 
 from kernels.linear.in_gluon import barriers, describe, gelu, gelu_backward, multiply
 from kernels.linear.tiles import GELU, Stream
+from kernels.names_gluon import tma_load, tma_store
 
 
 @gluon.jit
@@ -36,11 +37,11 @@ def load(x, w, A, W, full, empty, tiles, BLOCKS: gl.constexpr, CHUNKS: gl.conste
             arrived = full.index(slot)
             mbarrier.wait(empty.index(slot), ((at // STAGES) & 1) ^ 1)
             mbarrier.expect(arrived, x.block_type.nbytes + w.block_type.nbytes)
-            tma.async_copy_global_to_shared(x, [row, k], arrived, A.index(slot))
+            tma_load(x, [row, k], arrived, A.index(slot))
             if TRANSPOSED:
-                tma.async_copy_global_to_shared(w, [n, k], arrived, W.index(slot))
+                tma_load(w, [n, k], arrived, W.index(slot))
             else:
-                tma.async_copy_global_to_shared(w, [k, n], arrived, W.index(slot))
+                tma_load(w, [k, n], arrived, W.index(slot))
             at += 1
 
 
@@ -52,7 +53,7 @@ def fetch(u, S, arrived, row, n, GROUP: gl.constexpr):
     mbarrier.expect(arrived, u.block_type.nbytes * PARTS)
     for p in gl.static_range(PARTS):
         place = S.index(GROUP * PARTS + p)
-        tma.async_copy_global_to_shared(u, [row, n + p * S.shape[2]], arrived, place)
+        tma_load(u, [row, n + p * S.shape[2]], arrived, place)
 
 
 @gluon.jit
@@ -76,9 +77,9 @@ def store(y, g, S, G, acc, row, n, p: gl.constexpr, GROUP: gl.constexpr, PARTS: 
         if KIND == 1:
             G.index(GROUP).store(gelu(acc).to(gl.bfloat16))
         fence_async_shared()
-        tma.async_copy_shared_to_global(y, [row, n], place)
+        tma_store(y, [row, n], place)
         if KIND == 1:
-            tma.async_copy_shared_to_global(g, [row, n], G.index(GROUP))
+            tma_store(g, [row, n], G.index(GROUP))
 
 
 @gluon.jit

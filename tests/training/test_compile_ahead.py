@@ -7,28 +7,9 @@ from tests.helpers.kernel_programs import needs_gpu, needs_triton, run
 
 pytestmark = needs_triton
 
-# Triton compiles for a Hopper GPU that is not there; a launch of what it made is counted
 ON_A_CPU = r"""
-import os, tempfile
-os.environ["TRITON_CACHE_DIR"] = tempfile.mkdtemp()
+from tests.helpers.absent_hopper import Driver
 import torch
-from triton.backends.compiler import GPUTarget
-from triton.runtime import driver
-
-class Utils:
-    def load_binary(self, *_): return 1, 1, 32, 0, 1024
-    def unload_module(self, *_): pass
-    def get_device_properties(self, _): return {"max_shared_mem": 232448, "warpSize": 32}
-
-class Driver:
-    utils, launches = Utils(), []
-    def launcher_cls(self, *_): return lambda *arguments, **_: self.launches.append(arguments)
-    def get_current_target(self): return GPUTarget("cuda", 90, 32)
-    def get_current_device(self): return 0
-    def get_current_stream(self, _): return 0
-    def get_active_torch_device(self): return torch.device("cpu")
-
-driver.set_active(Driver())
 import kernels.gelu.in_triton as gelu
 from kernels.compilations_triton import collect_compilations
 

@@ -1,0 +1,54 @@
+"""Makes Triton compile for a Hopper GPU that is not there; to be imported before any kernel.
+
+Tensors are on the CPU. A launch counts its arguments in `Driver.launches` and computes nothing, so
+what is in the tensors is anything. Triton's cache is a new folder.
+"""
+
+import os
+import tempfile
+
+os.environ["TRITON_CACHE_DIR"] = tempfile.mkdtemp()
+
+import torch
+from triton.backends.compiler import GPUTarget
+from triton.runtime import driver
+
+
+class Utils:
+    def load_binary(self, *_):
+        return 1, 1, 32, 0, 1024
+
+    def unload_module(self, *_):
+        pass
+
+    def get_device_properties(self, _):
+        return {"max_shared_mem": 232448, "multiprocessor_count": 132, "warpSize": 32}
+
+
+class Driver:
+    utils = Utils()
+    launches: list[tuple] = []
+
+    def launcher_cls(self, *_):
+        return lambda *arguments, **_: self.launches.append(arguments)
+
+    def get_current_target(self):
+        return GPUTarget("cuda", 90, 32)
+
+    def get_current_device(self):
+        return 0
+
+    def get_current_stream(self, _):
+        return 0
+
+    def get_active_torch_device(self):
+        return torch.device("cpu")
+
+
+class Properties:
+    multi_processor_count, major = 132, 9
+
+
+driver.set_active(Driver())
+torch.cuda.get_device_properties = lambda _: Properties
+torch.cuda.get_device_capability = lambda _=None: (9, 0)
