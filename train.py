@@ -59,9 +59,8 @@ from training.step.warm_up import warm_up
 
 def train(config: Config) -> None:
     """Runs one training from its configuration to its last checkpoint."""
-    recording = flight_recorder.enable_recording(
-        config.out_dir
-    )  # collectives of a run of several ranks
+    # The flight recorder keeps the collectives of a run of several ranks.
+    recording = flight_recorder.enable_recording(config.out_dir)
     with recording, join_run(config.device) as ranks, explain_out_of_memory(config):
         configure_logging(ranks.rank)
         warn_of_restarts(config)
