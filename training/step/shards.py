@@ -109,11 +109,6 @@ def device_mesh(config: Config, ranks: Ranks) -> DeviceMesh:
     return init_device_mesh(ranks.device.type, shape, mesh_dim_names=("replica", "shard"))
 
 
-def whole(value: Tensor) -> Tensor:
-    """Full tensor of `value` on each rank; all ranks call this together."""
-    return value.full_tensor() if isinstance(value, DTensor) else value
-
-
 def shard_like(value: Tensor, like: Tensor) -> Tensor:
     """`value` as a DTensor with the layout of `like`; unchanged if `like` is no DTensor."""
     if not isinstance(like, DTensor):
