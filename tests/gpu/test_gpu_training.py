@@ -131,7 +131,7 @@ def test_graphs_with_accumulation_equal_eager_ones(train_on_gpu, tmp_path):
 @pytest.mark.parametrize("way", ["eager", "compile and graphs"])
 @pytest.mark.parametrize("ours", [{"attention": "triton"}, {"kernels": "fused"}])
 def test_our_own_kernels_drop_anew_in_each_iteration(way, ours, train_on_gpu):
-    """At learning rate 0 two iterations on all of a short text differ by dropout alone."""
+    """Two iterations on all of a short text differ by dropout alone at learning rate 0."""
     keys = {**ours, "dropout": 0.3, "learning_rate": 0.0, "min_lr": 0.0}
     _, losses = train_on_gpu(**WAYS[way], **keys, max_iters=12)
     _, again = train_on_gpu(**WAYS[way], **keys, max_iters=12)
@@ -249,7 +249,7 @@ def test_the_fast_recipe_resumes_in_graphs_and_writes_text(train_on_gpu, tmp_pat
 
 
 def report_of(place: Path, tmp_path: Path) -> dict:
-    """What `python -m profiling report` says of the newest capture in a folder."""
+    """Returns what `python -m profiling report` says of the newest capture in a folder."""
     written = tmp_path / "report.json"
     command = [sys.executable, "-m", "profiling", "report", str(place), "--json", str(written)]
     done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, timeout=120)

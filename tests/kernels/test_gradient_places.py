@@ -17,7 +17,7 @@ MICRO_STEPS = 2
 
 @pytest.fixture(autouse=True)
 def process_group():
-    """Of one rank, so that an average is what it was."""
+    """Opens a group of one rank, so that an average is what it was."""
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     yield
     dist.destroy_process_group()
@@ -79,7 +79,7 @@ def gradients(model: Layers) -> dict[str, Tensor]:
 
 
 def expected() -> dict[str, Tensor]:
-    """Of PyTorch alone."""
+    """Returns the gradients of PyTorch alone."""
     model = Layers()
     for number in range(MICRO_STEPS):
         x = torch.randn(4, 8, generator=torch.Generator().manual_seed(number))

@@ -169,7 +169,7 @@ def test_a_full_disk_costs_the_checkpoint_and_not_the_run(run, monkeypatch, caps
 def test_a_checkpoint_that_was_refused_is_tried_again_at_the_next_evaluation(
     run, monkeypatch, capsys
 ):
-    """Also where that one is no better: the run would end without what it learned."""
+    """An evaluation that is no better saves it too: the run would end without what it learned."""
     write, refused = checkpoint.write, iter([True, False])
 
     def full_at_first(path, state):
@@ -224,7 +224,7 @@ def test_killed_while_saving_leaves_a_whole_checkpoint(tmp_path):
 
 
 class Attack:
-    """What a pickle can do to whoever loads it."""
+    """Does what a pickle can do to whoever loads it."""
 
     def __init__(self, command: str) -> None:
         self.command = command
@@ -296,7 +296,7 @@ def test_a_damaged_file_is_one_line_and_runs_nothing(tmp_path, good_bytes, kind)
 
 @pytest.mark.filterwarnings("ignore:Detected pickle protocol")
 def test_any_broken_bytes_are_a_value_error(tmp_path, good_bytes):
-    """Never another exception, whatever bytes were hit; most hits are noticed."""
+    """No other exception is raised, whatever bytes were hit; most hits are noticed."""
     path, generator, noticed = tmp_path / "ckpt.pt", random.Random(0), 0
     for _ in range(300):
         broken = bytearray(good_bytes)

@@ -34,7 +34,7 @@ def test_a_place_that_cannot_be_costs_no_run(cache_as_before, tmp_path, caplog):
 
 
 class Deep:
-    """What an operator is given behind many layers: its text would not end."""
+    """Stands for what an operator is given behind many layers: its text would not end."""
 
     def __str__(self) -> str:
         raise AssertionError("it was written out")

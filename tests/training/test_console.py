@@ -8,7 +8,7 @@ from training.step.clock import Speed
 
 
 def test_a_line_of_a_log_says_how_far_and_how_long(monkeypatch, caplog):
-    """What nanoGPT's line has stands first: scripts read it."""
+    """The part that nanoGPT's line has stands first: scripts read it."""
     monkeypatch.setattr(console.console, "_force_terminal", False)
     seconds = iter([100.0, 110.0])
     monkeypatch.setattr(console.time, "perf_counter", lambda: next(seconds))

@@ -62,7 +62,7 @@ def test_a_port_that_is_taken(monkeypatch):
 
 
 def test_a_wait_for_the_others_is_explained(monkeypatch, caplog):
-    """What is unknown now may become known: no error."""
+    """A host that is unknown now may become known: no error."""
     for name, value in (OTHERS | {"MASTER_ADDR": "no.such.invalid"}).items():
         monkeypatch.setenv(name, value)
 
@@ -126,7 +126,7 @@ def test_two_ranks_train_as_one_process(run, command, start, losses, tmp_path):
 
 @pytest.mark.slow
 def test_two_ranks_with_muon_train_as_one_process(run, together, losses, tmp_path):
-    """Its products round to bfloat16, so that the last bits of a gradient are seen."""
+    """Muon's products round to bfloat16, so that the last bits of a gradient are seen."""
     keys = dict(optimizer="muon", positions="rotary", gradient_accumulation_steps=2)
     alone = run(out_dir=str(tmp_path / "alone"), **keys)
     out_dir, _ = together(2, **keys)
@@ -147,7 +147,7 @@ def test_micro_batches_that_ranks_cannot_share_are_refused(command, start, tmp_p
 
 @pytest.mark.slow
 def test_a_mistake_in_the_command_line_is_said_once(command, start):
-    """By the first rank; what a rank alone has met it says itself, a little later."""
+    """The first rank says it; what a rank alone has met it says itself, a little later."""
     process = start([*TORCHRUN, *command(n_layers=2)])
     output = process.communicate(timeout=100)[0]
     assert process.returncode != 0
@@ -260,7 +260,8 @@ def told_of_ranks(monkeypatch, *changes):
 
 
 def test_ranks_that_were_started_with_other_keys_are_refused(monkeypatch):
-    """On hosts of their own a mistyped key is another run: it hung, or trained something else."""
+    """A key mistyped for ranks on hosts of their own is another run: it hung, or trained something
+    else."""
     config = Config()
     check_same_keys(config, told_of_ranks(monkeypatch, {}, {}))
     ranks = told_of_ranks(monkeypatch, {}, {}, {"seed": "7", "profile.kind": "torch"})

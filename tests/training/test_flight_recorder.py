@@ -156,7 +156,7 @@ def test_an_error_of_its_own_is_noted_and_waits_for_nobody(two_ranks, tmp_path, 
 
 
 def test_a_rank_that_lost_another_says_so_in_a_line(two_ranks, tmp_path, monkeypatch):
-    """In the run its stack is in the dump."""
+    """The stack of a rank that is in the run is in the dump."""
     monkeypatch.setattr(flight_recorder, "dump_bytes", lambda on_cuda: b"")
     monkeypatch.setattr(flight_recorder, "ANSWER_S", 0.0)
     monkeypatch.setenv("RANK", "1")
@@ -243,7 +243,7 @@ def hang(out_dir: Path, *words: str) -> dict:
 @pytest.mark.slow
 @pytest.mark.skipif(not RECORDS_GLOO, reason="before torch 2.8 gloo has no recorder")
 def test_a_run_that_hangs_says_where(command, start, tmp_path):
-    """It answers rank 0, whom gloo has given up on, from the midst of what it does instead."""
+    """Rank 1 answers rank 0, whom gloo has given up on, from the midst of what it does instead."""
     dump = tmp_path / "out" / "profile" / f"{DUMP}1"
     body = f"while not os.path.exists({str(dump)!r}): time.sleep(0.1)"
     words = command(gradient_accumulation_steps=2, max_iters=20)[1:]

@@ -86,7 +86,8 @@ def test_logits_are_those_that_transformers_computed(activation):
     "shape", [{}, dict(vocab_size=131, n_positions=32, n_embd=48, n_layer=3, n_head=4)]
 )
 def test_a_model_of_transformers_is_read_and_written(tmp_path, shape):
-    """Its own 124 million parameters, and a small one with all of them far from the usual."""
+    """Takes GPT-2's own 124 million parameters, and a small model with all of them far from the
+    usual."""
     transformers = pytest.importorskip("transformers", reason=NO_TRANSFORMERS)
     torch.manual_seed(7)
     theirs = transformers.GPT2LMHeadModel(transformers.GPT2Config(**shape)).eval()
@@ -110,7 +111,7 @@ def test_a_model_of_transformers_is_read_and_written(tmp_path, shape):
 
 @pytest.mark.parametrize("keys", [dict(bias=False), dict(activation="gelu")])
 def test_transformers_reads_what_nanogpt_s_model_is(tmp_path, keys):
-    """Without biases, with the exact GELU."""
+    """A model without biases, and one with the exact GELU."""
     transformers = pytest.importorskip("transformers", reason=NO_TRANSFORMERS)
     config = tiny_config(**keys)
     write(tmp_path, waves(config), config, has_gpt2_s=False)
@@ -153,7 +154,7 @@ def without_prefix(tensors: dict[str, Tensor]) -> None:
 
 
 def with_masks_and_head(tensors: dict[str, Tensor]) -> None:
-    """As older files have them."""
+    """Adds the masks and the head's weight, as older files have them."""
     for layer in range(2):
         tensors[f"transformer.h.{layer}.attn.bias"] = torch.ones(1, 1, 12, 12).tril()
         tensors[f"transformer.h.{layer}.attn.masked_bias"] = torch.tensor(-1e4)
@@ -201,7 +202,7 @@ def test_a_shorter_context_cuts_the_positions(exported):
 
 @pytest.mark.parametrize("vocab_size", [50_257, 64])
 def test_a_padded_vocabulary_changes_no_loss_and_no_gradient(monkeypatch, vocab_size):
-    """In training on CUDA the head's product has a multiple of 64 columns; here it is told so."""
+    """The head's product has a multiple of 64 columns in training on CUDA; here it is told so."""
     config = tiny_config(n_layer=1, n_embd=6)
     tokens = torch.randint(vocab_size, (2, 9), generator=torch.Generator().manual_seed(0))
     tokens[0, 0], widths, found = vocab_size - 1, [], []
@@ -449,7 +450,7 @@ def test_export_says_what_is_missing_in_one_line(tmp_path, capsys):
 
 
 def test_a_full_disk_costs_the_export_alone(tmp_path):
-    """Beside an earlier one, which stays."""
+    """An export fails beside an earlier one, which stays."""
     config = tiny_config()
     write(tmp_path, waves(config), config, has_gpt2_s=False)
     before = (tmp_path / "model.safetensors").read_bytes()

@@ -119,7 +119,7 @@ def test_interrupted_and_resumed_is_uninterrupted(
 
 
 def test_a_signal_that_is_ignored_stays_so():
-    """As SIGHUP under nohup, and Ctrl-C of a shell's jobs in the background."""
+    """Examples are SIGHUP under nohup, and Ctrl-C of a shell's jobs in the background."""
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         with Interrupt() as interrupt:

@@ -48,7 +48,7 @@ def test_what_backward_needs_of_a_batch_counts_too(config, monkeypatch):
 
 
 def test_what_backward_needs_is_less_than_what_pytorch_keeps(config):
-    """Or a run that fits would be refused."""
+    """A higher estimate would refuse a run that fits."""
     made = config(n_layer=3, n_embd=64, n_head=2, block_size=64, batch_size=8)
     kept = dict[int, int]()
 

@@ -54,7 +54,7 @@ def test_of_nothing_comes_nothing():
 
 @pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="needs PyTorch 2.9")
 def test_it_is_pytorch_s_muon_matrix_by_matrix(config):
-    """Where queries', keys' and values' are each a matrix."""
+    """PyTorch's Muon is given queries', keys' and values' weights as a matrix each."""
     model, optimizer = made(config, weight_decay=0.3)
     matrices = optimizer.param_groups[0]["params"]
     ours = [part for p in matrices for part in p.detach().split(32 if len(p) == 96 else len(p))]
@@ -122,7 +122,7 @@ def test_a_gradient_that_is_no_number_reaches_neither_weights_nor_momentum(confi
 
 
 def test_its_rate_may_lie_in_a_tensor(config):
-    """As on CUDA, where a graph reads it."""
+    """The rate lies in a tensor on CUDA, where a graph reads it."""
     model, optimizer = made(config)
     other_model, other = made(config)
     for group in other.param_groups[:1]:

@@ -19,7 +19,7 @@ def test_every_choice_of_the_key_is_in_the_table():
 
 
 def test_an_optimizer_without_a_fused_form_is_refused_with_fused_kernels(config, monkeypatch):
-    """It would train another one in its place."""
+    """The run would train with another optimizer in its place."""
     monkeypatch.setitem(kinds.KINDS, "muon", replace(kinds.KINDS["muon"], fused=None))
     tiny = config(optimizer="muon", kernels="fused", device="cuda", attention="auto")
     message = "^optimizer=muon: has no form with kernels=fused; use kernels=compiled$"

@@ -175,7 +175,7 @@ def test_gradients_are_not_sent_in_16_bits_where_no_product_writes_them(
 
 
 def kept_bytes(step, x, y) -> int:
-    """Of what forward keeps for backward."""
+    """Counts the bytes of what forward keeps for backward."""
     sizes = {}
 
     def pack(tensor):

@@ -194,7 +194,7 @@ WRONG = {
 
 @pytest.fixture
 def older(trained) -> Path:
-    """Its checkpoint, as one that is older than these keys."""
+    """Turns the run's checkpoint into one that is older than these keys."""
     path = trained / "ckpt.pt"
     state = torch.load(path, weights_only=True)
     for key in ("positions", "activation", "kernels", "optimizer", "lr_decay", "residual_dtype"):

@@ -37,7 +37,7 @@ def late(monkeypatch):
 
 @pytest.fixture
 def events(monkeypatch):
-    """What the run does, in order: iterations launched, rows, evaluations, checkpoints."""
+    """Lists what the run does, in order: iterations launched, rows, evaluations, checkpoints."""
     seen: list[str] = []
     update, log, save = Step.update, Tracker.log, checkpoint.save
 
@@ -75,7 +75,7 @@ def written(out_dir: Path) -> list[dict]:
 
 
 def times(out_dir: Path) -> list[bool]:
-    """Of each iteration whether its time is known."""
+    """Tells of each iteration whether its time is known."""
     found = json.loads((out_dir / "step_times.json").read_text())
     return [ms is not None for ms in found["ms"]]
 
@@ -317,7 +317,7 @@ def late_script(folder: Path, more: str = "") -> Path:
     ids=["rows", "a window of one rank"],
 )
 def test_several_ranks_owe_rows_too(keys, together, command, tmp_path):
-    """They come to a row together, also where one of them alone captures a window."""
+    """The ranks come to a row together, also where one of them alone captures a window."""
     shared = dict(gradient_accumulation_steps=2, max_iters=11, log_interval=2, **keys)
     now, _ = together(2, out_dir=str(tmp_path / "now"), **shared)
     found = [written(tmp_path / "now")]

@@ -41,7 +41,8 @@ def run_at(folder: Path, rows: int, *files: str) -> Path:
 
 @pytest.mark.slow
 def test_the_second_process_is_refused_before_its_data(command, start, tmp_path):
-    """From scratch, resumed, or as a job of a sweep; the first one's files are not touched."""
+    """Starts the second from scratch, resumed, or as a job of a sweep; the first one's files are
+    not touched."""
     out_dir = tmp_path / "out"
     first = start(command(**LONG))
     read_until(first, "iter 60:")
@@ -153,7 +154,7 @@ def test_a_start_that_was_thought_better_of_is_replaced(tmp_path, caplog, rows, 
     "keep, left", [("all", {1, 3, 4}), ("2", {3, 4}), ("1", {4}), ("0", set()), ("9", {1, 3, 4})]
 )
 def test_the_newest_are_kept(tmp_path, keep, left):
-    """By their numbers, which go on behind the largest: a gap is no newer run."""
+    """The numbers tell the newest, and go on behind the largest: a gap is no newer run."""
     for number in (1, 3):
         run_at(tmp_path / f"previous-{number}", number)
     run_at(tmp_path, 8)
@@ -238,7 +239,7 @@ def test_keep_previous_is_a_number_or_a_word(config):
 
 
 def test_a_folder_whose_name_has_two_lines_is_resumed(run, tmp_path):
-    """Its name is in a comment of config.yaml."""
+    """The folder's name is in a comment of config.yaml."""
     out_dir = run(out_dir=f"{tmp_path}/a\nseed: 7", always_save_checkpoint=True)
     assert files.load(out_dir / "config.yaml")["seed"] == 1337
 
@@ -425,7 +426,7 @@ def test_a_full_disk_to_the_end_is_told_last_and_by_the_exit_code(command, start
 
 
 def test_a_text_that_is_too_short_is_known_to_the_run_alone(config, tmp_path):
-    """What `check_job` cannot know without preparing is the failure of one job."""
+    """A mistake that `check_job` cannot know without preparing is the failure of one job."""
     (tmp_path / "short.txt").write_text("x" * (FEWEST_TOKENS - 1))
     check_job(config(data_source=str(tmp_path / "short.txt")))
 
@@ -443,7 +444,7 @@ def test_an_installation_inside_a_repository_has_no_commit_of_it(tmp_path, monke
 
 
 def test_the_checkout_s_state_is_asked_without_its_lock(tmp_path, monkeypatch):
-    """Who is killed in the midst of it would leave the lock, and git would refuse all work."""
+    """A process killed in the midst of it would leave the lock, and git would refuse all work."""
     monkeypatch.setattr(run_folder, "PROJECT", tmp_path)
     git = ["git", "-c", "user.name=me", "-c", "user.email=me@here", "-C", str(tmp_path)]
     (tmp_path / "train.py").write_text("pass\n")

@@ -79,7 +79,7 @@ def generator(seed: int = 0, device: str = "cpu") -> torch.Generator:
 def written(
     writer: Writer, prompt: list[int], count: int, seed: int = 0, arrivals: Arrivals | None = None
 ) -> list[list[int]]:
-    """So many new tokens for each text of the writer."""
+    """Takes so many new tokens for each text of the writer."""
     writer.begin(prompt, seed)
     arrivals, rows = arrivals or arrivals_of(writer), [[] for _ in writer.context]
     for number in range(count + 1):
@@ -223,7 +223,7 @@ def test_tokens_arrive_in_pieces_and_in_order(every, ahead):
 
 
 class Recorded(TorchDispatchMode):
-    """What a CUDA graph does, on a CPU: the same operators, on the same memory, without Python."""
+    """Acts as a CUDA graph, on a CPU: the same operators, on the same memory, without Python."""
 
     def __init__(self):
         super().__init__()
@@ -482,7 +482,8 @@ def test_a_reader_that_has_enough_ends_it_quietly(out_dir):
 
 
 def on_gpu(attention: str, dtype: torch.dtype) -> GPT:
-    """Of `own` the prompts: single tokens are read by our own kernels where the writer is told."""
+    """Makes a tiny model. With `own` its attention is `auto`, for the prompts: single tokens are
+    read by our own kernels where the writer is told."""
     device = torch.device("cuda", torch.cuda.current_device())
     return tiny_model(tiny("auto" if attention == "own" else attention)).to(device, dtype)
 

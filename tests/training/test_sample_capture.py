@@ -152,7 +152,8 @@ def test_nsys_is_attached_to_what_runs(monkeypatch):
 
 
 def test_tokens_of_an_nsys_capture_are_its_steps():
-    """As nsys sees it: its domain, the launches inside; the manifest is found by their numbers."""
+    """Builds a trace as nsys sees it: its domain, the launches inside; the manifest is found by
+    their numbers."""
     build = Builder()
     for number in range(3):
         at = number * 10 * MS

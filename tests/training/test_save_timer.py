@@ -82,7 +82,8 @@ def test_without_an_interval_nothing_is_saved_between_evaluations(run, killed_at
 def test_the_best_outlives_the_clock_s_and_is_ckpt_pt_at_the_end(
     run, monkeypatch, killed_at, tmp_path
 ):
-    """As without them: ckpt.pt of a run that has ended is the best by validation loss."""
+    """The end is as without the clock's saves: ckpt.pt of a run that has ended is the best by
+    validation loss."""
     out_dir, keys = tmp_path / "out", dict(max_iters=12, checkpoint_interval_s=ALWAYS)
     evaluations(monkeypatch, [5.0, 3.0, 4.0, 4.5])
     killed_at(10)
@@ -127,7 +128,7 @@ def test_none_is_written_in_the_midst_of_a_captured_window(run, monkeypatch, con
 
 @pytest.mark.slow
 def test_several_ranks_save_together_behind_a_logged_iteration(together, tmp_path):
-    """With a learning rate of 0 no evaluation is better than the first, and none saves."""
+    """No evaluation is better than the first with a learning rate of 0, and none saves."""
     keys = dict(max_iters=9, eval_interval=NO_EVALUATION, log_interval=3, learning_rate=0, min_lr=0)
     together(2, gradient_accumulation_steps=2, checkpoint_interval_s=ALWAYS, **keys)
     assert read(tmp_path / "out")["iter_num"] == 7

@@ -77,7 +77,7 @@ def test_what_one_rank_alone_finds_damaged_ends_all_of_them_in_one_line(
 
 @contextmanager
 def process_group():
-    """Of this process alone: what it says to all it hears itself."""
+    """Opens a group of this process alone: what it says to all it hears itself."""
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     try:
         yield
@@ -140,7 +140,8 @@ def test_the_best_shards_outlive_worse_ones_and_others_go(tmp_path):
 
 
 def killed_at(out_dir: Path, place: str, call: int) -> None:
-    """In a child: a checkpoint, and a kill where the next one calls the function so many times."""
+    """Saves a checkpoint, in a child, which is killed where the next one calls the function so many
+    times."""
     left = iter(range(call - 1))
 
     def kill(*words, function, **named):
@@ -185,7 +186,7 @@ def good(tmp_path_factory):
 
 
 class Attack:
-    """What a pickle can do to whoever loads it."""
+    """Does what a pickle can do to whoever loads it."""
 
     def __init__(self, canary: Path) -> None:
         self.canary = canary
@@ -195,7 +196,7 @@ class Attack:
 
 
 def in_place_of_embedding(out_dir: Path, value: object) -> None:
-    """At the end of the shards, and the index says so."""
+    """Writes the value at the end of the shards, and has the index say so."""
     stream = io.BytesIO()
     torch.save(value, stream)
     with open(out_dir / "ckpt_shards/4/__0_0.distcp", "ab") as file:

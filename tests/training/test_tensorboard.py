@@ -24,7 +24,7 @@ def read_back(folder: Path) -> dict[str, dict[int, float]]:
 
 
 def test_a_run_has_the_same_names_and_numbers(run, rows):
-    """As its rows, and its summary at the last iteration."""
+    """TensorBoard's are those of the run's rows, and of its summary at the last iteration."""
     out_dir = run(max_iters=6, eval_interval=3, eval_iters=1, tensorboard=True)
     written = read_back(out_dir / "tensorboard")
     expected: dict[str, dict[int, float]] = {}

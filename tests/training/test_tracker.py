@@ -139,7 +139,7 @@ def rows_of(path: Path) -> list[dict]:
 
 
 def inspect(run_dir: Path, *options: str) -> str:
-    """What `wandb leet inspect --json`, W&B's own reader, finds in the folder of a run."""
+    """Returns what `wandb leet inspect --json`, W&B's own reader, finds in the folder of a run."""
     command = [sys.executable, "-m", "wandb", "leet", "inspect", "--json", *options, str(run_dir)]
     return subprocess.run(command, cwd=run_dir, capture_output=True, text=True, check=True).stdout
 
@@ -199,7 +199,7 @@ def test_last_line_of_a_killed_process(tmp_path, tail, kept):
 
 
 def test_other_ranks_record_nothing(tmp_path, monkeypatch):
-    """That only rank 0 has sinks is in test_distributed.py."""
+    """The test that only rank 0 has sinks is in test_distributed.py."""
     monkeypatch.chdir(tmp_path)
     tracker = Tracker([])
     tracker.wait_until_quiet()
@@ -577,7 +577,7 @@ told["dropped"] = mirror_of(tracker).rows_dropped
 
 
 def test_wandb_s_own_variables_are_defaults(tmp_path):
-    """What W&B's own reader finds in the file, with WANDB_PROJECT and its kin set."""
+    """Checks what W&B's own reader finds in the file, with WANDB_PROJECT and its kin set."""
     child = Child(
         tmp_path,
         """
@@ -702,7 +702,7 @@ finish(tracker)
 @pytest.mark.slow
 @pytest.mark.parametrize("key", ["", "no-key-at-all"])
 def test_no_question_at_a_terminal(tmp_path, key):
-    """Without a key, and with a malformed one, where wandb would like to ask for one."""
+    """Runs without a key, and with a malformed one, where wandb would like to ask for one."""
     child = Child(
         tmp_path,
         """

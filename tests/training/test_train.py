@@ -144,7 +144,7 @@ def test_config_yaml_gives_the_run_again(run, config, losses, tmp_path):
 
 @pytest.mark.parametrize("saved", [True, False])
 def test_a_run_that_saved_nothing_says_so(run, capsys, saved):
-    """At learning rate 0 no validation loss is better than the first."""
+    """No validation loss is better than the first at learning rate 0."""
     out_dir = run(learning_rate=0.0, min_lr=0.0, always_save_checkpoint=saved)
     assert (out_dir / "ckpt.pt").exists() == saved
     said = "".join(capsys.readouterr())

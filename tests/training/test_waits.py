@@ -22,7 +22,8 @@ SECONDS = {"start_up": 1.0, "compile": 0.0, "training": 80.0, "evaluation": 1.0,
 
 
 def waits(*work_ms, iterations=10) -> Waits:
-    """Of ranks that compute so long before each all-reduce: a number, or one for each iteration."""
+    """Waits of ranks that compute so long before each all-reduce: a number, or one for each
+    iteration."""
     work = np.stack([np.broadcast_to(ms, iterations) for ms in work_ms]).astype(float)
     sync_ms = work.max(axis=0) - work + TRANSFER_MS
     return waits_of(work + sync_ms, sync_ms)
@@ -51,7 +52,7 @@ def test_stragglers_and_what_they_cost(work_ms, stragglers, cost_ms, mean_wait_m
 
 @pytest.mark.parametrize("others", [(8, 8), ([8, 10] * 5, [10, 8] * 5), ([8, 14] * 5, 8)])
 def test_without_its_straggler_a_step_is_shorter_by_what_it_costs(others):
-    """Also where the others are late in turns, even later than it."""
+    """The others may be late in turns, even later than the straggler."""
     slow, even = waits(*others, 12.5), waits(*others, 8)
     assert slow.stragglers == (2,)
     assert slow.step_ms - even.step_ms == pytest.approx(slow.straggler_ms)
@@ -145,7 +146,7 @@ def test_one_rank_alone_marks_no_synchronisation_and_writes_no_wait():
 
 
 class DeviceBehind(HostClock):
-    """Of a device that works in order, and comes to a mark when it is done with all before it."""
+    """Clock of a device that works in order, and comes to a mark when done with all before it."""
 
     def __init__(self) -> None:
         self.now_s = self.busy_until_s = 0.0
@@ -160,7 +161,7 @@ class DeviceBehind(HostClock):
 
 @pytest.mark.parametrize("work_s, idle_s", [(30, 0), (20, 0), (12, 8)])
 def test_a_wait_of_the_host_counts_as_far_as_its_device_idles(work_s, idle_s):
-    """It stands for 20 s where a row is written, behind the launch of an iteration."""
+    """The host stands for 20 s where a row is written, behind the launch of an iteration."""
     clock = DeviceBehind()
     clock.launch(work_s)
     clock.lap()
