@@ -134,7 +134,7 @@ def test_ncu_is_not_advised_for_gpus_of_amd(seen):
 
 
 def test_no_collective_is_looked_at_by_ncu():
-    """It waits for other ranks, and so would ncu."""
+    """A collective waits for other ranks, and so would ncu."""
     seen = report(kernels=("ncclDevKernel_AllReduce_Sum_f32_RING_LL", NORM))
     largest, *others = seen.kernels
     seen = replace(seen, kernels=[replace(largest, family="communication"), *others])
@@ -159,7 +159,7 @@ def test_the_function_of_a_kernel(name, function):
 
 @own
 def test_of_real_captures(capture):
-    """Without manifests: what their kernels and calls tell."""
+    """Advice without manifests comes from what the captures' kernels and calls tell."""
     lines = report_of(capture).bottleneck.next
     advised = settings(lines)
     assert lines

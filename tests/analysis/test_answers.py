@@ -59,7 +59,7 @@ def test_the_interval_decides_between_the_four(ratio, told):
 
 @pytest.mark.parametrize(("middle", "half"), [(1.0, 0.04), (1.03, 0.06), (0.96, 0.05)])
 def test_so_many_steps_narrow_the_interval_to_an_answer(middle, half):
-    """By the square root: as many tell, three quarters of them do not."""
+    """Intervals narrow by the square root: as many steps tell, three quarters of them do not."""
 
     def interval(count: float) -> Ratio:
         width = half * math.sqrt(20 / count)
@@ -77,7 +77,7 @@ def test_no_number_of_steps_tells_what_two_starts_differ_by():
 
 @pytest.mark.parametrize("difference", [0.0, 0.02])
 def test_so_many_processes_do_tell(difference):
-    """In most of the experiments that are that large, where three a side seldom do."""
+    """Most of the experiments that are that large tell, where three a side seldom do."""
     random = np.random.default_rng(3)
 
     def told(count: int) -> bool:

@@ -86,7 +86,7 @@ def test_what_the_parts_leave_of_the_step_is_a_bucket_of_its_own():
 
 
 def test_a_cause_that_is_in_no_table_is_told_all_the_same():
-    """As a capture of a newer version may have it."""
+    """A capture of a newer version may have such a cause."""
     parts = flash().captured.gpu_parts | {"idle_paging": 4.0}
     other = with_captured(replace(flash(), mean_ms=flash().mean_ms + 4.0), gpu_parts=parts)
     found = compare(slow(), other)
@@ -300,7 +300,7 @@ def test_another_commit_is_noted_not_refused():
 
 @pytest.mark.parametrize("mhz, noted", [(1634.0, True), (1970.0, False)])
 def test_clocks_that_differ_are_noted(mhz, noted):
-    """By the captures' runs, and by runs themselves."""
+    """Clocks are compared by the captures' runs, and by runs themselves."""
     clocks = GpuClock(1980.0, None, None), GpuClock(mhz, "power", 95.0)
     reports = [
         replace(report, run=replace(report.run, gpu_clock=clock))

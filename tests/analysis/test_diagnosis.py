@@ -131,7 +131,7 @@ PLANTS = {
 
 
 def test_every_verdict_is_planted():
-    """And so every bottleneck that a part of the step can be.
+    """Every bottleneck that a part of the step can be is planted too.
 
     What has no GPU is in test_cpu_verdict.py.
     """
@@ -195,7 +195,7 @@ def test_reasons_of_the_host_that_only_together_outweigh_communication_are_the_h
 
 
 def test_allocation_that_is_the_largest_is_the_verdict_whatever_comes_second():
-    """Its calls have a name of their own; reasons that are told by exclusion are `host`."""
+    """Calls that allocate have a name of their own; reasons told by exclusion are `host`."""
     waiting = {"allocation": 13.6, "launch": 9.5, "cpu": 1.0}
     assert waiting_verdict(waiting, 40.0) == "allocation"
     assert waiting_verdict({"synchronization": 13.6, "launch": 9.5, "cpu": 1.0}, 40.0) == "host"
@@ -342,7 +342,7 @@ def test_without_a_gpu_nothing_is_guessed():
 
 @own
 def test_verdicts_of_real_captures(capture):
-    """Without their manifests: nothing tells here that capturing slowed flash_eager by half."""
+    """Manifests are left out: nothing tells here that capturing slowed flash_eager by half."""
     expected = {
         "flash_eager": "launch",
         "flash_compile": "gpu_compute",

@@ -19,7 +19,7 @@ BEGIN_S = {"compile=false": 1.0, "compile=true": 7.0}
 
 
 def leave_run(folder: Path, label: str, tokens: int = 128) -> None:
-    """As the trainer leaves one: iteration 0 took ten times as long as the rest."""
+    """Leaves a run as the trainer does: iteration 0 took ten times as long as the rest."""
     folder.mkdir(parents=True)
     compiled, ms = label == "compile=true", MS[label]
     keys = {"batch_size": tokens // 32, "block_size": 32, "gradient_accumulation_steps": 1}

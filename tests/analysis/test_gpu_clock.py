@@ -17,7 +17,7 @@ SAID = "Over the run the GPU's clock was 1634 MHz, held down by its power limit 
 
 
 def of_run(out_dir: Path, **values: float) -> Report:
-    """Of a capture of a GPU that is busy, moved into the folder of a run with these means."""
+    """Reports a capture of a GPU that is busy, moved into the folder of a run with these means."""
     with_rows(out_dir, *(row | values for row in rows_of_start(5.4)))
     (out_dir / "summary.json").unlink()
     profile = out_dir / "profile"
@@ -57,7 +57,7 @@ def test_a_run_without_samples_has_no_clock(tmp_path, has_ended):
 
 
 def test_the_rows_count_and_not_the_means_of_a_run_that_has_ended(tmp_path):
-    """Its start and its captures are in these."""
+    """Means include the run's start and its captures."""
     of_run(tmp_path / "out", **CLOCK)
     (tmp_path / "out" / "summary.json").write_text(json.dumps(CLOCK | {"gpu/sm_clock_mhz": 1500}))
     manifest = tmp_path / "out" / "profile" / MANIFESTS["flash_metrics"]

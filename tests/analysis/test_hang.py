@@ -254,7 +254,7 @@ def test_only_what_lies_in_all_rings_is_compared(read):
 
 @pytest.mark.parametrize("backend", ["nccl", "gloo"])
 def test_a_dump_that_was_asked_for_before_tells_nothing_of_a_later_hang(tmp_path, backend):
-    """Of a rank that was asked while all was well, and was killed later."""
+    """The dump is of a rank that was asked while all was well, and was killed later."""
     ranks = planted(3, backend=backend)
     ranks[1].write(tmp_path, 9)
     for rank in (ranks[0], ranks[2]):

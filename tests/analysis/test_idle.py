@@ -126,7 +126,7 @@ def test_a_slow_loader_is_not_blamed_on_a_short_wait():
 
 
 def test_a_loader_slower_than_the_wait_before_it_is_not_shortened_by_the_wait():
-    """Without the wait it would have been late all the same; without itself nothing would be."""
+    """Removing the wait would leave the loader as late; removing the loader leaves nothing late."""
 
     def body(program):
         with program.phase("data"):
@@ -152,7 +152,7 @@ def test_a_wait_of_the_warm_up_pays_for_no_later_step_but_the_next():
 
 
 def test_what_was_late_before_an_allocation_is_not_the_allocations():
-    """As when a program creates its streams in a first call of the CUDA API that takes long."""
+    """A first call of the CUDA API, in which a program creates its streams, may take long."""
 
     def body(program):
         with program.phase("forward"):

@@ -38,7 +38,7 @@ def test_geometry_is_that_of_the_export(capture):
 
 
 def test_occupancy_is_what_torch_profiler_estimates():
-    """It has the grid in its figure, and 0 for kernels with more than 48 kB of shared memory."""
+    """The profiler's figure has the grid in it, and is 0 above 48 kB of shared memory a kernel."""
     with gzip.open(path_of("flash_eager.trace"), "rt") as file:
         events = json.load(file)["traceEvents"]
     compared = {}

@@ -258,7 +258,7 @@ def test_a_trace_of_torch_profiler_says_how_long_it_ran(tmp_path, span_us, left_
 
 
 def opened(build: Builder, names: tuple[str, ...]) -> Builder:
-    """With the ranges so called open, as a reader hands them on: until the end of the capture."""
+    """Leaves the ranges so called open until the end of the capture, as a reader hands them on."""
     last = max(row[1] for row in build.ranges)
     build.ranges = [
         (row[0], last, False, *row[3:]) if build.names[row[3]] in names else row

@@ -84,7 +84,7 @@ def test_a_file_that_says_no_rank_is_left_out(tmp_path: Path) -> None:
 
 
 def test_two_runs_in_one_folder_are_not_mixed(tmp_path: Path) -> None:
-    """Of the newest's names are all that are taken, however their times alternate."""
+    """Files of the newest's names are all that are taken, however their times alternate."""
     other = write_fleet(replace(FLEET, seed=2), tmp_path, name="a-rank{}")
     newest = write_fleet(FLEET, tmp_path, name="b-rank{}")
     for number, path in enumerate([*other, *newest]):

@@ -15,7 +15,7 @@ HOT = {"gpu2/throttle_thermal_percent": 90.0, "gpu2/throttle_power_percent": 60.
 
 
 def of_run(out_dir: Path, *mhz: float | None, fleet: Fleet = LATE, **more: float) -> RanksReport:
-    """Of a run with these clocks of its GPUs, in the order of the ranks."""
+    """Reports a run with these clocks of its GPUs, in the order of the ranks."""
     names = ["gpu/sm_clock_mhz", *(f"gpu{number}/sm_clock_mhz" for number in range(1, len(mhz)))]
     clocks = dict(zip(names, mhz, strict=True)) | more
     with_rows(out_dir, *(row | clocks for row in rows_of_start(20.0)))
@@ -56,7 +56,7 @@ def test_the_clock_of_a_late_rank_is_held_against_the_others(tmp_path, mhz, more
 
 
 def test_where_no_row_tells_of_a_rank_the_reader_has_to_look(tmp_path):
-    """As those of another machine than rank 0's."""
+    """Ranks of another machine than rank 0's have no rows, for example."""
     report = of_run(tmp_path / "out", 1980, 1980)
     assert [row.gpu_clock is None for row in report.ranks] == [False, False, True, True]
     assert report.straggler is not None and "Look at its clocks" in report.straggler.evidence[2]
@@ -97,7 +97,7 @@ def test_where_power_holds_all_down_less_is_to_be_gained(tmp_path, limited):
 
 
 def test_kernels_that_take_equally_long_everywhere_are_not_ahead_by_a_clock(tmp_path):
-    """What the late rank computes longer is in the kernels that it alone launches."""
+    """All that the late rank computes longer is in the kernels that it alone launches."""
     fleet = Fleet(ranks=4, steps=4, noise=0.0, fault=Fault("more_kernels", ranks=(2,)))
     mhz = (1802.0, 1802.0, 1700.0, 1802.0)
     late = of_run(tmp_path / "out", *mhz, fleet=fleet, **powers(0, 1, 2, 3)).straggler
@@ -107,7 +107,7 @@ def test_kernels_that_take_equally_long_everywhere_are_not_ahead_by_a_clock(tmp_
 
 @pytest.mark.parametrize("mhz", [(1700, 1700, 1700, 1700), (1980, 1980, 1523, 1980)])
 def test_clocks_that_do_not_differ_or_are_all_that_is_wrong_take_nothing_off(tmp_path, mhz):
-    """At 1.3 times the clock kernels are as much shorter: mending the clock gives all of it."""
+    """Kernels are 1.3 times shorter at 1.3 times the clock: mending the clock gives all of it."""
     late = of_run(tmp_path / "out", *mhz, **powers(0, 1, 2, 3)).straggler
     assert late is not None and late.work == "slower_kernels"
     assert late.gains_ms_per_step == late.costs_ms_per_step
@@ -122,7 +122,7 @@ def test_costs_in_turns_are_more_than_is_to_be_gained_at_the_power_limit(tmp_pat
 
 
 def test_the_clock_of_a_run_is_that_of_its_median_row(tmp_path):
-    """Its start and its captures have others."""
+    """Rows of the run's start and of its captures have other clocks."""
     rows = [row | {"gpu/sm_clock_mhz": 1550.0} for row in rows_of_start(20.0)]
     with_rows(tmp_path / "out", rows[0] | {"gpu/sm_clock_mhz": 1980.0}, *rows[1:])
     clock = run_clocks(tmp_path / "out").of_rank(0)

@@ -113,7 +113,7 @@ def test_what_two_collectives_take_at_one_time_counts_once(tmp_path: Path) -> No
 
 
 def test_waits_are_those_of_the_simulation(tmp_path: Path) -> None:
-    """To the microsecond, by which ranks leave at different times."""
+    """Waits agree to the microsecond, by which ranks leave at different times."""
     fleet = replace(FAULTY, leave_us=0.001)
     simulation = simulate(fleet)
     analysis = analyse_files(write_fleet(fleet, tmp_path))

@@ -119,7 +119,7 @@ def test_a_straggler_whose_waits_are_hidden_is_found_and_costs_what_it_costs(
 
 
 def test_extra_products_on_an_h200_are_found_though_every_wait_is_hidden() -> None:
-    """They take 4.08 ms a step; what rank 0 waits for them shows in its kernels alone."""
+    """Extra products take 4.08 ms a step; what rank 0 waits for them shows in its kernels alone."""
     report = report_of(sorted((CAPTURES / "ranks" / "hidden_waits").iterdir()))
     late, other = report.straggler, report.ranks[0].communication
     assert late is not None and (late.rank, late.because) == (1, "gpu_compute")

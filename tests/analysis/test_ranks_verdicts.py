@@ -218,7 +218,7 @@ def test_groups_that_no_capture_names_make_no_claim(tmp_path: Path) -> None:
 
 
 def test_who_costs_more_than_the_others_in_every_step_is_no_jitter(tmp_path: Path) -> None:
-    """Its neighbour hands its lateness on, and is not quite cleared of it."""
+    """The late rank's neighbour hands its lateness on, and is not quite cleared of it."""
     fleet = Fleet(ranks=8, steps=7, buckets=4, forward=4, noise=0.0, kernel_us=10.0, leave_us=0.5)
     fault = Fault("larger_kernels", ranks=(5,))
     fleet = replace(fleet, slowdown=1.5, tensor_parallel=2, fault=fault, seed=3)
@@ -257,7 +257,7 @@ def test_who_only_passes_lateness_on_costs_nothing(tmp_path: Path) -> None:
 
 
 def test_a_rank_with_other_kernels_of_the_same_number_has_larger_ones(tmp_path: Path) -> None:
-    """For a larger share other kernels may be chosen."""
+    """Other kernels may be chosen for a larger share."""
     fleet = replace(FOUR, fault=Fault("larger_kernels"))
     paths = write_fleet(fleet, tmp_path)
     other = paths[1].read_text("utf-8").replace("192x128_64x5", "256x128_64x4")
@@ -292,7 +292,7 @@ def test_clocks_are_aligned_to_within_their_noise(tmp_path: Path) -> None:
 
 
 def test_a_transfer_is_the_time_of_the_last_to_come(tmp_path):
-    """Not until the first has left: ranks leave rings one after the other."""
+    """A transfer does not end when the first has left: ranks leave rings one after the other."""
     fleet = Fleet(ranks=4, steps=40, buckets=0, transfer_us=400.0, leave_us=150.0)
     (collective,) = report_of(write_fleet(fleet, tmp_path)).collectives
     assert collective.transfer_ms == pytest.approx(0.4 + 0.15, abs=0.06)  # the first: 0.44

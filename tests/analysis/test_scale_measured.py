@@ -12,7 +12,7 @@ from profiling.analysis.scale.scale import host_step_ms
 
 @pytest.mark.parametrize("step", MEASURED, ids=lambda step: f"{step.what}, {step.gpus} GPUs")
 def test_steps_that_were_measured(step):
-    """Within 4 %: in one piece behind backward, and bucket by bucket."""
+    """Predictions are within 4 %: in one piece behind backward, and bucket by bucket."""
     gb_per_s = link().gb_per_s
     assert predicted_ms(step, gb_per_s) == pytest.approx(step.measured_ms, rel=0.04)
     slowed = predicted_ms(step, gb_per_s) > predicted_ms(step, gb_per_s, slowed=False)

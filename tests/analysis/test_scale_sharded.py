@@ -12,7 +12,7 @@ from tests.helpers.scale import MB, PARTS, TINY, work
 
 
 def test_fsdp_by_hand():
-    """At no latency to speak of: the root is waited for, blocks are gathered behind compute."""
+    """Latency is next to nothing: the root is waited for, blocks are gathered behind compute."""
     links = Links(8, 1.0, 1.0)
     replay = replay_sharded(work(), links, 4, shards=4)
     root = links.gather(2 * MB, 4).ms  # 500,000 float32 there and, as gradients, back

@@ -34,7 +34,7 @@ def causes(program: Program) -> dict[str, float]:
 
 @either
 def test_the_call_waits_for_kernels_first_and_only_the_rest_is_the_copys(copy):
-    """It takes 8 ms, of which the GPU computes for 5 and copies for 1."""
+    """The call takes 8 ms, of which the GPU computes for 5 and copies for 1."""
     found = causes(copying(**copy))
     assert found["staging"] == pytest.approx(2, abs=0.01)
     assert sum(found.values()) - found["staging"] < 0.05
@@ -99,7 +99,7 @@ def test_what_the_host_does_behind_the_call_is_no_copy():
 
 
 def test_a_wait_before_a_copy_does_not_pay_for_it():
-    """Without the wait the copy would wait for the same kernels, and move its bytes behind them."""
+    """A copy without the wait would wait for the same kernels, and move its bytes behind them."""
     program = Program()
     for _ in range(6):
         with program.step(), program.phase("optimizer"):

@@ -42,7 +42,7 @@ def test_degrees_of_freedom_may_be_broken_as_welchs_are():
 @pytest.mark.slow
 @pytest.mark.parametrize(("count", "rho"), [(20, 0.0), (20, 0.3), (50, 0.6)])
 def test_the_interval_over_steps_covers_equal_series(count, rho, monkeypatch):
-    """At most 8 % of the intervals miss, autocorrelated as steps are, and some do."""
+    """Some intervals miss, but at most 8 %, over series autocorrelated as steps are."""
     monkeypatch.setattr(statistics, "RESAMPLES", 500)
     random = np.random.default_rng(3)
     missed = 0
@@ -54,7 +54,7 @@ def test_the_interval_over_steps_covers_equal_series(count, rho, monkeypatch):
 
 
 def test_single_steps_resampled_would_be_too_narrow(monkeypatch):
-    """What the blocks are for."""
+    """Blocks exist for this: single steps give intervals that are too narrow."""
     random = np.random.default_rng(5)
     pair = [np.exp(autocorrelated(random, 60, 0.7, 0.02)) for _ in range(2)]
     in_blocks = ratio_over_steps(*pair)

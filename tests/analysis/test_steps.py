@@ -201,7 +201,7 @@ def test_the_real_captures_have_twenty_iterations(capture):
 
 
 def test_phases_of_a_real_capture_guessed_from_operators():
-    """They agree with the ranges that are taken away here."""
+    """Guessed phases agree with the ranges that are taken away here."""
     trace, told = trace_of("flash_eager.trace"), report_of("flash_eager.trace")
     names = [trace.names[name] for name in trace.ranges.name.tolist()]
     torchs_own = np.array([name.startswith("Optimizer.") for name in names])

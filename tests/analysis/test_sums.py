@@ -40,7 +40,7 @@ def test_statistics_are_those_of_the_standard_library():
 
 
 def test_durations_of_centuries_have_their_names(recwarn):
-    """Of a damaged capture: name and duration do not fit into one integer."""
+    """A damaged capture has such durations: name and duration do not fit into one integer."""
     name, century_ns = np.array([5, 3, 5]), 3 * 10**18
     rows = sums.durations_by_name(name, np.array([1, century_ns, 2]))
     assert [(name, row[:2]) for name, row in rows] == [(3, (1, century_ns)), (5, (2, 3))]
@@ -138,7 +138,7 @@ def test_os_calls_by_name_with_their_share():
 
 
 def test_single_ranges_are_those_of_the_export():
-    """As `nsys stats` has them in nvtx_sum, of the phases."""
+    """Ranges of the phases are as `nsys stats` has them in nvtx_sum."""
     database = export_of("flash_eager")
     query = (
         "SELECT end - start FROM NVTX_EVENTS LEFT JOIN StringIds ON id = textId "

@@ -82,7 +82,7 @@ def test_a_trace_of_torch_profiler_has_our_names_and_loses_no_kernel():
 
 @pytest.mark.parametrize("other", ["flash_attr_false", "flash_eager", "flash_eager.trace"])
 def test_phases_are_the_same_by_thread_and_by_time(other):
-    """With attribute_backward the thread of the range launches all: what is right is known."""
+    """The range's thread launches all with attribute_backward: what is right is known."""
     by_thread = report_of("flash_attr_true")
     assert by_thread.attribution.by_time_ns == 0
     assert report_of(other).attribution.coverage == 1.0

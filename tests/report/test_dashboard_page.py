@@ -259,7 +259,7 @@ def opened(browser, tmp_path_factory):
 
 @pytest.fixture
 def at_chart(opened):
-    """With the first small chart in view: the others are drawn anew when they come into it."""
+    """Page with the first small chart in view: the others are drawn anew when they come into it."""
     look_at_chart(opened)
     yield opened
     press(opened, "[data-reset]")
@@ -417,7 +417,7 @@ def test_an_address_opens_the_page_as_it_was_left(at_chart):
 
 
 def test_rows_that_the_page_has_already_are_not_drawn_twice(opened):
-    """They were logged while the server made the page, and so they come once more."""
+    """Rows logged while the server made the page come once more."""
     found = opened.execute_script("""
         const meta = {metric: 'train/loss', scale: 2, over_time: false};
         const line = {x: [10, 20], y: [4, 3], meta: {run: 'a', elapsed_s: [1, 2]}};

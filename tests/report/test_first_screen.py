@@ -50,7 +50,7 @@ def test_no_line_ends_in_blanks(made):
 
 
 def test_each_part_of_the_bar_has_a_glyph_of_its_own():
-    """Of those that stand beside each other: `idle` is there where causes are not known."""
+    """Parts that stand beside each other differ: `idle` is there where causes are not known."""
     shades = [part.colours.shade for part in PARTS]
     assert len(set(shades)) == len(shades) and all(len(shade) == 1 for shade in shades)
     lines = shown(first_screen(report_of("flash_eager"))).splitlines()

@@ -230,7 +230,7 @@ def test_on_paper_a_page_is_light_and_no_chart_is_cut(browser, pages, window):
 
 
 def comes_to(driver, script: str, wanted) -> object:
-    """What the script returns at last: plotly draws again in its own time."""
+    """Returns what the script comes to at last: plotly draws again in its own time."""
     end = time.monotonic() + 10
     while not wanted(found := driver.execute_script(script)) and time.monotonic() < end:
         time.sleep(0.05)

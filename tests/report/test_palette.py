@@ -57,7 +57,7 @@ def test_text_is_read(theme, back):
 
 @themes
 def test_black_or_white_is_read_on_every_part(theme):
-    """Which of them: templates/colours.js."""
+    """The choice between the two is in templates/colours.js."""
     for part in PARTS:
         colour = colours(theme)[part.name]
         assert max(contrast(colour, ink) for ink in ("#000000", "#ffffff")) >= 4.5

@@ -26,7 +26,7 @@ def analysis(tmp_path_factory) -> RanksAnalysis:
 
 
 def repeated(report: RanksReport, times: int) -> RanksReport:
-    """As many ranks as that, `times` those of the report, and one late one."""
+    """Repeats the report's ranks `times` times, and has one late one among them."""
     rows = [row for row in report.ranks if row.rank != LATE] * times
     rows.insert(LATE, report.ranks[LATE])
     ranks = [replace(row, rank=rank) for rank, row in enumerate(rows)]

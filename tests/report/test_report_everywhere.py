@@ -58,7 +58,7 @@ def shown(document: Document) -> str:
 
 
 def without_scripts(html: str) -> str:
-    """What a browser shows, and the figures that it draws."""
+    """Keeps what a browser shows, and the figures that it draws."""
     figures = re.search(r'id="figures">(.*?)</script>', html, re.S)
     return re.sub(r"<script.*?</script>", "", html, flags=re.S) + (figures[1] if figures else "")
 
@@ -91,7 +91,7 @@ def every_cause() -> dict[str, float]:
 
 
 def comparison_with(by_cause: dict[str, float], name: str = "kernel") -> Comparison:
-    """From a step without any of these to one with all."""
+    """Compares a step without any of these causes to one with all."""
     step = StepComparison(10.0, 20.0, 2.0, (1.9, 2.1), 0.0, 0.0, [10.0], [20.0])
     idle = [BucketChange(f"idle_{cause}", 0.0, ms, ms) for cause, ms in by_cause.items()]
     return Comparison(

@@ -73,7 +73,7 @@ def test_an_operation_finds_its_call_and_geometry():
 
 
 def test_the_data_of_an_event_is_small():
-    """Before base64; and a hundred thousand events are well under 4 MB behind it."""
+    """Data are small before base64; a hundred thousand events are well under 4 MB behind it."""
     for name in ("slow_eager", "flash_eager.trace"):
         data = data_of(name)
         columns = {column: data[column] for column in COLUMNS}  # type: ignore[literal-required]

@@ -85,7 +85,7 @@ def open_at(driver, address, hash=""):
 
 
 def settle(driver):
-    """Until the frame is drawn that was asked for."""
+    """Waits until the frame is drawn that was asked for."""
     driver.execute_async_script(
         "const done = arguments[0]; requestAnimationFrame(() => requestAnimationFrame(done))"
     )
@@ -103,7 +103,7 @@ def mouse(driver):
 
 
 def at(driver, x, y):
-    """As ActionChains counts: from the middle of the canvas."""
+    """Gives the place as ActionChains counts: from the middle of the canvas."""
     canvas = driver.find_element("css selector", "#timeline-view canvas")
     return canvas, round(x - canvas.size["width"] / 2), round(y - canvas.size["height"] / 2)
 

@@ -35,7 +35,7 @@ def found(content, key: str) -> list:
 
 
 def panel_metrics(spec) -> set[str]:
-    """On both axes."""
+    """Names the metrics on both axes of the panels."""
     panels = [p for p in found(spec, "config") if isinstance(p, dict) and "metrics" in p]
     return {name for p in panels for name in (*p["metrics"], *found(p, "xAxis"))}
 
@@ -137,7 +137,7 @@ def test_metrics_of_other_gpus_are_named_after_the_first():
 
 
 class ViewServer(FakeWandbServer):
-    """And what wandb-workspaces asks for; keeps the views that it was sent."""
+    """Answers what wandb-workspaces asks for as well, and keeps the views that it was sent."""
 
     def __init__(self):
         super().__init__()
@@ -160,7 +160,7 @@ class ViewServer(FakeWandbServer):
 
 
 def published(home: Path, **environ: str) -> subprocess.CompletedProcess:
-    """In a process of its own: wandb keeps its login for as long as one lasts."""
+    """Publishes in a process of its own: wandb keeps its login for as long as one lasts."""
     clean = {"PATH": "/usr/bin:/bin", "HOME": str(home), "WANDB_SILENT": "true", **environ}
     command = [sys.executable, "-c", PUBLISH]
     return subprocess.run(
