@@ -1,4 +1,4 @@
-"""Where things lie, from the root of the project on."""
+"""Paths of the places that tests read, from the root of the project on."""
 
 from pathlib import Path
 

@@ -16,7 +16,7 @@ def made():
 
 
 def differences(one: object, other: object, place: str = "") -> list[str]:
-    """Where the two differ; numbers may in the last digits, which another machine rounds anew."""
+    """Places where the two differ; numbers may in the last digits: other machines round anew."""
     if isinstance(one, dict) and isinstance(other, dict):
         keys = dict.fromkeys([*one, *other])
         lacking = [

@@ -37,7 +37,7 @@ OPERATORS = {
 
 
 def plain(text: str) -> str:
-    """Without line breaks and columns."""
+    """The text without line breaks and columns."""
     return " ".join(text.split())
 
 

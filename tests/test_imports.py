@@ -69,7 +69,7 @@ def statements(node: ast.AST, inside_functions: bool) -> Iterator[ast.Import | a
 
 @cache
 def imports(module: str, inside_functions: bool = True) -> frozenset[str]:
-    """What a module imports: dotted names, of this project down to the module."""
+    """Dotted names that a module imports, of this project down to the module."""
     found: set[str] = set()
     for node in statements(ast.parse(SOURCES[module].read_text("utf-8")), inside_functions):
         if isinstance(node, ast.Import):
@@ -123,7 +123,7 @@ def test_every_module_has_its_place_in_the_house():
 
 
 def test_no_import_goes_up():
-    """Also inside functions."""
+    """Imports inside functions count too."""
     up = [
         f"{module} -> {name}"
         for module, name in EDGES
@@ -143,7 +143,7 @@ def test_no_two_folders_import_each_other():
 
 
 def test_there_are_no_circles():
-    """Also inside functions."""
+    """Imports inside functions count too."""
     edges = {
         module: {name for name in imports(module) if name in SOURCES and name != module}
         for module in SOURCES
@@ -163,7 +163,7 @@ def test_there_are_no_circles():
 
 @pytest.mark.parametrize("room", ("profiling.timeline", "profiling.analysis", "profiling.report"))
 def test_captures_are_read_without_torch_and_the_trainer(room):
-    """Of the configuration they know the table of attention backends alone."""
+    """Three modules of the configuration may be known, as the table of attention backends."""
     others = ("torch", "triton", "hydra", "omegaconf", "model", "data", "training", "train")
     for module in modules_of(room):
         known = {name for name in imports(module) if within(name, "configs")}
@@ -181,7 +181,7 @@ def test_figures_need_no_page(room):
 
 @pytest.mark.parametrize("room", ("profiling.tools", "profiling.launch"))
 def test_tools_and_launcher_start_without_torch(room):
-    """At import: what needs torch, as a check of this machine does, asks for it in a function."""
+    """Start-up needs no torch: what does, as a check of this machine, asks for it in a function."""
     others = ("torch", "triton", "hydra", "model", "data", "training", "train", "sample")
     for module in modules_of(room):
         assert not [name for name in imports(module, False) if within(name, *others)], module
@@ -205,7 +205,7 @@ def test_the_model_has_no_line_about_profiling():
 
 
 def test_no_test_imports_another():
-    """What tests share lies in helpers/, the programs that pretend in fakes/."""
+    """Code that tests share lies in helpers/, the programs that pretend in fakes/."""
     shared = ("tests.helpers", "tests.fakes", "tests.paths", "tests.goldens")
     for path in (PROJECT / "tests").rglob("*.py"):
         for name in re.findall(r"^\s*(?:from|import) (tests\S*)", path.read_text("utf-8"), re.M):
@@ -213,7 +213,7 @@ def test_no_test_imports_another():
 
 
 def test_every_imported_package_is_required():
-    """Of pyproject.toml alone: what is imported nowhere may still be meant for a reader."""
+    """Packages of pyproject.toml alone count: one imported nowhere may be meant for a reader."""
     optional = {"training.metrics.tensorboard": "tensorboard"}  # module -> the extra that it needs
     triton = ("profiling.lab.square_triton", "benchmarks.timer_check")
     in_triton = re.compile(r"kernels\.([a-z_.]+\.)?(\w+_(triton|gluon)|in_(triton|gluon)\w*)")

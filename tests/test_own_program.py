@@ -233,7 +233,7 @@ def test_commands_of_nsys_have_what_keeps_a_capture_small():
 
 
 def test_report_says_what_is_shown(monkeypatch, capsys):
-    """Its capture lies with the other captures of tests."""
+    """The capture that is shown lies with the other captures of tests."""
     (shown,) = re.findall(r"^```\n\$ (.*)\n((?:.*\n)*?)```$", SECTIONS["What report says"], re.M)
     monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.chdir(CAPTURES / "own_program")

@@ -42,7 +42,7 @@ def shape_of(verb: str) -> Shape:
 
 
 def read_object(tokens: list[tuple[str, str, str]]) -> Shape:
-    """From behind its { to behind its }. A word for any key is read as that word."""
+    """Read from behind its { to behind its }. A word for any key is read as that word."""
     found: Shape = {}
     while (token := tokens.pop())[1] != "}":
         if token[0] or token[2]:
@@ -52,7 +52,7 @@ def read_object(tokens: list[tuple[str, str, str]]) -> Shape:
 
 
 def read_value(tokens: list[tuple[str, str, str]]) -> Shape | None:
-    """Up to the , or } behind it."""
+    """Read a value up to the , or } behind it."""
     found, depth = None, 0
     while depth or tokens[-1][1] not in (",", "}"):
         mark = tokens.pop()[1]
@@ -63,7 +63,7 @@ def read_value(tokens: list[tuple[str, str, str]]) -> Shape | None:
 
 
 def inside(kind: msgspec.inspect.Type) -> msgspec.inspect.Type:
-    """Without null, lists, and the keys of mappings."""
+    """Strip a type of null, lists, and the keys of mappings."""
     if isinstance(kind, msgspec.inspect.UnionType):
         return inside(next(t for t in kind.types if not isinstance(t, msgspec.inspect.NoneType)))
     if isinstance(kind, msgspec.inspect.ListType):

@@ -1,4 +1,4 @@
-"""Docstrings of the product can be read by themselves: each begins with a verb or a noun."""
+"""Docstrings of product and tests can be read by themselves: each begins with a verb or a noun."""
 
 import ast
 from collections.abc import Iterator
@@ -34,6 +34,10 @@ def product_files() -> list[Path]:
     return [*(PROJECT / name for name in PROGRAMS), *inside]
 
 
+def files_of_tests() -> list[Path]:
+    return sorted((PROJECT / "tests").rglob("*.py"))
+
+
 def faults(path: Path, root: Path = PROJECT) -> Iterator[str]:
     """One line for each docstring that begins as a continuation of a name."""
     for node in ast.walk(ast.parse(path.read_text("utf-8"))):
@@ -55,6 +59,12 @@ def test_the_product_is_found():
     assert all(path.is_file() for path in product_files())
 
 
+def test_the_tests_are_found():
+    names = {path.relative_to(PROJECT).as_posix() for path in files_of_tests()}
+    assert {"tests/test_words.py", "tests/paths.py", "tests/lab/test_timer.py"} <= names
+    assert names.isdisjoint(path.relative_to(PROJECT).as_posix() for path in product_files())
+
+
 def test_a_docstring_that_continues_a_name_is_found(tmp_path):
     (tmp_path / "bad.py").write_text(BAD, encoding="utf-8")
     assert list(faults(tmp_path / "bad.py", tmp_path)) == [
@@ -64,5 +74,5 @@ def test_a_docstring_that_continues_a_name_is_found(tmp_path):
 
 
 def test_docstrings_begin_with_a_verb_or_a_noun():
-    found = [line for path in product_files() for line in faults(path)]
+    found = [line for path in [*product_files(), *files_of_tests()] for line in faults(path)]
     assert not found, "\n" + "\n".join(found)

@@ -205,7 +205,7 @@ def breaking(fault):
 
 @pytest.fixture
 def on_cpu(monkeypatch):
-    """What the passes ask of CUDA; returns the list of what nsys is told."""
+    """Fake what the passes ask of CUDA; returns the list of what nsys is told."""
     told = []
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
     monkeypatch.setattr(torch.cuda.profiler, "start", lambda: told.append("start"))

@@ -139,7 +139,7 @@ def test_the_optimizer_is_told_to_go_one_by_one(plants, run, monkeypatch):
 
 
 def test_the_looped_update_leaves_numbers_behind_a_capture(plants, monkeypatch):
-    """As GraphedStep has it, on a CPU that AdamW takes for a device with graphs."""
+    """The update is as GraphedStep has it, on a CPU that AdamW takes for a device with graphs."""
     adam = sys.modules["torch.optim.adam"]  # torch.optim deletes its name
     monkeypatch.setattr(adam, "_get_capturable_supported_devices", lambda: ["cpu"])
     plants["looped_adamw_in_graphs"].put()
@@ -223,7 +223,7 @@ def test_the_cache_is_emptied_in_each_micro_step_but_in_no_graph(plants, run, mo
 
 @pytest.fixture
 def started(monkeypatch):
-    """What is started: (environment of the fault, words), nothing of it really."""
+    """List of what is started: (environment of the fault, words), nothing of it really."""
     calls = []
 
     def remember(words, environ):

@@ -48,7 +48,7 @@ def test_only_the_late_rank_has_the_fault(methods, monkeypatch, name):
 
 
 def test_no_rank_gets_a_larger_share_where_rows_travel(config):
-    """They would wait for ever: each sends as many rows."""
+    """Ranks would wait for ever: each sends as many rows."""
     keys = dict(block_size=1024, gradient_accumulation_steps=2)
     with pytest.raises(ValueError, match="^batch_size=12: .* give batch_size=25 or more$"):
         refuse_rows(config(batch_size=12, **keys), 2, 50257)

@@ -315,7 +315,7 @@ def test_a_run_with_gpus_and_one_without(nvml, run, rows, monkeypatch):
 
 
 def check_wandb_of_the_run(out_dir: Path, summary: dict) -> None:
-    """What one compares runs by is there, under flat names."""
+    """Assert that what one compares runs by is there, under flat names."""
     (run_dir,) = (out_dir / "wandb").glob("offline-run-*")
 
     def inspect(*options: str) -> str:

@@ -31,7 +31,7 @@ def tree(events: list[list[str]]) -> list[tuple[int, str, int]]:
 
 
 def iteration(number: int, micro_steps: int = 1) -> list[tuple[int, str, int]]:
-    """What the ranges of an iteration are to be."""
+    """The ranges that an iteration is to have: (depth, name, number of the iteration)."""
     inner = ["data", "forward", "backward"]
     names = [(0, f"iteration {number}")]
     for micro_step in range(micro_steps):

@@ -50,7 +50,7 @@ class Notes:
 
 
 class Loop:
-    """What the trainer's loop does with a window."""
+    """A loop that does with a window what the trainer's does."""
 
     def __init__(
         self, folder, first=0, max_iters=100, eval_interval=50, fails="", captures=True, **profile

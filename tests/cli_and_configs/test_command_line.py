@@ -274,7 +274,7 @@ def test_a_sweep_of_a_file(run):
 
 @pytest.mark.slow
 def test_hydra_composes_a_sweep_once(run, monkeypatch):
-    """And once more for each group's file, not for each value of a key."""
+    """Hydra composes once more for each group's file, not for each value of a key."""
     composed = []
     compose = configs.compose.compose
     monkeypatch.setattr(

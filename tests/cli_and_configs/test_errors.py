@@ -32,7 +32,7 @@ def test_all_else_is_a_bug(error):
 
 
 def test_torchrun_gives_a_mistake_as_the_reason(tmp_path, monkeypatch, capsys):
-    """As it reads the file of a rank that failed, at the end of its own traceback."""
+    """Torchrun reads it in the file of a rank that failed, and ends its own traceback with it."""
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 
     file = tmp_path / "error.json"

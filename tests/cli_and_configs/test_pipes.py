@@ -15,7 +15,7 @@ ERRORS = "from cli.errors import user_errors\nwith user_errors():\n    "
 
 
 def ended(*words: str, **environ: str) -> tuple[int, bytes]:
-    """With nobody at the other end: (exit code, stderr)."""
+    """Run Python with nobody at the other end of stdout: (exit code, stderr)."""
     reader, writer = os.pipe()
     os.close(reader)
     process = subprocess.run(
@@ -52,7 +52,7 @@ def test_so_does_argparse_which_takes_no_notice():
 
 
 def test_as_under_a_shell():
-    """Its status is that of a program that knows nothing of all this."""
+    """The status under a shell is that of a program that knows nothing of all this."""
     command = f"set -o pipefail; {sys.executable} -m data.prepare --help | head -3"
     done = subprocess.run(["bash", "-c", command], cwd=PROJECT, capture_output=True, timeout=60)
     assert (done.stderr, done.stdout.count(b"\n")) == (b"", 3)

@@ -216,7 +216,7 @@ def test_only_https_is_downloaded(data_dir, monkeypatch, url):
 
 
 def test_why_the_network_failed_is_what_the_system_said():
-    """As requests and huggingface_hub tell it, errors around errors."""
+    """Errors lie around errors, as requests and huggingface_hub tell them."""
     system = socket.gaierror(-2, "Name or service not known")
     pool = Exception(f"HTTPSConnectionPool: Max retries exceeded (Caused by {system!r})")
     pool.__cause__ = system

@@ -86,7 +86,7 @@ def test_processes_give_what_one_gives(tmp_path, make):
 
 
 def test_a_text_ends_where_its_file_does(tmp_path, make, monkeypatch):
-    """With GPT-2's own token, of which a small vocabulary stands for."""
+    """The end of a text is GPT-2's own token; a small vocabulary stands for that of GPT-2."""
     small = BpeTokenizer.train(PLAY, 300)
     monkeypatch.setattr(BpeTokenizer, "gpt2", lambda: BpeTokenizer("gpt2", small.tokens))
     one = make(write(tmp_path / "one.txt", PLAY), tokenizer="gpt2")

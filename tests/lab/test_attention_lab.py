@@ -280,7 +280,7 @@ def results_of(rows):
 
 
 def gpu_results():
-    """As on a GPU of the data sheet: slow's memory with T^2, flash's with T."""
+    """Results as on a GPU of the data sheet: slow's memory grows with T^2, flash's with T."""
     rows = []
     kernels = [LaunchCount("<script>kernel", 2)], None
     for seq in (256, 512, 1024):
@@ -323,7 +323,7 @@ def test_the_page_shows_time_memory_and_roofline_over_length():
 
 
 def test_every_backend_is_told_everywhere_and_one_that_no_table_has_too(monkeypatch):
-    """What a chart leaves out would look as if it had not been measured."""
+    """A backend that a chart leaves out would look as if it had not been measured."""
     monkeypatch.setitem(BACKENDS, "new", replace(BACKENDS["flash"], name="new", colour="loss"))
     names = [*BACKENDS, "unheard"]
     rows = []

@@ -136,7 +136,7 @@ def test_index_folder_and_page_of_the_recorded_graphs(tmp_path):
 
 
 def test_the_names_are_those_that_a_capture_shows(forward, backward, tmp_path):
-    """Which is what links a kernel of a report to its source: six blocks run the same kernels."""
+    """Names are what links a kernel of a report to its source: six blocks run the same kernels."""
     path = tmp_path / "capture.sqlite"
     with gzip.open(CAPTURES / "flash_compile.sqlite.gz") as file:
         path.write_bytes(file.read())

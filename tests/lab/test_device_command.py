@@ -47,7 +47,7 @@ def test_json_has_the_figures(capsys):
 
 
 def test_rates_against_a_data_sheet(monkeypatch):
-    """On a device that copies 4 MiB there and back in 2 us, by the name of one that is listed."""
+    """The device copies 4 MiB there and back in 2 us, and has the name of one that is listed."""
     timing = Timing(0.002, (0.002, 0.002), (0.0019, 0.0021), 9, None, True, True)
     monkeypatch.setattr(device, "measure", lambda *_, **__: timing)
     monkeypatch.setattr(device, "device_name", lambda _: "NVIDIA H200")

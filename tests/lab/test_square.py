@@ -34,7 +34,7 @@ def test_eager_pytorch_is_exact(name, dtype):
 
 
 def only_a_block(a):
-    """As a kernel that was given one block of 256 for every row, whatever its width."""
+    """Square as a kernel that was given one block of 256 for every row, whatever its width."""
     out = torch.zeros_like(a)
     out[:, :256] = a[:, :256] ** 2
     return out
@@ -146,7 +146,7 @@ print("all right")
 @pytest.mark.slow
 @pytest.mark.skipif(find_spec("triton") is None, reason="needs triton")
 def test_the_triton_kernel_is_right_for_any_width():
-    """In a process of its own: triton reads TRITON_INTERPRET once."""
+    """The kernel runs in a process of its own: triton reads TRITON_INTERPRET once."""
     environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-c", INTERPRETED]
     done = subprocess.run(command, env=environment, cwd=PROJECT, capture_output=True, text=True)

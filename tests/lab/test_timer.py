@@ -103,7 +103,7 @@ def test_an_error_of_the_call_passes():
 
 @pytest.fixture
 def fake_cuda(monkeypatch):
-    """Its log has what would have been queued, in order; each sample takes a millisecond."""
+    """A log of what would have been queued, in order; each sample takes a millisecond."""
     log = []
 
     class Event:

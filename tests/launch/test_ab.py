@@ -347,7 +347,7 @@ def test_mistakes_are_refused_before_anything_runs(words, message, tmp_path, mon
 
 
 def test_the_config_of_a_run_that_was_captured_and_resumed_is_a_file_like_any(tmp_path):
-    """As `compare` proposes it: what is timed is neither captured nor resumed."""
+    """The file is given as `compare` proposes it: what is timed is neither captured nor resumed."""
     (job,) = compose_jobs(PROJECT / "configs/shakespeare_char_cpu.yaml", ["profile=torch"], False)
     file = tmp_path / "config.yaml"
     file.write_text(OmegaConf.to_yaml(OmegaConf.structured(job)))
@@ -441,7 +441,7 @@ TINY = ["n_layer=1", "n_embd=16", "n_head=1", "block_size=8", "batch_size=2"]
 
 @pytest.mark.slow
 def test_a_process_of_the_real_trainer_is_timed(tmp_path):
-    """Its rows lie where the plan expects them, and nothing of the warm-up is among them."""
+    """Rows of the process lie where the plan expects them, none of the warm-up among them."""
     asked = plan_experiment([CPU, "attention=slow,flash", *TINY], steps=40)
     process, run = time_process(asked, ab.TRAINER, tmp_path, number=0, value=1)
     assert process.label == "flash" and process.tokens_per_iteration == 16

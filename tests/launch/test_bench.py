@@ -114,7 +114,7 @@ EXPERIMENT += "always_save_checkpoint = False\nbatch_size = 64\nblock_size = 256
 
 @pytest.fixture
 def checkout(tmp_path) -> Path:
-    """What looks like nanoGPT: 2 ms an iteration, 10 ms a token."""
+    """A folder that looks like nanoGPT: 2 ms an iteration, 10 ms a token."""
     folder = tmp_path / "nanoGPT"
     files = {
         "train.py": TRAIN,

@@ -95,7 +95,7 @@ def test_the_answers_of_an_experiment_are_a_group(shell, tmp_path):
 
 
 def summary_of(folder: Path, run_id: str) -> str:
-    """As W&B's own reader finds it."""
+    """The summary of a run as W&B's own reader finds it."""
     import subprocess
 
     (record,) = (folder / "of-attention" / "wandb").glob(f"offline-run-*-{run_id}")

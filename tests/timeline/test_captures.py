@@ -75,7 +75,7 @@ def ranges(database: sqlite3.Connection) -> list[tuple[str, int, int, int]]:
 
 
 def projections(database: sqlite3.Connection) -> dict[str, list[int]]:
-    """For each phase the nanoseconds from its first GPU operation to its last, per instance."""
+    """Nanoseconds from the first GPU operation of each phase to its last, per instance."""
     operations = []
     for table in ("KERNEL", "MEMCPY", "MEMSET"):
         try:

@@ -175,7 +175,7 @@ def test_the_categories_of_old_pytorch_are_read(tmp_path):
 
 
 def accelerated() -> dict[str, Any]:
-    """As Kineto writes it on Meta's accelerator 9."""
+    """A trace as Kineto writes it on Meta's accelerator 9."""
     device = {"pid": 9, "tid": 801}
     copy = event("mtia_ccp_events", "dma_request", 2, 3, direction="HOST_TO_DEVICE", size=64)
     product = event("mtia_ccp_events", "fc-dtype_Float", 10, 20, stream=4, correlation=3)

@@ -42,7 +42,7 @@ def opened(path: Path) -> Trace | None:
 
 
 def check(trace: Trace) -> None:
-    """What the analysis relies on."""
+    """Assert what the analysis relies on."""
     for table in (trace.operations, trace.calls, trace.ranges, trace.operators):
         if table is None:
             continue
@@ -88,7 +88,7 @@ def test_bytes_of_an_export(tmp_path, export):
 
 @pytest.mark.slow
 def test_the_first_page_of_an_export(tmp_path, export):
-    """Its header and schema, which SQLite itself leans on."""
+    """The page holds the header and schema, which SQLite itself leans on."""
     page = 1024
 
     def damage(chance: random.Random) -> bytes:
@@ -146,7 +146,7 @@ def test_bytes_of_what_is_packed(tmp_path, kind, request):
 
 
 def test_nothing_but_errors_is_raised_under_strict_warnings(tmp_path, export):
-    """What numpy deprecates is to become an error; either way the file is refused."""
+    """Uses that numpy deprecates are to become errors; either way the file is refused."""
     path = tmp_path / "x.sqlite"
     query = "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET start = 'text' WHERE rowid = 2"
     path.write_bytes(alter_export(export, lambda database: database.execute(query)))

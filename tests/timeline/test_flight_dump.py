@@ -30,7 +30,7 @@ def from_a_fresh_process(tmp_path_factory) -> bytes:
 
 
 def of_torch(path: Path) -> bytes:
-    """What torch writes of three all-reduces of one rank."""
+    """The dump that torch writes of three all-reduces of one rank."""
     store = dist.FileStore(str(path), 1)
     dist.init_process_group("gloo", store=store, rank=0, world_size=1)
     try:
@@ -99,7 +99,7 @@ def test_the_trainers_dump_has_the_calls_of_both_recorders(tmp_path):
 
 @pytest.mark.parametrize("last", ["gloo", "nccl"])
 def test_an_error_came_out_of_the_last_call_of_either(tmp_path, last):
-    """Of NCCL's the GPU knows whether they are done."""
+    """The GPU knows whether calls of NCCL are done."""
     rank = planted(2)[0]
     rank.call(8, "all_gather", group=HOSTS)
     rank.call(9 if last == "gloo" else 11)

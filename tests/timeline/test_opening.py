@@ -51,7 +51,7 @@ def test_names_do_not_matter(tmp_path, export):
 
 
 def test_a_bare_list_of_events_is_a_trace(tmp_path):
-    """As PyTorch 1.7 wrote them."""
+    """PyTorch 1.7 wrote its traces so."""
     events = b"\n " + json.dumps(small_trace()["traceEvents"], indent=1).encode()
     (tmp_path / "old.json").write_bytes(events)
     (tmp_path / "old.json.gz").write_bytes(gzip.compress(events))
@@ -116,7 +116,7 @@ def test_a_locked_export(export):
 
 
 def test_a_view_is_never_run(export):
-    """It could run for ever."""
+    """A view could run for ever."""
     database = sqlite3.connect(export)
     database.executescript(
         "DROP TABLE NVTX_EVENTS; CREATE VIEW NVTX_EVENTS AS WITH RECURSIVE c(start) AS "

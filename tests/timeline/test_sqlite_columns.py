@@ -13,7 +13,7 @@ INTERIOR = 5  # the type of its pages
 
 
 def table(path: Path, rows: list[tuple[int, int | None, int | None]]) -> Path:
-    """Of (number of the row, a, b)."""
+    """Write a database whose table has `rows`: (number of the row, a, b)."""
     database = sqlite3.connect(path)
     database.execute(f"PRAGMA page_size = {PAGE}")
     database.execute("CREATE TABLE t (a, b)")

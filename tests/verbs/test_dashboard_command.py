@@ -173,7 +173,7 @@ def following(server, mark: str | None = None, **headers: str):
 
 @contextmanager
 def between_looks(server, monkeypatch):
-    """As following; but the server has looked once, and rests until it looks again."""
+    """Yield what `following` does; the server has looked once, and rests until it looks again."""
     rests, rest = threading.Event(), server.ending.wait
 
     def noted(seconds: float) -> bool:
@@ -401,7 +401,7 @@ def wait_for(driver, condition, seconds=25):
 
 
 def watch(driver, server) -> None:
-    """Until the losses of the runs are drawn."""
+    """Open the page and wait until the losses of the runs are drawn."""
     driver.get(f"http://127.0.0.1:{server.server_port}/")
     driver.execute_script("document.querySelector('[data-lazy=s0-train]').scrollIntoView()")
     wait_for(driver, lambda shown: shown["last"] == 390)
@@ -442,7 +442,7 @@ def test_the_page_follows_its_runs_and_keeps_what_the_reader_chose(driver, tmp_p
 
 @pytest.mark.slow
 def test_pause_holds_the_page_and_the_rest_arrives_after_it(driver, tmp_path, monkeypatch):
-    """As rows: the page is not taken over. Also of the only run of its group."""
+    """The rest comes as rows, also of the only run of its group: the page is not taken over."""
     monkeypatch.setattr("profiling.report.dashboard.server.BETWEEN_PAGES_S", 1000.0)
     folder = write_run(tmp_path / "slow", "slow", start_s=1.0)
     with serving(tmp_path) as server:

@@ -41,7 +41,7 @@ def contents(folder: Path) -> dict[Path, bytes]:
 
 
 def refused(words: str, capsys) -> str:
-    """What is said of the one mistake in the command; nothing was written or left over."""
+    """The line that tells the one mistake in the command; nothing was written or left over."""
     before = contents(Path.cwd())
     verb, *rest = words.split()
     with pytest.raises(SystemExit) as ended, user_errors():
@@ -148,7 +148,7 @@ WRITES = [
 
 @pytest.mark.parametrize("words", [*WRITES, "ab attention=slow,flash --out {}/ab"])
 def test_a_read_only_file_system_is_told_in_a_line(run, capsys, monkeypatch, words):
-    """As the system calls answer on one: making, renaming and removing a file."""
+    """Making, renaming and removing a file fail as the system calls do on such a file system."""
 
     def refuse(*_, **__):
         raise OSError(errno.EROFS, os.strerror(errno.EROFS), "o")

@@ -106,7 +106,7 @@ def test_links_are_measured_from_captures_of_ranks(tmp_path, monkeypatch):
 
 
 def test_the_memory_of_a_run_is_in_its_folder(tmp_path):
-    """Its peak less 16 bytes a parameter is what activations take."""
+    """The peak of the run less 16 bytes a parameter is what activations take."""
     run = tmp_path / "run"
     shutil.copytree(CAPTURES.parents[1] / "profiling/examples/runs/flash-1", run)
     (run / "profile").mkdir()
