@@ -25,11 +25,8 @@ from statistics import median
 import msgspec
 
 from benchmarks.measuring import PROJECT, Keys, key, measure_in_turns
-from profiling.launch.bench import printed
-from profiling.launch.bench.printed import StampedOutput
+from benchmarks.timed_training import check_keys, time_training
 from profiling.launch.experiment.plan import LOG_INTERVAL
-from profiling.launch.experiment.processes import check_ended
-from profiling.launch.process import stream
 
 HEADER = (
     "| | ms per step | first process, s | second process, s | validation loss |\n"
@@ -82,10 +79,7 @@ class MeasuredPair:
 
 
 def main(config: AsTypedConfig) -> None:
-    if config.against and not (Path(config.against) / "train.py").is_file():
-        raise ValueError(f"against={config.against}: no checkout of nanoGPT; it has no train.py")
-    if config.warm_up + 2 * LOG_INTERVAL > config.iterations:
-        raise ValueError(f"warm_up={config.warm_up}: leaves less than 20 of {config.iterations}")
+    check_keys(config.against, config.iterations, config.warm_up)
     out = Path(config.out).resolve()
     out.mkdir(parents=True, exist_ok=True)
     ways = [way.strip() for way in config.ways.split(";")]
@@ -144,7 +138,6 @@ def measure_pair(name: str, config: AsTypedConfig, out: Path) -> Pair:
     caches = out / "caches"
     shutil.rmtree(caches, ignore_errors=True)
     environ = os.environ | {variable: str(caches / variable) for variable in CACHES}
-    environ["PYTHONUNBUFFERED"] = "1"  # lines are timed as they come
     return Pair(run_training(name, config, out, environ), run_training(name, config, out, environ))
 
 
@@ -154,15 +147,10 @@ def run_training(name: str, config: AsTypedConfig, out: Path, environ: dict[str,
     folder, words = command(name, config, out / label)
     log = out / f"{label}.log"
     with open(log, "ab") as file:
-        output = StampedOutput(file)
-        ended = stream([sys.executable, *words], environ, output, folder)
-        wall_s = output.now_s()
-    check_ended(ended, words, log, name)
-    run = printed.training(output.lines)
-    steps = [ms for _, ms in run.steps(config.warm_up)]
-    if not steps or not run.evaluations:
-        raise ValueError(f"{log}: lacks lines such as 'iter 10: loss 4.1, time 5.0ms'")
-    return Process(wall_s, median(steps), run.evaluations[-1].val_loss)
+        timed = time_training(words, folder, environ, file, name, config.warm_up)
+    if not timed.run.evaluations:
+        raise ValueError(f"{log}: lacks a line such as 'step 10: train loss 4.1, val loss 4.1'")
+    return Process(timed.wall_s, timed.step_ms, timed.run.evaluations[-1].val_loss)
 
 
 def command(name: str, config: AsTypedConfig, out_dir: Path) -> tuple[Path, list[str]]:

@@ -17,7 +17,6 @@ several are held against the slowest by itself.
 
 import os
 import re
-import sys
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
@@ -25,11 +24,8 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.measuring import PROJECT, Keys, key, launcher, measure_in_turns
-from profiling.launch.bench import printed
-from profiling.launch.bench.printed import StampedOutput
+from benchmarks.timed_training import check_keys, time_training
 from profiling.launch.experiment.plan import LOG_INTERVAL
-from profiling.launch.experiment.processes import check_ended
-from profiling.launch.process import stream
 
 HEADER = "| | ranks | ms a step (least, most) | kept |\n|---|---:|---:|---:|"
 THEIRS = "nanoGPT"
@@ -74,10 +70,7 @@ class Process:
 
 def main(config: ScalingConfig) -> None:
     ranks = numbers("ranks", config.ranks, least=1)
-    if config.against and not (Path(config.against) / "train.py").is_file():
-        raise ValueError(f"against={config.against}: no checkout of nanoGPT; it has no train.py")
-    if config.warm_up + 2 * LOG_INTERVAL > config.iterations:
-        raise ValueError(f"warm_up={config.warm_up}: leaves less than 20 of {config.iterations}")
+    check_keys(config.against, config.iterations, config.warm_up)
     out = Path(config.out).resolve()
     out.mkdir(parents=True, exist_ok=True)
     processes = processes_of(config, ranks)
@@ -128,17 +121,10 @@ def step_ms(process: Process, config: ScalingConfig, out: Path) -> float:
     name = re.sub(r"\W+", "-", f"{process.label} {process.where}").strip("-")
     folder, words = command(process, config, out / name)
     log = out / f"{name}.log"
+    label = f"{process.label}, {process.ranks} ranks"
     with open(log, "wb") as file:
-        output = StampedOutput(file)
-        ended = stream([sys.executable, *words], process.environ, output, folder)
-    check_ended(ended, words, log, f"{process.label}, {process.ranks} ranks")
-    steps = printed.training(output.lines).steps(config.warm_up)
-    if not steps:
-        raise ValueError(f"{log}: lacks lines such as 'iter 10: loss 4.1, time 5.0ms'")
-    middle_ms = median(ms for _, ms in steps)
-    if middle_ms == 0:
-        raise ValueError(f"{log}: its lines came all at once; time more iterations, or longer ones")
-    return middle_ms
+        timed = time_training(words, folder, process.environ, file, label, config.warm_up)
+    return timed.step_ms
 
 
 def command(process: Process, config: ScalingConfig, out_dir: Path) -> tuple[Path, list[str]]:

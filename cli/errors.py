@@ -93,6 +93,12 @@ def error_exit(line: str) -> SystemExit:
     return SystemExit(2)
 
 
+def note_once(line: str) -> None:
+    """Print a line on stderr; with several ranks only the first prints it."""
+    if os.environ.get("RANK", "0") == "0":
+        print(line, file=sys.stderr)
+
+
 def tell_torchrun(line: str) -> None:
     """Give torchrun the line for its own account of the failure.
 

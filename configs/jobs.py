@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from cli.errors import one_line
+from cli.errors import note_once, one_line
 from configs.attention import leaves_work_to_the_compiler
 from configs.schema import Config
 
@@ -39,9 +39,7 @@ class Jobs:
 
     def __post_init__(self) -> None:
         if self.swept and (reason := compile_alike(self.configs)):
-            print(
-                f"compile=true in all jobs, as {reason} has something to compile", file=sys.stderr
-            )
+            note_once(f"compile=true in all jobs, as {reason} has something to compile")
 
     def check(self, check: Train) -> None:
         """Call `check` with each configuration of a sweep; its ValueError then names the job.

@@ -3,12 +3,11 @@
 Keys that have the same name in both are not in these tables.
 """
 
-import os
 import re
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from cli.errors import note_once
 from cli.keys import BOOLEANS, Value
 from configs.python_files import settings
 
@@ -92,9 +91,9 @@ def merge(below: dict[str, Value], above: dict[str, Value]) -> dict[str, Value]:
 
 def say_defaults(path: Path) -> None:
     """Say on stderr, on the first rank, where the keys come from that a nanoGPT file leaves out."""
-    if path.suffix == PYTHON and os.environ.get("RANK", "0") == "0":
+    if path.suffix == PYTHON:
         line = "what it leaves out is as in nanoGPT's train.py: GPT-2 124M on openwebtext"
-        print(f"{path}: {line}", file=sys.stderr)
+        note_once(f"{path}: {line}")
 
 
 def is_python_file(word: str) -> bool:
@@ -107,9 +106,9 @@ def translate_words(words: list[str]) -> list[str]:
     Raises ValueError for a word that has no counterpart here.
     """
     new_words = {word: new for word in words if (new := translation_of(word)) is not None}
-    if new_words and os.environ.get("RANK", "0") == "0":
+    if new_words:
         parts = [f"{word} is {new or 'decided by device'}" for word, new in new_words.items()]
-        print(f"nanoGPT's names: {', '.join(parts)}", file=sys.stderr)
+        note_once(f"nanoGPT's names: {', '.join(parts)}")
     return [word for old in words if (word := new_words.get(old, old))]
 
 

@@ -4,12 +4,12 @@ They are warnings and not errors, since users turn a switch off for one run and 
 """
 
 import os
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Generic, TypeVar
 
+from cli.errors import note_once
 from configs.sampling import SampleConfig
 from configs.schema import Config
 
@@ -93,14 +93,13 @@ def idle_keys(rules: tuple[Rule[C], ...], typed: Iterable[str], configs: list[C]
 def say_idle_keys(rules: tuple[Rule[C], ...], words: list[str], configs: list[C]) -> None:
     """Print a line on stderr, on the first rank, about each key of `words` that changes nothing."""
     typed = (word.partition("=")[0].lstrip("-+") for word in words)
-    if os.environ.get("RANK", "0") == "0":
-        for line in idle_keys(rules, typed, configs):
-            print(f"warning: {line}", file=sys.stderr)
+    for line in idle_keys(rules, typed, configs):
+        note_once(f"warning: {line}")
 
 
 def say_idle_sweep(words: list[str]) -> None:
     """Print a line about each of Hydra's keys that only a sweep reads; to be called without one."""
     typed = (word.partition("=")[0].lstrip("-+") for word in words)
-    for name in typed if os.environ.get("RANK", "0") == "0" else ():
+    for name in typed:
         if name.startswith(OF_SWEEPS):
-            print(f"warning: {name}: no effect without -m", file=sys.stderr)
+            note_once(f"warning: {name}: no effect without -m")

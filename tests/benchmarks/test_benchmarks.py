@@ -21,6 +21,7 @@ PARTS = {
     "diagnoses",
     "measuring",
     "steps",
+    "timed_training",
     "planted_train",
 }  # no measurements themselves
 
