@@ -96,6 +96,13 @@ def test_the_jobs_of_a_sweep_are_compiled_alike(capsys):
     assert Jobs([Config(attention="slow")], swept=False).configs[0].compile is None
 
 
+def test_of_several_ranks_the_first_says_it(capsys, monkeypatch):
+    monkeypatch.setenv("RANK", "1")
+    jobs = Jobs([Config(attention=name) for name in ("slow", "flash")], swept=True)
+    assert [config.compile for config in jobs.configs] == [True, True]
+    assert capsys.readouterr().err == ""
+
+
 @pytest.mark.parametrize(
     "words, added", [("attention=slow,flash", 1), ("attention=cudnn,flash", 0)]
 )
