@@ -81,9 +81,7 @@ class Operations(Table):
     registers: np.ndarray  # int32, registers of a thread; -1 where there is no grid
     shared_bytes: np.ndarray  # int32, static and dynamic shared memory of a block; -1 as before
     pageable: np.ndarray  # bool, a copy from or to pageable host memory
-    graph_node: (
-        np.ndarray
-    )  # int64, number of a kernel's node in its CUDA graph; -1: none or unknown
+    graph_node: np.ndarray  # int64, a kernel's node in its CUDA graph; -1: none or unknown
 
 
 @dataclass(frozen=True)
