@@ -228,8 +228,10 @@ def check_is_gpt2(config: ModelConfig, vocab_size: int, activations: Collection[
                 f"this model cannot be written as one; train with {key}={' or '.join(supported)}"
             )
     ours, theirs = describe(config, vocab_size), from_keys(asdict(config), vocab_size)
-    names = ours.parameters | theirs.parameters
-    unlike = [n for n in names if ours.parameters.get(n) != theirs.parameters.get(n)]
-    if unlike or ours != theirs:
-        what = f"has another {unlike[0]}" if unlike else "computes another MLP"
-        raise ValueError(f"this model {what} than GPT-2, so it cannot be written as transformers'")
+    refused = "this model cannot be written as transformers' GPT-2: "
+    for name in ours.parameters | theirs.parameters:
+        here, there = (each.parameters.get(name, "absent") for each in (ours, theirs))
+        if here != there:
+            raise ValueError(f"{refused}{name} is {here} here, and {there} there")
+    if ours != theirs:
+        raise ValueError(f"{refused}its MLP computes something else")
