@@ -30,9 +30,10 @@ from profiling.analysis.scale.scale import (
     with_micro_steps,
 )
 from profiling.shared.hardware import peak_bytes_per_s
+from profiling.shared.model_description import GPT2Keys, ModelDescription, gpt2
 
 GPU = "NVIDIA H200"
-GPT2_124M = ModelKeys(12, 768, 1024, 12)
+GPT2_124M = ModelKeys(block_size=1024, batch_size=12)
 COUNTS = (1, 2, 4, 8, 64, 1024)
 # shares of a step of 124M on one H200 (2026-11-21); what is left is the update
 FORWARD, BACKWARD = 0.31, 0.63
@@ -52,7 +53,7 @@ class Step:
 
     what: str
     keys: ModelKeys
-    vocabulary: int
+    model: ModelDescription
     alone_ms: float
     gpus: int
     measured_ms: float
@@ -63,11 +64,17 @@ class Step:
     reduce_dtype: ReduceDtype = "float32"
 
 
+def of_124m(vocabulary: int) -> ModelDescription:
+    return gpt2(GPT2Keys(n_layer=12, n_head=12, n_embd=768, block_size=1024), vocabulary)
+
+
 def in_one_bucket(keys: ModelKeys) -> ModelKeys:
     return replace(keys, bucket_mb=AT_ONCE)
 
 
-SHAKESPEARE = ModelKeys(6, 384, 256, 64)
+CHAR = ModelKeys(block_size=256, batch_size=64)
+CHAR_65 = gpt2(GPT2Keys(n_layer=6, n_head=6, n_embd=384, block_size=256), 65)
+FEW, ALL, PADDED = map(of_124m, (2_048, 50_257, 50_304))
 BUCKETS, AT_END = "buckets behind backward", "one all-reduce behind backward"
 SMALL, WHOLE = "124M, 2,048 tokens", "124M, 50,257 tokens"
 FUSED = replace(GPT2_124M, kernels="fused", compile=False, residual_dtype="bfloat16")
@@ -75,7 +82,7 @@ COPIED = replace(FUSED, kernels="compiled")  # before products wrote gradients i
 BY_COPIES = Step(
     f"{WHOLE}, rows, copies, written into buckets",
     FUSED,
-    50_257,
+    ALL,
     20.86,
     2,
     21.86,
@@ -105,15 +112,15 @@ AT_POWER_LIMIT = (
 )
 # 2026-11-22, torch 2.11, CUDA graphs; the first four 2026-11-21
 MEASURED = (
-    Step(f"{SMALL}, {AT_END}", in_one_bucket(GPT2_124M), 2_048, 20.4, 2, 22.9, copies=2),
-    Step(f"{SMALL}, {AT_END}", in_one_bucket(GPT2_124M), 2_048, 20.4, 4, 23.1, copies=2),
-    Step(f"`shakespeare_char`, {AT_END}", in_one_bucket(SHAKESPEARE), 65, 5.40, 4, 5.71, copies=2),
-    Step("nanoGPT, 124M, 50,304 tokens, its DDP", NANOGPT, 50_304, 29.0, 4, 30.4, copies=2),
-    Step(f"{SMALL}, {BUCKETS}", GPT2_124M, 2_048, 20.56, 2, 22.21),
-    Step(f"{WHOLE}, {BUCKETS}", GPT2_124M, 50_257, 21.65, 2, 24.10),
-    Step(f"{WHOLE}, {BUCKETS}", GPT2_124M, 50_257, 22.10, 4, 24.67),
-    Step(f"{WHOLE}, rows", COPIED, 50_257, 20.92, 2, 22.85, rows=True),
-    Step(f"{WHOLE}, rows, copies", COPIED, 50_257, 20.92, 2, 21.94, rows=True, all_reduce="copies"),
+    Step(f"{SMALL}, {AT_END}", in_one_bucket(GPT2_124M), FEW, 20.4, 2, 22.9, copies=2),
+    Step(f"{SMALL}, {AT_END}", in_one_bucket(GPT2_124M), FEW, 20.4, 4, 23.1, copies=2),
+    Step(f"`shakespeare_char`, {AT_END}", in_one_bucket(CHAR), CHAR_65, 5.40, 4, 5.71, copies=2),
+    Step("nanoGPT, 124M, 50,304 tokens, its DDP", NANOGPT, PADDED, 29.0, 4, 30.4, copies=2),
+    Step(f"{SMALL}, {BUCKETS}", GPT2_124M, FEW, 20.56, 2, 22.21),
+    Step(f"{WHOLE}, {BUCKETS}", GPT2_124M, ALL, 21.65, 2, 24.10),
+    Step(f"{WHOLE}, {BUCKETS}", GPT2_124M, ALL, 22.10, 4, 24.67),
+    Step(f"{WHOLE}, rows", COPIED, ALL, 20.92, 2, 22.85, rows=True),
+    Step(f"{WHOLE}, rows, copies", COPIED, ALL, 20.92, 2, 21.94, rows=True, all_reduce="copies"),
     BY_COPIES,
     *AT_POWER_LIMIT,
 )
@@ -152,7 +159,7 @@ def speeds(of: LinkSpeed) -> tuple[float, float, float]:
 
 
 def predicted_ms(step: Step, gb_per_s: float, slowed: bool = True) -> float:
-    work = work_of(step.alone_ms, step.keys, step.vocabulary, slowed)
+    work = work_of(step.alone_ms, step.keys, step.model, slowed)
     if not step.rows:
         work = replace(work, rows=None)
     assert work.copy_bytes_per_ms is not None
@@ -162,9 +169,9 @@ def predicted_ms(step: Step, gb_per_s: float, slowed: bool = True) -> float:
     return replay_ddp(work, Links(8, gb_per_s, 1.0), step.gpus).now
 
 
-def work_of(step_ms: float, keys: ModelKeys, vocabulary: int, slowed: bool = True) -> Work:
+def work_of(step_ms: float, keys: ModelKeys, model: ModelDescription, slowed: bool = True) -> Work:
     """Work of one micro-step; the time of a block is its share of the arithmetic."""
-    sizes, rows = sizes_of(keys, vocabulary), rows_of(keys, vocabulary)
+    sizes, rows = sizes_of(model, keys.dtype), rows_of(keys, model)
     forward_ms, backward_ms = FORWARD * step_ms, BACKWARD * step_ms
     embedding_ms = EMBEDDING_MS if rows and rows.travel(2) else 0.0
     of_products_ms = backward_ms - embedding_ms
@@ -199,7 +206,7 @@ def work_of(step_ms: float, keys: ModelKeys, vocabulary: int, slowed: bool = Tru
 
 def on_more_gpus(step_ms: float, micro_steps: int) -> list[Prediction]:
     """Predictions for 124M by each mode; fsdp and hsdp at best, without waits for the host."""
-    work = work_of(step_ms, GPT2_124M, 50_304)
+    work = work_of(step_ms, GPT2_124M, PADDED)
     work = replace(work, parts=with_micro_steps(work.parts, micro_steps))
     host = HostTime(0.0, 0.0, "given")
     machine = Machine(8, link(), known_network(GPU), host, memory_bytes=None)

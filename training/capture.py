@@ -19,6 +19,7 @@ from profiling.shared.manifest import SCHEMA_VERSION, CapturedWindow, Manifest
 from profiling.shared.trigger import TRIGGER
 from training.disk.run import Run
 from training.disk.run_folder import environment
+from training.machine.model_description import describe
 from training.ranks.distributed import Ranks
 from training.step.clock import Clock
 from training.step.warm_up import WarmUp
@@ -152,4 +153,5 @@ def manifest_of_run(run: Run, warm: WarmUp) -> Manifest:
         compile=warm.compile,
         environment=environment(),
         config=asdict(config),
+        model=describe(config, run.model.lm_head.out_features),
     )

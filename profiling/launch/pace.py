@@ -88,14 +88,10 @@ def gpu_iteration_s(flops: float, peak: float | None) -> tuple[float, float] | N
 
 def flops_of(config: "Config") -> float:
     """Count the FLOPs of an iteration; no weights are made."""
-    import torch
+    from training.machine.model_description import empty_model
 
-    from model import GPT
-
-    with torch.device("meta"):
-        model = GPT(replace(config, kernels="compiled"), vocabulary_size(config))
     tokens = config.batch_size * config.block_size * config.gradient_accumulation_steps
-    return model.flops_per_token() * tokens
+    return empty_model(config, vocabulary_size(config)).flops_per_token() * tokens
 
 
 def vocabulary_size(config: "Config") -> int:
@@ -120,7 +116,10 @@ def timed_iteration_s(config: "Config", device: "torch.device") -> tuple[float, 
 def measure_iteration_s(config: "Config", device: "torch.device") -> tuple[float, float]:
     import torch
 
-    layer_parameters = 12 * config.n_embd**2
+    from training.machine.model_description import empty_model
+
+    one_layer = empty_model(replace(config, n_layer=1), vocab_size=1).transformer.h
+    layer_parameters = sum(each.numel() for each in one_layer.parameters())
     layers = max(1, min(config.n_layer, TIMED_PARAMETERS // layer_parameters))
     timed = replace(config, n_layer=layers, compile=False)
     step = make_step(timed, device)

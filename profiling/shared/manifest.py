@@ -9,12 +9,12 @@ from typing import Annotated
 
 import msgspec
 
+from profiling.shared.model_description import ModelDescription, Size, from_keys
 from profiling.shared.records import JsonObject
 
 SCHEMA_VERSION = 1
 # Ranges of values that a run can have; reading a manifest refuses others (records.read_json)
 Count = Annotated[int, msgspec.Meta(ge=0, lt=2**53)]
-Size = Annotated[int, msgspec.Meta(ge=1, lt=2**31)]
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 Milliseconds = Annotated[float, msgspec.Meta(gt=0, le=1e9)]
 Cores = Annotated[float, msgspec.Meta(ge=0, le=1e6)]
@@ -111,3 +111,16 @@ class Manifest:
     compile: CompileFacts | None = None
     environment: JsonObject | None = None
     config: JsonObject | None = None
+    model: ModelDescription | None = None
+
+    def described_model(self) -> ModelDescription:
+        """The model of the run; of a run that did not describe it, the GPT-2 that its keys define.
+
+        Raises ValueError with a sentence where neither is known, or the work of a step is not.
+        """
+        model = self.model or from_keys(self.config or {}, self.vocab_size)
+        if model.unknown:
+            raise ValueError(
+                f"the work of the model's MLP is not known: {', '.join(model.unknown)}"
+            )
+        return model

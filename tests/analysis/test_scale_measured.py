@@ -4,10 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.predicted import AT_ONCE, AT_POWER_LIMIT, GPT2_124M, MEASURED, link, predicted_ms
+from benchmarks.predicted import AT_ONCE, AT_POWER_LIMIT, MEASURED, link, of_124m, predicted_ms
 from configs.travel import Travel
-from profiling.analysis.scale.model_sizes import Keys, sizes_of
+from profiling.analysis.scale.model_sizes import sizes_of
 from profiling.analysis.scale.scale import host_step_ms
+from profiling.shared.model_description import GPT2Keys, gpt2
+
+XL = GPT2Keys(n_layer=48, n_head=25, n_embd=1600, block_size=1024, bias=True)
 
 
 @pytest.mark.parametrize("step", MEASURED, ids=lambda step: f"{step.what}, {step.gpus} GPUs")
@@ -26,7 +29,7 @@ def test_what_is_said_of_the_power_limit_is_what_was_measured_there():
 
 
 def test_the_hosts_time_is_that_of_two_steps_and_less_than_a_third():
-    small, large = sizes_of(GPT2_124M, 2048), sizes_of(Keys(48, 1600, 1024, 8, bias=True), 50257)
+    small, large = (sizes_of(each, "bfloat16") for each in (of_124m(2048), gpt2(XL, 50257)))
     alone = Travel(tuple(range(at, at + 1) for at in range(12)), kept=False)
     assert host_step_ms(small, 1) == pytest.approx(37.6, abs=0.1)
     assert host_step_ms(replace(small, travel=alone), 1) == pytest.approx(73.4, abs=0.1)

@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from benchmarks.predicted import of_124m
 from profiling.analysis.scale.links import Links
-from profiling.analysis.scale.model_sizes import Keys, buckets, sizes_of
+from profiling.analysis.scale.model_sizes import buckets, sizes_of
 from profiling.analysis.scale.prediction import limit, replay_mode
 from profiling.analysis.scale.records import StepParts
 from profiling.analysis.scale.replay import Replay, Work, replay_ddp
@@ -121,7 +122,7 @@ def test_compute_is_longer_beside_a_collective_and_not_behind_it():
 @pytest.mark.parametrize("mode", ["ddp", "fsdp", "hsdp"])
 def test_a_faster_link_more_slowdown_more_gpus(mode):
     def step(link=300.0, network=40.0, gpus=64, **changes) -> float:
-        large = sizes_of(Keys(12, 768, 1024, 12), 50304)
+        large = sizes_of(of_124m(50304), "bfloat16")
         parts = StepParts(27.0, 1, 8.0, 17.0, 0.5, 1.1, 2.0, 1.0, "kernels")
         given = Work(parts, large, 25.0, 0.0, None)
         return replay_mode(replace(given, **changes), Links(8, link, network), gpus, mode).now

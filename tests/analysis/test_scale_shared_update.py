@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.predicted import GPT2_124M
+from benchmarks.predicted import of_124m
 from profiling.analysis.scale.links import Links
 from profiling.analysis.scale.model_sizes import sizes_of
 from profiling.analysis.scale.replay import replay_ddp
@@ -100,7 +100,7 @@ def test_squares_of_a_part_are_summed_beside_rows():
 
 
 def test_a_larger_share_of_many_gpus_is_shorter_where_links_are_free():
-    large = sizes_of(GPT2_124M, 50_257)
+    large = sizes_of(of_124m(50_257), "bfloat16")
     given = work(sizes=large, bucket_mb=25.0, shares_update=True)
     share = 12 * 12 * 768**2 / large.parameters
     for gpus in (2, 4, 8):

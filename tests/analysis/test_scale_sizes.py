@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.predicted import GPT2_124M
+from benchmarks.predicted import GPT2_124M, of_124m
 from configs.schema import Config
 from configs.travel import decide_travel
 from model import GPT
@@ -16,6 +16,7 @@ from profiling.analysis.scale.model_sizes import (
     shared_buckets,
     sizes_of,
 )
+from training.machine.model_description import describe
 from training.machine.parallel import rows_travel
 from training.optimizers.shared_update import shared_layers
 
@@ -25,9 +26,8 @@ from training.optimizers.shared_update import shared_layers
 )
 def test_sizes_are_those_of_the_model(more):
     config = Config(**{"n_layer": 2, "n_head": 2, "n_embd": 32, "block_size": 16, **more})
-    keys = Keys(config.n_layer, config.n_embd, 16, 4, config.bias, config.positions)
     model = GPT(config, 65)
-    sizes = sizes_of(keys, 65)
+    sizes = sizes_of(describe(config, 65), "bfloat16")
     assert sizes.parameters == sum(each.numel() for each in model.parameters())
     tensors = sorted(each.numel() for each in model.transformer.h[0].parameters())
     assert sorted(sizes.block) == tensors
@@ -47,7 +47,7 @@ def test_a_bucket_closes_with_the_tensor_that_fills_it():
 
 
 def test_the_last_bucket_has_the_embedding_that_is_the_head_too():
-    sizes = sizes_of(Keys(12, 768, 1024, 12), 50304)
+    sizes = sizes_of(of_124m(50304), "bfloat16")
     size, index = buckets(sizes.tensors(rows=False), 25.0)[-1]
     assert 4 * 50304 * 768 <= size < 4 * 50304 * 768 + 26 * 2**20
     assert index == len(sizes.head) + 12 * len(sizes.block) + len(sizes.positions)
@@ -59,21 +59,21 @@ def test_rows_travel_where_the_trainer_sends_them(scope, batch_size):
     for gpus in (2, 4, 8):
         config = Config(compile_scope=scope, batch_size=batch_size, block_size=1024)
         config = replace(config, gradient_accumulation_steps=gpus)
-        keys = Keys(12, 768, 1024, batch_size, compile=config.compile, compile_scope=scope)
-        rows = rows_of(keys, 50257)
+        keys = Keys(1024, batch_size, compile=config.compile, compile_scope=scope)
+        rows = rows_of(keys, of_124m(50257))
         travel = rows is not None and rows.travel(gpus)
         assert travel == rows_travel(config, gpus, 50257), gpus
 
 
 def test_rows_are_of_the_residual_streams_dtype_without_dropout():
-    keys = Keys(12, 768, 1024, 12, residual_dtype="bfloat16")
+    keys = Keys(1024, 12, residual_dtype="bfloat16")
     dropped, plain = replace(keys, dropout=0.1), replace(keys, residual_dtype="float32")
     for each, number_bytes in ((keys, 2), (dropped, 4), (plain, 4)):
-        assert rows_of(each, 50257) == EmbeddingRows(12 * 1024, 50257, 768, number_bytes)
+        assert rows_of(each, of_124m(50257)) == EmbeddingRows(12 * 1024, 50257, 768, number_bytes)
 
 
 def test_ranks_share_buckets_of_blocks_alone_and_of_one_length():
-    sizes = sizes_of(GPT2_124M, 50_257).matrices_only
+    sizes = sizes_of(of_124m(50_257), "bfloat16").matrices_only
     block = 12 * 768**2
     for rows, gpus in ((True, 2), (True, 4), (False, 8), (False, 1024)):
         assert [*shared_buckets(sizes, 25.0, rows, gpus).values()] == [block] * 12

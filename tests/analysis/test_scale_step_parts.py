@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from profiling.analysis.scale.model_sizes import keys_of, sizes_of
+from profiling.analysis.scale.model_sizes import sizes_of
 from profiling.analysis.scale.step_parts import step_parts
 from tests.helpers.captures import capture_of
 
@@ -12,7 +12,7 @@ from tests.helpers.captures import capture_of
 def test_parts_of_a_captured_step():
     capture = capture_of("flash_metrics")
     assert capture.manifest
-    sizes = sizes_of(keys_of(capture.manifest, capture.trace.file), 65)
+    sizes = sizes_of(capture.manifest.described_model(), "bfloat16")
     parts = step_parts(capture, sizes)
     assert parts.step_ms == pytest.approx(capture.report.health.free_step_ms)
     assert (parts.micro_steps, parts.blocks_from) == (1, "kernels")
@@ -33,7 +33,7 @@ def test_what_the_norm_takes_of_an_update_is_told_by_a_kernels_name():
     trace, norms = capture.analysis.trace, "lpnorm_cleanup"
     names = ["adamw_squares_triton" if norms in name else name for name in trace.names]
     named = replace(capture.analysis, trace=replace(trace, names=names))
-    sizes = sizes_of(keys_of(capture.manifest, trace.file), 65)
+    sizes = sizes_of(capture.manifest.described_model(), "bfloat16")
     parts = step_parts(replace(capture, analysis=named), sizes)
     (kernel,) = (row for row in capture.report.kernels if norms in row.name)
     captured_ms = kernel.total_ns / capture.analysis.step_count / 1e6
@@ -45,8 +45,9 @@ def test_what_the_norm_takes_of_an_update_is_told_by_a_kernels_name():
 def test_blocks_by_arithmetic_where_attention_is_no_kernel_of_its_own():
     capture = capture_of("flash_metrics")
     assert capture.manifest
-    keys = replace(keys_of(capture.manifest, capture.trace.file), n_layer=3)
-    parts = step_parts(capture, sizes_of(keys, 65))
+    assert capture.manifest.config
+    shallow = replace(capture.manifest, config=capture.manifest.config | {"n_layer": 3})
+    parts = step_parts(capture, sizes_of(shallow.described_model(), "bfloat16"))
     assert parts.blocks_from == "arithmetic"
     assert 0.9 < 3 * parts.block_forward_ms / parts.forward_ms < 1.0
     pieces = parts.head_backward_ms + 3 * parts.block_backward_ms

@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+import model
 import sample as program
 from cli.help import read_keys
 from configs.export import HELP, ExportConfig
@@ -29,6 +30,7 @@ from tests.helpers.gpt2 import (
     vocabulary,
     waves,
 )
+from tests.helpers.mlps import SiLU, SwiGLU
 from training import export
 from training.disk.gpt2 import find_weights, load, to_transformers, write
 from training.ranks.next_commands import load_command
@@ -141,11 +143,28 @@ def test_missing_biases_are_zeros_in_the_file(tmp_path):
     torch.testing.assert_close(logits_of(loaded(tmp_path), tokens), ours, rtol=0, atol=1e-5)
 
 
+def refuse_to_write(folder: Path, config: ModelConfig, why: str) -> None:
+    with pytest.raises(ValueError, match=f"^{why}"):
+        write(folder, waves(config), config, has_gpt2_s=False)
+    assert not folder.exists()
+
+
 def test_a_model_that_transformers_has_not_is_not_written(tmp_path):
-    config = tiny_config(positions="rotary")
-    with pytest.raises(ValueError, match="^positions=rotary: transformers' GPT-2 has learned"):
-        write(tmp_path / "there", waves(config), config, has_gpt2_s=False)
-    assert not (tmp_path / "there").exists()
+    rotary, relu = tiny_config(positions="rotary"), tiny_config()
+    refuse_to_write(
+        tmp_path / "a", rotary, "positions=rotary: transformers' GPT-2 has learned alone"
+    )
+    relu.activation = "relu"  # as if the key had this choice
+    refuse_to_write(tmp_path / "b", relu, "activation=relu: transformers' GPT-2 has gelu.* alone")
+
+
+def test_a_changed_mlp_is_not_written(tmp_path, monkeypatch):
+    monkeypatch.setattr(model, "MLP", SwiGLU)
+    why = "this model cannot be written as transformers' GPT-2: "
+    absent = r"transformer\.h\.0\.mlp\.w1\.weight is \(72, 24\) here, and absent there"
+    refuse_to_write(tmp_path / "a", tiny_config(), why + absent)
+    monkeypatch.setattr(model, "MLP", SiLU)
+    refuse_to_write(tmp_path / "b", tiny_config(), why + "its MLP computes something else")
 
 
 def without_prefix(tensors: dict[str, Tensor]) -> None:

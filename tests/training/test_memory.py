@@ -5,7 +5,12 @@ import torch
 
 from configs.schema import Config
 from model import GPT
-from training.machine.memory import activation_bytes, check_model_fits, explain_out_of_memory
+from training.machine.memory import (
+    activation_bytes,
+    check_model_fits,
+    explain_out_of_memory,
+    parameters_of_one_block,
+)
 
 CPU = torch.device("cpu")
 
@@ -18,10 +23,17 @@ CPU = torch.device("cpu")
         dict(n_layer=10**4, block_size=10**6, attention="slow"),
         dict(block_size=10**15),
     ],
+    ids=str,
 )
 def test_a_model_beyond_all_memory_is_refused_before_it_is_made(config, keys):
     with pytest.raises(ValueError, match=r"^n_layer=.* GiB or more, this machine has .*; lower"):
         check_model_fits(config(**keys), CPU)
+
+
+def test_a_model_beyond_what_pytorch_can_address_is_refused_likewise(config):
+    for keys in (dict(n_embd=10**10, n_head=1), dict(n_embd=10**20, n_head=1)):
+        with pytest.raises(ValueError, match=r"^n_layer=.*: no such model can be made: .*; lower"):
+            check_model_fits(config(**keys), CPU)
 
 
 def test_the_bound_is_the_memory_there_is(config, monkeypatch):
@@ -62,7 +74,8 @@ def test_what_backward_needs_is_less_than_what_pytorch_keeps(config):
     tokens = torch.zeros(8, 64, dtype=torch.long)
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         loss = model(tokens, tokens)
-    assert activation_bytes(made) < sum(kept.values()) < 4 * activation_bytes(made), loss
+    least = activation_bytes(made, parameters_of_one_block(made))
+    assert least < sum(kept.values()) < 4 * least, loss
 
 
 @pytest.mark.parametrize(

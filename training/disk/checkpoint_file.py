@@ -7,14 +7,13 @@ import io
 import math
 import re
 import zipfile
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
 
 from cli.errors import one_line
 from cli.keys import Value, keys, spell
@@ -23,6 +22,7 @@ from data.tokenizers import Tokenizer, load_tokenizer
 from model import GPT
 from training.disk.nanogpt_checkpoint import convert_checkpoint, is_nanogpts
 from training.disk.shard_index import ShardIndex
+from training.machine.model_description import WithoutInit
 
 ADVICE = "Weights only load failed"
 # keys of the model that older checkpoints lack, and the values that those were trained with
@@ -231,25 +231,6 @@ def model_to_fill(config: ModelConfig, vocab_size: int) -> GPT:
     """
     with WithoutInit():
         return GPT(config, vocab_size)
-
-
-class WithoutInit(TorchFunctionMode):
-    """Mode in which torch.nn.init does nothing.
-
-    To initialise a meta tensor, which has no memory, would import Dynamo.
-    """
-
-    def __torch_function__(
-        self,
-        function: Callable[..., object],
-        types: object,
-        arguments: tuple[Any, ...] = (),
-        named: dict[str, Any] | None = None,
-    ) -> object:
-        named = named or {}
-        if getattr(function, "__module__", "") == torch.nn.init.__name__:
-            return named["tensor"] if "tensor" in named else arguments[0]
-        return function(*arguments, **named)
 
 
 def count(state: dict[str, Any], name: str) -> int:

@@ -9,7 +9,8 @@ each block.
 import json
 import logging
 import re
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -25,7 +26,9 @@ from data.dataset import Dataset
 from data.hub_cache import REPOSITORIES, cached_file, hub_folder
 from data.tokenizers import GPT2_TOKENS, BpeTokenizer
 from model import GPT
+from profiling.shared.model_description import from_keys
 from training.disk.checkpoint_file import check_weights
+from training.machine.model_description import describe
 
 log = logging.getLogger(__name__)
 
@@ -196,13 +199,9 @@ def transformers_config(
 
     Raises ValueError if transformers' GPT-2 cannot be such a model.
     """
-    if config.positions != "learned":
-        raise ValueError(
-            f"positions={config.positions}: transformers' GPT-2 has learned ones alone, so "
-            "this model cannot be written as one; train with positions=learned"
-        )
-    end_of_text = GPT2_TOKENS if has_gpt2_s else None  # the last token
     spelled = {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items())}
+    check_is_gpt2(config, vocab_size, spelled)
+    end_of_text = GPT2_TOKENS if has_gpt2_s else None  # the last token
     return {
         "model_type": "gpt2",
         "architectures": ["GPT2LMHeadModel"],
@@ -218,3 +217,21 @@ def transformers_config(
         "torch_dtype": "float32",
         **FIXED,
     }
+
+
+def check_is_gpt2(config: ModelConfig, vocab_size: int, activations: Collection[str]) -> None:
+    """Raises ValueError naming a key or a weight if transformers' GPT-2 cannot be this model."""
+    for key, supported in (("positions", ("learned",)), ("activation", activations)):
+        if (value := getattr(config, key)) not in supported:
+            raise ValueError(
+                f"{key}={value}: transformers' GPT-2 has {' and '.join(supported)} alone, so "
+                f"this model cannot be written as one; train with {key}={' or '.join(supported)}"
+            )
+    ours, theirs = describe(config, vocab_size), from_keys(asdict(config), vocab_size)
+    refused = "this model cannot be written as transformers' GPT-2: "
+    for name in ours.parameters | theirs.parameters:
+        here, there = (each.parameters.get(name, "absent") for each in (ours, theirs))
+        if here != there:
+            raise ValueError(f"{refused}{name} is {here} here, and {there} there")
+    if ours != theirs:
+        raise ValueError(f"{refused}its MLP computes something else")

@@ -6,6 +6,8 @@ Otherwise it explains the allocator's error. Called by train.py.
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from math import prod
 
 import torch
 
@@ -13,6 +15,14 @@ from configs.data import DataConfig
 from configs.model import ModelConfig
 from configs.schema import Config
 from data.sequences import host_bytes
+from profiling.shared.model_description import (
+    POSITIONS,
+    Matrix,
+    Shapes,
+    blocks_of,
+    matrices_of,
+)
+from training.machine.model_description import empty_model, parameters_of
 
 log = logging.getLogger(__name__)
 
@@ -23,9 +33,6 @@ PARAMETER_BYTES = 4 * WEIGHT_BYTES  # the weight, its gradient, AdamW's two mome
 BLOCK_BYTES = 30_000  # measured: the Python objects of a block, on the host
 # measured: seconds to construct a block, and the number of blocks from which that is noticed
 BLOCK_S, MANY_BLOCKS = 0.0008, 3000
-# Values that backward needs of a block, for each value of its input, whatever is computed again:
-# queries, keys and values, the output of attention, and four of the MLP before its activation.
-KEPT_OF_A_BLOCK = 8
 NO_MEMORY = "can't allocate memory"  # in the RuntimeError of PyTorch's CPU allocator
 
 
@@ -36,29 +43,53 @@ def check_model_fits(config: Config, device: torch.device, shards: int = 1) -> N
     everything smaller are left out, so that a run that passes may still not fit.
     """
     place = HERE if device.type != "cuda" else str(device)
+    parameters = parameters_of_one_block(config)
     needed = {HERE: config.n_layer * BLOCK_BYTES}
-    needed[place] = needed.get(place, 0) + model_bytes(config, shards)
+    needed[place] = needed.get(place, 0) + model_bytes(config, parameters, shards)
     refuse_beyond(needed, "this model and its optimizer", config, MODEL_KEYS, device)
-    needed[place] += activation_bytes(config)
+    needed[place] += activation_bytes(config, parameters)
     what = "this model, its optimizer and what backward needs of a batch"
     refuse_beyond(needed, what, config, ("batch_size", *MODEL_KEYS), device)
 
 
-def model_bytes(config: ModelConfig, shards: int) -> int:
-    """Bytes of one rank's weights, gradients and AdamW moments, without the vocabulary's."""
-    parameters = config.n_layer * 12 * config.n_embd**2 + config.block_size * config.n_embd
+def parameters_of_one_block(config: ModelConfig) -> Shapes:
+    """Parameters of the model with one of its blocks and one id. Raises ValueError naming keys."""
+    try:
+        return parameters_of(empty_model(replace(config, n_layer=1), vocab_size=1))
+    except ValueError as error:
+        raise ValueError(f"{named(config, MODEL_KEYS)}: {error}; lower them") from error
+
+
+def model_bytes(config: ModelConfig, one_block: Shapes, shards: int) -> int:
+    """Bytes of one rank's matrices, with gradients and AdamW moments, without the vocabulary's."""
+    matrices = sum(map(prod, block_matrices(one_block)))
+    parameters = config.n_layer * matrices + prod(one_block.get(POSITIONS, (0,)))
     masks = config.n_layer * config.block_size**2 if config.attention == "slow" else 0
     return parameters * max(PARAMETER_BYTES // shards, WEIGHT_BYTES) + masks
 
 
-def activation_bytes(config: Config) -> int:
-    """Least bytes that forward of one micro-batch keeps for backward; 0 with eval_only."""
+def activation_bytes(config: Config, one_block: Shapes) -> int:
+    """Least bytes that forward of one micro-batch keeps for backward; 0 with eval_only.
+
+    Whatever is computed again, backward needs what a block's products make but for the last one,
+    which is added to the residual stream. The output of attention's last product is added too, but
+    stands for its input.
+    """
     if config.eval_only:
         return 0
     number_bytes = 4 if config.dtype == "float32" else 2
-    kept = 1 if config.activation_checkpointing == "full" else KEPT_OF_A_BLOCK
-    tokens = config.batch_size * config.block_size
-    return config.n_layer * tokens * config.n_embd * kept * number_bytes
+    kept = config.n_embd
+    if config.activation_checkpointing != "full":
+        kept = sum(outputs for outputs, _ in block_matrices(one_block)) - config.n_embd
+    return config.n_layer * config.batch_size * config.block_size * kept * number_bytes
+
+
+def block_matrices(one_block: Shapes) -> list[Matrix]:
+    return [each for block in blocks_of(one_block) for each in matrices_of(block)]
+
+
+def named(config: ModelConfig, keys: Sequence[str]) -> str:
+    return ", ".join(f"{key}={getattr(config, key)}" for key in keys)
 
 
 def refuse_beyond(
@@ -70,9 +101,8 @@ def refuse_beyond(
         if place == str(device):
             memory_bytes = torch.cuda.get_device_properties(device).total_memory
         if needed_bytes > memory_bytes:
-            named = ", ".join(f"{key}={getattr(config, key)}" for key in keys)
             raise ValueError(
-                f"{named}: {what} take {needed_bytes / 2**30:,.0f} GiB or more, "
+                f"{named(config, keys)}: {what} take {needed_bytes / 2**30:,.0f} GiB or more, "
                 f"{place} has {memory_bytes / 2**30:,.0f}; lower them"
             )
 

@@ -1,9 +1,10 @@
-"""Sizes of the trainer's GPT that have to be sent: parameters in the order of their gradients.
+"""Sizes of a run's model that have to be sent: parameters in the order of their gradients.
 
-They are computed from the keys in a manifest; tests compare them with model.GPT.
+They are read off the description of the model in the manifest.
 """
 
 from dataclasses import dataclass, replace
+from math import prod
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +13,14 @@ import msgspec
 from configs.shared_update import has_equal_parts
 from configs.travel import Travel, decide_travel
 from profiling.shared.manifest import Manifest
+from profiling.shared.model_description import (
+    HEAD,
+    IN_BLOCK,
+    POSITIONS,
+    TABLE,
+    ModelDescription,
+    Shapes,
+)
 
 Count = Annotated[int, msgspec.Meta(ge=1, lt=2**31)]
 FLOAT32_BYTES = 4
@@ -21,12 +30,8 @@ FLOAT32_BYTES = 4
 class Keys:
     """The keys of a run's configuration that matter here."""
 
-    n_layer: Count
-    n_embd: Count
     block_size: Count
     batch_size: Count
-    bias: bool = False
-    positions: str = "learned"
     dtype: str = "bfloat16"
     kernels: str = "compiled"
     bucket_mb: Annotated[float, msgspec.Meta(ge=1)] = 25.0
@@ -64,7 +69,8 @@ class ModelSizes:
     block_share: float  # share of the arithmetic that all blocks together have
     travel_bytes: int  # bytes per weight of a block that travels between ranks sharing the model
     travel: Travel
-    matrices: tuple[int, ...]  # the tensors of one block whose update ranks can share
+    # the tensors of one block whose update ranks can share; the last makes queries, keys and values
+    matrices: tuple[int, ...]
 
     @property
     def parameters(self) -> int:
@@ -78,6 +84,11 @@ class ModelSizes:
     def block_bytes(self) -> int:
         """Bytes of one block's weights as they travel."""
         return self.travel_bytes * self.block_parameters
+
+    @property
+    def behind_attention(self) -> float:
+        """Share of a block's products that backward runs after attention: those of q, k and v."""
+        return self.matrices[-1] / sum(self.matrices)
 
     def tensors(self, rows: bool) -> list[int]:
         """Sizes of all tensors in the order of their gradients.
@@ -146,31 +157,56 @@ def keys_of(manifest: Manifest | None, file: Path) -> Keys:
         raise ValueError(f"{file}: its manifest's configuration is damaged: {error}") from error
 
 
-def sizes_of(keys: Keys, vocab_size: int) -> ModelSizes:
-    """Sizes of the model that training.machine.parallel runs: GPT-2's decoder, as in model.py."""
-    width, biases = keys.n_embd, int(keys.bias)
-    norm = (width,) * (1 + biases)
-    products = [(4 * width, width), (width, 4 * width), (width, width), (width, 3 * width)]
-    matrices = tuple(a * b for a, b in products)
-    proj, fc, attn_proj, attn = [(a * b, *(b,) * biases) for a, b in products]
-    positions = (keys.block_size * width,) if keys.positions == "learned" else ()
-    in_blocks = keys.n_layer * (12 * width**2 + keys.block_size * width)  # attention is causal
-    block = (*proj, *fc, *norm, *attn_proj, *attn, *norm)
-    travel_bytes = FLOAT32_BYTES if keys.dtype == "float32" else 2
+def model_of(manifest: Manifest, file: Path) -> ModelDescription:
+    """Description of the model in the manifest of capture `file`.
+
+    Raises ValueError where it is not known, or a prediction cannot be made of such a model.
+    """
+    try:
+        model = manifest.described_model()
+    except ValueError as error:
+        raise ValueError(f"{file}: {error}") from error
+    first, *others = model.blocks
+    if any(block != first for block in others):
+        raise ValueError(f"{file}: a model whose blocks differ in size; they have to be alike here")
+    if HEAD in model.parameters:
+        raise ValueError(f"{file}: {HEAD} is not the embedding; they have to be one here")
+    return model
+
+
+def sizes_of(model: ModelDescription, dtype: str) -> ModelSizes:
+    """Sizes of a model of equal blocks, trained in `dtype`."""
+    blocks, vocabulary, work = model.blocks, model.vocab_size, model.work
+    block = in_gradient_order(blocks[0])
+    matrices: Shapes = {name: shape for name, shape in blocks[0].items() if len(shape) == 2}
+    outside = {name: each for name, each in model.parameters.items() if not IN_BLOCK.match(name)}
+    del outside[TABLE]
+    positions = outside.pop(POSITIONS, None)
+    head_flops = 6 * vocabulary * model.width
+    flops = work.gemm.flops + work.attention.flops // 2  # attention is causal
+    travel_bytes = FLOAT32_BYTES if dtype == "float32" else 2
     return ModelSizes(
-        head=norm,
+        head=in_gradient_order(outside),
         block=block,
-        blocks=keys.n_layer,
-        positions=positions,
-        table=vocab_size * width,
-        block_share=in_blocks / (in_blocks + vocab_size * width),
+        blocks=len(blocks),
+        positions=(prod(positions),) if positions else (),
+        table=vocabulary * model.width,
+        block_share=(flops - head_flops) / flops,
         travel_bytes=travel_bytes,
-        travel=decide_travel(keys.n_layer, travel_bytes * sum(block)),
-        matrices=matrices,
+        travel=decide_travel(len(blocks), travel_bytes * sum(block)),
+        matrices=in_gradient_order(matrices),
     )
 
 
-def rows_of(keys: Keys, vocab_size: int) -> EmbeddingRows | None:
+def in_gradient_order(parameters: Shapes) -> tuple[int, ...]:
+    """Sizes of a layer's parameters, the last module first, as backward completes gradients."""
+    modules: dict[str, list[int]] = {}
+    for name, shape in parameters.items():
+        modules.setdefault(name.rpartition(".")[0], []).append(prod(shape))
+    return tuple(size for sizes in reversed(modules.values()) for size in sizes)
+
+
+def rows_of(keys: Keys, model: ModelDescription) -> EmbeddingRows | None:
     """Rows of the embedding's gradient; None if the model is compiled as a whole.
 
     Then there is no place from which rows could be taken.
@@ -179,7 +215,8 @@ def rows_of(keys: Keys, vocab_size: int) -> EmbeddingRows | None:
         return None
     short = keys.residual_dtype != "float32" and keys.dropout == 0
     tokens = keys.batch_size * keys.block_size
-    return EmbeddingRows(tokens, vocab_size, keys.n_embd, 2 if short else FLOAT32_BYTES)
+    number_bytes = 2 if short else FLOAT32_BYTES
+    return EmbeddingRows(tokens, model.vocab_size, model.width, number_bytes)
 
 
 def buckets(tensors: list[int], bucket_mb: float) -> list[tuple[int, int]]:

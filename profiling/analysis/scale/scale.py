@@ -12,6 +12,7 @@ from profiling.analysis.scale.model_sizes import (
     Keys,
     ModelSizes,
     keys_of,
+    model_of,
     rows_of,
     sizes_of,
 )
@@ -87,8 +88,9 @@ def scale(
     """
     manifest, report = capture.manifest, capture.report
     keys = keys_of(manifest, capture.trace.file)
-    assert manifest is not None and manifest.vocab_size is not None  # or keys_of would have raised
-    sizes = sizes_of(keys, manifest.vocab_size)
+    assert manifest is not None  # or keys_of would have raised
+    model = model_of(manifest, capture.trace.file)
+    sizes = sizes_of(model, keys.dtype)
     parts = with_micro_steps(step_parts(capture, sizes), request.micro_steps)
     check_keys(request, replace(keys, gradient_accumulation_steps=parts.micro_steps))
     gpu = report.capture.gpu
@@ -111,7 +113,7 @@ def scale(
         copies,
         averages=request.all_reduce,
         copies_slowdown=beside_copies.percent / 100 if beside_copies else 0.0,
-        rows=rows_of(keys, manifest.vocab_size),
+        rows=rows_of(keys, model),
         in_buckets=keys.gradients_in_buckets,
         shares_update=request.shard_update,
         reduce_dtype=request.reduce_dtype,

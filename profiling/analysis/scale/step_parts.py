@@ -16,9 +16,6 @@ from profiling.analysis.scale.records import StepParts
 from profiling.analysis.verdict.health import CAPTURE_AGAIN
 
 ATTENTION, PRODUCT, EMBEDDING = map(FAMILIES.index, ("attention", "gemm", "embedding"))
-# share of a block's matrices that backward runs after attention, those of q, k and v: 3 of 12 C**2
-# weights
-BEHIND_ATTENTION = 3 / 12
 SQUARES = "adamw_squares"  # part of the name of a kernel of kernels.optimizers.adamw_triton
 
 
@@ -63,7 +60,7 @@ def step_parts(capture: Capture, sizes: ModelSizes) -> StepParts:
     else:
         (_, distance, _), (first, period, attention) = [rhythm for rhythm in rhythms if rhythm]
         blocks = distance * unit, period * unit
-        after_ns = (period - attention) * BEHIND_ATTENTION
+        after_ns = (period - attention) * sizes.behind_attention
         head_ms = max(0.0, first + attention + after_ns - period) * unit
         head_ms = min(head_ms, backward_ms)
     return StepParts(
