@@ -9,9 +9,8 @@ each block.
 import json
 import logging
 import re
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -25,7 +24,7 @@ from data.dataset import Dataset
 from data.hub_cache import REPOSITORIES, cached_file, hub_folder
 from data.tokenizers import GPT2_TOKENS, BpeTokenizer
 from model import GPT
-from training.disk.checkpoint_file import check_weights
+from training.disk.checkpoint_file import check_weights, model_config_of
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +68,7 @@ def load_pretrained(init_from: str, weights: str | None) -> Pretrained:
     Raises ValueError if it is not found or damaged, or its tokens are not GPT-2's.
     """
     files = find_weights(init_from, weights)
-    config = ModelConfig(dropout=0.0, **cast(dict[str, Any], shape_of(init_from, weights)))
+    config = model_config_of(asdict(ModelConfig(dropout=0.0)) | shape_of(init_from, weights))
     ours, vocab_size = load(files, config)
     if vocab_size != GPT2_TOKENS + 1:
         raise ValueError(
