@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from operator import attrgetter
 from pathlib import Path
+from typing import TypeGuard
 
 import numpy as np
 
@@ -188,7 +189,7 @@ class Reading:
         self.parts[table].append(rows)
 
 
-def is_count(value: object) -> bool:
+def is_count(value: object) -> TypeGuard[int]:
     """Whether `value` is a possible number of ranks, or of one rank."""
     return isinstance(value, int) and 0 <= value < MOST_RANKS
 
