@@ -184,7 +184,8 @@ class CausalSelfAttention(nn.Module):
             y = packed_causal_attention(qkv, self.n_head, dropout, seed)  # (B, T, C)
         else:
             y = self.attend_separately(qkv, dropout)  # (B, T, C)
-        return self.c_proj(y)
+        x = self.c_proj(y)
+        return x
 
     def attend_separately(self, qkv: Tensor, dropout: float) -> Tensor:
         B, T, C = qkv.size(0), qkv.size(1), qkv.size(2) // 3
@@ -209,7 +210,8 @@ class MLP(nn.Module):
         if self.fused and self.c_fc.copy is not None:
             return gelu_between(x, self.c_fc, self.c_proj)  # (B, T, C)
         x = self.c_fc(x)  # (B, T, C) -> (B, T, 4C)
-        return self.c_proj(gelu(x) if self.fused else self.gelu(x))  # (B, T, C)
+        x = self.c_proj(gelu(x) if self.fused else self.gelu(x))  # (B, T, C)
+        return x
 
 
 class Residual(nn.Module):
@@ -262,7 +264,8 @@ class Block(nn.Module):
         y = self.mlp(h)
         if next_norm is None:
             return x + self.residual.dropout(y), None
-        return self.residual(x, y, next_norm, seeds.mlp)
+        x, h = self.residual(x, y, next_norm, seeds.mlp)
+        return x, h
 
 
 class Transformer(nn.Module):
@@ -386,7 +389,8 @@ class GPT(nn.Module):
 
     def logits(self, x: Tensor, h: Tensor | None = None) -> Tensor:
         """Logits (B, T, V) of the blocks' output x (B, T, C); h is its norm if already computed."""
-        return self.lm_head(self.transformer.ln_f(x) if h is None else h)
+        logits: Tensor = self.lm_head(self.transformer.ln_f(x) if h is None else h)
+        return logits
 
     def score(self, x: Tensor, h: Tensor | None, targets: Tensor) -> tuple[Tensor, Tensor]:
         """Logits (B, T, V), or (B, 0, V) where gradients took their place, and the mean loss."""

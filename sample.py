@@ -210,10 +210,11 @@ def encode_prompt(start: str, tokenizer: Tokenizer) -> list[int]:
         return [tokenizer.end_of_text]
     text = prompt_text(start)
     try:
-        return tokenizer.encode(text).tolist()
+        ids: list[int] = tokenizer.encode(text).tolist()
     except ValueError as error:
         key = f"start={start}" if start.startswith(FILE) else "start"
         raise ValueError(f"{key}: {error}") from error
+    return ids
 
 
 def prompt_text(start: str) -> str:

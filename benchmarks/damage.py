@@ -86,7 +86,8 @@ def tables(database: sqlite3.Connection) -> list[str]:
 
 
 def column_of(database: sqlite3.Connection, table: str, chance: random.Random) -> str:
-    return chance.choice(database.execute(f"PRAGMA table_info({table})").fetchall())[1]
+    name: str = chance.choice(database.execute(f"PRAGMA table_info({table})").fetchall())[1]
+    return name
 
 
 def change_cells(database: sqlite3.Connection, chance: random.Random) -> None:

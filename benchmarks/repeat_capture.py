@@ -29,6 +29,7 @@ TIMES = ("start", "end", "timestamp", "rawTimestamp")  # columns that move with 
 PUSH_POP, START_END = 59, 60  # NVTX_EVENTS.eventType of ranges
 ITERATION = re.compile(r"iteration (\d+)")
 IDS = ("correlation", "External id")  # in an event's args
+Json = dict[str, Any]  # an object of a Chrome trace, passed on as json.load read it
 
 
 @dataclass
@@ -79,7 +80,7 @@ def repeat_sqlite(path: Path, kernels: int) -> int:
         if "NVTX_EVENTS" in tables:
             number_iterations(database)
         database.commit()
-    return count * repetitions
+    return int(count) * repetitions
 
 
 def repeat_rows(
@@ -111,11 +112,11 @@ def number_iterations(database: sqlite3.Connection) -> None:
     database.executemany("UPDATE NVTX_EVENTS SET text = ?, textId = NULL WHERE rowid = ?", names)
 
 
-def repeat_json(trace: dict[str, Any], out: Path, kernels: int) -> int:
+def repeat_json(trace: Json, out: Path, kernels: int) -> int:
     """Write the repeated trace. Returns the number of kernels in the result."""
     events = trace.pop("traceEvents")
     timed = [event for event in events if event.get("ph") in ("X", "s", "f")]
-    count = sum(event.get("cat") == "kernel" for event in timed)
+    count: int = sum(event.get("cat") == "kernel" for event in timed)
     repetitions = repetitions_of(count, kernels)
     period = max(e["ts"] + e.get("dur", 0) for e in timed) - min(e["ts"] for e in timed) + 1
     args = [event.get("args", {}) for event in timed]
@@ -133,13 +134,11 @@ def repeat_json(trace: dict[str, Any], out: Path, kernels: int) -> int:
     return count * repetitions
 
 
-def largest(records: list[dict[str, Any]], name: str) -> int:
+def largest(records: list[Json], name: str) -> int:
     return max((record[name] for record in records if name in record), default=0)
 
 
-def shift_event(
-    event: dict[str, Any], grown: Mapping[str, float], iterations: int
-) -> dict[str, Any]:
+def shift_event(event: Json, grown: Mapping[str, float], iterations: int) -> Json:
     """Copy of the event for a later repetition, with its times, ids and iteration moved on."""
     event = event | {n: round(event[n] + grown[n], 3) for n in ("ts", "id") if n in event}
     if match := ITERATION.fullmatch(event["name"]):
@@ -149,5 +148,5 @@ def shift_event(
     return event
 
 
-def dumps(event: dict[str, Any]) -> str:
+def dumps(event: Json) -> str:
     return json.dumps(event, separators=(",", ":"))

@@ -61,7 +61,8 @@ def triton_timer() -> Callable[..., float]:
         from triton.testing import do_bench
     except ImportError as error:
         raise ValueError(f"timer_check: needs triton to compare with: {error}") from error
-    return do_bench
+    timer: Callable[..., float] = do_bench
+    return timer
 
 
 def calls(device: torch.device) -> dict[str, Callable[[], object]]:

@@ -13,7 +13,7 @@ import typing
 from collections.abc import Collection, Iterable
 from copy import copy
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from cli.errors import ending, suggestion
 
@@ -100,7 +100,7 @@ def keys(schema: type["DataclassInstance"], prefix: str = "") -> dict[str, Key]:
     return by_name
 
 
-def value_type(hint: Any) -> tuple[type, bool]:
+def value_type(hint: object) -> tuple[type, bool]:
     """Type of a value and whether it may be None.
 
     It is (str, True) for str | None, and (list, False) for list[str].
@@ -108,7 +108,9 @@ def value_type(hint: Any) -> tuple[type, bool]:
     if typing.get_origin(hint) in (types.UnionType, typing.Union):
         (inner,) = (arg for arg in typing.get_args(hint) if arg is not types.NoneType)
         return value_type(inner)[0], True
-    return typing.get_origin(hint) or hint, False
+    kind = typing.get_origin(hint) or hint
+    assert isinstance(kind, type), f"a key is of type {hint}"
+    return kind, False
 
 
 def unknown_key(name: str, known: Iterable[str]) -> str:

@@ -61,9 +61,10 @@ class Worker(Generic[Item, Result]):
     def answer(self) -> Answer[Result]:
         """Wait for the answer to the oldest item asked. Raises Killed."""
         try:
-            return cast(Answer[Result], self.pipe.recv())
+            answer: Answer[Result] = self.pipe.recv()
         except (EOFError, OSError) as error:
             raise Killed from error
+        return answer
 
 
 @contextmanager

@@ -352,7 +352,8 @@ def check_option(group: str, option: Value) -> str:
 @cache
 def scratch() -> DictConfig:
     """The schema as a config to try single values on, cached: making it takes long."""
-    return OmegaConf.structured(Config)
+    schema: DictConfig = OmegaConf.structured(Config)
+    return schema
 
 
 def check_value(name: str, value: Value) -> None:

@@ -12,12 +12,12 @@ import shutil
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from cli.errors import one_line
 from cli.interrupts import unwind_on_signal
+from cli.records import entry
 from data.token_files import TokenFile, Tokens
 from data.token_folder import SPLITS, check_file, find_files, fingerprint, tokenizer_of
 from data.tokenizers import Tokenizer, load_tokenizer, token_dtype
@@ -57,12 +57,12 @@ def load_prepared(directory: Path) -> Dataset:
     """Load a folder that `data.prepare` made. ValueError says what is missing or damaged."""
     try:
         meta, record = (read_record(directory / name) for name in ("meta.json", "vocab.json"))
-        source, text_sha256 = meta["source"], meta["text_sha256"]
+        source, text_sha256 = (entry(meta, name, str) for name in ("source", "text_sha256"))
         tokenizer = load_tokenizer(record)
         dtype = token_dtype(tokenizer.vocab_size)
         files: dict[str, tuple[TokenFile, ...]] = {}
         for split in SPLITS:
-            file = TokenFile(directory / f"{split}.bin", dtype, meta[f"{split}_tokens"])
+            file = TokenFile(directory / f"{split}.bin", dtype, entry(meta, f"{split}_tokens", int))
             size = file.count * dtype.itemsize
             if file.path.stat().st_size != size:
                 raise ValueError(f"{split}.bin has not the {size} bytes it should have")
@@ -75,7 +75,7 @@ def load_prepared(directory: Path) -> Dataset:
     return Dataset(source, text_sha256, tokenizer, directory, files)
 
 
-def read_record(path: Path) -> dict[str, Any]:
+def read_record(path: Path) -> dict[str, object]:
     """The JSON object in the file. Raises ValueError that names the file."""
     check_file(path)
     try:

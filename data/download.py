@@ -68,7 +68,7 @@ def fetch_in_three_tries(url: str, sha256: str) -> bytes:
 def fetch(url: str, sha256: str) -> bytes:
     try:
         with urllib.request.urlopen(url, timeout=SILENCE_S) as response:
-            content = response.read(LARGEST_BYTES)
+            content: bytes = response.read(LARGEST_BYTES)
     except HTTPException as error:  # a broken answer, which is no OSError
         raise OSError(f"broken answer ({type(error).__name__}: {error})") from error
     actual = hashlib.sha256(content).hexdigest()

@@ -82,7 +82,7 @@ class Tokens:
 
     def read_all(self) -> np.ndarray:
         """All ids (n,), in memory."""
-        return self.read(np.zeros(1, np.int64), len(self))[0]
+        return self.read(np.zeros(1, np.int64), len(self)).ravel()
 
     def pieces(self, start: int, length: int) -> list[tuple[int, int, int]]:
         """Parts of a range as (file, first, end), counted in the file; one for each file."""

@@ -5,9 +5,9 @@ record, which holds the whole vocabulary, so that no tokenizer needs a network a
 """
 
 import json
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import tiktoken
@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike
 from tokenizers import Tokenizer as Trainee
 from tokenizers import models, pre_tokenizers, trainers
 
+from cli.records import entry
 from data.download import finish_within, reason_of
 from data.hub_cache import REPOSITORIES, cached_file
 
@@ -77,7 +78,7 @@ class CharTokenizer:
 
     def decode(self, ids: ArrayLike) -> str:
         """Text of a sequence of ids. ValueError for an id outside the vocabulary."""
-        points = self._code_points[_valid_ids(ids, self.vocab_size)]
+        points: np.ndarray = self._code_points[_valid_ids(ids, self.vocab_size)]
         return points.tobytes().decode("utf-32-le")
 
     def decode_bytes(self, ids: ArrayLike) -> bytes:
@@ -218,15 +219,16 @@ class Gpt2Tokenizer:
 Tokenizer = CharTokenizer | BpeTokenizer | Gpt2Tokenizer
 
 
-def load_tokenizer(record: dict[str, Any]) -> Tokenizer:
+def load_tokenizer(record: Mapping[str, object]) -> Tokenizer:
     """Make the tokenizer that `to_record` described. ValueError for a record of no known kind."""
     kind = record.get("kind")
     if kind == "char":
-        return CharTokenizer.with_order(record["characters"])
+        return CharTokenizer.with_order(entry(record, "characters", str))
     if kind == "gpt2" and "tokens" not in record:
         return Gpt2Tokenizer()
     if kind in ("gpt2", "local"):
-        return BpeTokenizer(kind, [token.encode("latin-1") for token in record["tokens"]])
+        tokens = entry(record, "tokens", list)
+        return BpeTokenizer(kind, [token.encode("latin-1") for token in tokens])
     raise ValueError(f"tokenizer record: kind {kind!r} is unknown; known are char, gpt2 and local")
 
 

@@ -21,7 +21,7 @@ from training.disk.run import Run
 from training.disk.run_folder import environment
 from training.machine.model_description import describe
 from training.ranks.distributed import Ranks
-from training.step.clock import Clock
+from training.step.clock import CudaClock, HostClock
 from training.step.warm_up import WarmUp
 from training.trigger import config_with_window, take_request
 
@@ -52,7 +52,9 @@ class Profiler:
             return None
         return recorder_for(profile, on_cuda, self.folder, self.ranks.suffix)
 
-    def window(self, run: Run, warm: WarmUp, clock: Clock, settle: Callable[[], None]) -> Window:
+    def window(
+        self, run: Run, warm: WarmUp, clock: CudaClock | HostClock, settle: Callable[[], None]
+    ) -> Window:
         """Makes the window for the training loop; without `profile=` it opens only on request.
 
         `settle` is called before recording starts and stops, to finish what the loop still owes.

@@ -157,7 +157,7 @@ def write_nsys(simulation: Simulation, ranks: Sequence[int], path: Path, facts: 
         begin, end = facts.span_us(simulation, rank)
 
         def ns(us: np.ndarray, rank: int = rank) -> int:
-            return round((clock_us + us[rank]) * 1000)
+            return int(round((clock_us + us[rank]) * 1000))
 
         ranges = [
             (

@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 COMPUTE_STREAM, DATA_PARALLEL_STREAM, TENSOR_PARALLEL_STREAM = 7, 20, 24
 LATENCY_US, WAKE_US, RANGE_US = 3.0, 8.0, 2.0  # of a launch, a wait's end, a range's edge
@@ -163,7 +164,7 @@ class Machine:
             Operation(name, COMPUTE_STREAM, launch, returned, start, end, blocks, there)
         )
 
-    def compute_end(self, start: np.ndarray, us: np.ndarray) -> np.ndarray:
+    def compute_end(self, start: NDArray[np.float64], us: NDArray[np.float64]) -> np.ndarray:
         """End of a kernel that takes `us` alone; slower while a collective of this step runs."""
         slowdown, now, left = self.fleet.slowdown, start, us
         if slowdown == 1.0:
@@ -172,7 +173,8 @@ class Machine:
             before = np.clip(begin - now, 0, left)
             beside = np.clip((end - now - before) / slowdown, 0, left - before)
             now, left = now + before + beside * slowdown, left - before - beside
-        return now + left
+        end_us: np.ndarray = now + left
+        return end_us
 
     def collective(
         self, stream: int, group: np.ndarray, us: float, size: int, there: np.ndarray | None = None

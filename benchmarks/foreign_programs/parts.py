@@ -21,13 +21,15 @@ def torchvision_model(name: str) -> nn.Module:
     """Model of torchvision with random weights, as all models here have."""
     from torchvision.models import get_model
 
-    return get_model(name)
+    model: nn.Module = get_model(name)
+    return model
 
 
 def timm_model(name: str, **options: object) -> nn.Module:
     from timm import create_model
 
-    return create_model(name, **options)
+    model: nn.Module = create_model(name, **options)
+    return model
 
 
 def bert(layers: int = 12, width: int = 768, **options: object) -> nn.Module:
@@ -40,13 +42,15 @@ def bert(layers: int = 12, width: int = 768, **options: object) -> nn.Module:
         "num_attention_heads": width // 64,
         "intermediate_size": 4 * width,
     }
-    return BertForMaskedLM(BertConfig(**{**shape, **options}))
+    model: nn.Module = BertForMaskedLM(BertConfig(**{**shape, **options}))
+    return model
 
 
 def gpt2(layers: int = 12, **options: object) -> nn.Module:
     from transformers import GPT2Config, GPT2LMHeadModel
 
-    return GPT2LMHeadModel(GPT2Config(n_layer=layers, **options))
+    model: nn.Module = GPT2LMHeadModel(GPT2Config(n_layer=layers, **options))
+    return model
 
 
 def training_step(

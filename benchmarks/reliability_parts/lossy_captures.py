@@ -127,7 +127,8 @@ def lost_percent(database: sqlite3.Connection) -> float:
     there = f'SELECT rowid FROM {KERNELS} WHERE "end" - start < {BOGUS_NS[0] // 2}'
     ((launched,),) = database.execute(query).fetchall()
     ((lost,),) = database.execute(f"{query} AND r NOT IN ({there})").fetchall()
-    return 100 * lost / launched
+    percent: float = 100 * lost / launched
+    return percent
 
 
 def rows_of(database: sqlite3.Connection, table: str) -> list[int]:

@@ -24,7 +24,8 @@ def causal_attention(q: Tensor, k: Tensor, v: Tensor, dropout: float) -> Tensor:
 
     Gradients need T == S. Raises NotImplementedError if D is not 16, 32, 64 or 128.
     """
-    return SeparateAttention.apply(q, k, v, new_seed(q, dropout), dropout)
+    y: Tensor = SeparateAttention.apply(q, k, v, new_seed(q, dropout), dropout)
+    return y
 
 
 def packed_causal_attention(

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 
 def distinct(column: np.ndarray) -> np.ndarray:
@@ -19,14 +20,16 @@ def used_names(name: np.ndarray) -> list[int]:
     return np.flatnonzero(np.bincount(name)).tolist()
 
 
-def name_mask(names: list[str], name: np.ndarray, wanted: Callable[[str], object]) -> np.ndarray:
+def name_mask(
+    names: list[str], name: np.ndarray, wanted: Callable[[str], object]
+) -> NDArray[np.bool_]:
     """Mask of the rows whose name is wanted; `name` is a column of indices in `names`.
 
     `wanted` is called once for each distinct name, not for each row.
     """
     is_wanted = np.zeros(len(names) + 1, bool)
     is_wanted[[row for row in used_names(name) if wanted(names[row])]] = True
-    return is_wanted[name]
+    return np.take(is_wanted, name)
 
 
 def concatenate_columns(columns: list[np.ndarray]) -> np.ndarray:
@@ -70,7 +73,7 @@ class Intervals:
         """(n + 1,): total length of the intervals before each one; the last entry is of all."""
         return np.concatenate(([0], np.cumsum(self.end_ns - self.start_ns)))
 
-    def ns_before(self, time_ns: np.ndarray) -> np.ndarray:
+    def ns_before(self, time_ns: np.ndarray) -> NDArray[np.int64]:
         """Nanoseconds of the set that lie before each time."""
         time_ns = np.asarray(time_ns, np.int64)
         if not len(self.start_ns):
@@ -79,7 +82,7 @@ class Intervals:
         inside = np.minimum(time_ns, self.end_ns[last]) - self.start_ns[last]
         return np.where(last < 0, 0, self.until_ns[last] + inside)
 
-    def ns_within(self, start_ns: np.ndarray, end_ns: np.ndarray) -> np.ndarray:
+    def ns_within(self, start_ns: np.ndarray, end_ns: np.ndarray) -> NDArray[np.int64]:
         """Nanoseconds of the set that lie in each [start, end)."""
         return self.ns_before(end_ns) - self.ns_before(start_ns)
 

@@ -80,12 +80,13 @@ def resampled_medians(values: np.ndarray, random: np.random.Generator) -> np.nda
     blocks = -(-count // length)
     starts = random.integers(count, size=(RESAMPLES, blocks, 1))
     index = ((starts + np.arange(length)) % count).reshape(RESAMPLES, -1)[:, :count]
-    return np.median(values[index], axis=1)
+    medians: np.ndarray = np.median(values[index], axis=1)
+    return medians
 
 
 def block_length(count: int) -> int:
     """Steps in a block: twice the usual cube root of `count`, so 5 of 20 steps and 10 of 125."""
-    return max(1, min(count // 2, round(2 * count ** (1 / 3))))
+    return max(1, min(count // 2, round(2 * math.pow(count, 1 / 3))))
 
 
 def expanded_tail(count: float) -> float:
@@ -139,7 +140,7 @@ def steps_to_tell(ratio: Ratio, count: int, noise: float, band: float) -> int | 
         return None
     half = max(math.log(ratio.high / ratio.value), math.log(ratio.value / ratio.low))
     needed = max(count + 1, count * (half / room) ** 2)
-    unit = 10 ** max(0, math.floor(math.log10(needed)) - 1)
+    unit: int = 10 ** max(0, math.floor(math.log10(needed)) - 1)
     return math.ceil(needed / unit) * unit
 
 

@@ -240,7 +240,7 @@ def longest_gaps(analysis: Analysis, gaps: Gaps, phase: np.ndarray) -> list[Gap]
 def operation_name(trace: Trace, row: int) -> str | None:
     if trace.operations is None or row < 0:
         return None
-    return trace.names[trace.operations.name[row]]
+    return trace.names[int(trace.operations.name[row])]
 
 
 def family_ms(analysis: Analysis) -> dict[str, float]:

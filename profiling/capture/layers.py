@@ -24,11 +24,11 @@ FUNCTIONS = {
 class Function(nn.Module):
     """A module that calls a function, so that hooks can be put on it."""
 
-    def __init__(self, function: Callable):
+    def __init__(self, function: Callable[..., object]):
         super().__init__()
         self.function = function
 
-    def forward(self, *arguments):
+    def forward(self, *arguments: object) -> object:
         return self.function(*arguments)
 
 

@@ -6,7 +6,6 @@ import shlex
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -20,7 +19,7 @@ log = logging.getLogger(__name__)
 class NsysRecorder(Recorder):
     """Starts and stops nsys's recording for a window; nsys itself writes the report."""
 
-    def __init__(self, cudart: Any = None):
+    def __init__(self, cudart: object = None):
         """Set up the recorder; `cudart` has cudaProfilerStart and cudaProfilerStop, and is torch's
         by default."""
         self.cudart = cudart or torch.cuda.cudart()

@@ -127,8 +127,8 @@ def needed_host_bytes(case: Case) -> int:
     """Approximate bytes of host memory that the case needs; 0 on a GPU and for fused backends."""
     if case.device.type == "cuda" or BACKENDS[case.backend].fused:
         return 0
-    shape, element_bytes = case.shape, getattr(torch, case.dtype).itemsize
-    return MATRICES * shape.batch * shape.heads * shape.seq**2 * element_bytes
+    element_bytes: int = getattr(torch, case.dtype).itemsize
+    return MATRICES * case.shape.batch * case.shape.heads * case.shape.seq**2 * element_bytes
 
 
 def refusal(case: Case, messages: list[str], error: str) -> str:

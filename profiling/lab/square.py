@@ -157,4 +157,5 @@ def profiler_table(name: str, a: Tensor) -> str:
     except (RuntimeError, ValueError) as error:
         return one_line(error)[:300]
     order = "self_device_time_total" if cuda else "self_cpu_time_total"
-    return profiler.key_averages().table(sort_by=order, row_limit=8, max_name_column_width=50)
+    table: str = profiler.key_averages().table(sort_by=order, row_limit=8, max_name_column_width=50)
+    return table

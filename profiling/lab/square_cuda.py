@@ -38,4 +38,5 @@ def cuda_square() -> Callable[[Tensor], Tensor]:
         )
     except (RuntimeError, OSError, ImportError) as error:
         raise ValueError(f"does not build: {one_line(error)[:300]}") from error
-    return module.square
+    square: Callable[[Tensor], Tensor] = module.square
+    return square

@@ -180,7 +180,7 @@ def median_interval(samples: list[float]) -> tuple[float, float]:
 def interval_rank(count: int) -> int:
     """The largest rank (from 0) below which the median lies with at most 2.5 %, by a sign test."""
     below = accumulate(comb(count, rank) for rank in range(count // 2))
-    return max(0, sum(ways * 40 <= 2**count for ways in below) - 1)
+    return max(0, sum(ways * 40 <= 1 << count for ways in below) - 1)
 
 
 @lru_cache
@@ -200,7 +200,7 @@ def spin_cycles_per_ms(device: torch.device) -> float:
         torch.cuda._sleep(CALIBRATION_CYCLES)
         end.record()
         torch.cuda.synchronize(device)
-    return CALIBRATION_CYCLES / start.elapsed_time(end)
+    return CALIBRATION_CYCLES / float(start.elapsed_time(end))
 
 
 def two_events() -> tuple[torch.cuda.Event, torch.cuda.Event]:

@@ -15,7 +15,7 @@ from cli.lock import check_free
 from profiling.analysis.capture import open_report
 from profiling.analysis.difference.compared import environment_of
 from profiling.analysis.report import Report
-from profiling.analysis.runs.folder import METRICS, read_config
+from profiling.analysis.runs.folder import read_config
 from profiling.launch.wandb_client import wandb_run, wandb_table
 from profiling.report.capture import tables
 from profiling.report.capture.document import report_document
@@ -25,6 +25,7 @@ from profiling.report.renderers.page import page
 from profiling.shared.artifact_names import artifact_name
 from profiling.shared.metric_names import CAPTURE_MEDIA
 from profiling.shared.records import JsonObject
+from profiling.shared.run_files import METRICS
 from profiling.timeline import opening
 from profiling.timeline.scrub import scrub
 

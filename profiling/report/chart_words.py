@@ -32,7 +32,7 @@ def chart_sentence(chart: Chart) -> str:
     return plain("; ".join(parts)) + "."
 
 
-def trace_words(trace: dict[str, Any]) -> Iterator[str]:
+def trace_words(trace: dict[str, Any]) -> Iterator[str]:  # plotly's, of a shape for each type
     """Yield the values of one series of a figure; nothing for a band, which has a line as well."""
     name = trace.get("name", "")
     match trace:

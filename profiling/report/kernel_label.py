@@ -68,7 +68,7 @@ def template_arguments(rest: str) -> str:
 def operation_of(template: str) -> str | None:
     words = [word for word in OPERATION.findall(template) if not IMPLEMENTATION.match(word)]
     inner = [word for word in words if word not in SHELLS]
-    return (inner or words or [None])[0]
+    return next(iter(inner or words), None)
 
 
 def scalars(template: str) -> str:

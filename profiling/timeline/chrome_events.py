@@ -11,7 +11,6 @@ import re
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -30,30 +29,30 @@ class Args(msgspec.Struct, gc=False):
     They are of any type, as the same name means different things in different events.
     """
 
-    correlation: Any = None
-    device: Any = None
-    stream: Any = None
-    bytes: Any = None
-    direction: Any = None  # of an MTIA copy
-    size: Any = None  # bytes of an MTIA copy
-    grid: Any = None
-    block: Any = None
-    registers: Any = msgspec.field(default=None, name="registers per thread")
-    shared_bytes: Any = msgspec.field(default=None, name="shared memory")
-    name: Any = None  # of a process or thread
-    kernel_file: Any = None  # Triton's
-    stack: Any = msgspec.field(default=None, name="Call stack")
-    allocated: Any = msgspec.field(default=None, name="Bytes")
-    device_type: Any = msgspec.field(default=None, name="Device Type")
-    device_id: Any = msgspec.field(default=None, name="Device Id")
+    correlation: object = None
+    device: object = None
+    stream: object = None
+    bytes: object = None
+    direction: object = None  # of an MTIA copy
+    size: object = None  # bytes of an MTIA copy
+    grid: object = None
+    block: object = None
+    registers: object = msgspec.field(default=None, name="registers per thread")
+    shared_bytes: object = msgspec.field(default=None, name="shared memory")
+    name: object = None  # of a process or thread
+    kernel_file: object = None  # Triton's
+    stack: object = msgspec.field(default=None, name="Call stack")
+    allocated: object = msgspec.field(default=None, name="Bytes")
+    device_type: object = msgspec.field(default=None, name="Device Type")
+    device_id: object = msgspec.field(default=None, name="Device Id")
     # the host's record of a collective
-    collective: Any = msgspec.field(default=None, name="Collective name")
-    sent: Any = msgspec.field(default=None, name="In msg nelems")
-    received: Any = msgspec.field(default=None, name="Out msg nelems")
-    dtype: Any = None
-    group: Any = msgspec.field(default=None, name="Process Group Name")
-    group_ranks: Any = msgspec.field(default=None, name="Process Group Ranks")
-    sequence: Any = msgspec.field(default=None, name="Seq")
+    collective: object = msgspec.field(default=None, name="Collective name")
+    sent: object = msgspec.field(default=None, name="In msg nelems")
+    received: object = msgspec.field(default=None, name="Out msg nelems")
+    dtype: object = None
+    group: object = msgspec.field(default=None, name="Process Group Name")
+    group_ranks: object = msgspec.field(default=None, name="Process Group Ranks")
+    sequence: object = msgspec.field(default=None, name="Seq")
     # of an operator, with record_shapes=True; kept undecoded, since most are repetitions
     dims: msgspec.Raw = msgspec.field(default=msgspec.Raw(), name="Input Dims")
     types: msgspec.Raw = msgspec.field(default=msgspec.Raw(), name="Input type")
@@ -64,8 +63,8 @@ class Event(msgspec.Struct, gc=False):
     ph: str = ""
     cat: str = ""
     name: str = ""
-    pid: Any = -1
-    tid: Any = -1
+    pid: object = -1
+    tid: object = -1
     ts: float = math.nan  # microseconds
     dur: float = 0.0
     args: Args | None = None
@@ -78,15 +77,15 @@ class Properties(msgspec.Struct):
     name: str = "unknown GPU"
     numSms: int | None = None
     totalGlobalMem: int | None = None
-    computeMajor: Any = None
-    computeMinor: Any = None
+    computeMajor: object = None
+    computeMinor: object = None
 
 
 class Distributed(msgspec.Struct):
     """The rank that wrote the trace, and the number of ranks."""
 
-    rank: Any = None
-    world_size: Any = None
+    rank: object = None
+    world_size: object = None
 
 
 class Top(msgspec.Struct):

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import TypeGuard
 
 import numpy as np
 
@@ -189,7 +189,7 @@ class Reading:
         self.parts[table].append(rows)
 
 
-def is_count(value: Any) -> bool:
+def is_count(value: object) -> TypeGuard[int]:
     """Whether `value` is a possible number of ranks, or of one rank."""
     return isinstance(value, int) and 0 <= value < MOST_RANKS
 
@@ -290,7 +290,7 @@ def args_of(events: list[Event]) -> list[Args]:
     return args
 
 
-def integers(values: Iterable[Any], dtype: type[np.integer] = np.int64) -> np.ndarray:
+def integers(values: Iterable[object], dtype: type[np.integer] = np.int64) -> np.ndarray:
     """The values as a column of integers; None becomes -1.
 
     Raises TypeError or ValueError for a value that is no number, OverflowError for one too large.
@@ -301,11 +301,12 @@ def integers(values: Iterable[Any], dtype: type[np.integer] = np.int64) -> np.nd
     return np.fromiter((-1 if value is None else value for value in known), dtype)
 
 
-def product(sizes: Any) -> int | None:
+def product(sizes: object) -> int | None:
     if not isinstance(sizes, list) or len(sizes) != 3:
         return None
     x, y, z = sizes
-    return x * y * z
+    total: int = x * y * z
+    return total
 
 
 def operation_name(name: str, kind: int) -> str:

@@ -15,7 +15,15 @@ from profiling.timeline.reading import (
     outlasting_warning,
     within_session,
 )
-from profiling.timeline.sqlite_columns import FIRST_ROW, MISSING, connect, numbers, tables, texts
+from profiling.timeline.sqlite_columns import (
+    FIRST_ROW,
+    MISSING,
+    Row,
+    connect,
+    numbers,
+    tables,
+    texts,
+)
 from profiling.timeline.trace import Columns
 
 NVTX = "NVTX_EVENTS"
@@ -30,7 +38,8 @@ class Export:
         self.path, self.tables = path, tables(path)
         if not {"id", "value"} <= self.tables.get("StringIds", set()):
             raise ValueError(f"{path}: is SQLite, but no nsys export; StringIds is missing")
-        self.strings: dict[int, str] = dict(texts(path, "SELECT id, value FROM StringIds"))
+        strings = texts(path, "SELECT id, value FROM StringIds")
+        self.strings = {key: value for key, value in strings}
         self.names = Names()
         self.warnings: list[str] = []
 
@@ -77,7 +86,7 @@ class Export:
         )
         return self.names.numbers_of(names)[rows]
 
-    def rows(self, table: str, *columns: str) -> list[tuple]:
+    def rows(self, table: str, *columns: str) -> list[Row]:
         """Rows of a small table; none where the table or one of the columns is missing."""
         if not set(columns) <= self.tables.get(table, set()):
             return []

@@ -12,7 +12,7 @@ import numpy as np
 from profiling.timeline import personal
 from profiling.timeline.nsys_export import Export, process_of
 from profiling.timeline.reading import LATEST_NS, capability, rows_of, sort_by_start
-from profiling.timeline.sqlite_columns import FIRST_ROW, numbers, tables, texts
+from profiling.timeline.sqlite_columns import FIRST_ROW, Row, numbers, tables, texts
 from profiling.timeline.trace import Allocations, CounterSamples, Device
 
 MEMORY, KERNELS = "CUDA_GPU_MEMORY_USAGE_EVENTS", "CUPTI_ACTIVITY_KIND_KERNEL"
@@ -136,22 +136,22 @@ def session_of_ranks(path: Path) -> Session | None:
     talks = texts(path, "SELECT 1 FROM StringIds WHERE value LIKE '%nccl%' LIMIT 1")
     if not talks or len(texts(path, f"SELECT DISTINCT globalPid FROM {KERNELS} LIMIT 2")) < 2:
         return None
-    host = list[tuple]()
+    host = list[Row]()
     if {"name", "value"} <= present.get(SYSTEM, set()):
         host += texts(path, f"SELECT value FROM {SYSTEM} WHERE name = 'Hostname'")
     if "uuid" in present.get("TARGET_INFO_GPU", set()):
         host += texts(path, "SELECT uuid FROM TARGET_INFO_GPU")
     began = texts(path, f"SELECT utcEpochNs FROM {BEGIN}") if BEGIN in present else []
     ((last_ns,),) = texts(path, f"SELECT MAX(end) FROM {KERNELS}")
-    if len(began) != 1 or not all(isinstance(ns, int) for ns in (began[0][0], last_ns)):
+    begin_ns = began[0][0] if len(began) == 1 else None
+    if not isinstance(begin_ns, int) or not isinstance(last_ns, int):
         return Session(frozenset(), 0, 0)
-    begin_ns = began[0][0]
     return Session(frozenset(str(text) for (text,) in host if text), begin_ns, begin_ns + last_ns)
 
 
 def versions(export: Export) -> tuple[str | None, str | None]:
     """(version of nsys, version of the export's schema), each None if unknown."""
-    facts = dict(export.rows("META_DATA_EXPORT", "name", "value"))
+    facts = {name: value for name, value in export.rows("META_DATA_EXPORT", "name", "value")}
     stored = (facts.get(f"EXPORT_{what}_VERSION") for what in ("PRODUCT", "SCHEMA"))
     tool, schema = (str(version) if version is not None else None for version in stored)
     return tool, schema

@@ -161,7 +161,8 @@ def nsys_operations(rows: Columns | None, calls: Columns | None) -> Operations |
 def with_common_columns(export: Export, kind: int, rows: Columns) -> Columns:
     """The rows of one kind of operation, with the columns that operations of every kind have."""
     nothing = np.broadcast_to(-1, len(rows["start_ns"]))
-    labels = dict(export.rows("ENUM_CUDA_MEMCPY_OPER", "id", "label") or enumerate(COPY_KINDS))
+    stored = export.rows("ENUM_CUDA_MEMCPY_OPER", "id", "label")
+    labels = {key: label for key, label in stored or enumerate(COPY_KINDS)}
     name = {
         KERNEL: export.string,
         COPY: lambda key: f"[CUDA memcpy {labels.get(key, 'Unknown')}]",
@@ -217,4 +218,4 @@ def domains(rows: Columns) -> np.ndarray:
     thread, domain = rows["thread"], rows["domain"]
     creation = matching_in_process(thread, domain, thread[created], domain[created])
     names = np.append(rows["name"][created], np.int32(-1))  # index -1 is the last
-    return names[creation]
+    return np.take(names, creation)

@@ -8,7 +8,6 @@ from collections import defaultdict
 from collections.abc import Iterable
 from contextlib import suppress
 from itertools import count
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -49,7 +48,7 @@ class InputsSeen:
         ]
 
 
-def items(text: bytes) -> list[Any]:
+def items(text: bytes) -> list[object]:
     with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         value = msgspec.json.decode(text)
         return value if isinstance(value, list) else []

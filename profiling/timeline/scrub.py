@@ -132,7 +132,7 @@ def forget_bystanders(database: sqlite3.Connection, tables: dict[str, list[str]]
         database.executemany("UPDATE StringIds SET value = '' WHERE id = ?", rows)
 
 
-def distinct(database: sqlite3.Connection, table: str, term: str) -> set:
+def distinct(database: sqlite3.Connection, table: str, term: str) -> set[object]:
     return {value for (value,) in database.execute(f'SELECT DISTINCT {term} FROM "{table}"')}
 
 

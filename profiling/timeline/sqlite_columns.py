@@ -22,6 +22,7 @@ STEPS, MOST_STEPS = 10**7, 10
 LONGEST_BYTES = 64 << 20  # most of one value; a file cannot make SQLite build a longer one
 MISSING = -1  # stands for a number that is NULL, or whose column is not there
 FIRST_ROW, LAST_ROW = -(2**63), 2**63 - 1
+Row = tuple[object, ...]  # SQLite stores a value of any type in any column
 COLUMN = re.compile(r"\w+")  # in a term
 
 
@@ -139,7 +140,7 @@ def parse_numbers(text: bytes, dtype: type[np.number], rows: int) -> np.ndarray:
     raise sqlite3.DatabaseError("text where numbers belong")
 
 
-def texts(path: Path, query: str) -> list[tuple]:
+def texts(path: Path, query: str) -> list[Row]:
     """The rows of a small table, their texts decoded; undecodable bytes are replaced."""
     with connect(path) as database:
         return [

@@ -60,6 +60,7 @@ from profiling.analysis.difference.compared import (
 from profiling.analysis.difference.comparison import compare
 from profiling.analysis.difference.ranks import compared_ranks
 from profiling.analysis.difference.records import Comparison
+from profiling.analysis.ranks.files import StepNames
 from profiling.analysis.ranks.found import TooFewRanks, rank_captures
 from profiling.analysis.runs.configuration import top_level
 from profiling.analysis.runs.folder import (
@@ -75,7 +76,7 @@ from profiling.launch.experiment.plan import OWN
 from profiling.report.comparison.document import comparison_document
 from profiling.shared.records import to_json
 from profiling.verbs.gate import gate, gate_flag
-from profiling.verbs.ranks import StepNames, read_folder, read_ranks
+from profiling.verbs.ranks import read_folder, read_ranks
 from profiling.verbs.report import RANKS
 from profiling.verbs.results import check_outputs, output_flags, show, show_answer, write_outputs
 

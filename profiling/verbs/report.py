@@ -67,7 +67,8 @@ def main(argv: list[str]) -> int:
         sys.stdout.reconfigure(errors="replace")  # a terminal without Unicode gets ? for a bar
     if paths := rank_captures(flags.capture, flags.ranks, flags.device, flags.process):
         check_outputs(flags, *paths)  # files in the folders that were given
-        from profiling.verbs.ranks import StepNames, read_folder, report_ranks
+        from profiling.analysis.ranks.files import StepNames
+        from profiling.verbs.ranks import read_folder, report_ranks
 
         step_names = StepNames(flags.step, flags.phases)
         if analysis := read_folder(flags.capture, paths, step_names):

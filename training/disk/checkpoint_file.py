@@ -17,6 +17,7 @@ from torch import Tensor
 
 from cli.errors import one_line
 from cli.keys import Value, keys, spell
+from cli.records import entry, entry_or_none
 from configs.model import ModelConfig
 from data.tokenizers import Tokenizer, load_tokenizer
 from model import GPT
@@ -84,7 +85,7 @@ def read_checkpoint(
 
 def read_state(
     path: Path, device: torch.device | str = "cpu", at_a_glance: bool = False
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Reads the dictionary in a checkpoint, unchecked; no code in it is run.
 
     Raises ValueError if the file is missing, damaged or no dictionary.
@@ -129,42 +130,38 @@ def read_data(
         raise ValueError(f"{path}: damaged or no checkpoint ({reason}); {AGAIN}") from error
 
 
-def checkpoint_from(path: Path, state: dict[str, Any], at_a_glance: bool) -> Checkpoint:
+def checkpoint_from(path: Path, state: Mapping[str, object], at_a_glance: bool) -> Checkpoint:
     """Makes a Checkpoint of its entries, each of them checked.
 
     Raises ValueError, TypeError or KeyError for the first entry that is wrong.
     """
-    config = state["config"]
-    if not isinstance(config, dict):
-        raise ValueError(f"its config is a {type(config).__name__}")
+    config = entry(state, "config", dict)
     if strange := [name for name, value in config.items() if not is_plain(value)]:
         raise ValueError(f"its config has {strange[0]}, which is no plain value")
     model_config = model_config_of(config)
-    tokenizer = load_tokenizer(state["tokenizer"])
+    tokenizer = load_tokenizer(entry(state, "tokenizer", dict))
     shards = ShardIndex.of(path, state)
     if shards:
         state = shards.with_stand_ins(state)
-    unread = state["model"] if at_a_glance else shards.weights if shards else ()
-    check_weights(state["model"], model_config, tokenizer.vocab_size, unread)
+    weights = entry(state, "model", dict)
+    unread = weights if at_a_glance else shards.weights if shards else ()
+    check_weights(weights, model_config, tokenizer.vocab_size, unread)
     best_at = None if state.get("best_iteration") is None else count(state, "best_iteration")
-    text = state.get("text") or {}
-    for name in ("optimizer", "scaler", "random_states"):
-        if not isinstance(state.get(name), dict | None):
-            raise ValueError(f"its {name} is a {type(state[name]).__name__}")
+    text = entry_or_none(state, "text", dict) or {}
     return Checkpoint(
         path=path,
         config=config,
         model_config=model_config,
         tokenizer=tokenizer,
-        weights=state["model"],
+        weights=weights,
         iteration=count(state, "iter_num"),
         best_val_loss=best_loss(state),
         best_iteration=best_at,
-        source=text.get("source"),
-        text_sha256=text.get("sha256"),
-        optimizer=state.get("optimizer"),
-        scaler=state.get("scaler"),
-        random_states=state.get("random_states"),
+        source=entry_or_none(text, "source", str),
+        text_sha256=entry_or_none(text, "sha256", str),
+        optimizer=entry_or_none(state, "optimizer", dict),
+        scaler=entry_or_none(state, "scaler", dict),
+        random_states=entry_or_none(state, "random_states", dict),
         shards=shards,
     )
 
@@ -181,12 +178,12 @@ def is_plain(value: object) -> bool:
     return value is None or isinstance(value, (str, int, float))
 
 
-def model_config_of(config: dict[str, Value]) -> ModelConfig:
+def model_config_of(config: Mapping[str, Value]) -> ModelConfig:
     """The model's part of a saved configuration; keys that it is older than get their old values.
 
     Raises KeyError or ValueError naming the key that is wrong.
     """
-    values: dict[str, Any] = {}
+    values: dict[str, Any] = {}  # each of its key's type, which the loop checks
     for name, key in keys(ModelConfig).items():
         younger = name in YOUNGER and name not in config
         value = values[name] = YOUNGER[name] if younger else config[name]
@@ -233,7 +230,7 @@ def model_to_fill(config: ModelConfig, vocab_size: int) -> GPT:
         return GPT(config, vocab_size)
 
 
-def count(state: dict[str, Any], name: str) -> int:
+def count(state: Mapping[str, object], name: str) -> int:
     """The iteration number state[name]. Raises ValueError if it is no integer from 0 up."""
     value = state[name]
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
@@ -241,7 +238,7 @@ def count(state: dict[str, Any], name: str) -> int:
     return value
 
 
-def best_loss(state: dict[str, Any]) -> float:
+def best_loss(state: Mapping[str, object]) -> float:
     value = state.get("best_val_loss", math.inf)
     if not isinstance(value, (int, float)) or math.isnan(value):
         raise ValueError(f"best_val_loss is {value!r:.40}, not a number")

@@ -12,7 +12,6 @@ import re
 from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -27,7 +26,7 @@ from data.hub_cache import REPOSITORIES, cached_file, hub_folder
 from data.tokenizers import GPT2_TOKENS, BpeTokenizer
 from model import GPT
 from profiling.shared.model_description import from_keys
-from training.disk.checkpoint_file import check_weights
+from training.disk.checkpoint_file import check_weights, model_config_of
 from training.machine.model_description import describe
 
 log = logging.getLogger(__name__)
@@ -72,7 +71,7 @@ def load_pretrained(init_from: str, weights: str | None) -> Pretrained:
     Raises ValueError if it is not found or damaged, or its tokens are not GPT-2's.
     """
     files = find_weights(init_from, weights)
-    config = ModelConfig(dropout=0.0, **cast(dict[str, Any], shape_of(init_from, weights)))
+    config = model_config_of(asdict(ModelConfig(dropout=0.0)) | shape_of(init_from, weights))
     ours, vocab_size = load(files, config)
     if vocab_size != GPT2_TOKENS + 1:
         raise ValueError(

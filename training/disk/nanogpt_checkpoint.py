@@ -5,12 +5,13 @@ Called by training.disk.checkpoint_file, which then checks every entry as it doe
 
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from torch import Tensor
 
+from cli.records import entry
 from configs.model import ModelConfig
 from data.token_folder import tokenizer_of
 
@@ -21,24 +22,25 @@ VOCABULARY = ("transformer.wte.weight", "lm_head.weight")  # one row for each to
 SHAPE = ("n_layer", "n_head", "n_embd", "block_size")
 
 
-def is_nanogpts(state: dict[str, Any]) -> bool:
+def is_nanogpts(state: Mapping[str, object]) -> bool:
     return isinstance(state.get("model_args"), dict) and "tokenizer" not in state
 
 
-def convert_checkpoint(path: Path, state: dict[str, Any]) -> dict[str, Any]:
+def convert_checkpoint(path: Path, state: Mapping[str, object]) -> dict[str, object]:
     """The entries of a checkpoint of ours, without those that only a resume needs.
 
     nanoGPT's vocabulary is often padded, to 50,304 rows for GPT-2's 50,257 tokens; rows without a
     token are dropped. Raises ValueError or KeyError where something is missing or wrong.
     """
-    asked, trained = state["model_args"], state["config"]
+    asked, trained = entry(state, "model_args", dict), entry(state, "config", dict)
     shape = {name: asked[name] for name in SHAPE}
     rest = {name: asked[name] for name in ("bias", "dropout") if name in asked}
     # nanoGPT's defaults. They are of a valid instance, because `shape` may hold anything.
     config = asdict(ModelConfig(dropout=0.0, bias=True)) | shape | rest
     folder = tokens_folder(path, trained["dataset"])
     tokenizer = tokenizer_of(folder)
-    weights = {str(name).removeprefix(COMPILED): weight for name, weight in state["model"].items()}
+    model = entry(state, "model", dict)
+    weights = {str(name).removeprefix(COMPILED): weight for name, weight in model.items()}
     weights = {
         name: w for name, w in weights.items() if not (MASKS.fullmatch(name) and w.dim() > 1)
     }

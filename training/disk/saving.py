@@ -3,15 +3,35 @@
 Called by checkpoint and shard_files.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from threading import Thread
-from typing import Any, cast
+from typing import NotRequired, TypedDict, cast
 
 import torch
 from torch import Tensor
 
-State = dict[str, Any]  # content of a checkpoint
+
+class ShardRecords(TypedDict):
+    folder: str
+    tensors: dict[str, dict[str, object]]  # as training.disk.shard_index writes them
+
+
+class State(TypedDict):
+    """The content of ckpt.pt as it is written; what is read is unchecked, hence of objects."""
+
+    model: dict[str, Tensor | str]  # a key of `shards` in place of a tensor that the ranks share
+    optimizer: dict[int, dict[str, Tensor | str]]  # likewise, by parameter number
+    scaler: dict[str, float]
+    iter_num: int
+    best_val_loss: float
+    best_iteration: int | None
+    random_states: Mapping[str, Sequence[Tensor]]
+    config: Mapping[str, object]
+    tokenizer: Mapping[str, object]
+    text: dict[str, str]
+    parts: NotRequired[dict[str, Tensor]]  # this rank's, until they are in shards
+    shards: NotRequired[ShardRecords]
 
 
 class Saving:
@@ -27,22 +47,21 @@ class Saving:
         self.path, self.iteration = path, iteration
         self.write = write
         self.error: BaseException | None = None
-        self.state = cast(State, copy_to_host(state, {}))
+        copy = cast(State, copy_to_host(state, {}))
         self.copied = torch.cuda.Event() if torch.cuda.is_initialized() else None
         if self.copied:
             self.copied.record()
-        self.thread = Thread(target=self.run, name="save checkpoint")
+        self.thread = Thread(target=self.run, args=(copy,), name="save checkpoint")
         self.thread.start()
 
-    def run(self) -> None:
+    def run(self, state: State) -> None:
         try:
             if self.copied:
                 torch.cuda.set_device(self.copied.device)  # a new thread has the first GPU
                 self.copied.synchronize()
-            self.write(self.state)
+            self.write(state)
         except BaseException as error:  # wait() raises it; PyTorch's may be no Exception
             self.error = error
-        self.state = {}
 
     def is_done(self) -> bool:
         return not self.thread.is_alive()

@@ -15,7 +15,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 import torch
 import torch.distributed as dist
@@ -37,13 +37,16 @@ from torch.futures import Future
 from cli.errors import one_line
 from cli.files import empty_folder, sync_folder
 from model import GPT
+from profiling.shared.run_files import SHARDS
 from training.disk.checkpoint_file import AGAIN, Checkpoint, read_data
 from training.disk.previous_runs import size_text
 from training.disk.saving import State, reason
-from training.disk.shard_index import SHARDS, Shard, ShardedTensor, ShardIndex, remove_unnamed
+from training.disk.shard_index import Shard, ShardedTensor, ShardIndex, remove_unnamed
 from training.optimizers.optimizer import AdamW
 
 log = logging.getLogger(__name__)
+
+Value = TypeVar("Value")
 
 
 def split_shared(state: State) -> tuple[State, dict[str, DTensor]]:
@@ -55,7 +58,7 @@ def split_shared(state: State) -> tuple[State, dict[str, DTensor]]:
     keys: dict[Tensor, str] = {}
     tensors: dict[str, DTensor] = {}
 
-    def key_of(value: Tensor, name: str) -> Tensor | str:
+    def key_of(value: Tensor | str, name: str) -> Tensor | str:
         if not isinstance(value, DTensor):
             return value
         key = keys.setdefault(value, name)
@@ -264,7 +267,7 @@ def read(folder: Path, into: dict[ShardedTensor, Tensor]) -> None:
     sharded = {str(number): each for number, each in enumerate(into)}
     reader = ShardReader(folder, sharded)
     planner = DefaultLoadPlanner(flatten_state_dict=False, flatten_sharded_tensors=False)
-    tensors: dict[str, Any] = {key: into[each] for key, each in sharded.items()}
+    tensors = {key: into[each] for key, each in sharded.items()}
     # PyTorch warns if there is only one process, which is fine here.
     with warnings.catch_warnings(action="ignore", category=UserWarning):
         dcp.load(tensors, storage_reader=reader, planner=planner)
@@ -279,7 +282,7 @@ class ShardReader(StorageReader):
         self.folder, self.tensors = folder, tensors
         self.error = ""
 
-    def read_metadata(self, *_: Any, **__: Any) -> Metadata:
+    def read_metadata(self, *_: object, **__: object) -> Metadata:
         return Metadata({key: storage_metadata(each) for key, each in self.tensors.items()})
 
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
@@ -301,7 +304,7 @@ class ShardReader(StorageReader):
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
         pass
 
-    def set_up_storage_reader(self, *_: Any, **__: Any) -> None:
+    def set_up_storage_reader(self, *_: object, **__: object) -> None:
         pass
 
     def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
@@ -351,7 +354,7 @@ def shard_in(path: Path, shard: Shard, tensor: ShardedTensor) -> Tensor:
     return value
 
 
-def done_future(value: Any) -> Future[Any]:
-    future: Future[Any] = Future()
+def done_future(value: Value) -> Future[Value]:
+    future: Future[Value] = Future()
     future.set_result(value)
     return future

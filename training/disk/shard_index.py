@@ -9,6 +9,7 @@ PyTorch keeps a similar index in `.metadata`, a pickle that may name code. Ours 
 
 import re
 import shutil
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import astuple, dataclass
 from pathlib import Path
@@ -16,8 +17,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from cli.records import entry
 from profiling.shared.run_files import CHECKPOINTS, SHARDS
-from training.disk.saving import State
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
@@ -47,18 +48,18 @@ class ShardedTensor:
         """A tensor of its shape and type without values; on the meta device without memory, too."""
         return torch.empty(self.shape, dtype=self.dtype, device=device)
 
-    def to_record(self) -> State:
+    def to_record(self) -> dict[str, object]:
         shards = [list(astuple(shard)) for shard in self.shards]
         return {"shape": list(self.shape), "dtype": NAMES[self.dtype], "shards": shards}
 
     @staticmethod
-    def of_record(name: str, record: State) -> "ShardedTensor":
+    def of_record(name: str, record: Mapping[str, object]) -> "ShardedTensor":
         """The sharded tensor that `to_record` wrote.
 
         Raises ValueError, TypeError or KeyError if `record` is malformed or lacks rows.
         """
-        shape = tuple(record["shape"])
-        shards = tuple(Shard(*values) for values in record["shards"])
+        shape = tuple(entry(record, "shape", list))
+        shards = tuple(Shard(*values) for values in entry(record, "shards", list))
         numbers = [n for s in shards for n in (s.first, s.rows, s.offset, s.size_bytes)]
         if not shape or not all(type(n) is int and n >= 0 for n in (*shape, *numbers)):
             raise ValueError(f"its index has a strange number for {name}")
@@ -71,7 +72,7 @@ class ShardedTensor:
             at += shard.rows
         if at != shape[0]:
             raise ValueError(f"its shards of {name} are {at} rows of {shape[0]}")
-        return ShardedTensor(shape, DTYPES[record["dtype"]], shards)
+        return ShardedTensor(shape, DTYPES[entry(record, "dtype", str)], shards)
 
 
 @dataclass(frozen=True)
@@ -83,32 +84,37 @@ class ShardIndex:
     moments: dict[int, dict[str, ShardedTensor]]  # by the number of the parameter
 
     @staticmethod
-    def of(path: Path, state: State) -> "ShardIndex | None":
+    def of(path: Path, state: Mapping[str, object]) -> "ShardIndex | None":
         """Index in a checkpoint's state, or None if all tensors are in the file itself.
 
         Raises as ShardedTensor.of_record does.
         """
         if "shards" not in state:
             return None
-        name, records = state["shards"]["folder"], state["shards"]["tensors"]
+        index = entry(state, "shards", dict)
+        name, records = entry(index, "folder", str), entry(index, "tensors", dict)
         if not re.fullmatch(FILE, name):
             raise ValueError("its index has a strange folder")
         tensors = {key: ShardedTensor.of_record(key, record) for key, record in records.items()}
 
-        def sharded(entries: State) -> dict[str, ShardedTensor]:
+        def sharded(entries: Mapping[str, object]) -> dict[str, ShardedTensor]:
             return {name: tensors[key] for name, key in entries.items() if isinstance(key, str)}
 
-        moments = {number: sharded(entries) for number, entries in state["optimizer"].items()}
-        return ShardIndex(path.parent / SHARDS / name, sharded(state["model"]), moments)
+        optimizer = entry(state, "optimizer", dict)
+        moments = {number: sharded(entries) for number, entries in optimizer.items()}
+        return ShardIndex(
+            path.parent / SHARDS / name, sharded(entry(state, "model", dict)), moments
+        )
 
-    def with_stand_ins(self, state: State) -> State:
+    def with_stand_ins(self, state: Mapping[str, object]) -> dict[str, object]:
         """The checkpoint's state with tensors without memory in place of the index's keys."""
         weights = {name: each.empty("meta") for name, each in self.weights.items()}
+        optimizer = entry(state, "optimizer", dict)
         moments = {
-            number: state["optimizer"][number] | {name: e.empty("meta") for name, e in each.items()}
+            number: optimizer[number] | {name: e.empty("meta") for name, e in each.items()}
             for number, each in self.moments.items()
         }
-        return state | {"model": state["model"] | weights, "optimizer": moments}
+        return {**state, "model": entry(state, "model", dict) | weights, "optimizer": moments}
 
 
 def remove_unnamed(out_dir: Path) -> None:

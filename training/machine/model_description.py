@@ -41,8 +41,8 @@ class WithoutInit(TorchFunctionMode):
         self,
         function: Callable[..., object],
         types: object,
-        arguments: tuple[Any, ...] = (),
-        named: dict[str, Any] | None = None,
+        arguments: tuple[object, ...] = (),
+        named: dict[str, object] | None = None,
     ) -> object:
         named = named or {}
         if getattr(function, "__module__", "") == torch.nn.init.__name__:
@@ -54,7 +54,7 @@ class Operations(TorchDispatchMode):
     """Mode that counts what an MLP computes on the meta device."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.inputs, self.outputs = list[int](), list[int]()  # numbers of values, of each product
         self.flops = 0  # between products
         self.unknown = list[str]()

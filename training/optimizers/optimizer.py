@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Mapping
 from inspect import unwrap
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -32,14 +32,15 @@ class AdamW(torch.optim.AdamW):
     load_state_dict = unwrap(Optimizer.load_state_dict)
     step = torch.no_grad()(unwrap(torch.optim.AdamW.step))
 
-    def _init_group(self, group: dict[str, Any], *lists: Any) -> Any:
+    def _init_group(self, group: dict[str, object], *lists: object) -> bool:
         """Fills `lists` as PyTorch does, with this rank's local part in place of each DTensor.
 
         The update is element by element, so that the local parts suffice; handling a DTensor would
         take the host longer than the update.
         """
-        has_complex = super()._init_group(group, *lists)
-        if any(map(is_dtensor, group["params"][:1])):  # the first stands for all
+        has_complex: bool = super()._init_group(group, *lists)  # type: ignore[no-untyped-call]
+        params = group["params"]
+        if isinstance(params, list) and any(map(is_dtensor, params[:1])):  # it stands for all
             for tensors in lists:
                 if isinstance(tensors, list):
                     tensors[:] = [t.to_local() if is_dtensor(t) else t for t in tensors]
@@ -88,7 +89,7 @@ class ClippedAdamW(AdamW):
     first_group = 0  # index of the first parameter group that AdamW's kernels update
 
     def __init__(
-        self, groups: Iterable[dict[str, Any]], copies: Mapping[Tensor, Tensor], max_norm: float,
+        self, groups: Iterable[dict[str, object]], copies: Mapping[Tensor, Tensor], max_norm: float,
         lr: Tensor, betas: tuple[float, float],
     ):  # fmt: skip
         super().__init__(groups, lr=lr, betas=betas, fused=True, capturable=lr.is_cuda)
@@ -223,7 +224,7 @@ class ClippedAdamW(AdamW):
         """Device address of the first element of `p`'s gradient that this rank's update reads."""
         return address(p.grad)
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+    def load_state_dict(self, state_dict: dict[str, object]) -> None:
         super().load_state_dict(state_dict)
         if self.state:
             self.locate()

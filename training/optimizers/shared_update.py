@@ -25,7 +25,7 @@ https://arxiv.org/abs/2004.13336.
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
@@ -243,7 +243,7 @@ class SharedAdamW(ClippedAdamW):
     """
 
     def __init__(
-        self, groups: Iterable[dict[str, Any]], copies: Mapping[Tensor, Tensor], max_norm: float,
+        self, groups: Iterable[dict[str, object]], copies: Mapping[Tensor, Tensor], max_norm: float,
         lr: Tensor, betas: tuple[float, float], shared: SharedUpdate,
     ):  # fmt: skip
         self.shared, self.located = shared, 0

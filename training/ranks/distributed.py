@@ -56,9 +56,10 @@ class Ranks:
         if self.device.type != "cuda":
             return None
         # gloo's default timeout is three times as long as NCCL's
-        return dist.new_group(
+        group: dist.ProcessGroup = dist.new_group(
             backend="gloo", timeout=default_pg_nccl_timeout, group_desc=HOSTS_GROUP
         )
+        return group
 
     @cached_property
     def hosts_beside(self) -> dist.ProcessGroup:
@@ -67,7 +68,8 @@ class Ranks:
         The thread's collectives come in an order of their own, so they need their own group. All
         ranks must first use this property at the same place in the run, which creates the group.
         """
-        return dist.new_group(backend="gloo")
+        group: dist.ProcessGroup = dist.new_group(backend="gloo")
+        return group
 
     @property
     def suffix(self) -> str:

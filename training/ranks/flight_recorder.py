@@ -21,7 +21,7 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Protocol, cast
+from typing import Protocol
 
 import torch.distributed as dist
 
@@ -270,7 +270,7 @@ def dump_bytes(on_cuda: bool) -> bytes:
     Raises RuntimeError if this torch has no recorder for the run's backend.
     """
     names = [OF_NCCL, OF_OTHERS] if on_cuda else [OF_OTHERS]
-    dumps = [cast("Dump | None", getattr(torch_c10d(), name, None)) for name in names]
+    dumps: list[Dump | None] = [getattr(torch_c10d(), name, None) for name in names]
     if dumps[0] is None:
         raise RuntimeError(f"this torch has no {names[0]}: 2.8 and newer record gloo, too")
     return b"".join(

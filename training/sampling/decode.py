@@ -117,7 +117,8 @@ def read(model: GPT, tokens: Tensor, cache: KeyValueCache) -> Tensor:
         add_product(x, y.transpose(1, 2).flatten(2), block.attn.c_proj)
         add_product(x, block.mlp.gelu(block.mlp.c_fc(block.ln_2(x))), block.mlp.c_proj)
     cache.advance(T)
-    return model.lm_head(body.ln_f(x[:, -1]))
+    logits: Tensor = model.lm_head(body.ln_f(x[:, -1]))
+    return logits
 
 
 def read_newest(model: GPT, tokens: Tensor, cache: KeyValueCache) -> Tensor:

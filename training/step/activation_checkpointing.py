@@ -49,8 +49,10 @@ class RecomputedBlock(Block):
 
         if self.selective:
             contexts = partial(create_selective_checkpoint_contexts, choose)
-            return checkpoint(compute, x, h, use_reentrant=False, context_fn=contexts)
-        return checkpoint(compute, x, h, use_reentrant=False)
+            x, h = checkpoint(compute, x, h, use_reentrant=False, context_fn=contexts)
+        else:
+            x, h = checkpoint(compute, x, h, use_reentrant=False)
+        return x, h
 
 
 class SelectiveBlock(RecomputedBlock):

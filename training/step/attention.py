@@ -7,7 +7,6 @@ which of the two did.
 
 import warnings
 from contextlib import nullcontext
-from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -33,7 +32,7 @@ class OperatorNames(TorchDispatchMode):
     """Dispatch mode that records the names of the ATen operators called within its block."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.names: list[str] = []
 
     @classmethod
@@ -41,8 +40,12 @@ class OperatorNames(TorchDispatchMode):
         return False  # True would import Dynamo, which takes seconds even if nothing is compiled
 
     def __torch_dispatch__(
-        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:  # PyTorch's own signature
+        self,
+        func: torch._ops.OpOverload,
+        types: object,
+        args: tuple[object, ...] = (),
+        kwargs: dict[str, object] | None = None,
+    ) -> object:
         self.names.append(func.overloadpacket.__name__)
         return func(*args, **(kwargs or {}))
 

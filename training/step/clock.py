@@ -154,7 +154,7 @@ class CudaClock(Clock[Launched]):
 
     def passed_ms(self, begin: Launched, end: Launched) -> float:
         end.event.synchronize()
-        return begin.event.elapsed_time(end.event)
+        return float(begin.event.elapsed_time(end.event))
 
     def host_ms(self, begin: Launched, end: Launched) -> float:
         return (end.host_s - begin.host_s) * 1e3

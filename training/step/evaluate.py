@@ -79,7 +79,7 @@ def mean_loss(scoring: Scoring, batches: Iterator[tuple[Tensor, Tensor]], ranks:
     scoring.begin()
     for x, y in batches:
         scoring.add(x, y)
-    total, count = ranks.sum(scoring.totals)
+    total, count = ranks.sum(scoring.totals).unbind()
     return total / count
 
 

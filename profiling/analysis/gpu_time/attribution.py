@@ -10,6 +10,7 @@ operations all belong to the one call that launched it.
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from profiling.analysis.columns import distinct
 from profiling.analysis.report import Coverage
@@ -34,8 +35,8 @@ class OwnedOperations:
     steps: Steps
     operations: Operations  # all operations of the capture
     row: np.ndarray  # row in `operations`
-    start_ns: np.ndarray
-    end_ns: np.ndarray
+    start_ns: NDArray[np.int64]
+    end_ns: NDArray[np.int64]
     kind: np.ndarray
     name: np.ndarray
     call: np.ndarray  # -1: unknown
@@ -53,7 +54,7 @@ class OwnedOperations:
     @property
     def kernels_and_graphs(self) -> np.ndarray:
         """Mask of the kernels and of the CUDA graphs that were captured as wholes."""
-        return (self.kind == KERNEL) | (self.kind == GRAPH)
+        return np.isin(self.kind, (KERNEL, GRAPH))
 
 
 def attribute(operations: Operations, calls: Calls | None, steps: Steps) -> OwnedOperations:

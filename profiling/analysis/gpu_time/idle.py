@@ -45,6 +45,7 @@ from dataclasses import dataclass
 from functools import reduce
 
 import numpy as np
+from numpy.typing import NDArray
 
 from profiling.analysis.columns import Intervals, distinct, name_mask, union
 from profiling.analysis.gpu_time.attribution import OwnedOperations
@@ -208,13 +209,13 @@ def neighbours(
 
 def copies(
     names: list[str], operations: Operations, rows: np.ndarray, direction: str
-) -> np.ndarray:
+) -> NDArray[np.bool_]:
     """Mask of the `rows` that are copies in that direction; False where the row is -1."""
     return (rows >= 0) & name_mask(names, operations.name[rows], lambda name: direction in name)
 
 
 def brings_batch(
-    names: list[str], operations: Operations, before: np.ndarray, after: np.ndarray
+    names: list[str], operations: Operations, before: NDArray[np.intp], after: NDArray[np.intp]
 ) -> np.ndarray:
     """(gaps,) mask: after it a batch is copied to the GPU, before it no results were fetched."""
     fetched = copies(names, operations, before, TO_HOST) & (operations.bytes[before] >= BATCH_BYTES)

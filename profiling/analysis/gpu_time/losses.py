@@ -153,8 +153,8 @@ def cut_off_mask(
     end_ns = max(int(table.end_ns.max()) for table in tables if table is not None)
     last_ns = int(launches.start_ns[found].max(initial=-FOREVER_NS))
     longest_ns = int((kernels.end_ns - kernels.start_ns).max())
-    begun_ns = np.maximum(launches.end_ns, kernels.end_ns.max())
-    return (launches.start_ns >= last_ns) & (end_ns - begun_ns <= longest_ns + LATENCY_NS)
+    begun_ns: np.ndarray = np.maximum(launches.end_ns, kernels.end_ns.max())
+    return (launches.start_ns >= last_ns) & (begun_ns >= end_ns - longest_ns - LATENCY_NS)
 
 
 def graph_launches(trace: Trace, calls: Calls, process: int | None) -> np.ndarray:

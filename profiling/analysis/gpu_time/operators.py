@@ -9,6 +9,7 @@ import re
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.columns import distinct, name_mask
@@ -55,7 +56,7 @@ def launching_operators(operators: ShapedOperators, owned: OwnedOperations) -> n
     return operator_row
 
 
-def innermost_rows(operators: ShapedOperators, rows: np.ndarray) -> np.ndarray:
+def innermost_rows(operators: ShapedOperators, rows: NDArray[np.intp]) -> NDArray[np.intp]:
     """The rows of a thread's operators that contain no other: disjoint, sorted by start."""
     rows = rows[np.lexsort((-operators.end_ns[rows], operators.start_ns[rows]))]
     next_start = np.append(operators.start_ns[rows[1:]], np.iinfo(np.int64).max)

@@ -33,7 +33,8 @@ def wait_begin_ns(
         return gap_start_ns
     first = np.searchsorted(waits.end_ns, gap_start_ns - SLACK_NS, side="left")
     begun = waits.start_ns[np.minimum(first, len(waits.start_ns) - 1)]
-    return np.clip(begun, gap_start_ns, late_until_ns)
+    wait_ns: np.ndarray = np.clip(begun, gap_start_ns, late_until_ns)
+    return wait_ns
 
 
 def find_awaited(waits: Intervals, returned_ns: np.ndarray) -> np.ndarray:
@@ -87,4 +88,5 @@ def payments_ns(owed_so_far: np.ndarray, late_ns: np.ndarray) -> np.ndarray:
     new = np.diff(owed_so_far, prepend=0)
     balance = np.cumsum(new - late_ns)
     left = balance - np.minimum(np.minimum.accumulate(balance), 0)
-    return np.concatenate(([0], left[:-1])) + new - left
+    paid: np.ndarray = np.concatenate(([0], left[:-1])) + new - left
+    return paid

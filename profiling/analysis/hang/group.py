@@ -48,7 +48,7 @@ class GroupOfRanks:
         since one dump may be a little older than another.
         """
         finished = np.array([c.finished_to if c else 0 for c in self.calls], np.int64)
-        return np.maximum(finished, min(finished.max(), self.entered_to.min()))
+        return np.maximum(finished, min(int(finished.max()), int(self.entered_to.min())))
 
     def outdated_ranks(self, skew_ns: int) -> list[int]:
         """Ranks whose dumps are older than a call that they lack and another rank has finished.

@@ -72,7 +72,9 @@ def spreads(ends_ns: np.ndarray, there: np.ndarray) -> np.ndarray:
     several = np.count_nonzero(there, axis=1) > 1
     first = np.where(there, ends_ns, np.inf).min(axis=1, initial=np.inf)
     last = np.where(there, ends_ns, -np.inf).max(axis=1, initial=-np.inf)
-    return np.subtract(last, first, out=np.full(len(several), np.nan), where=several)
+    spread = np.full(len(several), np.nan)
+    np.subtract(last, first, out=spread, where=several)
+    return spread
 
 
 def alignment_text(clocks: int, collectives: int) -> str | None:

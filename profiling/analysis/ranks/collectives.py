@@ -60,7 +60,7 @@ class Collectives:
         return bool(np.any((self.lane != self.stream) | (self.sequence >= 0)))
 
     def texts(self, column: np.ndarray) -> np.ndarray:
-        return np.array([*self.names, ""])[column]
+        return np.take(np.array([*self.names, ""]), column)
 
 
 def collectives_of(analysis: Analysis) -> Collectives:
@@ -112,7 +112,7 @@ class Texts:
         if len(name):
             rows = used_names(name)
             number_of_name[rows] = self.numbers_of([text_of(self.names[row]) for row in rows])
-        return number_of_name[name]
+        return np.take(number_of_name, name)
 
 
 def call_of(owned: OwnedOperations, rows: np.ndarray, calls: CollectiveCalls) -> np.ndarray:
@@ -134,7 +134,8 @@ def ready_ns(owned: OwnedOperations, rows: np.ndarray, communicates: np.ndarray)
     others = others[np.argsort(owned.launch_ns[others], kind="stable")]
     before = np.searchsorted(owned.launch_ns[others], owned.launch_ns[rows])
     ended = np.concatenate(([0], np.maximum.accumulate(owned.end_ns[others])))[before]
-    return np.minimum(ended, owned.start_ns[rows])
+    ready: np.ndarray = np.minimum(ended, owned.start_ns[rows])
+    return ready
 
 
 def groups_of(calls: CollectiveCalls, texts: Texts) -> np.ndarray:

@@ -55,7 +55,8 @@ class Matches:
     @cached_property
     def there(self) -> np.ndarray:
         """(collectives, ranks) bool: whether the rank takes part in the collective."""
-        return self.row != NOT_THERE
+        there: np.ndarray = self.row != NOT_THERE
+        return there
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,8 @@ def list_collectives(ranks: Sequence[ReducedRank]) -> CollectiveTable:
     lanes, kinds = dict[str, int](), dict[str, int]()
 
     def renumber(names: list[str], column: np.ndarray, known: dict[str, int]) -> np.ndarray:
-        return np.array([known.setdefault(name, len(known)) for name in names], np.int64)[column]
+        numbers = [known.setdefault(name, len(known)) for name in names]
+        return np.take(np.array(numbers, np.int64), column)
 
     ranks = fill_in_groups(ranks)
     communicating = [rank.collectives for rank in ranks if len(rank.collectives.start_ns)]

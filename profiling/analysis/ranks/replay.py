@@ -26,6 +26,7 @@ iterations is subtracted first, because lateness that is always there is no jitt
 from collections.abc import Collection
 
 import numpy as np
+from numpy.typing import NDArray
 
 from profiling.analysis.ranks.waits import Waits
 
@@ -96,7 +97,7 @@ class Replay:
         self.ended_ns[members], self.ended_sooner_ns[members] = end_ns, ends_sooner_ns
 
 
-def sooner_ns(waits: Waits, late: Collection[int], iterations: np.ndarray) -> np.ndarray:
+def sooner_ns(waits: Waits, late: Collection[int], iterations: np.ndarray) -> NDArray[np.float64]:
     """(iterations,) ns that each step would be shorter if the `late` ranks were never the last.
 
     It is the median over the other ranks that depend on them. `late` are columns, and not all. A
@@ -116,7 +117,7 @@ def sooner_ns(waits: Waits, late: Collection[int], iterations: np.ndarray) -> np
 
 def own_jitter_ns(
     waits: Waits, late: Collection[int], iterations: np.ndarray, late_ns: np.ndarray
-) -> np.ndarray:
+) -> NDArray[np.float64]:
     """(iterations,) ns of `late_ns`, the sooner_ns of `late`, that mending would not gain.
 
     See the module on jitter. It is 0 for several groups of ranks, where one passes jitter on to
@@ -127,7 +128,8 @@ def own_jitter_ns(
     if not 1 < len(others) < FEW or not np.all(waits.matched.there):
         return np.zeros(len(iterations))
     more_ns = [sooner_ns(waits, [*late, one], iterations) - late_ns for one in others]
-    return len(late) * np.mean([ns - np.median(ns) for ns in more_ns], axis=0)
+    jitter_ns: np.ndarray = len(late) * np.mean([ns - np.median(ns) for ns in more_ns], axis=0)
+    return jitter_ns
 
 
 def ordered_events(replay: Replay, rows: np.ndarray) -> list[tuple[int, int | None]]:

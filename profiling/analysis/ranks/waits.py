@@ -29,6 +29,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from profiling.analysis.columns import first_to_end
 from profiling.analysis.ranks.clocks import Clocks, spreads
@@ -42,20 +43,22 @@ class Waits:
     """Waits and transfers: (collectives, ranks) float64 ns, nan where a rank takes no part."""
 
     matched: Matches
-    start_ns: np.ndarray  # since the first step of the first rank, on its clock
+    start_ns: NDArray[np.float64]  # since the first step of the first rank, on its clock
     ready_ns: np.ndarray  # likewise, when the kernels that the collective follows had ended
     wait_ns: np.ndarray
     transfer_ns: np.ndarray
-    exposed_wait_ns: np.ndarray  # the part of wait_ns that no kernel hides
-    exposed_ns: np.ndarray  # the part of wait and transfer that no kernel hides
-    slowed_ns: np.ndarray  # how much longer the kernels that hide the collective take
+    exposed_wait_ns: NDArray[np.float64]  # the part of wait_ns that no kernel hides
+    exposed_ns: NDArray[np.float64]  # the part of wait and transfer that no kernel hides
+    slowed_ns: NDArray[np.float64]  # how much longer the kernels that hide the collective take
     last: np.ndarray  # (collectives,): column of the rank that came last
     spread_ns: np.ndarray  # (collectives,): from the first end to the last, ideally 0
 
     @cached_property
-    def slowed_by_wait_ns(self) -> np.ndarray:
+    def slowed_by_wait_ns(self) -> NDArray[np.float64]:
         """(collectives, ranks): the part of slowed_ns that falls to the wait, by its duration."""
-        return self.slowed_ns * self.wait_ns / np.maximum(self.wait_ns + self.transfer_ns, 1)
+        both_ns = np.maximum(self.wait_ns + self.transfer_ns, 1)
+        slowed_ns: np.ndarray = self.slowed_ns * self.wait_ns / both_ns
+        return slowed_ns
 
     @cached_property
     def lost_wait_ns(self) -> np.ndarray:
@@ -95,7 +98,8 @@ class Waits:
     def late(self) -> np.ndarray:
         """(collectives,): column of the rank that comes last once inherited lateness is removed."""
         arrival = np.where(np.isnan(self.start_ns), -np.inf, self.start_ns - self.inherited_ns)
-        return arrival.argmax(axis=1)
+        late: np.ndarray = arrival.argmax(axis=1)
+        return late
 
     @cached_property
     def longer_ns(self) -> np.ndarray:
@@ -122,7 +126,8 @@ class Waits:
         least = longer.min(axis=1, initial=np.inf)
         least = np.where(rows & np.isfinite(least), least, 0.0)
         spent = np.where(np.isfinite(longer), least[:, None], 0.0)
-        return self.sum_by_step(spent, iterations).max(axis=1, initial=0.0)
+        cost_ns: np.ndarray = self.sum_by_step(spent, iterations).max(axis=1, initial=0.0)
+        return cost_ns
 
     @cached_property
     def alone_costs(self) -> tuple[np.ndarray, np.ndarray]:
@@ -158,7 +163,8 @@ class Waits:
         least, losers = self.alone_costs
         least = np.where(np.isin(self.late, list(excluded)), 0.0, least)
         spent = np.where(losers, least[:, None], 0.0)
-        return self.sum_by_step(spent, iterations).max(axis=1, initial=0.0)
+        cost_ns: np.ndarray = self.sum_by_step(spent, iterations).max(axis=1, initial=0.0)
+        return cost_ns
 
     def doubt_ns(self, ranks: Collection[int], iterations: np.ndarray) -> float:
         """Error in ns that the clocks leave in the cost of `ranks`, summed over all steps.

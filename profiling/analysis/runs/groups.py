@@ -120,15 +120,15 @@ def sections_of(runs: list[RunFolder]) -> list[Section]:
 
 
 def gather(
-    runs: list[RunFolder], key: Callable[[RunFolder], tuple]
-) -> dict[tuple, list[RunFolder]]:
-    groups: dict[tuple, list[RunFolder]] = {}
+    runs: list[RunFolder], key: Callable[[RunFolder], tuple[object, ...]]
+) -> dict[tuple[object, ...], list[RunFolder]]:
+    groups: dict[tuple[object, ...], list[RunFolder]] = {}
     for run in runs:
         groups.setdefault(key(run), []).append(run)
     return groups
 
 
-def text_of(run: RunFolder) -> tuple:
+def text_of(run: RunFolder) -> tuple[object, ...]:
     return (run.config.get("dataset"), *(run.in_force.get(key) for key in TEXT))
 
 

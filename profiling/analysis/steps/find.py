@@ -152,7 +152,8 @@ def step_rows(trace: Trace, process: int | None, step: str | None) -> np.ndarray
         return rows
     threads, count = np.unique(ranges.thread[rows], return_counts=True)
     rows = rows[ranges.thread[rows] == threads[np.argmax(count)]]
-    return rows[depths(ranges.start_ns[rows], ranges.end_ns[rows]) == 0]
+    outer: np.ndarray = rows[depths(ranges.start_ns[rows], ranges.end_ns[rows]) == 0]
+    return outer
 
 
 def program_mask(trace: Trace, ranges: Ranges, process: int | None) -> np.ndarray:
@@ -160,7 +161,8 @@ def program_mask(trace: Trace, ranges: Ranges, process: int | None) -> np.ndarra
     named = ranges.domain >= 0
     library = np.zeros(len(named), bool)
     library[named] = name_mask(trace.names, ranges.domain[named], LIBRARIES.fullmatch)
-    return (ranges.process == process) & ~library
+    made: np.ndarray = (ranges.process == process) & ~library
+    return made
 
 
 def repeated_rows(ranges: Ranges, mine: np.ndarray) -> np.ndarray:

@@ -150,7 +150,8 @@ def one_shade(shade: np.ndarray, slices: Slices) -> np.ndarray:
 
 
 def lanes(slices: Slices) -> list[int]:
-    return np.unique(slices.lane).tolist()
+    numbers: list[int] = np.unique(slices.lane).tolist()
+    return numbers
 
 
 def rows_by_lane(kind: str, slices: Slices, shade: np.ndarray, *labels: str) -> list[DrawnRow]:
@@ -196,7 +197,7 @@ class NameTable:
         """The place in the table of the name of each event in the row."""
         if row.kind == "idle":
             places = [self.add(part_named(cause).meaning) for cause in CAUSES_OR_IDLE]
-            return np.array(places)[row.slices.name]
+            return np.take(np.array(places), row.slices.name)
         if row.kind == "stream":
             self.kernels |= {self.names[name] for name in np.unique(row.slices.name).tolist()}
         return self.index(row.slices.name)

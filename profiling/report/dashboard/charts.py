@@ -146,7 +146,8 @@ def decimate(spread: Spread, points: int) -> Spread:
 def round_values(values: np.ndarray) -> list[float]:
     """The values to five significant digits, which is what shows, in a third of the bytes."""
     if np.issubdtype(values.dtype, np.integer):
-        return values.tolist()
+        whole: list[float] = values.tolist()
+        return whole
     return [float(f"{value:.5g}") for value in values.tolist()]
 
 

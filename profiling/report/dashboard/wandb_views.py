@@ -205,7 +205,10 @@ def report(views: Views) -> wr.Report:
 def as_json(views: Views) -> str:
     """The JSON that publish() would send; nothing is sent."""
     # There is no public way to see a view unsent, so pyproject.toml bounds the library's version.
-    models = {"workspace": workspace(views)._to_model(), "report": report(views)._to_model()}
+    models = {
+        "workspace": workspace(views)._to_model(),
+        "report": report(views)._to_model(),  # type: ignore[no-untyped-call]
+    }
     content = {
         name: model.model_dump(mode="json", by_alias=True, exclude_none=True)
         for name, model in models.items()
@@ -222,7 +225,7 @@ def publish(views: Views) -> list[tuple[str, str]]:
     made: list[tuple[str, str]] = []
     for name, make in (("workspace", workspace), ("report", report)):
         try:
-            made.append((name, make(views).save().url))
+            made.append((name, make(views).save().url))  # type: ignore[no-untyped-call]
         except Exception as error:  # wandb raises its own kinds, of several layers
             done = "".join(f"; the {what} was made: {url}" for what, url in made)
             raise ValueError(f"W&B: the {name} was not made: {error}{done}") from error
