@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.predicted import AT_ONCE, AT_POWER_LIMIT, GPT2_124M, MEASURED, link, predicted_ms
 from configs.travel import Travel
 from profiling.analysis.scale.model_sizes import Keys, sizes_of
 from profiling.analysis.scale.scale import host_step_ms
+from validation.predicted import AT_ONCE, AT_POWER_LIMIT, GPT2_124M, MEASURED, link, predicted_ms
 
 
 @pytest.mark.parametrize("step", MEASURED, ids=lambda step: f"{step.what}, {step.gpus} GPUs")

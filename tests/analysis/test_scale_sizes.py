@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.predicted import GPT2_124M
 from configs.schema import Config
 from configs.travel import decide_travel
 from model import GPT
@@ -18,6 +17,7 @@ from profiling.analysis.scale.model_sizes import (
 )
 from training.machine.parallel import rows_travel
 from training.optimizers.shared_update import shared_layers
+from validation.predicted import GPT2_124M
 
 
 @pytest.mark.parametrize(
