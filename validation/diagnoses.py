@@ -128,17 +128,30 @@ def predicted_gain(diagnoses: Sequence[Diagnosis]) -> str:
     return ABSENT
 
 
-def print_counts(results: Sequence[Result]) -> None:
+def print_counts(results: Sequence[Result], repeats: int = 1) -> list[str]:
+    """Print the confusion table and the counts of each tool; a failed capture is not right.
+
+    Returns the programs that lack one of `repeats` captures.
+    """
     print_confusion(
         [each for result in results for found in result.by_tool.values() for each in found]
     )
+    failed: list[str] = []
     for tool in TOOLS:
         found = {result.program: result.by_tool[tool] for result in results}
         every = [diagnosis for each in found.values() for diagnosis in each]
         right = sum(diagnosis.verdict == diagnosis.planted for diagnosis in every)
-        print(f"{tool}: {right} of {len(every)}")
-        if missing := [name for name, each in found.items() if not each]:
+        print(f"{tool}: {right} of {sum(max(repeats, len(each)) for each in found.values())}")
+        if missing := [name for name, each in found.items() if len(each) < repeats]:
             print(f"{tool}: no capture of {', '.join(missing)}")
+            failed += missing
         if repeated := [each for each in found.values() if len(each) > 1]:
             same = sum(len({diagnosis.verdict for diagnosis in each}) == 1 for each in repeated)
             print(f"{tool}: the same verdict each time for {same} of {len(repeated)} programs")
+    return failed
+
+
+def end_where_failed(command: str, failed: Iterable[str], out: Path) -> None:
+    """Raises SystemExit, for exit code 1, that names what failed."""
+    if names := ", ".join(dict.fromkeys(failed)):
+        raise SystemExit(f"{command}: failed: {names}; the logs are in {out}")

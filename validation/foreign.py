@@ -7,7 +7,8 @@
 Times each program with its fault and without, captures it with the fault by nsys and by
 torch.profiler, and diagnoses both captures. Prints a row for each program, a confusion table and
 the counts; OUT/results.json has the evidence. With repeats, says whether a verdict is the same each
-time. With `reread=true` an earlier series is diagnosed again, without a GPU.
+time. With `reread=true` an earlier series is diagnosed again, without a GPU. A program that failed
+is named at the end, with exit code 1.
 
 Needs CUDA, nsys, and three packages that this project itself does not need: pip install torchvision
 timm transformers. validation/foreign_programs/series.py lists the programs.
@@ -42,6 +43,7 @@ from validation.diagnoses import (
     Times,
     check_kept,
     diagnose_all,
+    end_where_failed,
     markdown_row,
     print_counts,
     print_header,
@@ -84,7 +86,7 @@ def main(config: ForeignConfig) -> None:
         results.append(read(program, times.get(program.name), out))
         print(markdown_row(results[-1]), flush=True)
     write_text(out / "results.json", to_json(results))
-    print_counts(results)
+    end_where_failed("foreign", print_counts(results, config.repeats), out)
 
 
 def choose_programs(config: ForeignConfig) -> list[Program]:

@@ -7,7 +7,8 @@
 Trains three times for each plant: under nsys; with torch.profiler in the last iterations, after
 others that give the step's time; and without the fault. Prints a row for each plant, a confusion
 table and the counts, as `foreign` does; OUT/results.json has the evidence. With `reread=true` the
-captures of an earlier series are diagnosed again, without a GPU.
+captures of an earlier series are diagnosed again, without a GPU. A plant that failed is named at
+the end, with exit code 1.
 
 Needs CUDA and nsys; `slow_link` needs two GPUs and is named as left out where there is one.
 """
@@ -36,6 +37,7 @@ from validation.diagnoses import (
     Times,
     check_kept,
     diagnose_all,
+    end_where_failed,
     markdown_row,
     print_counts,
     print_header,
@@ -69,15 +71,19 @@ def main(config: PlantedConfig) -> None:
     else:
         check_machine(out)
     print_header()
-    results = []
+    results, failed = list[Result](), list[str]()
     for name in names:
         plant, folder = PLANTS[name], out / name
+        if lack := what_it_lacks(plant, folder, config.reread):
+            print(f"{name}: left out, {lack}", file=sys.stderr, flush=True)
+            continue
         if not config.reread and (problem := record(name, plant, config, folder)):
             print(f"{name}: {problem}", file=sys.stderr, flush=True)
+            failed.append(name)
         results.append(read(name, plant, folder))
         print(markdown_row(results[-1]), flush=True)
         write_text(out / "results.json", to_json(results))
-    print_counts(results)
+    end_where_failed("planted", [*failed, *print_counts(results)], out)
 
 
 def choose_plants(config: PlantedConfig) -> list[str]:
@@ -98,10 +104,15 @@ def check_machine(out: Path) -> None:
     nsys_tool.find()
 
 
+def what_it_lacks(plant: Plant, folder: Path, reread: bool) -> str | None:
+    """Reason to leave the plant out of a series, or None."""
+    if reread:
+        return None if folder.exists() else f"{folder}: no such folder"
+    return f"needs {plant.ranks} GPUs" if torch.cuda.device_count() < plant.ranks else None
+
+
 def record(name: str, plant: Plant, config: PlantedConfig, folder: Path) -> str | None:
     """Train three times for a plant. Returns what failed, or None."""
-    if torch.cuda.device_count() < plant.ranks:
-        return f"left out, needs {plant.ranks} GPUs"
     folder.mkdir(parents=True, exist_ok=True)
     words, fault = [config.config, *SHORT.split()], {"PLANT": name, **plant.environ}
     with_fault = [*words, *plant.keys.split()]

@@ -25,7 +25,7 @@ from profiling.analysis.ranks.found import captures_in
 from profiling.analysis.ranks.records import RanksReport
 from profiling.shared.records import to_json
 from profiling.shared.units import ABSENT
-from validation.diagnoses import check_kept
+from validation.diagnoses import check_kept, end_where_failed
 from validation.planted import (
     SHORT,
     TORCH_WINDOW,
@@ -101,11 +101,12 @@ def main(config: PlantedRanksConfig) -> None:
     else:
         check_machine(out)
     print(HEADER, flush=True)
-    diagnoses: list[RanksDiagnosis] = []
+    diagnoses, failed = list[RanksDiagnosis](), list[str]()
     for name in names:
         plant = replace(OF_RANKS[name], ranks=config.ranks)
         if not config.reread and (problem := record(name, plant, config, out)):
             print(f"{name}: {problem}", file=sys.stderr, flush=True)
+            failed.append(name)
         for tool in TOOLS:
             diagnoses.append(diagnose(name, plant, out, tool))
             print(row(diagnoses[-1]), flush=True)
@@ -113,8 +114,8 @@ def main(config: PlantedRanksConfig) -> None:
     right, close = [each.is_right for each in diagnoses], [each.is_close for each in diagnoses]
     known = [each for each in close if each is not None]
     print(f"\n{sum(right)} of {len(right)} right; cost within 15 %: {sum(known)} of {len(known)}")
-    if missing := [f"{each.plant} by {each.tool}" for each in diagnoses if each.verdict is None]:
-        raise SystemExit(f"planted_ranks: no report of {', '.join(missing)}; the logs are in {out}")
+    failed += [f"{each.plant} by {each.tool}" for each in diagnoses if each.verdict is None]
+    end_where_failed("planted_ranks", failed, out)
 
 
 def faultless_folder(plant: Plant, out: Path) -> Path:

@@ -120,13 +120,13 @@ def test_captures_are_counted_and_so_is_whether_repeats_agree(capsys):
         Result("b", "launch", None, {"nsys": often, "torch.profiler": []}),
     ]
     assert "| launch 2, HOST 1 |" in diagnoses.markdown_row(results[1])
-    diagnoses.print_counts(results)
+    assert diagnoses.print_counts(results, repeats=3) == ["b"]
     lines = capsys.readouterr().out.splitlines()
     assert "| launch | 2 | 7 |" in lines and "7 of 9 verdicts are right" in lines
     assert lines[-5:] == [
         "nsys: 5 of 6",
         "nsys: the same verdict each time for 1 of 2 programs",
-        "torch.profiler: 2 of 3",
+        "torch.profiler: 2 of 6",
         "torch.profiler: no capture of b",
         "torch.profiler: the same verdict each time for 0 of 1 programs",
     ]
@@ -140,7 +140,8 @@ def test_an_earlier_series_is_read_again(tmp_path, capsys):
     shutil.copy(CAPTURES / "flash_eager.trace.json.gz", trace)
     (tmp_path / "torch" / "vit_gc-1.json.gz").write_text("cut off")
     (tmp_path / "times.json").write_text(to_json({"lstm_by_cells": Times(10.0, 4.0)}))
-    main(ForeignConfig(programs="lstm_by_cells,vit_gc", out=str(tmp_path), reread=True))
+    with pytest.raises(SystemExit, match="^foreign: failed: vit_gc; the logs are in "):
+        main(ForeignConfig(programs="lstm_by_cells,vit_gc", out=str(tmp_path), reread=True))
     said = capsys.readouterr()
     assert "vit_gc-1.json.gz" in said.err
     lines = said.out.splitlines()

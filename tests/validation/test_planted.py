@@ -281,9 +281,21 @@ def test_what_cannot_run_or_fails_is_told(plants, monkeypatch, started, tmp_path
     assert first == f"torch ended with 3; the end of {tmp_path / 'torch.log'}:"
     assert lines == ["    starts"] * (planted.LOG_LINES - 1)
     assert last.startswith("    ValueError: the ") and "\x1b" not in last
+
+
+def test_a_plant_that_failed_is_in_the_exit_code_and_one_left_out_is_not(
+    plants, monkeypatch, tmp_path, capsys
+):
+    monkeypatch.setattr(planted, "check_machine", lambda out: None)
+    monkeypatch.setattr(planted, "record", lambda *_: "nsys ended with 1; the end of ...")
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    said = planted.record("slow_link", plants["slow_link"], config, tmp_path)
-    assert said == "left out, needs 2 GPUs"
+    names = "tiny_batch,slow_link"
+    with pytest.raises(SystemExit, match="^planted: failed: tiny_batch; the logs are in "):
+        planted.main(planted.PlantedConfig(plants=names, out=str(tmp_path)))
+    printed = capsys.readouterr()
+    assert "tiny_batch: nsys ended with 1" in printed.err
+    assert "slow_link: left out, needs 2 GPUs" in printed.err and "slow_link" not in printed.out
+    assert "nsys: 0 of 1" in printed.out.splitlines()
 
 
 def metrics(folder, *steps):

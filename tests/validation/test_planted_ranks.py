@@ -75,7 +75,7 @@ def test_a_capture_that_failed_is_in_the_exit_code(tmp_path, monkeypatch, capsys
     monkeypatch.setattr(planted_ranks, "check_machine", lambda out: None)
     monkeypatch.setattr(planted_ranks, "record", lambda *_: "torch ended with 1; the end of ...")
     config = planted_ranks.PlantedRanksConfig(plants="no_fault", out=str(tmp_path))
-    with pytest.raises(SystemExit, match="^planted_ranks: no report of no_fault by nsys, no_fault"):
+    with pytest.raises(SystemExit, match="^planted_ranks: failed: no_fault, no_fault by nsys, "):
         planted_ranks.main(config)
     said = capsys.readouterr()
     assert "0 of 2 right" in said.out and "no_fault: torch ended with 1" in said.err
