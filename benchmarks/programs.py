@@ -62,5 +62,5 @@ class Folder:
     def print_table(self) -> None:
         print(f"{'name':18}{'GPU':9}what; command")
         for name, program in self.programs.items():
-            print(f"{name:18}{'needed' if program.gpu else '-':9}{program.what}")
-            print(f"{'':27}python -m {self.name} {name} {program.keys}".rstrip())
+            print(f"{name:22}{'needed' if program.gpu else '-':9}{program.what}")
+            print(f"{'':31}python -m {self.name} {name} {program.keys}".rstrip())

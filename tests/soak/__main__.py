@@ -33,8 +33,8 @@ SOAK = Folder(
         "damaged_captures": Program(
             "damaged captures: read by the readers alone, or one line", "count=10000"
         ),
-        "damaged_files": Program(
-            "damaged checkpoints and metrics files: as they were, or one line", "count=10000"
+        "damaged_checkpoints": Program(
+            "damaged checkpoints: as they were, or one line", "count=5000"
         ),
         "lossy_captures": Program(
             "captures that lost records, no verdict; whole ones, no warning", "count=400"

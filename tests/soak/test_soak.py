@@ -15,7 +15,7 @@ from profiling.__main__ import VERBS
 from tests.soak import (
     bad_inputs,
     clock_kills,
-    damaged_files,
+    damaged_checkpoints,
     disk_full,
     forks,
     inputs,
@@ -150,7 +150,7 @@ def test_the_table_counts_every_trial_once(capsys):
         ("kills", 3, 5),
         ("clock_kills", 3, 5),
         ("signals", 3, 5),
-        ("damaged_files", 6, 5),
+        ("damaged_checkpoints", 4, 5),
         ("pairs", 3, 5),
         ("disk_full", 5, 5),
         ("wandb_deaths", 2, 6),  # of SIGKILL
@@ -255,7 +255,7 @@ def test_what_a_full_disk_may_come_to(tmp_path, ended, problem):
 
 def test_a_checkpoint_is_damaged_as_its_seed_says():
     state = {"model": {"w": torch.zeros(3)}, "iter_num": 3, "tokenizer": {"kind": "char"}}
-    damaged = [damaged_files.with_other_entries(state, random.Random(n)) for n in (1, 1, 2)]
+    damaged = [damaged_checkpoints.with_other_entries(state, random.Random(n)) for n in (1, 1, 2)]
     found = [torch.load(io.BytesIO(content), weights_only=False) for content in damaged]
     assert str(found[0]) == str(found[1]) != str(found[2])
     assert state == {
