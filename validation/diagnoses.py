@@ -5,10 +5,11 @@ Used by planted and foreign, whose tables are made here, and by planted_ranks.
 
 import sys
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from cli.errors import suggestion
 from profiling.analysis.capture import open_report
 from profiling.analysis.ranks.found import captures_of_run
 from profiling.analysis.report import Bottleneck
@@ -43,6 +44,22 @@ class Result:
     planted: str  # the verdict that would be right
     times: Times | None  # None where it failed
     by_tool: dict[str, list[Diagnosis]]  # one diagnosis for each capture
+
+
+def choose(key: str, names: str, number: int, series: Mapping[int, Iterable[str]]) -> list[str]:
+    """Names given by comma, each once, or `all` of the series of this number.
+
+    Raises ValueError for another series, and for a name that is in none.
+    """
+    if number not in series:
+        raise ValueError(f"series={number}: there are {', '.join(map(str, series))}")
+    known = {name: None for every in series.values() for name in every}
+    chosen = list(series[number]) if names == "all" else names.split(",")
+    for name in chosen:
+        if name not in known:
+            near = suggestion(name, known) or f"; there are {', '.join(known)}"
+            raise ValueError(f"{key}={name}: no such name{near}")
+    return list(dict.fromkeys(chosen))
 
 
 def check_kept(out: Path, runs: Iterable[str]) -> None:

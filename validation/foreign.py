@@ -31,7 +31,6 @@ from pathlib import Path
 import torch
 
 from benchmarks.measuring import Keys, key, run_process
-from cli.errors import suggestion
 from cli.files import write_text
 from profiling.launch import reports
 from profiling.shared.records import read_json, to_json
@@ -42,6 +41,7 @@ from validation.diagnoses import (
     Result,
     Times,
     check_kept,
+    choose,
     diagnose_all,
     end_where_failed,
     markdown_row,
@@ -73,7 +73,9 @@ class ForeignConfig(Keys):
 
 
 def main(config: ForeignConfig) -> None:
-    programs = choose_programs(config)
+    series = {n: [program.name for program in programs] for n, programs in SERIES.items()}
+    names = choose("programs", config.programs, config.series, series)
+    programs = [PROGRAMS[name] for name in names]
     out = Path(config.out).resolve()
     if config.reread:
         check_kept(out, FOLDERS.values())
@@ -87,19 +89,6 @@ def main(config: ForeignConfig) -> None:
         print(markdown_row(results[-1]), flush=True)
     write_text(out / "results.json", to_json(results))
     end_where_failed("foreign", print_counts(results, config.repeats), out)
-
-
-def choose_programs(config: ForeignConfig) -> list[Program]:
-    if config.series not in SERIES:
-        raise ValueError(f"series={config.series}: there are {', '.join(map(str, SERIES))}")
-    if config.programs == "all":
-        return list(SERIES[config.series])
-    names = config.programs.split(",")
-    for name in names:
-        if name not in PROGRAMS:
-            near = suggestion(name, PROGRAMS) or "; validation/foreign_programs/series.py has all"
-            raise ValueError(f"programs={name}: no such program{near}")
-    return [PROGRAMS[name] for name in dict.fromkeys(names)]
 
 
 def find_nsys(given: str, out: Path) -> Nsys:

@@ -36,6 +36,7 @@ from validation.diagnoses import (
     Result,
     Times,
     check_kept,
+    choose,
     diagnose_all,
     end_where_failed,
     markdown_row,
@@ -64,7 +65,7 @@ class PlantedConfig(Keys):
 
 
 def main(config: PlantedConfig) -> None:
-    names = choose_plants(config)
+    names = choose("plants", config.plants, config.series, SERIES)
     out = Path(config.out).resolve()
     if config.reread:
         check_kept(out, (f"{name}/{folder}" for name in names for folder in ("nsys", "torch")))
@@ -84,15 +85,6 @@ def main(config: PlantedConfig) -> None:
         print(markdown_row(results[-1]), flush=True)
         write_text(out / "results.json", to_json(results))
     end_where_failed("planted", [*failed, *print_counts(results)], out)
-
-
-def choose_plants(config: PlantedConfig) -> list[str]:
-    if config.series not in SERIES:
-        raise ValueError(f"series={config.series}: there are {', '.join(map(str, SERIES))}")
-    names = list(SERIES[config.series]) if config.plants == "all" else config.plants.split(",")
-    if unknown := set(names) - set(PLANTS):
-        raise ValueError(f"plants={','.join(sorted(unknown))}: there are {', '.join(PLANTS)}")
-    return list(dict.fromkeys(names))
 
 
 def check_machine(out: Path) -> None:

@@ -25,7 +25,7 @@ from profiling.analysis.ranks.found import captures_in
 from profiling.analysis.ranks.records import RanksReport
 from profiling.shared.records import to_json
 from profiling.shared.units import ABSENT
-from validation.diagnoses import check_kept, end_where_failed
+from validation.diagnoses import check_kept, choose, end_where_failed
 from validation.planted import (
     SHORT,
     TORCH_WINDOW,
@@ -92,9 +92,7 @@ def main(config: PlantedRanksConfig) -> None:
 
     Raises ValueError for a mistake, SystemExit where a capture failed or cannot be read.
     """
-    names = list(OF_RANKS) if config.plants == "all" else config.plants.split(",")
-    if unknown := set(names) - set(OF_RANKS):
-        raise ValueError(f"plants={','.join(sorted(unknown))}: there are {', '.join(OF_RANKS)}")
+    names = choose("plants", config.plants, 1, {1: OF_RANKS})
     out = Path(config.out).resolve()
     if config.reread:
         check_kept(out, (f"{name}/{folder}" for name in names for folder in TOOLS))

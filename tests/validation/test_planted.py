@@ -129,11 +129,11 @@ def test_the_optimizer_is_told_to_go_one_by_one(plants, run, monkeypatch):
     groups = []
     update = Step.update
 
-    def seen(step, learning_rate):
+    def keep_groups(step, learning_rate):
         groups.extend(step.optimizer.param_groups)
         update(step, learning_rate)
 
-    monkeypatch.setattr(Step, "update", seen)
+    monkeypatch.setattr(Step, "update", keep_groups)
     run(max_iters=1, attention="flash")
     assert groups and not any(group["fused"] or group["foreach"] for group in groups)
 
@@ -334,7 +334,7 @@ def test_captures_of_both_tools_are_read_again(tmp_path, capsys):
 def test_mistakes_are_named_before_anything_starts(monkeypatch, tmp_path):
     with pytest.raises(ValueError, match="series=3: there are 1, 2"):
         planted.main(planted.PlantedConfig(series=3))
-    with pytest.raises(ValueError, match="plants=slow: there are slow_loader, "):
+    with pytest.raises(ValueError, match="plants=slow: no such name; did you mean slow_link"):
         planted.main(planted.PlantedConfig(plants="slow"))
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(ValueError, match="planted: needs a CUDA GPU"):
