@@ -82,7 +82,7 @@ def test_a_capture_that_failed_is_in_the_exit_code(tmp_path, monkeypatch, capsys
     assert (tmp_path / "results.json").exists()
 
 
-def told(**more) -> RanksDiagnosis:
+def diagnosis(**more) -> RanksDiagnosis:
     known = dict(
         plant="extra_products", planted="gpu_compute", late_rank=1, tool="nsys",
         verdict="straggler", rank=1, because="gpu_compute", costs_ms=4.0, true_ms=4.3, evidence=[],
@@ -91,13 +91,15 @@ def told(**more) -> RanksDiagnosis:
 
 
 def test_right_is_rank_and_cause_and_close_is_the_cost():
-    assert told().is_right and told().is_close
-    assert not told(rank=0).is_right and not told(because="cpu").is_right
-    assert told(costs_ms=6.0).is_close is False
-    balanced = told(late_rank=None, planted="balanced", verdict="balanced", rank=None, because=None)
+    assert diagnosis().is_right and diagnosis().is_close
+    assert not diagnosis(rank=0).is_right and not diagnosis(because="cpu").is_right
+    assert diagnosis(costs_ms=6.0).is_close is False
+    balanced = diagnosis(
+        late_rank=None, planted="balanced", verdict="balanced", rank=None, because=None
+    )
     assert balanced.is_right and balanced.is_close is None
-    missing = told(verdict=None, rank=None, because=None, costs_ms=None)
+    missing = diagnosis(verdict=None, rank=None, because=None, costs_ms=None)
     assert not missing.is_right and missing.is_close is None
-    assert row(told()) == (
+    assert row(diagnosis()) == (
         "| extra_products | 1 | gpu_compute | nsys | rank 1, gpu_compute | 4.00 | 4.30 | yes |"
     )
