@@ -151,6 +151,7 @@ def test_the_table_counts_every_trial_once(capsys):
         ("clock_kills", 3, 5),
         ("signals", 3, 5),
         ("damaged_checkpoints", 4, 5),
+        ("lossy_captures", 4, 5),
         ("pairs", 3, 5),
         ("disk_full", 5, 5),
         ("wandb_deaths", 2, 6),  # of SIGKILL
