@@ -1,1 +1,1 @@
-"""Measurements of this project itself, each with the command that repeats it."""
+"""Speed of this project itself, each measurement with the command that repeats it."""

@@ -20,11 +20,10 @@ import sys
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from statistics import median
 
 import msgspec
 
-from benchmarks.measuring import PROJECT, Keys, key, measure_in_turns
+from benchmarks.measuring import PROJECT, Keys, key, measure_in_turns, spread
 from benchmarks.timed_training import check_keys, time_training
 from profiling.launch.experiment.plan import LOG_INTERVAL
 
@@ -125,12 +124,6 @@ def row(name: str, pairs: list[Pair]) -> str:
         spread([process.val_loss for process in both], 3),
     )
     return f"| {name or 'as it is'} | {' | '.join(columns)} |"
-
-
-def spread(values: list[float], places: int) -> str:
-    """Median, with the least and the most in brackets."""
-    middle, least, most = (f"{f(values):.{places}f}" for f in (median, min, max))
-    return f"{middle} ({least}, {most})"
 
 
 def measure_pair(name: str, config: AsTypedConfig, out: Path) -> Pair:

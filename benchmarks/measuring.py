@@ -4,10 +4,12 @@ import math
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
+from statistics import median
 from typing import IO, TypeVar
 
 from cli.keys import check_values
@@ -17,6 +19,7 @@ K = TypeVar("K")
 
 PROJECT = Path(__file__).resolve().parent.parent
 BYTES_OF_MAXRSS = 1 if sys.platform == "darwin" else 1024  # getrusage's unit
+WATCHED_EVERY_S = 0.1
 
 
 def key(
@@ -78,16 +81,41 @@ class Process:
 def run_process(
     command: Sequence[str],
     output: IO[bytes] | int,
-    folder: Path = PROJECT,
     environ: Mapping[str, str] | None = None,
+    watch: Callable[[int], None] | None = None,
 ) -> Process:
-    """Run a command to its end; `output` gets its stdout and stderr."""
+    """Run a command in the project to its end; `output` gets its stdout and stderr.
+
+    `watch` is called with its process id again and again.
+    """
     start = time.perf_counter()
     with subprocess.Popen(
-        command, cwd=folder, env=environ, stdout=output, stderr=subprocess.STDOUT
+        command, cwd=PROJECT, env=environ, stdout=output, stderr=subprocess.STDOUT
     ) as child:
-        _, status, used = os.wait4(child.pid, 0)
+        while not (ended := os.wait4(child.pid, os.WNOHANG if watch else 0))[0]:
+            if watch:
+                watch(child.pid)
+            time.sleep(WATCHED_EVERY_S)
         wall_s = time.perf_counter() - start
+        _, status, used = ended
         child.returncode = os.waitstatus_to_exitcode(status)
     cpu_s, peak_bytes = used.ru_utime + used.ru_stime, used.ru_maxrss * BYTES_OF_MAXRSS
     return Process(child.returncode, wall_s, cpu_s, peak_bytes)
+
+
+def run_successfully(command: Sequence[str], watch: Callable[[int], None] | None = None) -> Process:
+    """Run a command as `run_process` does. Raises ValueError with its last words if it fails."""
+    environ = {n: value for n, value in os.environ.items() if n != "PYTHONDONTWRITEBYTECODE"}
+    with tempfile.TemporaryFile() as printed:
+        run = run_process(command, printed, environ, watch)
+        if run.status:
+            printed.seek(0)
+            last = " ".join(printed.read().decode(errors="replace").split())[-300:]
+            raise ValueError(f"{command[0]} ended with {run.status}: {last}")
+    return run
+
+
+def spread(values: Sequence[float], places: int) -> str:
+    """Median, with the least and the most in brackets."""
+    middle, least, most = (f"{f(values):.{places}f}" for f in (median, min, max))
+    return f"{middle} ({least}, {most})"

@@ -11,18 +11,15 @@ names an interpreter that has HolisticTraceAnalysis, which then reads the same f
 import json
 import os
 import platform
-import subprocess
 import sys
 import tempfile
-import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarks.fleet.files import FileFacts, clocks_of_hosts, write_kineto
 from benchmarks.fleet.simulation import Fault, Fleet, cost_us, simulate
-from benchmarks.measuring import PROJECT, Keys, key
+from benchmarks.measuring import Keys, Process, key, run_successfully
 
-EVERY_S = 0.1  # interval at which memory is read
 KERNELS_A_MB = 1420  # in a trace with the launch and operator of each
 STEPS, LATE, MB = 10, 5, 1e6
 HTA = """
@@ -39,13 +36,6 @@ analysis.get_comm_comp_overlap(visualize=False)
 class RanksConfig(Keys):
     sizes: str = key("8x20,64x20,512x1", "RANKSxMB of each, by commas", needed="RANKSxMB")
     hta_python: str = key("", "interpreter that has HTA", file=True)
-
-
-@dataclass(frozen=True)
-class Usage:
-    wall_s: float
-    cpu_s: float  # of all processes together
-    peak_bytes: int  # of all processes at one time
 
 
 def main(config: RanksConfig) -> None:
@@ -110,29 +100,20 @@ def write_captures(fleet: Fleet, folder: Path) -> list[Path]:
     ]
 
 
-def print_row(captures: str, program: str, run: Usage, load: float, found: str) -> None:
+def print_row(captures: str, program: str, run: Process, load: float, found: str) -> None:
     figures = f"{run.wall_s:.1f} | {run.cpu_s:.1f} | {run.peak_bytes / MB:,.0f} | {load:.1f}"
     print(f"| {captures} | {program} | {figures} | {found} |", flush=True)
 
 
-def measure_command(command: list[str]) -> Usage:
-    """Run a command and watch its memory.
+def measure_command(command: list[str]) -> Process:
+    """Run a command; its peak is that of it and its descendants at one time."""
+    peak_bytes = 0
 
-    Raises ValueError with the end of the output where it fails.
-    """
-    begin, peak_bytes = time.perf_counter(), 0
-    with tempfile.TemporaryFile() as printed:
-        child = subprocess.Popen(command, cwd=PROJECT, stdout=printed, stderr=subprocess.STDOUT)
-        while not (ended := os.wait4(child.pid, os.WNOHANG))[0]:
-            peak_bytes = max(peak_bytes, held_bytes(child.pid))
-            time.sleep(EVERY_S)
-        wall_s = time.perf_counter() - begin
-        child.returncode = os.waitstatus_to_exitcode(ended[1])
-        if child.returncode:
-            printed.seek(0)
-            last = " ".join(printed.read().decode(errors="replace").split())[-300:]
-            raise ValueError(f"{command[0]} ended with {child.returncode}: {last}")
-    return Usage(wall_s, ended[2].ru_utime + ended[2].ru_stime, peak_bytes)
+    def watch(process: int) -> None:
+        nonlocal peak_bytes
+        peak_bytes = max(peak_bytes, held_bytes(process))
+
+    return replace(run_successfully(command, watch), peak_bytes=peak_bytes)
 
 
 def held_bytes(process: int) -> int:

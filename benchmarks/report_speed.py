@@ -22,7 +22,15 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 
-from benchmarks.measuring import PROJECT, Keys, Process, key, measure_in_turns, run_process
+from benchmarks.measuring import (
+    PROJECT,
+    Keys,
+    Process,
+    key,
+    measure_in_turns,
+    run_successfully,
+    spread,
+)
 from profiling.tools import nsight
 
 CAPTURES = PROJECT / "tests" / "captures"
@@ -121,20 +129,8 @@ def measure_programs(programs: dict[str, list[str]], repeats: int) -> dict[str, 
 
 
 def measure_and_print(name: str, command: list[str]) -> Process:
-    run = measure(command)
+    run = run_successfully(command)
     print(f"{name}: {run.wall_s:.1f} s, {run.peak_bytes / 1e6:.0f} MB", file=sys.stderr)
-    return run
-
-
-def measure(command: list[str]) -> Process:
-    """Run a command once. Raises ValueError with the end of the output where it fails."""
-    environ = {n: value for n, value in os.environ.items() if n != "PYTHONDONTWRITEBYTECODE"}
-    with tempfile.TemporaryFile() as printed:
-        run = run_process(command, printed, environ=environ)
-        if run.status:
-            printed.seek(0)
-            last = " ".join(printed.read().decode(errors="replace").split())[-300:]
-            raise ValueError(f"{command[0]} ended with {run.status}: {last}")
     return run
 
 
@@ -145,5 +141,5 @@ def print_rows(capture: str, results: dict[str, list[Process]]) -> None:
         peak = median(run.peak_bytes for run in runs)
         times = median(wall_s) / median(run.wall_s for run in ours)
         memory = peak / median(run.peak_bytes for run in ours)
-        spread = f"{median(wall_s):.2f} ({min(wall_s):.2f}, {max(wall_s):.2f})"
-        print(f"| {capture} | {name} | {spread} | {peak / 1e6:.0f} | {times:.2f}, {memory:.2f} |")
+        cells = [capture, name, spread(wall_s, 2), f"{peak / 1e6:.0f}"]
+        print(f"| {' | '.join(cells)} | {times:.2f}, {memory:.2f} |")

@@ -23,7 +23,7 @@ from itertools import product
 from pathlib import Path
 from statistics import median
 
-from benchmarks.measuring import PROJECT, Keys, key, launcher, measure_in_turns
+from benchmarks.measuring import PROJECT, Keys, key, launcher, measure_in_turns, spread
 from benchmarks.timed_training import check_keys, time_training
 from profiling.launch.experiment.plan import LOG_INTERVAL
 
@@ -111,9 +111,8 @@ def numbers(name: str, value: str, least: int = 0) -> list[int]:
 
 
 def row(process: Process, times_ms: list[float], fewest_ms: float) -> str:
-    ms = median(times_ms)
-    spread = f"{ms:.2f} ({min(times_ms):.2f}, {max(times_ms):.2f})"
-    return f"| {process.label} | {process.where} | {spread} | {fewest_ms / ms:.1%} |"
+    kept = fewest_ms / median(times_ms)
+    return f"| {process.label} | {process.where} | {spread(times_ms, 2)} | {kept:.1%} |"
 
 
 def step_ms(process: Process, config: ScalingConfig, out: Path) -> float:

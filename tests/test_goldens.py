@@ -11,7 +11,7 @@ FROZEN = {path.stem: path for path in sorted(GOLDENS.glob("*.json"))}
 
 
 @pytest.fixture(scope="module")
-def made():
+def documents():
     return make_all()
 
 
@@ -35,11 +35,11 @@ def differences(one: object, other: object, place: str = "") -> list[str]:
 
 
 @pytest.mark.slow
-def test_every_fixture_is_frozen(made):
-    assert sorted(made) == sorted(FROZEN) and len(made) == 17
+def test_every_fixture_is_frozen(documents):
+    assert sorted(documents) == sorted(FROZEN) and len(documents) == 17
 
 
 @pytest.mark.parametrize("name", FROZEN)
-def test_the_json_is_what_it_was(name, made):
+def test_the_json_is_what_it_was(name, documents):
     frozen = json.loads(FROZEN[name].read_text(encoding="utf-8"))
-    assert differences(frozen, made[name]) == []
+    assert differences(frozen, documents[name]) == []

@@ -32,10 +32,12 @@ HOUSE = (
     ("profiling.launch", "profiling.lab"),
     ("profiling.verbs",),
     ("benchmarks",),
+    ("validation", "tests.soak"),
 )
 FLOOR = {room: floor for floor, rooms in enumerate(HOUSE) for room in rooms}
 ROOMS = [room for rooms in HOUSE for room in rooms]
-FOLDERS = {room.split(".")[0] for room in ROOMS} - {"model", "train", "sample"}
+FOLDERS = {room.split(".")[0] for room in ROOMS} - {"model", "train", "sample", "tests"}
+FOLDERS |= {"tests/soak"}
 
 
 def module_name(path: Path) -> str:
@@ -49,6 +51,7 @@ SOURCES = {
         *PROJECT.glob("*.py"),
         *(path for folder in FOLDERS for path in (PROJECT / folder).rglob("*.py")),
     ]
+    if not path.name.startswith("test_")  # beside the soak tests
 }
 
 
@@ -205,8 +208,8 @@ def test_the_model_has_no_line_about_profiling():
 
 
 def test_no_test_imports_another():
-    """Code that tests share lies in helpers/, the programs that pretend in fakes/."""
-    shared = ("tests.helpers", "tests.fakes", "tests.paths", "tests.goldens")
+    """Code that tests share lies in helpers/ or soak/, the programs that pretend in fakes/."""
+    shared = ("tests.helpers", "tests.fakes", "tests.paths", "tests.goldens", "tests.soak")
     for path in (PROJECT / "tests").rglob("*.py"):
         for name in re.findall(r"^\s*(?:from|import) (tests\S*)", path.read_text("utf-8"), re.M):
             assert within(name, *shared), f"{path.name} imports {name}"
@@ -215,7 +218,7 @@ def test_no_test_imports_another():
 def test_every_imported_package_is_required():
     """Packages of pyproject.toml alone count: one imported nowhere may be meant for a reader."""
     optional = {"training.metrics.tensorboard": "tensorboard"}  # module -> the extra that it needs
-    triton = ("profiling.lab.square_triton", "benchmarks.timer_check")
+    triton = ("profiling.lab.square_triton",)
     in_triton = re.compile(r"kernels\.([a-z_.]+\.)?(\w+_(triton|gluon)|in_(triton|gluon)\w*)")
     triton += tuple(name for name in SOURCES if in_triton.fullmatch(name))
     optional |= dict.fromkeys(triton, "dev")  # on a GPU torch brings it
@@ -232,7 +235,7 @@ def test_every_imported_package_is_required():
         for name in {name.split(".")[0] for name in imports(module)}:
             if name in sys.stdlib_module_names or name in {m.split(".")[0] for m in SOURCES}:
                 continue
-            if within(module, "benchmarks.foreign_programs") and name in foreign:
+            if within(module, "validation.foreign_programs") and name in foreign:
                 continue
             assert distributions.get(name, name) in names, f"{module} imports {name}"
 

@@ -80,7 +80,7 @@ def test_so_many_processes_do_tell(difference):
     """Most of the experiments that are that large tell, where three a side seldom do."""
     random = np.random.default_rng(3)
 
-    def told(count: int) -> bool:
+    def can_tell(count: int) -> bool:
         groups = [np.exp(random.normal(level, 0.01, count)) for level in (0, difference)]
         found = ratio_over_processes(*groups)
         return answer(found, noise_of_processes(*groups), 0.02) != "cannot_tell"
@@ -88,8 +88,8 @@ def test_so_many_processes_do_tell(difference):
     typical = [np.exp(np.array([-0.01, 0, 0.01]) + level) for level in (0, difference)]
     needed = processes_to_tell(*typical, band=0.02)
     assert 4 <= needed <= 40
-    assert sum(told(3) for _ in range(100)) < 35
-    assert sum(told(2 * needed) for _ in range(100)) > 70
+    assert sum(can_tell(3) for _ in range(100)) < 35
+    assert sum(can_tell(2 * needed) for _ in range(100)) > 70
 
 
 def test_more_processes_than_anyone_starts_are_no_number():

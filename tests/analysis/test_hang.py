@@ -16,12 +16,12 @@ TIMEOUT_S = 700.0  # when the watchdog has the dumps written
 def read(tmp_path):
     """read(ranks, at_s): what is said of the dumps that these leave then."""
 
-    def written(ranks: list[PlantedRank], at_s: float = TIMEOUT_S) -> Hang:
+    def write_and_read(ranks: list[PlantedRank], at_s: float = TIMEOUT_S) -> Hang:
         for rank in ranks:
             rank.write(tmp_path, at_s)
         return read_hang([tmp_path])
 
-    return written
+    return write_and_read
 
 
 def test_a_rank_that_skips_an_all_reduce(read):

@@ -25,7 +25,7 @@ def findings(build: Builder, manifest=None, **fields) -> dict[str, str]:
     return {row.what: row.level for row in health.findings}
 
 
-def said(found: dict[str, str], part: str) -> str | None:
+def level_of(found: dict[str, str], part: str) -> str | None:
     """The level of the finding that contains `part`."""
     return next((level for what, level in found.items() if part in what), None)
 
@@ -39,14 +39,14 @@ def test_overhead_is_against_the_steps_without_a_profiler():
     health = report.health
     assert (health.overhead_percent, health.free_step_ms) == (51.3, 6.0)
     assert any("51 % longer" in row.what for row in health.findings)
-    assert not said(findings(training(), replace(MANIFEST, overhead_percent=5.0)), "longer")
+    assert not level_of(findings(training(), replace(MANIFEST, overhead_percent=5.0)), "longer")
 
 
 def test_without_a_manifest_the_overhead_is_unknown_and_not_zero():
     report = summarize(Analysis(training().trace()))
     assert report.health.overhead_percent is None
     assert report.run is None
-    assert said(findings(training()), "no manifest") == "note"
+    assert level_of(findings(training()), "no manifest") == "note"
 
 
 @pytest.mark.parametrize(
@@ -61,21 +61,21 @@ def test_without_a_manifest_the_overhead_is_unknown_and_not_zero():
     ],
 )
 def test_what_the_manifest_says_went_wrong(facts, part):
-    assert said(findings(training(), replace(MANIFEST, **facts)), part) == "warning"
+    assert level_of(findings(training(), replace(MANIFEST, **facts)), part) == "warning"
 
 
 def test_what_the_tool_lost_and_personal_data():
     found = findings(training(), warnings=["12 events were lost"], personal=True)
-    assert said(found, "12 events were lost") == "warning"
-    assert said(found, "environment") == "warning"
+    assert level_of(found, "12 events were lost") == "warning"
+    assert level_of(found, "environment") == "warning"
 
 
 def test_few_steps_and_a_slow_first_one():
-    assert said(findings(training(steps=3)), "only 3 steps") == "note"
+    assert level_of(findings(training(steps=3)), "only 3 steps") == "note"
     build = training(steps=6)
     build.launched(2 * MS, 3 * MS, 28 * MS)  # the first step takes 28 ms
-    assert said(findings(build), "first step took") == "note"
-    assert not said(findings(training()), "first step took")
+    assert level_of(findings(build), "first step took") == "note"
+    assert not level_of(findings(training()), "first step took")
 
 
 def test_restless_steps():
@@ -83,46 +83,46 @@ def test_restless_steps():
     for step in range(1, 8, 2):  # each second one ends late, so that the next one is short
         begin = step * 10 * MS
         build.launched(begin + 2 * MS, begin + 3 * MS, begin + 9 * MS)
-    assert said(findings(build), "the steps are restless") == "warning"
-    assert not said(findings(training(steps=8)), "restless")
+    assert level_of(findings(build), "the steps are restless") == "warning"
+    assert not level_of(findings(training(steps=8)), "restless")
 
 
 @pytest.mark.parametrize("name", ["evaluate", "checkpoint"])
 def test_what_does_not_belong_into_a_window(name):
     build = training()
     build.range(9 * MS, 9 * MS + 100 * US, name)
-    assert said(findings(build), f"{name} ran 1 times inside") == "warning"
+    assert level_of(findings(build), f"{name} ran 1 times inside") == "warning"
 
 
 def test_ranges_that_were_cut_off():
     build = training()
     build.ranges[-2] = (*build.ranges[-2][:2], False, *build.ranges[-2][3:])
-    assert said(findings(build), "1 ranges were still open") == "note"
+    assert level_of(findings(build), "1 ranges were still open") == "note"
 
 
 def test_low_coverage():
     build = training()
     build.operation(5 * MS, 9 * MS)  # launched by nobody knows whom
-    assert said(findings(build), "belongs to a phase") == "warning"
+    assert level_of(findings(build), "belongs to a phase") == "warning"
 
 
 def test_what_was_not_captured():
     build = training()
     build.ranges.clear()
-    assert said(findings(build), "no ranges were captured") == "warning"
-    assert said(findings(build), "whole capture counts as one step") == "warning"
+    assert level_of(findings(build), "no ranges were captured") == "warning"
+    assert level_of(findings(build), "whole capture counts as one step") == "warning"
     build = training()
     build.operations.clear()
-    assert said(findings(build), "no GPU activity") == "warning"
+    assert level_of(findings(build), "no GPU activity") == "warning"
     build = training()
     call = build.call(5 * MS, 6 * MS, "cudaGraphLaunch")
     build.operation(7 * MS, 8 * MS, "CUDA graph 1", call, kind=GRAPH)
-    assert said(findings(build), "graphs were captured as wholes") == "warning"
+    assert level_of(findings(build), "graphs were captured as wholes") == "warning"
     build = training()
     build.operations = [row | {"call": -1} for row in build.operations]
     build.operation(0, 5, TO_DEVICE, kind=COPY)
     build.calls.clear()
-    assert said(findings(build), "no CUDA calls") == "warning"
+    assert level_of(findings(build), "no CUDA calls") == "warning"
 
 
 @own

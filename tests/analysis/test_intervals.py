@@ -7,7 +7,7 @@ from profiling.analysis.columns import Intervals, union
 from profiling.analysis.gpu_time import idle
 
 
-def made(random: np.random.Generator, count: int) -> tuple[Intervals, set[int]]:
+def random_set(random: np.random.Generator, count: int) -> tuple[Intervals, set[int]]:
     start = random.integers(0, 200, count)
     end = start + random.integers(0, 12, count)
     return union(start, end), {
@@ -23,7 +23,7 @@ def points(intervals: Intervals) -> set[int]:
 @pytest.mark.parametrize("seed", range(20))
 def test_sets_of_intervals_are_sets_of_points(seed):
     random = np.random.default_rng(seed)
-    (a, of_a), (b, of_b) = made(random, 20), made(random, 5 * (seed % 4))
+    (a, of_a), (b, of_b) = random_set(random, 20), random_set(random, 5 * (seed % 4))
     window = set(range(50, 150))
     assert points(a) == of_a
     assert points(a.union(b)) == of_a | of_b

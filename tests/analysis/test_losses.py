@@ -11,7 +11,6 @@ from typing import cast
 import pytest
 from rich.console import Console
 
-from benchmarks.damage import alter_export
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.capture import Capture
 from profiling.analysis.difference.compared import compared_capture
@@ -37,6 +36,7 @@ from tests.helpers.captures import event, small_trace, write_trace
 from tests.helpers.programs import MAIN, MS, US, Builder, Program, training
 from tests.helpers.written import write_nsys
 from tests.paths import PROJECT
+from tests.soak.damage import alter_export
 
 
 def lossy(share: float) -> Builder:

@@ -27,24 +27,24 @@ NO_GPU = '{"schemaVersion": 1, "deviceProperties": [], "traceEvents": [{"ph": "X
 NO_GPU += '"name": "aten::mm", "pid": 1, "tid": 1, "ts": 1, "dur": 5, "args": {}}]}'
 
 
-def said(report: RanksReport) -> list[str]:
+def findings_of(report: RanksReport) -> list[str]:
     return [finding.what for finding in report.findings]
 
 
-def found(report: RanksReport) -> tuple[list[int], int | None]:
+def ranks_and_straggler(report: RanksReport) -> tuple[list[int], int | None]:
     """(the ranks, the straggler)"""
     return [row.rank for row in report.ranks], report.straggler and report.straggler.rank
 
 
 def test_missing_ranks_are_named(tmp_path: Path) -> None:
     report = report_of(write_fleet(FLEET, tmp_path, ranks=[1, 2]))
-    assert found(report) == ([1, 2], 1)
-    assert said(report) == [f"of 4 ranks these are missing: 0, 3{AS_TRANSFER}"]
+    assert ranks_and_straggler(report) == ([1, 2], 1)
+    assert findings_of(report) == [f"of 4 ranks these are missing: 0, 3{AS_TRANSFER}"]
 
 
 def test_gaps_are_named_where_no_capture_tells_how_many_ranks_there_are(tmp_path: Path) -> None:
     report = report_of(write_fleet(FLEET, tmp_path, "nsys", ranks=[1, 3]))
-    assert said(report) == [f"of ranks 1 to 3 these are missing: 2{AS_TRANSFER}"]
+    assert findings_of(report) == [f"of ranks 1 to 3 these are missing: 2{AS_TRANSFER}"]
 
 
 def test_where_the_late_rank_is_missing_the_others_are_not_said_to_transfer(tmp_path: Path) -> None:
@@ -67,8 +67,8 @@ def test_one_that_cannot_be_read_is_left_out(tmp_path: Path, content: bytes, why
     paths = write_fleet(FLEET, tmp_path)
     paths[3].write_bytes(content)
     report = report_of(paths)
-    assert found(report) == ([0, 1, 2], 1)
-    line, missing = said(report)
+    assert ranks_and_straggler(report) == ([0, 1, 2], 1)
+    line, missing = findings_of(report)
     assert line.startswith("left out: ") and why in line and paths[3].name in line
     assert "\n" not in line and missing == f"of 4 ranks these are missing: 3{AS_TRANSFER}"
 
@@ -78,9 +78,9 @@ def test_a_file_that_says_no_rank_is_left_out(tmp_path: Path) -> None:
     paths = write_fleet(FLEET, tmp_path, facts=facts)
     paths[2] = paths[2].rename(tmp_path / "some.json")
     report = report_of(paths)
-    assert found(report) == ([0, 1, 3], 1)
+    assert ranks_and_straggler(report) == ([0, 1, 3], 1)
     assert {row.rank_from for row in report.ranks} == {"name"}
-    assert "says not which rank it is; put rankN into its name" in said(report)[0]
+    assert "says not which rank it is; put rankN into its name" in findings_of(report)[0]
 
 
 def test_two_runs_in_one_folder_are_not_mixed(tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_two_runs_in_one_folder_are_not_mixed(tmp_path: Path) -> None:
     os.utime(newest[0], (1_800_000_000, 1_800_000_000))
     report = report_of([*newest, *other])
     assert {row.file for row in report.ranks} == {path.name for path in newest}
-    (line,) = said(report)
+    (line,) = findings_of(report)
     assert line.startswith("left out: ranks 0, 1, 2, 3 in 4 files, as a-rank")
     assert line.endswith("are there two runs in one folder? Name one's files")
 
@@ -100,9 +100,9 @@ def test_two_runs_in_one_folder_are_not_mixed(tmp_path: Path) -> None:
 def test_runs_of_other_world_sizes_are_left_out(tmp_path: Path) -> None:
     eight = write_fleet(replace(FLEET, ranks=8), tmp_path / "8", ranks=[5, 6])
     report = report_of([*write_fleet(FLEET, tmp_path / "4"), *eight])
-    assert found(report) == ([0, 1, 2, 3], 1)
-    assert said(report)[0].startswith("left out: ranks 5, 6 in 2 files, as rank")
-    assert said(report)[0].endswith(
+    assert ranks_and_straggler(report) == ([0, 1, 2, 3], 1)
+    assert findings_of(report)[0].startswith("left out: ranks 5, 6 in 2 files, as rank")
+    assert findings_of(report)[0].endswith(
         "another number of ranks than 4; are there two runs in one folder?"
     )
 
@@ -113,8 +113,8 @@ def test_a_rank_of_another_window_is_left_out(tmp_path: Path) -> None:
     paths = write_fleet(fleet, tmp_path, ranks=[0, 1, 2], facts=early)
     paths += write_fleet(fleet, tmp_path, ranks=[3], facts=FileFacts(clocks, steps=range(5, 8)))
     report = report_of(paths)
-    assert found(report) == ([0, 1, 2], 1)
-    assert said(report)[0] == (
+    assert ranks_and_straggler(report) == ([0, 1, 2], 1)
+    assert findings_of(report)[0] == (
         "left out: rank 3 in rank3.trace.json captured ProfilerStep 15 to 17, most ranks "
         "ProfilerStep 10 to 12; capture the same window on each: profile.start and profile.steps"
     )
@@ -126,8 +126,8 @@ def test_of_two_windows_the_one_that_most_ranks_have(tmp_path: Path) -> None:
     later = FileFacts(clocks, steps=range(5, 8))
     second = write_fleet(fleet, tmp_path, ranks=[0], facts=later, name="w2-rank{}")
     report = report_of([*first, *second])
-    assert found(report) == ([0, 1, 2, 3], 1)
-    assert said(report) == []
+    assert ranks_and_straggler(report) == ([0, 1, 2, 3], 1)
+    assert findings_of(report) == []
     assert report.steps.iterations == [10, 11, 12]
 
 
@@ -257,4 +257,4 @@ def test_impossible_world_sizes_are_not_believed(tmp_path: Path) -> None:
         text = path.read_text("utf-8").replace('"world_size": 4', '"world_size": 9000000000000')
         path.write_text(text, "utf-8")
     report = report_of(paths)
-    assert report.world_size is None and said(report) == []
+    assert report.world_size is None and findings_of(report) == []

@@ -31,7 +31,7 @@ WAITING = [0, 2, 3]
 Times = list[tuple[int, int]]
 
 
-def found(kernels: list[tuple[int, int, str, int]], collectives: Times) -> KernelSlowdown:
+def measure(kernels: list[tuple[int, int, str, int]], collectives: Times) -> KernelSlowdown:
     """Kernels are (start, end, name, blocks), all times in microseconds."""
     build = Builder()
     build.range(0, kernels[-1][1] * US, "iteration 0")
@@ -55,20 +55,20 @@ def alone(count: int = 3, us: int = 10, name: str = GEMM, blocks: int = 132) -> 
 
 def test_a_kernel_is_held_against_the_median_of_those_beside_none() -> None:
     kernels = [*alone(us=10), (100, 150, GEMM, 132), (1000, 1017, GEMM, 132)]
-    told = found(kernels, [(990, 1100)])
+    told = measure(kernels, [(990, 1100)])
     assert told.kernel_ns.tolist() == [0, 0, 0, 0, 7 * US]
     assert told.collective_ns.tolist() == [7 * US]
 
 
 def test_collectives_share_by_the_time_beside_them_and_the_first_to_end_of_two_counts() -> None:
     kernels = [*alone(us=20), (1000, 1060, GEMM, 132)]
-    shares = found(kernels, [(990, 1010), (1020, 1050), (1030, 1040)]).collective_ns
+    shares = measure(kernels, [(990, 1010), (1020, 1050), (1030, 1040)]).collective_ns
     assert shares == pytest.approx(np.array([10, 20, 10]) * US)
-    assert found(kernels, [(2000, 2010)]).collective_ns.tolist() == [0]
+    assert measure(kernels, [(2000, 2010)]).collective_ns.tolist() == [0]
 
 
 def test_a_kernel_is_slowed_by_no_more_than_it_is_beside() -> None:
-    told = found([*alone(us=10), (1000, 1050, GEMM, 132)], [(1045, 1100)])
+    told = measure([*alone(us=10), (1000, 1050, GEMM, 132)], [(1045, 1100)])
     assert told.collective_ns.tolist() == [5 * US]
 
 
@@ -82,13 +82,13 @@ def test_a_kernel_is_slowed_by_no_more_than_it_is_beside() -> None:
     ids=["too few", "another grid", "another kernel"],
 )
 def test_what_is_not_known_counts_as_not_slowed(others: list) -> None:
-    assert found([*others, (1000, 1050, GEMM, 132)], [(990, 1100)]).collective_ns.tolist() == [0]
+    assert measure([*others, (1000, 1050, GEMM, 132)], [(990, 1100)]).collective_ns.tolist() == [0]
 
 
 def test_what_is_faster_cancels_what_is_slower() -> None:
     kernels = [*alone(us=10), (1000, 1014, GEMM, 132), (1020, 1026, GEMM, 132)]
-    assert found(kernels, [(990, 1100)]).collective_ns.tolist() == [0]
-    one_each = found([*kernels, (1200, 1211, GEMM, 132)], [(990, 1100), (1190, 1300)])
+    assert measure(kernels, [(990, 1100)]).collective_ns.tolist() == [0]
+    one_each = measure([*kernels, (1200, 1211, GEMM, 132)], [(990, 1100), (1190, 1300)])
     assert one_each.kernel_ns.tolist() == [0, 0, 0, 4 * US, -4 * US, 1 * US]
     assert one_each.collective_ns.tolist() == [0, 1 * US]
 
@@ -96,7 +96,7 @@ def test_what_is_faster_cancels_what_is_slower() -> None:
 def test_noise_is_no_slowdown() -> None:
     took_us = np.rint(np.random.default_rng(1).normal(100, 5, 400)).astype(int).tolist()
     kernels = [(200 * n, 200 * n + us, GEMM, 132) for n, us in enumerate(took_us)]
-    told = found(kernels, [(200 * n - 10, 200 * n + 160) for n in range(1, 400, 2)])
+    told = measure(kernels, [(200 * n - 10, 200 * n + 160) for n in range(1, 400, 2)])
     assert told.collective_ns.sum() < 0.025 * sum(took_us[1::2]) * US
 
 

@@ -20,7 +20,7 @@ def with_config(**keys) -> Manifest:
     return replace(MANIFEST, config=CONFIG | keys)
 
 
-def made(backend="flash", times=None, step_ms=5.0, manifest=MANIFEST, device="NVIDIA H200"):
+def roofline_of(backend="flash", times=None, step_ms=5.0, manifest=MANIFEST, device="NVIDIA H200"):
     return roofline.roofline(manifest, device, backend, times or TIMES, step_ms)
 
 
@@ -33,7 +33,7 @@ def test_parameters_and_mfu_are_the_trainers(bias):
     assert work.model.parameter_count == sum(each.numel() for each in model.parameters())
     tokens = 64 * 256
     expected = model.flops_per_token() * tokens / 5e-3 / 989.4e12
-    found = made(manifest=with_config(bias=bias))
+    found = roofline_of(manifest=with_config(bias=bias))
     assert found.mfu == pytest.approx(expected)
 
 
@@ -51,7 +51,7 @@ def test_matrix_products_cost_what_they_cost():
 
 
 def test_a_family_is_compared_with_the_longer_of_its_two_floors():
-    rows = {row.family: row for row in made().families}
+    rows = {row.family: row for row in roofline_of().families}
     gemm = rows["gemm"]
     assert gemm.bound == "compute"
     assert gemm.percent_of_bound == pytest.approx(100 * gemm.flops / 1e-3 / 989.4e12)
@@ -98,7 +98,7 @@ def test_gelu_inside_of_products_is_theirs():
 
 
 def test_half_the_time_is_twice_as_close_to_the_bound():
-    once, twice = made(), made(times=TIMES | {"gemm": 0.5})
+    once, twice = roofline_of(), roofline_of(times=TIMES | {"gemm": 0.5})
     of = [{r.family: r.percent_of_bound for r in each.families} for each in (once, twice)]
     assert of[1]["gemm"] == pytest.approx(2 * of[0]["gemm"])
     assert of[1]["norm"] == of[0]["norm"]
@@ -110,9 +110,9 @@ def test_tokens_are_those_of_one_rank():
 
 
 def test_only_what_ran_has_a_row():
-    rows = made(times={"gemm": 1.0}).families
+    rows = roofline_of(times={"gemm": 1.0}).families
     assert [row.family for row in rows] == ["gemm"]
-    without = made(manifest=with_config(dropout=0.0)).families
+    without = roofline_of(manifest=with_config(dropout=0.0)).families
     assert "dropout" not in {row.family for row in without}
 
 
@@ -134,5 +134,5 @@ def test_only_what_ran_has_a_row():
     ],
 )
 def test_without_shapes_or_peaks_there_is_none_and_it_is_said(manifest, device, why):
-    assert made(manifest=manifest, device=device) is None
+    assert roofline_of(manifest=manifest, device=device) is None
     assert why in roofline.missing_reason(manifest, device)

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.predicted import AT_ONCE, AT_POWER_LIMIT, MEASURED, link, of_124m, predicted_ms
 from configs.travel import Travel
 from profiling.analysis.scale.model_sizes import sizes_of
 from profiling.analysis.scale.scale import host_step_ms
 from profiling.shared.model_description import GPT2Keys, gpt2
+from validation.predicted import AT_ONCE, AT_POWER_LIMIT, MEASURED, link, of_124m, predicted_ms
 
 XL = GPT2Keys(n_layer=48, n_head=25, n_embd=1600, block_size=1024, bias=True)
 

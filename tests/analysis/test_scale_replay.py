@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.predicted import of_124m
 from profiling.analysis.scale.links import Links
 from profiling.analysis.scale.model_sizes import buckets, sizes_of
 from profiling.analysis.scale.prediction import limit, replay_mode
 from profiling.analysis.scale.records import StepParts
 from profiling.analysis.scale.replay import Replay, Work, replay_ddp
 from tests.helpers.scale import FREE, MB, PARTS, ROWS, WITH_ROWS, all_reduce_ms, work
+from validation.predicted import of_124m
 
 
 def test_ddp_by_hand():

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.predicted import of_124m
 from profiling.analysis.scale.links import Links
 from profiling.analysis.scale.model_sizes import sizes_of
 from profiling.analysis.scale.replay import replay_ddp
 from tests.helpers.scale import FREE, MB, PARTS, ROWS, WITH_ROWS, all_reduce_ms, work
+from validation.predicted import of_124m
 
 
 def test_a_shared_update_by_hand():

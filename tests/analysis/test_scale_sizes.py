@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.predicted import GPT2_124M, of_124m
 from configs.schema import Config
 from configs.travel import decide_travel
 from model import GPT
@@ -19,6 +18,7 @@ from profiling.analysis.scale.model_sizes import (
 from training.machine.model_description import describe
 from training.machine.parallel import rows_travel
 from training.optimizers.shared_update import shared_layers
+from validation.predicted import GPT2_124M, of_124m
 
 
 @pytest.mark.parametrize(

@@ -18,12 +18,12 @@ NAMES = ("slow_eager", "flash_compile")
 
 
 @pytest.fixture(scope="module", params=NAMES)
-def made(request):
+def events_and_report(request):
     return step_events(Analysis(trace_of(request.param))), report_of(request.param)
 
 
-def test_it_knows_the_median_and_the_slowest_step(made):
-    events, report = made
+def test_it_knows_the_median_and_the_slowest_step(events_and_report):
+    events, report = events_and_report
     times = report.window.step_ms
     for index, value in enumerate(times.values):
         assert events.step_ms(index) == pytest.approx(value)
@@ -33,8 +33,8 @@ def test_it_knows_the_median_and_the_slowest_step(made):
     assert events.first_number == 100 and events.shown.all() and events.left_out == 0
 
 
-def test_operations_and_gaps_tile_the_window(made):
-    events, report = made
+def test_operations_and_gaps_tile_the_window(events_and_report):
+    events, report = events_and_report
     begin, end = int(events.bounds_ns[0]), int(events.bounds_ns[-1])
     busy = union(events.operations.start_ns, events.operations.end_ns).clip(begin, end)
     gaps = union(events.gaps.start_ns, events.gaps.end_ns)
@@ -43,8 +43,8 @@ def test_operations_and_gaps_tile_the_window(made):
     assert not busy.intersection(gaps, begin, end).total_ns()
 
 
-def test_gaps_have_the_causes_of_the_report(made):
-    events, report = made
+def test_gaps_have_the_causes_of_the_report(events_and_report):
+    events, report = events_and_report
     for gap in report.idle.gaps:
         start_ns = events.gaps.start_ns - events.bounds_ns[0]
         row = int(np.argmin(abs(start_ns - gap.start_ms * 1e6)))
@@ -52,8 +52,8 @@ def test_gaps_have_the_causes_of_the_report(made):
         assert events.gaps.end_ns[row] - events.gaps.start_ns[row] == round(gap.ms * 1e6)
 
 
-def test_operations_have_families_phases_and_launches(made):
-    events, report = made
+def test_operations_have_families_phases_and_launches(events_and_report):
+    events, report = events_and_report
     families = {FAMILIES[family] for family in set(events.launched.family.tolist())}
     assert {"gemm", "norm", "optimizer"} <= families
     phases = {events.names[name] for name in set(events.launched.phase.tolist()) if name >= 0}
@@ -69,8 +69,8 @@ def test_operations_have_families_phases_and_launches(made):
         assert alike.sum() == launch.count
 
 
-def test_a_launch_begins_before_what_it_launched(made):
-    events, _ = made
+def test_a_launch_begins_before_what_it_launched(events_and_report):
+    events, _ = events_and_report
     known = events.launched.call >= 0
     assert known.mean() > 0.99
     call = events.launched.call[known]
@@ -79,8 +79,8 @@ def test_a_launch_begins_before_what_it_launched(made):
     assert all("Launch" in name or "Mem" in name for name in names), names
 
 
-def test_the_phases_follow_each_other_on_the_gpu(made):
-    events, _ = made
+def test_the_phases_follow_each_other_on_the_gpu(events_and_report):
+    events, _ = events_and_report
     names = [events.names[name] for name in events.projected.name]
     phases = [name for name in names if name in ("forward", "backward", "optimizer")]
     assert phases == ["forward", "backward", "optimizer"] * 20

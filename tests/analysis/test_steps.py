@@ -13,7 +13,7 @@ from tests.helpers.captures import own, report_of, trace_of
 from tests.helpers.programs import AUTOGRAD, MAIN, MS, Builder, training
 
 
-def found(build: Builder, step=None, phases=None, device=None, **fields):
+def steps_and_names(build: Builder, step=None, phases=None, device=None, **fields):
     trace = build.trace(**fields)
     steps = find_steps(trace, step, phases, device)
     ranges = steps.ranges
@@ -25,7 +25,7 @@ def test_the_projects_ranges():
     build = training(steps=3)
     build.range(int(2.3 * MS), int(2.4 * MS), "clip")  # inside optimizer
     build.range(int(1.5 * MS), int(1.6 * MS), "cub::Scan", domain="CCCL")
-    steps, names = found(build)
+    steps, names = steps_and_names(build)
     assert (steps.name, steps.first_iteration, steps.thread) == ("iteration", 40, MAIN)
     assert steps.start_ns.tolist() == [0, 10 * MS, 20 * MS]
     phases = [("data", 0), ("forward", 0), ("backward", 0), ("optimizer", 0)]
@@ -44,7 +44,7 @@ def test_micro_steps_lie_between_and_phases_stay_phases():
     build.range(0, 30, "iteration 5")
     build.range(31, 35, "log")  # between the iterations: a phase too
     build.range(40, 60, "iteration 6")
-    steps, names = found(build)
+    steps, names = steps_and_names(build)
     assert [name for name, _ in names] == [*["data", "forward", "backward"] * 2, "optimizer", "log"]
     assert {depth for _, depth in names} == {0}
     assert steps.first_iteration == 5
@@ -64,7 +64,7 @@ def test_a_range_that_comes_again_by_chance_is_no_step(ranges, steps):
     for start, end in ranges:
         build.range(start * MS, end * MS, "layer", domain=None)
         build.call(start * MS, start * MS + 10)
-    assert len(found(build)[0].start_ns) == steps
+    assert len(steps_and_names(build)[0].start_ns) == steps
 
 
 def test_what_follows_the_last_step_belongs_to_it_only_if_it_came_between_steps_before():
@@ -74,7 +74,7 @@ def test_what_follows_the_last_step_belongs_to_it_only_if_it_came_between_steps_
     build.range(6, 7, "log")
     build.range(26, 28, "log")
     build.range(30, 90, "generate")
-    steps, _ = found(build)
+    steps, _ = steps_and_names(build)
     assert steps.host_end_ns() == 28
 
 
@@ -85,10 +85,10 @@ def test_ranges_of_other_programs():
         build.range(10 * i + 1, 10 * i + 4, "fwd", domain=None)
         build.range(10 * i + 4, 10 * i + 9, "bwd", domain=None)
     build.range(100, 200, "save", domain=None)
-    steps, names = found(build)
+    steps, names = steps_and_names(build)
     assert (steps.name, len(steps.start_ns)) == ("train_batch", 3)
     assert names[:2] == [("fwd", 0), ("bwd", 0)]
-    steps, names = found(build, step="fwd", phases=["bwd"])
+    steps, names = steps_and_names(build, step="fwd", phases=["bwd"])
     assert (steps.name, len(steps.start_ns), len(names)) == ("fwd", 3, 3)
 
 
@@ -97,8 +97,8 @@ def test_torch_profilers_steps_and_a_prefix_that_is_asked_for():
     for i in range(2):
         build.range(10 * i, 10 * i + 9, f"ProfilerStep#{i + 3}", domain=None)
         build.range(10 * i, 10 * i + 8, f"batch_{i}", domain=None)
-    assert found(build)[0].name == "ProfilerStep"
-    steps, _ = found(build, step="batch_")
+    assert steps_and_names(build)[0].name == "ProfilerStep"
+    steps, _ = steps_and_names(build, step="batch_")
     assert (steps.name, steps.first_iteration) == ("batch", 0)
 
 
@@ -107,14 +107,14 @@ def test_what_is_asked_for_and_not_there_is_said(choice):
     (key, value), *_ = choice.items()
     value = value[0] if isinstance(value, list) else value
     with pytest.raises(ValueError, match=f"^{key}={value}: ") as error:
-        found(training(), **choice)
+        steps_and_names(training(), **choice)
     assert "\n" not in str(error.value)
 
 
 def test_without_ranges_the_whole_capture_is_one_step():
     build = training()
     build.ranges.clear()
-    steps, names = found(build)
+    steps, names = steps_and_names(build)
     assert (steps.name, len(steps.start_ns), steps.phases_from) == (None, 1, None)
     assert names == []
 
@@ -124,7 +124,7 @@ def test_steps_with_nothing_inside_are_phases_themselves():
     for i in range(3):
         build.range(30 * i, 30 * i + 9, "forward", domain=None)
         build.range(30 * i + 9, 30 * i + 20, "backward", domain=None)
-    steps, names = found(build)
+    steps, names = steps_and_names(build)
     assert steps.name == "forward"
     assert names == [("forward", 0), ("backward", 0)] * 3
     assert steps.host_end_ns() == 80
@@ -132,7 +132,7 @@ def test_steps_with_nothing_inside_are_phases_themselves():
 
 def test_an_empty_capture_is_refused():
     with pytest.raises(ValueError, match="hand.sqlite: it holds no event"):
-        found(Builder())
+        steps_and_names(Builder())
 
 
 def test_the_process_with_steps_wins_and_of_its_devices_the_busiest():
@@ -141,9 +141,9 @@ def test_the_process_with_steps_wins_and_of_its_devices_the_busiest():
     build.operation(0, 900 * MS, "other_process")
     build.process, build.device = 7, 1
     build.operation(0, 1 * MS, "other_device")
-    steps, _ = found(build)
+    steps, _ = steps_and_names(build)
     assert (steps.process, steps.device) == (7, 0)
-    assert found(build, device=1)[0].device == 1
+    assert steps_and_names(build, device=1)[0].device == 1
 
 
 def test_phases_of_ranges_that_no_thread_owns():
@@ -152,7 +152,7 @@ def test_phases_of_ranges_that_no_thread_owns():
         build.range(10 * i, 10 * i + 9, f"iteration {i}", thread=ANY_THREAD)
         build.range(10 * i + 1, 10 * i + 4, "forward", thread=ANY_THREAD)
     build.call(1, 2, thread=MAIN)
-    steps, names = found(build)
+    steps, names = steps_and_names(build)
     assert steps.thread == MAIN
     assert names == [("forward", 0), ("forward", 0)]
 
@@ -160,7 +160,7 @@ def test_phases_of_ranges_that_no_thread_owns():
 def test_another_threads_ranges_are_no_phases():
     build = training(steps=2)
     build.range(1 * MS, 2 * MS, "hook", thread=AUTOGRAD)
-    assert ("hook", 1) in found(build)[1]
+    assert ("hook", 1) in steps_and_names(build)[1]
 
 
 def kineto() -> Builder:
@@ -176,7 +176,7 @@ def kineto() -> Builder:
 
 
 def test_phases_guessed_from_operators():
-    steps, names = found(kineto(), kind="kineto")
+    steps, names = steps_and_names(kineto(), kind="kineto")
     assert (steps.name, steps.phases_from) == ("Optimizer.step", "operators")
     assert steps.end_ns.tolist() == [95, 195, 295]
     assert [name for name, _ in names] == ["forward", "backward", "optimizer"] * 3
@@ -188,7 +188,7 @@ def test_phases_guessed_from_operators_alone():
     build = kineto()
     build.ranges.clear()
     build.operation(20, 280)  # whose call was not captured
-    steps, names = found(build, kind="kineto")
+    steps, names = steps_and_names(build, kind="kineto")
     assert (steps.name, steps.thread, len(steps.start_ns)) == (None, None, 1)
     assert [name for name, _ in names] == ["forward", "backward", "optimizer"]
 

@@ -3,7 +3,7 @@
 import pytest
 
 from benchmarks import as_typed
-from benchmarks.__main__ import main
+from benchmarks.__main__ import BENCHMARKS
 from benchmarks.as_typed import THEIRS, AsTypedConfig, Pair, Process, command, row
 
 TINY = "device=cpu compile=false n_layer=1 n_head=1 n_embd=8 block_size=16 batch_size=2 dropout=0"
@@ -40,7 +40,7 @@ def test_a_first_process_finds_no_cache_and_the_second_its_own(tmp_path, monkeyp
         return Process(1.0, 1.0, 1.0)
 
     monkeypatch.setattr(as_typed, "run_training", run_training)
-    main(["as_typed", "rounds=2", "ways=attention=flash", f"out={tmp_path}"])
+    BENCHMARKS.run(["as_typed", "rounds=2", "ways=attention=flash", f"out={tmp_path}"])
     assert seen == [[False, False], [True, True]] * 2
 
 
@@ -57,22 +57,22 @@ def test_a_command_that_was_stopped_goes_on(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(as_typed, "run_training", run_training)
     words = ["as_typed", "rounds=2", "ways=a=1; b=2", f"out={tmp_path}"]
     with pytest.raises(KeyboardInterrupt):
-        main(words)
-    main(words)
+        BENCHMARKS.run(words)
+    BENCHMARKS.run(words)
     assert ended == ["a=1", "a=1", "b=2", "stopped", *["b=2"] * 4, *["a=1"] * 2]
     assert "| a=1 | 1.00 (1.00, 1.00) | 5.0 (1.0, 9.0) |" in capsys.readouterr().out
-    main(words)
+    BENCHMARKS.run(words)
     assert len(ended) == 10
     (tmp_path / as_typed.RECORD).write_text("{")
     with pytest.raises(ValueError, match="pairs.jsonl: .*remove it to measure anew"):
-        main(words)
+        BENCHMARKS.run(words)
 
 
 @pytest.mark.slow
 def test_real_processes_are_timed(tmp_path, text_file, capsys):
     words = f"{TINY} data_source={text_file} eval_iters=1"
     keys = [f"words={words}", "ways=attention=slow", "iterations=60", "warm_up=20", "rounds=1"]
-    main(["as_typed", *keys, f"out={tmp_path}/out"])
+    BENCHMARKS.run(["as_typed", *keys, f"out={tmp_path}/out"])
     last = capsys.readouterr().out.splitlines()[-1]
     name, *cells = last.strip("| ").split(" | ")
     step_ms, first_s, second_s, loss = (float(cell.split()[0]) for cell in cells)
@@ -89,4 +89,4 @@ def test_real_processes_are_timed(tmp_path, text_file, capsys):
 )
 def test_a_mistake_is_named(word, message, tmp_path):
     with pytest.raises(ValueError, match=message):
-        main(["as_typed", word, f"out={tmp_path}/out"])
+        BENCHMARKS.run(["as_typed", word, f"out={tmp_path}/out"])

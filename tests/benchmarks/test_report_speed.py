@@ -5,7 +5,8 @@ import sys
 import pytest
 
 from benchmarks import report_speed
-from benchmarks.report_speed import SpeedConfig, hta_programs, main, measure
+from benchmarks.measuring import run_successfully
+from benchmarks.report_speed import SpeedConfig, hta_programs, main
 from tests.helpers.captures import small_export, small_trace, write_trace
 
 
@@ -30,14 +31,14 @@ def test_a_table_of_what_there_is(tmp_path, monkeypatch, capsys):
 
 
 def test_wall_time_and_memory_are_those_of_the_process():
-    run = measure([sys.executable, "-c", "import time; x = b'x' * 10**8; time.sleep(0.2)"])
+    run = run_successfully([sys.executable, "-c", "import time; x = b'x' * 10**8; time.sleep(0.2)"])
     assert 0.2 < run.wall_s < 5
     assert 10**8 < run.peak_bytes < 10**10
 
 
 def test_a_program_that_fails_is_told():
     with pytest.raises(ValueError, match="ended with 3: the reason"):
-        measure([sys.executable, "-c", "print('the reason'); raise SystemExit(3)"])
+        run_successfully([sys.executable, "-c", "print('the reason'); raise SystemExit(3)"])
 
 
 def test_an_interpreter_without_the_other_tool_is_told(tmp_path):

@@ -3,7 +3,7 @@
 import pytest
 
 from benchmarks import scaling
-from benchmarks.__main__ import main
+from benchmarks.__main__ import BENCHMARKS
 from benchmarks.scaling import THEIRS, Process, ScalingConfig, command, row
 
 
@@ -41,7 +41,7 @@ def test_several_gpus_are_held_against_the_slowest_of_them(tmp_path, monkeypatch
 
     monkeypatch.setattr(scaling, "step_ms", step_ms)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    main(["scaling", "ranks=1,2", "alone=1,0", "rounds=1", f"out={tmp_path}/out"])
+    BENCHMARKS.run(["scaling", "ranks=1,2", "alone=1,0", "rounds=1", f"out={tmp_path}/out"])
     assert seen == [("1 (GPU 0)", "0"), ("1 (GPU 1)", "1"), ("2", None)]
     assert kept_of(capsys) == [
         "as it is 1 (GPU 0) 105.3%", "as it is 1 (GPU 1) 100.0%", "as it is 2 80.0%",
@@ -57,11 +57,11 @@ def test_ways_are_for_several_ranks_and_nanogpt_is_held_against_itself(
     monkeypatch.setattr(scaling, "step_ms", lambda p, *_: took_ms[p.way, p.ranks])
     (tmp_path / "train.py").touch()
     words = ["ranks=1,2", "ways=a=1; b=2", f"against={tmp_path}", f"out={tmp_path}/out"]
-    main(["scaling", *words])
+    BENCHMARKS.run(["scaling", *words])
     assert kept_of(capsys) == [
         "as it is 1 100.0%", "nanoGPT 1 100.0%", "a=1 2 95.2%", "b=2 2 80.0%", "nanoGPT 2 75.0%",
     ]  # fmt: skip
-    main(["scaling", "ranks=2", *words[1:]])
+    BENCHMARKS.run(["scaling", "ranks=2", *words[1:]])
     assert kept_of(capsys) == ["a=1 2 100.0%", "b=2 2 100.0%", "nanoGPT 2 100.0%"]
 
 
@@ -77,14 +77,14 @@ def test_ways_are_for_several_ranks_and_nanogpt_is_held_against_itself(
 )
 def test_mistakes_are_named(words, message):
     with pytest.raises(ValueError, match=message):
-        main(["scaling", *words.split()])
+        BENCHMARKS.run(["scaling", *words.split()])
 
 
 @pytest.mark.slow
 def test_one_rank_and_two_are_trained_and_timed(text_file, tmp_path, capsys, project_data):
     small = f"n_layer=1 n_head=2 n_embd=32 block_size=32 data_source={text_file}"
     words = ["config=shakespeare_char_cpu", f"words={small}", "rounds=1", "iterations=150"]
-    main(["scaling", "ranks=2,1", *words, f"out={tmp_path}/out"])
+    BENCHMARKS.run(["scaling", "ranks=2,1", *words, f"out={tmp_path}/out"])
     _, _, one, two = capsys.readouterr().out.splitlines()[-4:]
     assert one.startswith("| as it is | 1 | ") and one.endswith("| 100.0% |")
     assert two.startswith("| as it is | 2 | ")

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.damage import BOMB
 from cli.help import key_table
 from cli.keys import keys, parse_keys
 from configs import files
@@ -14,6 +13,7 @@ from configs.command_line import compose_one, run
 from configs.compose import compose_jobs
 from configs.model import GPT2_SIZES
 from configs.schema import Config
+from tests.soak.damage import BOMB
 
 
 @pytest.mark.parametrize("name", files.names())

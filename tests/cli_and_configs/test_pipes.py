@@ -38,7 +38,7 @@ def ended(*words: str, **environ: str) -> tuple[int, bytes]:
         ("-m", "data.prepare", "--help"),
         ("-m", "profiling"),
         ("-m", "benchmarks"),
-        ("-m", "benchmarks", "planted", "--help"),
+        ("-m", "validation", "planted", "--help"),
     ],
     ids=" ".join,
 )

@@ -25,7 +25,7 @@ def special_files(tmp_path, monkeypatch):
     Path("other").symlink_to("other")
 
 
-def said(call, capsys):
+def refusal(call, capsys):
     """The line on stderr of what ends with exit code 2."""
     with pytest.raises(SystemExit) as ended, user_errors():
         call()
@@ -52,22 +52,24 @@ def said(call, capsys):
 )
 def test_a_verb_refuses_it_and_names_it(capsys, place, verb, words):
     module = importlib.import_module(f"profiling.verbs.{verb}")
-    line = said(lambda: module.main([place, *words]), capsys)
+    line = refusal(lambda: module.main([place, *words]), capsys)
     assert any(name in line for name in (place, *words)), line
 
 
 @pytest.mark.parametrize("place", PLACES)
 def test_a_text_is_refused_by_its_key(capsys, place):
-    assert place in said(lambda: prepare.main([place]), capsys)
-    assert f"data_source={place}: " in said(lambda: prepare.main([f"data_source={place}"]), capsys)
-    assert f"dataset={place}: " in said(lambda: prepare.main([f"dataset={place}"]), capsys)
+    assert place in refusal(lambda: prepare.main([place]), capsys)
+    assert f"data_source={place}: " in refusal(
+        lambda: prepare.main([f"data_source={place}"]), capsys
+    )
+    assert f"dataset={place}: " in refusal(lambda: prepare.main([f"dataset={place}"]), capsys)
 
 
 def test_a_configuration_file_is_refused_where_it_is_looked_for_and_where_it_is_read(capsys):
     assert files.find("fifo.yaml") is None
     assert "fifo.yaml: a device or a pipe, not a YAML file" in files.missing_message("fifo.yaml")
     Path("loop.yaml").symlink_to("loop.yaml")
-    assert "loop.yaml: " in said(lambda: compose_jobs(Path("loop.yaml"), [], False), capsys)
+    assert "loop.yaml: " in refusal(lambda: compose_jobs(Path("loop.yaml"), [], False), capsys)
 
 
 def test_a_record_that_is_a_pipe_is_not_waited_for():

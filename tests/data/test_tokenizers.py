@@ -139,7 +139,7 @@ def test_gpt2_has_an_end_of_text_token_and_its_record_needs_no_network(local, mo
 
 
 @pytest.fixture
-def kept(tmp_path, monkeypatch, local):
+def cached_vocabulary(tmp_path, monkeypatch, local):
     """vocab.json in Hugging Face's cache, of the local tokens; tiktoken is not to be asked."""
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setattr("data.tokenizers.GPT2_TOKENS", len(local.tokens))
@@ -150,16 +150,16 @@ def kept(tmp_path, monkeypatch, local):
     return path
 
 
-def test_gpt2_s_vocabulary_of_hugging_face_s_cache(kept, local):
+def test_gpt2_s_vocabulary_of_hugging_face_s_cache(cached_vocabulary, local):
     tokenizer = BpeTokenizer.gpt2()
     assert (tokenizer.kind, tokenizer.vocab_size) == ("gpt2", len(local.tokens) + 1)
     assert tokenizer.tokens == local.tokens
     assert tokenizer.encode(TEXT[:500]).tolist() == local.encode(TEXT[:500]).tolist()
 
 
-def test_a_vocabulary_beside_the_weights_comes_first(kept, tmp_path, local):
+def test_a_vocabulary_beside_the_weights_comes_first(cached_vocabulary, tmp_path, local):
     (tmp_path / "mine").mkdir()
-    shutil.move(kept, tmp_path / "mine" / "vocab.json")
+    shutil.move(cached_vocabulary, tmp_path / "mine" / "vocab.json")
     assert BpeTokenizer.gpt2(tmp_path / "mine").tokens == local.tokens
 
 
@@ -172,14 +172,14 @@ def test_a_vocabulary_beside_the_weights_comes_first(kept, tmp_path, local):
         lambda words: words.update({"\u4e16": words.pop("e")}),
     ],
 )
-def test_a_damaged_vocabulary_is_one_line(kept, damage):
-    words = json.loads(kept.read_text(encoding="utf-8"))
+def test_a_damaged_vocabulary_is_one_line(cached_vocabulary, damage):
+    words = json.loads(cached_vocabulary.read_text(encoding="utf-8"))
     damage(words)
-    kept.write_text(json.dumps(words), encoding="utf-8")
-    with pytest.raises(ValueError, match=f"^{kept}: damaged .*; remove it$"):
+    cached_vocabulary.write_text(json.dumps(words), encoding="utf-8")
+    with pytest.raises(ValueError, match=f"^{cached_vocabulary}: damaged .*; remove it$"):
         BpeTokenizer.gpt2()
-    kept.write_text("[" * 9, encoding="utf-8")
-    with pytest.raises(ValueError, match=f"^{kept}: damaged"):
+    cached_vocabulary.write_text("[" * 9, encoding="utf-8")
+    with pytest.raises(ValueError, match=f"^{cached_vocabulary}: damaged"):
         BpeTokenizer.gpt2()
 
 

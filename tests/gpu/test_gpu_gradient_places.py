@@ -29,13 +29,13 @@ x, y = torch.randint(V, (2, 4, 64), generator=torch.Generator().manual_seed(0)).
 take_place, taken = kernels.linear.take_place, []
 
 
-def seen(weight):
+def take_and_note(weight):
     place = take_place(weight)
     taken.append(place is not None)
     return place
 
 
-kernels.linear.take_place = seen
+kernels.linear.take_place = take_and_note
 
 
 def trained(placed, optimizer, graphs, dtype="bfloat16"):

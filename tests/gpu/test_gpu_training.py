@@ -77,18 +77,18 @@ def in_force(out_dir: Path) -> dict:
 
 
 @pytest.fixture(scope="module")
-def kept() -> dict[str, list[float]]:
+def losses_by_keys() -> dict[str, list[float]]:
     return {}
 
 
 @pytest.fixture
-def eager_losses(kept, train_on_gpu, tmp_path):
+def eager_losses(losses_by_keys, train_on_gpu, tmp_path):
     """eager_losses(**keys) of a run in the plain way: what the other ways are held against."""
 
     def losses_of(**keys) -> list[float]:
-        if str(keys) not in kept:
-            kept[str(keys)] = train_on_gpu(**keys, out_dir=str(tmp_path / "plain"))[1]
-        return kept[str(keys)]
+        if str(keys) not in losses_by_keys:
+            losses_by_keys[str(keys)] = train_on_gpu(**keys, out_dir=str(tmp_path / "plain"))[1]
+        return losses_by_keys[str(keys)]
 
     return losses_of
 

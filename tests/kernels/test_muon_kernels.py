@@ -28,7 +28,7 @@ kernels.optimizers.muon_triton.SUM = 4
 LR = 0.02
 
 
-def made(width, kernels, dtype="bfloat16", weights=None, **keys):
+def make_step(width, kernels, dtype="bfloat16", weights=None, **keys):
     config = Config(
         n_layer=1, n_head=2, n_embd=width, block_size=8, dropout=0.0, attention="math",
         compile=False, kernels=kernels, dtype=dtype, optimizer="muon", learning_rate=LR,
@@ -78,7 +78,7 @@ def copies_are_right(model, dtype):
 for width, dtype, clip, size in (
     (24, "bfloat16", 1.0, 3.0), (34, "bfloat16", 1.0, 1e-5), (24, "float32", 0.0, 3.0)
 ):
-    ours, theirs = (made(width, each, dtype, grad_clip=clip) for each in ("fused", "compiled"))
+    ours, theirs = (make_step(width, each, dtype, grad_clip=clip) for each in ("fused", "compiled"))
     for seed in (1, 2):
         for model, step in (ours, theirs):
             give(model, seed, size)
@@ -89,12 +89,12 @@ for width, dtype, clip, size in (
 
 # a state goes from either to the other
 for first, then in (("fused", "compiled"), ("compiled", "fused")):
-    model, step = made(24, first)
+    model, step = make_step(24, first)
     give(model, 1)
     step.update(LR)
     halves = []
     for kernels in (first, then):
-        other, after = made(24, kernels, weights=model.state_dict())
+        other, after = make_step(24, kernels, weights=model.state_dict())
         kept = copy.deepcopy(step.optimizer.state_dict()["state"])
         groups = after.optimizer.state_dict()["param_groups"]
         after.optimizer.load_state_dict({"state": kept, "param_groups": groups})
@@ -111,7 +111,7 @@ for first, then in (("fused", "compiled"), ("compiled", "fused")):
     assert shapes == step.optimizer.state_shapes()
 
 # what is not finite changes nothing, nor does anything behind it, nor does a rehearsal
-model, step = made(24, "fused")
+model, step = make_step(24, "fused")
 step.optimizer.rehearse()
 state = step.optimizer.state_dict()["state"].values()
 assert not any(value.any() for each in state for value in each.values())

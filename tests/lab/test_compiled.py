@@ -253,15 +253,15 @@ def test_the_table_has_a_line_for_each_kernel(width):
 
 
 def test_a_name_is_short_without_its_operators():
-    assert shown(FUSED, ["aten.add", "aten.mul", "aten.add"]) == ("triton_per_…_3", ["add, mul"])
-    assert shown("my_kernel", None) == ("my_kernel", None)
+    assert short(FUSED, ["aten.add", "aten.mul", "aten.add"]) == ("triton_per_…_3", ["add, mul"])
+    assert short("my_kernel", None) == ("my_kernel", None)
 
 
 def test_a_kernel_that_has_its_operators_in_its_name_alone_is_told_by_them():
-    assert shown("cpp_fused__to_copy_t_12", None) == ("cpp_…_12", ["to_copy_t"])
+    assert short("cpp_fused__to_copy_t_12", None) == ("cpp_…_12", ["to_copy_t"])
 
 
-def shown(name: str, operators: list[str] | None) -> tuple[str, list[str] | None]:
+def short(name: str, operators: list[str] | None) -> tuple[str, list[str] | None]:
     """(name, operators) in the terminal."""
     facts = {field.name: None for field in fields(KernelEntry)}
     row = short_kernel(KernelEntry(**facts | {"name": name, "operators": operators}))

@@ -11,7 +11,6 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from benchmarks import timer_check
 from profiling.lab import timer
 from profiling.lab.timer import interval_rank, measure, median_interval
 from tests.helpers.clock import FakeClock
@@ -155,12 +154,6 @@ def test_the_gpu_is_held_for_longer_than_the_host_needs_to_queue_the_call(fake_c
     assert timing.median_ms == 1.0 and timing.stable and timing.precise
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="has a GPU")
-def test_the_comparison_with_triton_says_that_it_needs_a_gpu():
-    with pytest.raises(ValueError, match="needs a CUDA GPU"):
-        timer_check.main(timer_check.CheckConfig())
-
-
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 
 
@@ -189,5 +182,5 @@ def test_it_agrees_with_triton_and_with_itself():
     ours = [measure(lambda: b.copy_(a), CUDA).median_ms for _ in range(5)]
     theirs = do_bench(lambda: b.copy_(a), return_mode="median")
     assert median(ours) == pytest.approx(theirs, rel=0.05)
-    assert timer_check.spread(ours) < 0.02
+    assert (max(ours) - min(ours)) / median(ours) < 0.02
     assert 0 < timer.empty_launch(CUDA).median_ms < 0.02

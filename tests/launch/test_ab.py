@@ -14,8 +14,6 @@ from msgspec import to_builtins
 from msgspec.structs import replace as with_fields
 from omegaconf import OmegaConf
 
-from benchmarks.aa_trials import TrialsConfig, count_called, read_processes
-from benchmarks.aa_trials import main as aa_trials
 from cli.interrupts import unwind
 from cli.lock import Lock
 from configs.command_line import compose_one
@@ -29,6 +27,8 @@ from profiling.report.comparison import tables
 from profiling.verbs import ab
 from profiling.verbs.gate import gate
 from tests.paths import FAKES, PROJECT
+from validation.aa_trials import TrialsConfig, count_called, read_processes
+from validation.aa_trials import main as aa_trials
 
 FAKE = FAKES / "fake_trainer.py"
 CPU = "config/shakespeare_char_cpu.yaml"

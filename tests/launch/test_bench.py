@@ -335,13 +335,13 @@ def test_words_of_ours_alone_are_not_told_to_the_other_one(checkout, tmp_path):
 
 
 def test_samplers_are_told_what_each_knows(checkout, tmp_path):
-    def told(side: str) -> set[str]:
+    def keys_for(side: str) -> set[str]:
         words = command(planned(checkout, tmp_path), Trial("samples", side, 0), {})[1][3:]
         assert [word for word in words if word.endswith("num_samples=3")]
         return {word.removeprefix("--").split("=")[0] for word in words}
 
-    assert told("ours") <= keys(SampleConfig).keys()
-    assert told("theirs") == {"out_dir", "num_samples", "max_new_tokens", "device"}
+    assert keys_for("ours") <= keys(SampleConfig).keys()
+    assert keys_for("theirs") == {"out_dir", "num_samples", "max_new_tokens", "device"}
 
 
 def test_evaluations_are_as_many_batches_as_the_other_one_has(checkout, tmp_path):

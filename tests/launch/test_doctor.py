@@ -77,19 +77,19 @@ def test_without_a_gpu_nothing_that_wants_one_is_wrong(no_nsys, monkeypatch, cap
 def test_the_last_line_says_which_check_is_in_the_way_of_what():
     names = ["nsys", "ncu", "GPU counters", "driver", "torch", "CUPTI", "NVML", "nvtx"]
 
-    def told(**severities: str) -> str:
+    def verdict(**severities: str) -> str:
         amiss = {name.replace("_", " "): severity for name, severity in severities.items()}
         found = [doctor.Check(name, amiss.get(name, "ok"), "as made up") for name in names]
         return doctor.summary(found, gpu=True)
 
     every = "torch.profiler, memory, nsys, GPU counters, ncu, power and clocks"
-    assert told() == told(driver="note") == f"can profile: {every}"
-    assert told(GPU_counters="warning") == (
+    assert verdict() == verdict(driver="note") == f"can profile: {every}"
+    assert verdict(GPU_counters="warning") == (
         "can profile: torch.profiler, memory, nsys, power and clocks; "
         "cannot: GPU counters, ncu (see GPU counters above)"
     )
-    assert "cannot: nsys, GPU counters (see nsys above)" in told(nsys="error")
-    assert told(torch="error", NVML="warning").startswith("can profile: GPU counters; cannot: ")
+    assert "cannot: nsys, GPU counters (see nsys above)" in verdict(nsys="error")
+    assert verdict(torch="error", NVML="warning").startswith("can profile: GPU counters; cannot: ")
 
 
 def test_with_a_gpu_what_is_missing_is_wrong_and_has_a_cure(no_nsys):

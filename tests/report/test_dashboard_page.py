@@ -35,13 +35,13 @@ def both(folder, seeds=(1, 2), **keys):
     return [read_run(folder) for folder in folders]
 
 
-def said(runs, loss=None):
+def headline_and_findings(runs, loss=None):
     (section,) = sections_of(runs)
     return words.headline(section), words.findings(section, loss)
 
 
 def test_the_verdict_is_said_in_words(tmp_path):
-    headline, findings = said(both(tmp_path, (1, 2, 3)), loss=2.5)
+    headline, findings = headline_and_findings(both(tmp_path, (1, 2, 3)), loss=2.5)
     assert re.fullmatch(
         r"flash is 1\.2[12]x faster than slow: 5\.4\d against 6\.\d\d ms a step", headline
     )
@@ -60,7 +60,7 @@ def test_equal_runs_are_not_called_faster(tmp_path):
     runs = [
         read_run(write_run(tmp_path / f"r{i}", "flash", i, dropout=i % 2 / 10)) for i in range(6)
     ]
-    headline, _ = said(runs)
+    headline, _ = headline_and_findings(runs)
     assert re.match(r"dropout=0\.\d and dropout=0\.\d are equally fast within 2 %: ", headline)
 
 
@@ -72,7 +72,7 @@ def test_noise_is_said_to_tell_nothing_and_what_would(tmp_path, monkeypatch):
                 folders.STEP_MS, attention, 5.4 * factor + (attention == "slow") * 0.3
             )
             runs.append(read_run(write_run(tmp_path / f"{attention}{seed}", attention, seed)))
-    headline, _ = said(runs)
+    headline, _ = headline_and_findings(runs)
     assert re.match(
         r"Cannot tell whether flash is faster than slow: .*; about \d+ runs of each would$",
         headline,
@@ -80,7 +80,7 @@ def test_noise_is_said_to_tell_nothing_and_what_would(tmp_path, monkeypatch):
 
 
 def test_one_seed_a_side_is_said_to_be_little(tmp_path):
-    _, findings = said(both(tmp_path, (1,)))
+    _, findings = headline_and_findings(both(tmp_path, (1,)))
     assert "speaks of these runs alone" in findings[1]
     assert "one seed a configuration cannot tell whether that is chance" in findings[2]
 
@@ -91,7 +91,7 @@ def test_many_configurations_stay_readable(tmp_path):
         for a in ("slow", "flash")
         for i in range(5)
     ]
-    headline, findings = said(runs)
+    headline, findings = headline_and_findings(runs)
     assert "is the fastest of 10" in headline
     assert any(line.startswith("Equally fast within 2 %") for line in findings)
     assert any("is the slowest" in line for line in findings)
@@ -99,7 +99,7 @@ def test_many_configurations_stay_readable(tmp_path):
 
 
 def test_a_run_that_just_started_has_no_verdict(tmp_path):
-    headline, _ = said([read_run(write_run(tmp_path / "run", rows=2))])
+    headline, _ = headline_and_findings([read_run(write_run(tmp_path / "run", rows=2))])
     assert headline.startswith("No step times yet")
 
 
@@ -199,7 +199,7 @@ def test_who_was_waited_for_is_shown_where_ranks_logged_it(tmp_path):
     assert "rank 0 2.00" in page and "rank 0: wait for the last rank, ms a step" in page
     for name in ("wait_ms", "straggler_ms", "sync_ms", "slowest_rank_ms"):
         assert f'"s0-time/{name}"' in page
-    _, findings = said([read_run(ranks), read_run(alone)])
+    _, findings = headline_and_findings([read_run(ranks), read_run(alone)])
     waited = "Wait for the last rank, ms a step: dropout=0.2 2.00 (slowest: rank 1, in 75% of"
     assert [line.startswith(waited) for line in findings].count(True) == 1
 
@@ -209,7 +209,7 @@ def test_seeds_whose_slowest_ranks_differ_name_none(tmp_path):
         read_run(write_run_of_ranks(tmp_path / f"{seed}", (seed,), wait_ms=seed, seed=seed))
         for seed in (0, 1)
     ]
-    _, findings = said(runs)
+    _, findings = headline_and_findings(runs)
     assert "Wait for the last rank, ms a step: flash 0.500." in findings
 
 

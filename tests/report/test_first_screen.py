@@ -20,7 +20,7 @@ from tests.helpers.reports import report_with_manifest
 CAPTURES = ("flash_attr_false", "flash_compile", "flash_eager", "slow_compile", "slow_eager")
 
 
-def shown(document: Document, width: int = 80) -> str:
+def text_of(document: Document, width: int = 80) -> str:
     out = io.StringIO()
     terminal.show(document, Console(file=out, width=width, highlight=False))
     return out.getvalue()
@@ -29,7 +29,7 @@ def shown(document: Document, width: int = 80) -> str:
 @pytest.mark.parametrize("name", CAPTURES)
 def test_it_fits_a_screen_with_the_verdict_once_more(name):
     report = report_of(name)
-    lines = shown(first_screen(report)).splitlines()
+    lines = text_of(first_screen(report)).splitlines()
     assert max(map(len, lines)) <= 80
     assert 24 <= len(lines) + 3 <= 40  # --full, a blank, the verdict
     said = " ".join(" ".join(lines).split())
@@ -45,7 +45,7 @@ def test_it_fits_a_screen_with_the_verdict_once_more(name):
 @pytest.mark.parametrize("made", [first_screen, report_document])
 def test_no_line_ends_in_blanks(made):
     for width in (60, 80, 100):
-        lines = shown(made(report_with_manifest()), width).splitlines()
+        lines = text_of(made(report_with_manifest()), width).splitlines()
         assert [line for line in lines if line != line.rstrip()] == []
 
 
@@ -53,12 +53,12 @@ def test_each_part_of_the_bar_has_a_glyph_of_its_own():
     """Parts that stand beside each other differ: `idle` is there where causes are not known."""
     shades = [part.colours.shade for part in PARTS]
     assert len(set(shades)) == len(shades) and all(len(shade) == 1 for shade in shades)
-    lines = shown(first_screen(report_of("flash_eager"))).splitlines()
+    lines = text_of(first_screen(report_of("flash_eager"))).splitlines()
     assert any("█" in line and "/" in line and "-" in line for line in lines)
 
 
 def test_the_parts_that_are_not_told_are_summed_up():
-    lines = shown(first_screen(report_of("flash_eager"))).splitlines()
+    lines = text_of(first_screen(report_of("flash_eager"))).splitlines()
     told = [line.split() for line in lines if line.endswith(" %") and " ms " in line]
     rows = [float(words[-2]) for words in told if "share" not in words]
     place = next(i for i, line in enumerate(lines) if "all else" in line)

@@ -25,7 +25,7 @@ def exported(trace) -> list[dict]:
 
 
 @pytest.fixture(scope="module", params=["slow_eager", "flash_compile", "flash_eager.trace"])
-def made(request):
+def trace_and_events(request):
     trace = trace_of(request.param)
     return trace, exported(trace)
 
@@ -41,8 +41,8 @@ def ns(microseconds) -> int:
 
 
 @pytest.mark.slow
-def test_every_event_has_what_the_format_asks_for(made):
-    _, events = made
+def test_every_event_has_what_the_format_asks_for(trace_and_events):
+    _, events = trace_and_events
     assert {e["ph"] for e in events} >= {"M", "X", "s", "f"}
     for event in events:
         assert {"ph", "pid", "tid", "ts", "name"} <= set(event)
@@ -52,8 +52,8 @@ def test_every_event_has_what_the_format_asks_for(made):
             assert event["dur"] >= 0 and event["ts"] >= 0
 
 
-def test_nothing_is_lost_and_times_keep_their_nanoseconds(made):
-    trace, events = made
+def test_nothing_is_lost_and_times_keep_their_nanoseconds(trace_and_events):
+    trace, events = trace_and_events
     operations = trace.operations
     origin = trace.first_ns
     gpu = slices(events, "kernel", "copy", "memset", "graph")
@@ -65,8 +65,8 @@ def test_nothing_is_lost_and_times_keep_their_nanoseconds(made):
     assert len(slices(events, "range")) == len(trace.ranges.start_ns)
 
 
-def test_slices_of_a_track_are_apart_or_nested(made):
-    _, events = made
+def test_slices_of_a_track_are_apart_or_nested(trace_and_events):
+    _, events = trace_and_events
     tracks = defaultdict(list)
     for event in slices(events):
         start = ns(event["ts"])
@@ -81,8 +81,8 @@ def test_slices_of_a_track_are_apart_or_nested(made):
             ends.append(-minus_end)
 
 
-def test_every_track_and_process_has_a_name(made):
-    _, events = made
+def test_every_track_and_process_has_a_name(trace_and_events):
+    _, events = trace_and_events
     threads = {(e["pid"], e["tid"]): e for e in events if e["name"] == "thread_name"}
     processes = {e["pid"]: e["args"]["name"] for e in events if e["name"] == "process_name"}
     assert {(e["pid"], e["tid"]) for e in slices(events)} <= set(threads)
@@ -91,8 +91,8 @@ def test_every_track_and_process_has_a_name(made):
     assert any(e["args"]["name"].startswith("stream ") for e in threads.values())
 
 
-def test_each_arrow_leads_from_a_call_to_what_it_launched(made):
-    trace, events = made
+def test_each_arrow_leads_from_a_call_to_what_it_launched(trace_and_events):
+    trace, events = trace_and_events
     begins = {e["id"]: e for e in events if e["ph"] == "s"}
     ends = {e["id"]: e for e in events if e["ph"] == "f"}
     assert set(begins) == set(ends)
@@ -106,8 +106,8 @@ def test_each_arrow_leads_from_a_call_to_what_it_launched(made):
         assert end["ts"] >= begin["ts"] - 10_000  # clocks of host and GPU may differ a little
 
 
-def test_kernels_tell_family_phase_and_grid(made):
-    trace, events = made
+def test_kernels_tell_family_phase_and_grid(trace_and_events):
+    trace, events = trace_and_events
     kernels = slices(events, "kernel")
     assert len(kernels) == int((trace.operations.kind == KERNEL).sum())
     assert {"gemm", "norm"} <= {k["args"]["family"] for k in kernels}

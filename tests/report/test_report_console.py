@@ -25,7 +25,7 @@ from tests.helpers.captures import report_of, small_trace, write_trace
 from tests.helpers.reports import MANIFEST, nothing_captured, report_with_manifest
 
 
-def shown(report, width=80) -> str:
+def text_of(report, width=80) -> str:
     out = io.StringIO()
     terminal.show(report_document(report), Console(file=out, width=width, highlight=False))
     return out.getvalue()
@@ -41,7 +41,7 @@ def test_one_step_has_one_number():
 
 def test_the_verdict_comes_first_and_every_part_is_there():
     report = report_with_manifest()
-    said = shown(report)
+    said = text_of(report)
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     assert lines[2] == verdict_line(report)
     assert lines[2].startswith("Bound by ")
@@ -54,7 +54,7 @@ def test_the_verdict_comes_first_and_every_part_is_there():
 
 
 def test_it_fits_80_columns_and_a_pipe_gets_no_colours():
-    said = shown(report_with_manifest())
+    said = text_of(report_with_manifest())
     assert max(len(line) for line in said.splitlines()) <= 80
     assert "\x1b" not in said
     assert re.search(r"unrolled_elementwise.*_copy\(float\) +copy +1,020 +23\.85 ms +9\.6 %", said)
@@ -64,13 +64,13 @@ def test_the_parts_of_the_step_add_up_to_its_mean():
     report = report_with_manifest()
     parts = step_parts(report)
     assert sum(ms for _, ms in parts) == pytest.approx(report.window.step_ms.mean, rel=1e-6)
-    bar = next(line for line in shown(report).splitlines() if "█" in line)
+    bar = next(line for line in text_of(report).splitlines() if "█" in line)
     assert len(bar.strip()) == terminal.BAR_WIDTH
     assert bar.count("█") == pytest.approx(0.789 * terminal.BAR_WIDTH, abs=1)
 
 
 def test_what_was_not_captured_is_said_and_not_zero():
-    said = shown(nothing_captured())
+    said = text_of(nothing_captured())
     assert "No bottleneck named" in said
     assert "Attribution: not known" in said
     assert "Not captured: no GPU activity" in said
@@ -103,9 +103,9 @@ def test_overlap_is_told_where_there_is_any():
     copies = Overlap("copies", 0.4, 0.0, 0.4, hidden_percent=0.0, slowed_ms=None)
     for rows in ([hidden, copies], [copies], [], None):
         changed = replace(report, overlap=rows)
-        assert ("  hidden ms  " in shown(changed)) == bool(rows)
+        assert ("  hidden ms  " in text_of(changed)) == bool(rows)
         assert ("**Overlap.**" in markdown(report_document(changed))) == bool(rows)
-    told = shown(replace(report, overlap=[hidden, copies]))
+    told = text_of(replace(report, overlap=[hidden, copies]))
     assert re.search(r"communication +2\.00 +1\.50 +75\.0 % +0\.500 +25\.0 %", told)
     slows = replace(hidden, slowed_ms=1.25)
     for row, is_told in ((slows, True), (hidden, False)):
@@ -119,12 +119,12 @@ def test_the_tables_of_a_page_are_in_a_terminal_and_in_markdown_too():
     said = markdown(report_document(replace(report, os_calls=calls)))
     assert "| `poll` | 3 | 30 ns | 10 ns | 100.0 % |" in said
     for title in ("Single ranges", "Launch geometry", "Bandwidth of copies", "Launch queue"):
-        assert title in said and f"\n{title}\n" in shown(report)
+        assert title in said and f"\n{title}\n" in text_of(report)
     queue = report.launch_queue
     assert f"{queue.max_length:,} at most" in said
     unknown = replace(report, launches=None, copies=None, launch_queue=None)
     for title in ("Launch geometry", "Bandwidth of copies", "Launch queue", "OS runtime calls"):
-        assert title not in markdown(report_document(unknown)) + shown(unknown)
+        assert title not in markdown(report_document(unknown)) + text_of(unknown)
 
 
 @pytest.mark.parametrize(
@@ -197,7 +197,7 @@ def test_the_whole_name_stays_beside_the_label():
 
 @pytest.mark.parametrize("name", ["slow_eager", "flash_compile"])
 def test_no_column_of_a_report_is_left_out_at_80(name):
-    assert "a wider terminal" not in shown(report_of(name))
+    assert "a wider terminal" not in text_of(report_of(name))
 
 
 def drawn(table, width) -> str:

@@ -51,7 +51,7 @@ HARMLESS = "abc5mdtxtef gh"
 FORBIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
-def shown(document: Document) -> str:
+def text_in_terminal(document: Document) -> str:
     out = io.StringIO()
     terminal.show(document, Console(file=out, width=100, highlight=False))
     return out.getvalue()
@@ -71,7 +71,7 @@ def test_what_has_nothing_to_show_is_left_out():
     ]
     sections = [Section("s", "Empty", nothing), Section("b", "Beside", [SideBySide(nothing)])]
     document = Document("A title", [], [], sections)
-    for text in (shown(document), markdown(document), without_scripts(page(document))):
+    for text in (text_in_terminal(document), markdown(document), without_scripts(page(document))):
         assert "A title" in text
         assert not re.search("No rows|No lines|Note|Empty|Beside", text)
 
@@ -123,7 +123,7 @@ def check_step(by_cause: dict[str, float]) -> None:
     names = ["compute", "communication", "copy", *by_cause]
     parts = dict(zip(names, [1.0, 2.0, 3.0, *by_cause.values()], strict=True))
     whole_ms = sum(parts.values())
-    told, written, html = shown(document), markdown(document), page(document)
+    told, written, html = text_in_terminal(document), markdown(document), page(document)
     for said in (told, written):
         lines = said.splitlines()
         found = []
@@ -148,7 +148,7 @@ def check_step(by_cause: dict[str, float]) -> None:
 def check_comparison(by_cause: dict[str, float]) -> None:
     comparison = comparison_with(by_cause)
     document = comparison_document(comparison)
-    for said in (shown(document), markdown(document), page(document)):
+    for said in (text_in_terminal(document), markdown(document), page(document)):
         for cause in by_cause:
             assert causes.part_named(cause).bucket in said, cause
     (bars,) = waterfall(comparison)["data"]
@@ -204,7 +204,7 @@ def test_synchronization_is_spelt_as_cuda_spells_it():
 def test_idle_time_without_causes_is_told_as_such():
     report = replace(report_with_manifest(), breakdown=Breakdown(1.0, 2.0, 3.0, 4.0), idle=None)
     document = report_document(report)
-    assert re.search(r"░ idle +4\.00 ms +40\.0 %", shown(document))
+    assert re.search(r"░ idle +4\.00 ms +40\.0 %", text_in_terminal(document))
     assert "| idle | 4.00 | 40.0 % |" in markdown(document)
     assert "var(--idle)" in page(document)
 
@@ -216,14 +216,14 @@ def test_every_verdict_is_told_everywhere(name):
     gains = [Gain(verdict=each, recoverable_ms_per_step=1.0) for each in causes.VERDICT]
     report = replace(report, bottleneck=replace(report.bottleneck, verdict=name, ranked=gains))
     document = report_document(report)
-    for said in (shown(document), markdown(document), page(document)):
+    for said in (text_in_terminal(document), markdown(document), page(document)):
         assert (found.title in said or name == "unknown") and found.why in said
     assert all(each.title in page(document) for each in causes.VERDICTS)
     side = Side("a.sqlite", None, None, name, "a")
     document = comparison_document(msgspec.structs.replace(comparison_with({}), baseline=side))
     pair = "kernel launches" if name == "launch" else f"{found.title} -> kernel launches"
     on_page = unescape(page(document)).replace("→", "->")
-    for said in (shown(document), markdown(document).replace("\\", ""), on_page):
+    for said in (text_in_terminal(document), markdown(document).replace("\\", ""), on_page):
         assert pair in said
 
 
@@ -255,7 +255,7 @@ def hostile_report() -> Report:
     ids=["report", "comparison"],
 )
 def test_control_characters_of_names_reach_no_place(document):
-    for said in (shown(document), markdown(document), without_scripts(page(document))):
+    for said in (text_in_terminal(document), markdown(document), without_scripts(page(document))):
         assert not FORBIDDEN.search(said)
         assert HARMLESS in " ".join(said.split())
         assert "renamed" not in said

@@ -24,8 +24,8 @@ COLUMN = "return [...document.querySelectorAll('#table-kernels tbody tr:not([hid
 
 
 @pytest.fixture(scope="module")
-def written(tmp_path_factory):
-    """written(name, report, events): the page's file."""
+def write_page(tmp_path_factory):
+    """write_page(name, report, events): the page's file."""
 
     def write(name, report, events):
         path = tmp_path_factory.mktemp("pages") / f"{name}.html"
@@ -36,8 +36,8 @@ def written(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def opened(browser, written):
-    path = written("slow_eager", report_with_manifest(), capture_of("slow_eager").step_events)
+def opened(browser, write_page):
+    path = write_page("slow_eager", report_with_manifest(), capture_of("slow_eager").step_events)
     browser.get_log("performance")
     open_page(browser, path)
     return browser
@@ -152,15 +152,15 @@ def test_the_network_is_not_asked_for_anything(opened):
 
 
 @pytest.mark.slow
-def test_a_capture_that_holds_little_still_makes_a_page(browser, written):
-    open_page(browser, written("nothing", nothing_captured(), None))
+def test_a_capture_that_holds_little_still_makes_a_page(browser, write_page):
+    open_page(browser, write_page("nothing", nothing_captured(), None))
     assert "No bottleneck named" in browser.find_element("css selector", "#verdict h2").text
     assert set(browser.execute_script(DRAWN)) == {"step_times", "phases"}
     assert browser.get_log("browser") == []
 
 
 @pytest.mark.slow
-def test_markup_in_names_stays_text(browser, written):
+def test_markup_in_names_stays_text(browser, write_page):
     evil = "</script><img src=x onerror=document.title='run'><b>k</b>"
     report = report_with_manifest()
     report = replace(
@@ -170,7 +170,7 @@ def test_markup_in_names_stays_text(browser, written):
         capture=replace(report.capture, file=evil),
         bottleneck=replace(report.bottleneck, evidence=[evil]),
     )
-    open_page(browser, written("evil", report, None))
+    open_page(browser, write_page("evil", report, None))
     assert not browser.find_elements("css selector", "img, main b")
     assert "onerror" in browser.find_element("css selector", "#verdict").text
     ticks = "return document.querySelector('[data-chart=phases]').textContent"

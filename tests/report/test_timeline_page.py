@@ -52,8 +52,8 @@ def browser():
 
 
 @pytest.fixture(scope="module")
-def written(tmp_path_factory):
-    """written(name, links): the file of a capture's page."""
+def write_page(tmp_path_factory):
+    """write_page(name, links): the file of a capture's page."""
 
     def write(name, links=None):
         opened = capture_of(name)
@@ -66,8 +66,8 @@ def written(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def address(written):
-    return written("slow_eager")
+def address(write_page):
+    return write_page("slow_eager")
 
 
 @pytest.fixture
@@ -81,10 +81,10 @@ def open_at(driver, address, hash=""):
     driver.get_log("browser")  # what other tests left there
     driver.get(address + hash)
     driver.execute_script("document.querySelector('#timeline-view').scrollIntoView()")
-    settle(driver)
+    wait_for_frame(driver)
 
 
-def settle(driver):
+def wait_for_frame(driver):
     """Waits until the frame is drawn that was asked for."""
     driver.execute_async_script(
         "const done = arguments[0]; requestAnimationFrame(() => requestAnimationFrame(done))"
@@ -93,7 +93,7 @@ def settle(driver):
 
 def press(driver, *keys, into="canvas"):
     driver.find_element("css selector", f"#timeline-view {into}").send_keys(*keys)
-    settle(driver)
+    wait_for_frame(driver)
 
 
 def mouse(driver):
@@ -150,7 +150,7 @@ def test_a_kernel_has_the_colour_of_its_family_in_the_theme(opened, theme):
         "setView(events.start[i] - 200 * w, events.end[i] + 200 * w)",  # a name would lie over it
         operation,
     )
-    settle(opened)
+    wait_for_frame(opened)
     family = opened.execute_script(
         "const {events} = timeline; return events.shades[events.shade[arguments[0]]]", operation
     )
@@ -162,7 +162,7 @@ def test_a_kernel_has_the_colour_of_its_family_in_the_theme(opened, theme):
 def test_a_name_stays_in_view_when_its_slice_begins_outside(opened):
     """Written at the left edge, in the ink that is readable on the slice."""
     opened.execute_script("timeline.setView(107e6, 108e6)")  # in the midst of forward
-    settle(opened)
+    wait_for_frame(opened)
     texts = opened.execute_script("""
         const canvas = document.querySelector('#timeline-view canvas'), said = [];
         const context = canvas.getContext('2d'), write = context.fillText;
@@ -223,14 +223,14 @@ def test_the_wheel_zooms_at_the_pointer_and_a_drag_moves(opened):
     time_before, span_before = opened.execute_script(under), span(opened)
     origin = ScrollOrigin.from_element(canvas, x, y)
     mouse(opened).scroll_from_origin(origin, 0, -200).perform()
-    settle(opened)
+    wait_for_frame(opened)
     assert span(opened) < 0.7 * span_before
     assert opened.execute_script(under) == pytest.approx(time_before, abs=span_before / 500)
     start, width = opened.execute_script(VIEW)[0], span(opened)
     mouse(opened).move_to_element_with_offset(canvas, x, y).click_and_hold().move_by_offset(
         -200, 0
     ).release().perform()
-    settle(opened)
+    wait_for_frame(opened)
     plot = opened.execute_script("return timeline.placeOf(timeline.view).width")
     assert opened.execute_script(VIEW)[0] == pytest.approx(start + 200 / plot * width, rel=1e-3)
 
@@ -242,11 +242,11 @@ def test_a_click_tells_all_of_a_kernel_and_draws_its_launch(opened):
         "setView(events.start[i] - 2e5, events.end[i] + 1e5)",
         operation,
     )
-    settle(opened)
+    wait_for_frame(opened)
     mouse(opened).move_to_element_with_offset(
         *at(opened, *opened.execute_script(PLACE, operation))
     ).click().perform()
-    settle(opened)
+    wait_for_frame(opened)
     events = capture_of("slow_eager").step_events
     row = operation - opened.execute_script("return timeline.events.firstOperation")
     launched, found = events.launched, facts(opened)
@@ -270,8 +270,8 @@ def test_a_click_tells_all_of_a_kernel_and_draws_its_launch(opened):
     assert not opened.find_elements("css selector", "#timeline-details strong")
 
 
-def test_of_a_step_that_the_host_had_left_it_says_so(browser, written):
-    open_at(browser, written("flash_compile"))
+def test_of_a_step_that_the_host_had_left_it_says_so(browser, write_page):
+    open_at(browser, write_page("flash_compile"))
     assert "the host was ahead" in title(browser)
     browser.execute_script("timeline.setView(0, 1)")
     press(browser, "[")
@@ -279,10 +279,10 @@ def test_of_a_step_that_the_host_had_left_it_says_so(browser, written):
 
 
 @pytest.mark.slow
-def test_a_kernel_leads_to_its_source(browser, written):
+def test_a_kernel_leads_to_its_source(browser, write_page):
     triton = next(k.name for k in capture_of("flash_compile").report.kernels if "triton_" in k.name)
     links = {triton: [("graph0", "compiled/index.html#graph0.kernel")]}
-    open_at(browser, written("flash_compile", links))
+    open_at(browser, write_page("flash_compile", links))
     press(browser, "/")
     press(browser, triton, into="input[type=search]")
     press(browser, "\n", into="input[type=search]")
@@ -334,7 +334,7 @@ def test_a_measured_selection_adds_up(opened):
     mouse(opened).key_down("\ue008").move_to_element_with_offset(
         canvas, x, y
     ).click_and_hold().move_by_offset(100, 0).release().key_up("\ue008").perform()
-    settle(opened)
+    wait_for_frame(opened)
     assert opened.execute_script(VIEW) == before
     start, end = opened.execute_script("return timeline.view.selection")
     assert end - start == pytest.approx(
@@ -348,7 +348,7 @@ def test_a_row_of_the_idle_table_leads_to_its_gap(opened):
     row = opened.find_element("css selector", "#table-gaps tbody tr")
     assert row.find_elements("css selector", "td")[3].text == str(100 + gap.step)
     row.find_element("css selector", "a[href^='#t=']").click()
-    settle(opened)
+    wait_for_frame(opened)
     start, end = (time / 1e6 for time in opened.execute_script(VIEW))
     assert start < gap.start_ms < gap.start_ms + gap.ms < end and end - start < 4 * gap.ms
     found = facts(opened)
@@ -412,14 +412,14 @@ def test_fingers_move_and_pinch_on_a_phone(browser, address):
         for x in (230, 200, 150):
             touch("Move", x)
         touch("End")
-        settle(browser)
+        wait_for_frame(browser)
         assert browser.execute_script(VIEW)[0] > start
         wide = span(browser)
         touch("Start", 180, 220)
         for apart in (30, 60, 90):
             touch("Move", 200 - apart, 200 + apart)
         touch("End")
-        settle(browser)
+        wait_for_frame(browser)
         assert span(browser) < wide / 2
     finally:
         browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
@@ -430,13 +430,13 @@ def test_fingers_move_and_pinch_on_a_phone(browser, address):
 def test_on_paper_it_is_light_and_the_present_view(opened):
     if opened.execute_script("return document.documentElement.dataset.theme") == "light":
         opened.find_element("id", "theme").click()
-    settle(opened)
+    wait_for_frame(opened)
     view = opened.execute_script(VIEW)
     opened.execute_script("dispatchEvent(new Event('beforeprint'))")
     assert opened.execute_script(PIXEL, 5, 3) == [255, 255, 255]
     assert opened.execute_script("return document.querySelector('canvas').clientWidth") == 660
     opened.execute_script("dispatchEvent(new Event('afterprint'))")
-    settle(opened)
+    wait_for_frame(opened)
     assert sum(opened.execute_script(PIXEL, 5, 3)) < 150
     assert opened.execute_script("return document.documentElement.dataset.theme") == "dark"
     assert opened.execute_script(VIEW) == view

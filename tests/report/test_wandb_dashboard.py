@@ -24,20 +24,20 @@ print(publish(Views("me", "p", "g", ("attention",))))
 """
 
 
-def found(content, key: str) -> list:
+def values_of(content, key: str) -> list:
     """Every value of `key` in nested JSON."""
     if isinstance(content, list):
-        return [value for item in content for value in found(item, key)]
+        return [value for item in content for value in values_of(item, key)]
     if not isinstance(content, dict):
         return []
     here = [content[key]] if key in content else []
-    return here + [value for item in content.values() for value in found(item, key)]
+    return here + [value for item in content.values() for value in values_of(item, key)]
 
 
 def panel_metrics(spec) -> set[str]:
     """Names the metrics on both axes of the panels."""
-    panels = [p for p in found(spec, "config") if isinstance(p, dict) and "metrics" in p]
-    return {name for p in panels for name in (*p["metrics"], *found(p, "xAxis"))}
+    panels = [p for p in values_of(spec, "config") if isinstance(p, dict) and "metrics" in p]
+    return {name for p in panels for name in (*p["metrics"], *values_of(p, "xAxis"))}
 
 
 @pytest.fixture
@@ -73,15 +73,15 @@ def test_every_known_metric_is_logged(logged):
 
 @pytest.mark.parametrize("view", ("workspace", "report"))
 def test_what_the_dashboard_shows(spec, view):
-    panels = found(spec[view], "viewType")
+    panels = values_of(spec[view], "viewType")
     assert {"Run History Line Plot", "Bar Chart", "Run Comparer", "Media Browser"} <= set(panels)
-    lines = [c for c in found(spec[view], "config") if isinstance(c, dict) and "xAxis" in c]
+    lines = [c for c in values_of(spec[view], "config") if isinstance(c, dict) and "xAxis" in c]
     loss = [c["xAxis"] for c in lines if c["metrics"] == ["val/loss"]]
     assert loss == ["iter", "_absolute_runtime"], "over iterations and over wall time"
     assert {c["groupBy"] for c in lines} == {"attention.value"}
-    shown = {key for keys in found(spec[view], "mediaKeys") for key in keys}
+    shown = {key for keys in values_of(spec[view], "mediaKeys") for key in keys}
     assert shown == set(CAPTURE_MEDIA)
-    filters = [f for f in found(spec[view], "filters") if isinstance(f, list)]
+    filters = [f for f in values_of(spec[view], "filters") if isinstance(f, list)]
     assert [f[0]["key"] for f in filters] == [{"section": "run", "name": "group"}] * len(filters)
     assert {f[0]["value"] for f in filters} == {"slow-flash"}
 
@@ -97,17 +97,19 @@ def test_any_key_that_differs_and_any_metric_makes_a_workspace():
     views = Views("me", "nano", None, ("profile.steps", "lr"), "mine", ("my/metric",), "abc")
     made = json.loads(as_json(views))
     for view in made.values():
-        lines = [c for c in found(view, "config") if isinstance(c, dict) and "xAxis" in c]
+        lines = [c for c in values_of(view, "config") if isinstance(c, dict) and "xAxis" in c]
         assert {c["groupBy"] for c in lines} == {"profile.value.steps"}
         assert ["my/metric"] in [c["metrics"] for c in lines]
-        axes = [column["accessor"] for each in found(view, "columns") for column in each]
+        axes = [column["accessor"] for each in values_of(view, "columns") for column in each]
         assert axes[:3] == ["config:profile.value.steps", "config:lr.value", AXIS_OF_LR]
         assert axes[-2:] == ["summary:perf/tokens_per_s", "summary:best_val_loss"]
-        assert set(found(view, "targetKey")) == {"best_val_loss"}, "parameter importance"
-        keys = [f["key"] for each in found(view, "filters") if isinstance(each, list) for f in each]
+        assert set(values_of(view, "targetKey")) == {"best_val_loss"}, "parameter importance"
+        keys = [
+            f["key"] for each in values_of(view, "filters") if isinstance(each, list) for f in each
+        ]
         assert {"section": "run", "name": "tags"} in keys
-    assert found(made["workspace"], "baselineRunId")
-    (pinned,) = [p for p in found(made["workspace"], "columnPinned") if p]
+    assert values_of(made["workspace"], "baselineRunId")
+    (pinned,) = [p for p in values_of(made["workspace"], "columnPinned") if p]
     assert list(pinned)[:4] == [
         "run:displayName",
         "config:profile.value.steps",

@@ -14,7 +14,7 @@ table of graph nodes were removed from the exports by SQL, and besides:
   first 8 of 20 iterations launched
 - flash_eager.trace.json.gz: eager, torch.profiler, 5 iterations
 - ranks/hidden_waits/rank{0,1}.trace.json.gz: two GPUs, GPT-2 124M, ddp, torch.profiler, 2 of 6
-  iterations; benchmarks.plants.ranks gave rank 1 its extra_products. Of PyTorch's operators only
+  iterations; validation.plants.ranks gave rank 1 its extra_products. Of PyTorch's operators only
   those that say which collective is called, and no flows: read by test_ranks_slowed.py
 The two manifests lost their folders and were given the vocab_size that the trainer writes now.
 """

@@ -6,13 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.damage import alter_export
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.summary import summarize
 from profiling.timeline.nsys_sqlite import read
 from profiling.timeline.trace import ANY_THREAD, COPY, GRAPH, KERNEL, MEMSET
 from tests.helpers.captures import small_export, trace_of
 from tests.paths import CAPTURES
+from tests.soak.damage import alter_export
 
 PROCESS = 281503430868992  # the globalPid of the small export
 

@@ -22,11 +22,11 @@ class Planted:
 
 
 @pytest.fixture
-def written():
+def pickled():
     return pickle.dumps(planted(4)[0].content(), protocol=2)
 
 
-def test_it_reads_what_python_reads(written):
+def test_it_reads_what_python_reads(pickled):
     value = {"a": [1, -1, 255, 65_535, 2**31 - 1, 2**40, -(2**70)], "b": (None, True, False, 0.5)}
     value |= {
         "c": [],
@@ -37,8 +37,8 @@ def test_it_reads_what_python_reads(written):
     }
     value |= {"many": [str(n) for n in range(1000)] * 2}
     assert read(pickle.dumps(value, protocol=2))[0] == value
-    found, end = read(written + b"behind")
-    assert found == pickle.loads(written) and end == len(written)
+    found, end = read(pickled + b"behind")
+    assert found == pickle.loads(pickled) and end == len(pickled)
 
 
 @pytest.mark.parametrize("protocol", [0, 1, 2, 3, 4, 5])
@@ -51,14 +51,14 @@ def test_no_code_runs(tmp_path, protocol):
     assert trap.exists()  # so the trap was a real one
 
 
-def test_a_damaged_file_is_an_error_or_other_data(written):
+def test_a_damaged_file_is_an_error_or_other_data(pickled):
     generator = random.Random(0)
     refused = 0
-    for cut in range(0, len(written), 7):
+    for cut in range(0, len(pickled), 7):
         with pytest.raises(ValueError, match="damaged at byte"):
-            read(written[:cut])
+            read(pickled[:cut])
     for _ in range(2000):
-        damaged = bytearray(written)
+        damaged = bytearray(pickled)
         for _ in range(generator.randint(1, 4)):
             damaged[generator.randrange(len(damaged))] = generator.randrange(256)
         try:

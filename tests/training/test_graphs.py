@@ -13,8 +13,8 @@ class Graph:
 
     open: "Graph | None" = None
 
-    def __init__(self, told: list[str]):
-        self.told, self.held = told, []
+    def __init__(self, replayed: list[str]):
+        self.replayed, self.held = replayed, []
 
     def capture_begin(self, pool: object) -> None:
         assert Graph.open is None
@@ -28,18 +28,18 @@ class Graph:
         pass
 
     def replay(self) -> None:
-        self.told += self.held
+        self.replayed += self.held
 
 
 @pytest.fixture
-def told(monkeypatch) -> list[str]:
-    told: list[str] = []
-    monkeypatch.setattr(graphs, "empty_graph", lambda: Graph(told))
+def replayed(monkeypatch) -> list[str]:
+    replayed: list[str] = []
+    monkeypatch.setattr(graphs, "empty_graph", lambda: Graph(replayed))
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
-    return told
+    return replayed
 
 
-def test_a_bucket_leaves_behind_the_piece_that_completes_it(told):
+def test_a_bucket_leaves_behind_the_piece_that_completes_it(replayed):
     between = BetweenGraphs()
     pieces = Pieces(None, between)
 
@@ -48,14 +48,14 @@ def test_a_bucket_leaves_behind_the_piece_that_completes_it(told):
         for number in range(3):
             Graph.open.held.append(f"compute {number}")
             if number != 1:
-                between(told.append, f"average bucket {number}")
+                between(replayed.append, f"average bucket {number}")
 
     pieces.capture(backward)
-    assert told == [] and Graph.open is None
-    between(told.append, "at once")
-    assert told.pop() == "at once"
+    assert replayed == [] and Graph.open is None
+    between(replayed.append, "at once")
+    assert replayed.pop() == "at once"
     expected = ["compute 0", "average bucket 0", "compute 1", "compute 2", "average bucket 2"]
     for times in (1, 2):
         pieces.replay()
-        assert told == expected * times
+        assert replayed == expected * times
     assert len(pieces.graphs) == 3, "the last one holds what is behind the last bucket"

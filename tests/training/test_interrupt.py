@@ -20,7 +20,7 @@ RANKS = Ranks(0, 1, torch.device("cpu"))
 
 
 @pytest.fixture
-def said(caplog):
+def wait_for_line(caplog):
     """Waits for a signal's line, which comes from a thread: not from one test into the next."""
 
     def wait() -> None:
@@ -31,7 +31,7 @@ def said(caplog):
     return wait
 
 
-def test_a_signal_is_noted_and_the_handlers_come_back(said):
+def test_a_signal_is_noted_and_the_handlers_come_back(wait_for_line):
     before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
     with pytest.raises(SystemExit, match="143"), Interrupt() as interrupt:
         assert interrupt.agree(RANKS, logged=True) == (False, False)
@@ -40,7 +40,7 @@ def test_a_signal_is_noted_and_the_handlers_come_back(said):
         assert interrupt.agree(RANKS, logged=False) == (True, True)  # one rank waits for no others
         assert interrupt.exit_code == 143
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
-    said()
+    wait_for_line()
 
 
 class SignalledWrite(io.RawIOBase):
@@ -74,7 +74,7 @@ def test_a_signal_amid_a_line_s_write_is_said_behind_that_line(monkeypatch):
     assert [line.split(b":")[0] for line in raw.lines] == [b"iter 13", b"SIGTERM"]
 
 
-def test_an_echo_of_the_signal_is_not_a_second_one(monkeypatch, said):
+def test_an_echo_of_the_signal_is_not_a_second_one(monkeypatch, wait_for_line):
     """torchrun sends its ranks the Ctrl-C that the terminal has sent them already."""
     left = []
     monkeypatch.setattr(interrupt_module, "leave", left.append)
@@ -85,7 +85,7 @@ def test_an_echo_of_the_signal_is_not_a_second_one(monkeypatch, said):
         interrupt.received_s -= 2 * interrupt_module.ECHO_S
         interrupt.receive(signal.SIGINT, None)
         assert left == [signal.SIGINT]
-    said()
+    wait_for_line()
 
 
 @pytest.mark.slow

@@ -19,7 +19,7 @@ CPU = torch.device("cpu")
 LR = 0.02
 
 
-def made(config, **keys) -> tuple[GPT, Muon]:
+def model_and_muon(config, **keys) -> tuple[GPT, Muon]:
     """A tiny model whose gradients are random, and its optimizer."""
     tiny = config(optimizer="muon", learning_rate=LR, min_lr=0.0, **keys)
     torch.manual_seed(0)
@@ -55,7 +55,7 @@ def test_of_nothing_comes_nothing():
 @pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="needs PyTorch 2.9")
 def test_it_is_pytorch_s_muon_matrix_by_matrix(config):
     """PyTorch's Muon is given queries', keys' and values' weights as a matrix each."""
-    model, optimizer = made(config, weight_decay=0.3)
+    model, optimizer = model_and_muon(config, weight_decay=0.3)
     matrices = optimizer.param_groups[0]["params"]
     ours = [part for p in matrices for part in p.detach().split(32 if len(p) == 96 else len(p))]
     assert len(ours) == len(matrices) + 2 * 2
@@ -75,7 +75,7 @@ def test_it_is_pytorch_s_muon_matrix_by_matrix(config):
 
 
 def test_the_blocks_matrices_are_muon_s_and_the_rest_is_adamw_s(config):
-    model, optimizer = made(config, bias=True, weight_decay=0.25)
+    model, optimizer = model_and_muon(config, bias=True, weight_decay=0.25)
     names = {id(p): name for name, p in model.named_parameters()}
     matrices, tables, others = [
         {names[id(p)] for p in group["params"]} for group in optimizer.param_groups
@@ -96,7 +96,7 @@ def test_the_blocks_matrices_are_muon_s_and_the_rest_is_adamw_s(config):
 
 
 def test_an_update_is_as_large_as_one_of_adamw(config):
-    model, optimizer = made(config, weight_decay=0.0)
+    model, optimizer = model_and_muon(config, weight_decay=0.0)
     before = [p.detach().clone() for p in optimizer.param_groups[0]["params"]]
     optimizer.step()
     for old, new in zip(before, optimizer.param_groups[0]["params"], strict=True):
@@ -105,7 +105,7 @@ def test_an_update_is_as_large_as_one_of_adamw(config):
 
 def test_a_gradient_that_is_no_number_reaches_neither_weights_nor_momentum(config):
     tiny = config(optimizer="muon")
-    model, optimizer = made(config)
+    model, optimizer = model_and_muon(config)
     step = Step(model, optimizer, tiny, Ranks(0, 1, CPU))
     step.update(LR)
     set_gradients(model, seed=2)
@@ -123,8 +123,8 @@ def test_a_gradient_that_is_no_number_reaches_neither_weights_nor_momentum(confi
 
 def test_its_rate_may_lie_in_a_tensor(config):
     """The rate lies in a tensor on CUDA, where a graph reads it."""
-    model, optimizer = made(config)
-    other_model, other = made(config)
+    model, optimizer = model_and_muon(config)
+    other_model, other = model_and_muon(config)
     for group in other.param_groups[:1]:
         group["lr"] = torch.tensor(1.0)
     for each in (optimizer, other):
@@ -136,7 +136,7 @@ def test_its_rate_may_lie_in_a_tensor(config):
 
 def test_nothing_of_it_waits_for_a_number(config):
     """PyTorch's does, for its rate: a CUDA graph cannot."""
-    _, optimizer = made(config)
+    _, optimizer = model_and_muon(config)
     optimizer.found_inf = torch.zeros(())
     set_learning_rate(optimizer, 0.0)
     optimizer.step()  # makes the state
@@ -152,7 +152,7 @@ def test_nothing_of_it_waits_for_a_number(config):
 
 
 def test_state_is_of_the_shapes_that_a_checkpoint_is_held_to(config):
-    _, optimizer = made(config)
+    _, optimizer = model_and_muon(config)
     optimizer.step()
     state = optimizer.state_dict()["state"]
     shapes = {n: {k: v.shape for k, v in each.items()} for n, each in state.items()}
@@ -183,7 +183,7 @@ def test_it_learns_faster_than_adamw_from_the_same_start(run, rows):
 
 
 def test_with_our_own_kernels_it_writes_the_copies_that_products_read(config):
-    model, optimizer = made(config, kernels="fused", dtype="bfloat16")
+    model, optimizer = model_and_muon(config, kernels="fused", dtype="bfloat16")
     assert type(optimizer) is ClippedMuon
     layers = [module for module in model.modules() if isinstance(module, Linear)]
     assert optimizer.copies == {layer.weight: layer.copy for layer in layers}

@@ -59,7 +59,7 @@ def events(monkeypatch):
     return seen
 
 
-def written(out_dir: Path) -> list[dict]:
+def rows_of(out_dir: Path) -> list[dict]:
     """The lines of metrics.jsonl in order; of what differs from run to run whether it is there."""
     found = []
     for line in (out_dir / "metrics.jsonl").read_text().splitlines():
@@ -102,7 +102,7 @@ def test_rows_and_their_order_are_those_of_a_device_that_does_not_run_ahead(
     now = run(**keys, out_dir=str(tmp_path / "now"))
     late()
     later = run(**keys, out_dir=str(tmp_path / "later"))
-    assert written(later) == written(now) and len(written(now)) > 8
+    assert rows_of(later) == rows_of(now) and len(rows_of(now)) > 8
     assert times(later) == times(now)
 
 
@@ -229,7 +229,7 @@ def test_a_loss_that_is_no_number_has_its_row_and_no_checkpoint_is_made_of_it(ru
     with pytest.raises(SystemExit, match="loss is nan at iteration .*last good checkpoint"):
         run(init_from="resume", learning_rate=1e30, max_iters=50, always_save_checkpoint=True)
     assert torch.load(out_dir / "ckpt.pt", weights_only=True)["iter_num"] == 4
-    assert written(out_dir)[-1]["train/loss"] is None
+    assert rows_of(out_dir)[-1]["train/loss"] is None
 
 
 def fail_at(monkeypatch, number: int) -> None:
@@ -250,7 +250,7 @@ def test_an_error_leaves_no_row_behind(run, late, monkeypatch, tmp_path):
     fail_at(monkeypatch, 4)
     with pytest.raises(ValueError, match="out of memory"):
         run(eval_interval=100)
-    assert [row["iter"] for row in written(tmp_path / "out") if "lr" in row] == [0, 1, 2]
+    assert [row["iter"] for row in rows_of(tmp_path / "out") if "lr" in row] == [0, 1, 2]
 
 
 def test_a_row_that_cannot_be_read_any_more_does_not_hide_the_error(
@@ -320,9 +320,9 @@ def test_several_ranks_owe_rows_too(keys, together, command, tmp_path):
     """The ranks come to a row together, also where one of them alone captures a window."""
     shared = dict(gradient_accumulation_steps=2, max_iters=11, log_interval=2, **keys)
     now, _ = together(2, out_dir=str(tmp_path / "now"), **shared)
-    found = [written(tmp_path / "now")]
+    found = [rows_of(tmp_path / "now")]
     together(2, late_script(tmp_path), out_dir=str(tmp_path / "later"), **shared)
-    found.append(written(tmp_path / "later"))
+    found.append(rows_of(tmp_path / "later"))
     assert [row["iter"] for row in found[0] if "lr" in row] == [0, 2, 4, 6, 8, 10]
     assert found[1] == found[0]
 

@@ -76,7 +76,7 @@ def generator(seed: int = 0, device: str = "cpu") -> torch.Generator:
     return torch.Generator(device).manual_seed(seed)
 
 
-def written(
+def tokens_of(
     writer: Writer, prompt: list[int], count: int, seed: int = 0, arrivals: Arrivals | None = None
 ) -> list[list[int]]:
     """Takes so many new tokens for each text of the writer."""
@@ -92,7 +92,7 @@ def written(
 
 
 def tokens(model: GPT, prompt: list[int], count: int, temperature=0.0, seed=0) -> list[int]:
-    return written(Writer(model, 1, temperature, None), prompt, count, seed)[0]
+    return tokens_of(Writer(model, 1, temperature, None), prompt, count, seed)[0]
 
 
 def drawn(logits: torch.Tensor, temperature: float, top_k: int | None, seed=0) -> torch.Tensor:
@@ -185,9 +185,9 @@ def test_text_within_and_past_the_block_equals_a_loop_without_cache(attention, t
 def test_a_text_of_a_batch_is_that_of_its_seed_alone(temperature):
     model = tiny_model(tiny())
     prompt = random_prompt(3)
-    four = written(Writer(model, 4, temperature, 20), prompt, 40, seed=7)
+    four = tokens_of(Writer(model, 4, temperature, 20), prompt, 40, seed=7)
     alone = Writer(model, 1, temperature, 20)
-    assert four == [written(alone, prompt, 40, seed=7 + k)[0] for k in range(4)]
+    assert four == [tokens_of(alone, prompt, 40, seed=7 + k)[0] for k in range(4)]
     assert (len(set(map(tuple, four))) == 1) == (temperature == 0)
 
 
@@ -209,16 +209,16 @@ def test_keys_that_are_not_there_yet_change_no_text(attention):
     model = tiny_model(tiny(attention))
     rounded = Writer(model, 1, 1.0, None)
     rounded.cache = KeyValueCache(model, 1, 6)
-    assert written(rounded, [5], 40) == [tokens(model, [5], 40, 1.0)]
+    assert tokens_of(rounded, [5], 40) == [tokens(model, [5], 40, 1.0)]
 
 
 @pytest.mark.parametrize(("every", "ahead"), [(5, 0), (5, 1), (40, 1), (1, 3)])
 def test_tokens_arrive_in_pieces_and_in_order(every, ahead):
     model = tiny_model(tiny())
     writer = Writer(model, 2, 1.0, None)
-    expected = written(writer, [5], 33)
+    expected = tokens_of(writer, [5], 33)
     arrivals = Arrivals(writer, every, ahead)
-    assert written(writer, [5], 33, arrivals=arrivals) == expected
+    assert tokens_of(writer, [5], 33, arrivals=arrivals) == expected
     assert not arrivals.on_the_way
 
 
@@ -267,7 +267,7 @@ def test_what_is_replayed_finds_all_it_needs_on_the_device(attention, temperatur
     replayed.cache = KeyValueCache(model, 2, 6)
     replayed.run = RecordedReplays(replayed)
     for seed in (0, 1, 2):
-        assert written(replayed, [0, 3], 40, seed) == written(expected, [0, 3], 40, seed)
+        assert tokens_of(replayed, [0, 3], 40, seed) == tokens_of(expected, [0, 3], 40, seed)
     assert set(replayed.run.graphs) == {("prompt", 2), 6, 12, BLOCK_SIZE, "half"}
     assert all(replayed.run.graphs.values())
 
@@ -275,9 +275,9 @@ def test_what_is_replayed_finds_all_it_needs_on_the_device(attention, temperatur
 def test_what_a_writer_left_behind_changes_no_text():
     model = tiny_model(tiny())
     writer = Writer(model, 1, 1.0, None)
-    first = written(writer, [0], 20)
-    assert written(writer, [3, 1], 7) != first
-    assert written(writer, [0], 20) == first == [tokens(model, [0], 20, 1.0)]
+    first = tokens_of(writer, [0], 20)
+    assert tokens_of(writer, [3, 1], 7) != first
+    assert tokens_of(writer, [0], 20) == first == [tokens(model, [0], 20, 1.0)]
 
 
 def test_draws_have_the_probabilities_of_the_softmax():
@@ -497,8 +497,8 @@ def test_graphs_write_the_text_of_the_eager_steps(attention, temperature):
     eager, graphed = (Writer(model, 2, temperature, 20, attention == "own") for _ in range(2))
     eager.run = run_directly
     for seed in (0, 1, 2):  # the prompt is eager, captured, replayed
-        expected = written(eager, [0, 3], 3 * TOKENS_AHEAD, seed)
-        assert written(graphed, [0, 3], 3 * TOKENS_AHEAD, seed) == expected
+        expected = tokens_of(eager, [0, 3], 3 * TOKENS_AHEAD, seed)
+        assert tokens_of(graphed, [0, 3], 3 * TOKENS_AHEAD, seed) == expected
     assert set(graphed.run.graphs) == {("prompt", 2), BLOCK_SIZE, "half"}
     assert all(graphed.run.graphs.values())
 
@@ -510,14 +510,14 @@ def test_graphs_write_the_text_of_the_eager_steps(attention, temperature):
 def test_on_a_gpu_keys_that_are_not_there_change_no_logits_and_no_text(attention):
     model = on_gpu(attention, torch.float32)
     writer = Writer(model, 3, 0.0, None, attention == "own")
-    rows = written(writer, [5, 1], BLOCK_SIZE - 2)
+    rows = tokens_of(writer, [5, 1], BLOCK_SIZE - 2)
     assert writer.end == BLOCK_SIZE
     logits = read(model, writer.token, writer.cache)
     without = model(writer.context[:, :BLOCK_SIZE])[0][:, -1]
     torch.testing.assert_close(logits, without, rtol=0, atol=1e-3)
     on_cpu = tiny_model(tiny("math"))
     on_cpu.load_state_dict(model.state_dict())
-    assert rows == written(Writer(on_cpu, 3, 0.0, None), [5, 1], BLOCK_SIZE - 2)
+    assert rows == tokens_of(Writer(on_cpu, 3, 0.0, None), [5, 1], BLOCK_SIZE - 2)
 
 
 @pytest.mark.gpu
@@ -525,7 +525,7 @@ def test_on_a_gpu_keys_that_are_not_there_change_no_logits_and_no_text(attention
 @pytest.mark.parametrize(("own", "of_a_layer"), [(False, 11), (True, 7)])
 def test_a_token_takes_few_kernels(own, of_a_layer):
     writer = Writer(on_gpu("auto", torch.bfloat16), 1, 1.0, None, own)
-    written(writer, [5, 1], 5)
+    tokens_of(writer, [5, 1], 5)
     names = kernels_of(capture_graph(writer.read_newest, torch.cuda.graph_pool_handle()))
     assert names is None or len(names) <= 2 * of_a_layer + 12, names
     ours = [name for name in names or [] if "_triton" in name]

@@ -6,8 +6,8 @@ from training.metrics.slowdown import Slowdown
 
 
 @pytest.fixture
-def said(caplog):
-    """said(rows): the warnings after these rows of (median step in ms, steps)."""
+def warnings_after(caplog):
+    """warnings_after(rows): the warnings after these rows of (median step in ms, steps)."""
 
     def of(rows):
         watch = Slowdown()
@@ -18,8 +18,8 @@ def said(caplog):
     return of
 
 
-def test_long_and_five_times_slower_is_said_once(said):
-    (line,) = said([(60, 10), (56, 10), *[(1830, 10)] * 5])
+def test_long_and_five_times_slower_is_said_once(warnings_after):
+    (line,) = warnings_after([(60, 10), (56, 10), *[(1830, 10)] * 5])
     assert line.startswith(
         "steps take 1,830 ms, 56 ms before: another process may use this machine"
     )
@@ -33,5 +33,5 @@ def test_long_and_five_times_slower_is_said_once(said):
         [(1830, 10)] * 9,  # slow from the start: nothing to compare with
     ],
 )
-def test_what_is_not_said(said, rows):
-    assert said(rows) == []
+def test_what_is_not_said(warnings_after, rows):
+    assert warnings_after(rows) == []

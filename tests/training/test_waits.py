@@ -199,8 +199,8 @@ def test_ranks_exchange_no_more_than_the_last_iterations_of_a_long_row():
 
 
 @pytest.fixture
-def said(caplog):
-    """said(rows): the lines after these rows, each of which is a second of training."""
+def lines_after(caplog):
+    """lines_after(rows): the lines after these rows, each of which is a second of training."""
 
     def of(rows):
         watch = SlowRanks(TWO, "out")
@@ -215,8 +215,8 @@ SLOW, EVEN, OTHER = waits(8, 12), waits(8, 8), waits(12, 8)
 LONG = round(LONG_S) + 1
 
 
-def test_a_rank_that_is_slower_for_long_is_said_once(said):
-    (line,) = said([SLOW] * 5 * LONG)
+def test_a_rank_that_is_slower_for_long_is_said_once(lines_after):
+    (line,) = lines_after([SLOW] * 5 * LONG)
     assert line == (
         "the others wait 4.00 of each 14.00 ms step for rank 1: rank 1 works 12.00 ms, "
         "rank 0 8.00; see why: start it with profile=torch profile.ranks=[0,1], then python -m "
@@ -225,12 +225,12 @@ def test_a_rank_that_is_slower_for_long_is_said_once(said):
     )
 
 
-def test_a_rank_that_catches_up_and_falls_back_is_said_again(said):
-    assert len(said([SLOW] * LONG + [EVEN] * 2 * LONG + [SLOW] * 2 * LONG)) == 2
+def test_a_rank_that_catches_up_and_falls_back_is_said_again(lines_after):
+    assert len(lines_after([SLOW] * LONG + [EVEN] * 2 * LONG + [SLOW] * 2 * LONG)) == 2
 
 
-def test_another_slow_rank_is_said_too(said):
-    first, second = said([SLOW] * 2 * LONG + [OTHER] * 3 * LONG)
+def test_another_slow_rank_is_said_too(lines_after):
+    first, second = lines_after([SLOW] * 2 * LONG + [OTHER] * 3 * LONG)
     assert "step for rank 1: " in first and "step for rank 0: " in second
 
 
@@ -243,8 +243,8 @@ def test_another_slow_rank_is_said_too(said):
         [EVEN] * 3 * LONG,
     ],
 )
-def test_what_is_not_said(said, rows):
-    assert said(rows) == []
+def test_what_is_not_said(lines_after, rows):
+    assert lines_after(rows) == []
 
 
 def test_a_few_iterations_are_not_long_however_slow_they_are(caplog):
@@ -255,8 +255,8 @@ def test_a_few_iterations_are_not_long_however_slow_they_are(caplog):
     assert len(caplog.records) == 1
 
 
-def test_many_slow_ranks_are_counted(said):
-    (line,) = said([waits(*[12.0] * 6, *[8.0] * 6)] * LONG)
+def test_many_slow_ranks_are_counted(lines_after):
+    (line,) = lines_after([waits(*[12.0] * 6, *[8.0] * 6)] * LONG)
     assert "step for ranks 0, 1, 2, 3 and 2 more: rank 0 works 12.00 ms, rank 6 8.00" in line
 
 

@@ -1,1 +1,0 @@
-"""The parts of `python -m benchmarks reliability`, a module each: trials(count, seed, limit_s)."""

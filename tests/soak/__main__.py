@@ -1,0 +1,63 @@
+"""`python -m tests.soak`: randomised tests, each trial from a seed; `... NAME` runs one.
+
+    python -m tests.soak NAME count=COUNT seed=SEED jobs=JOBS
+    python -m tests.soak NAME --help
+
+Prints every failure with the seed that repeats it, and a table of what came of the trials. From a
+checkout's own folder. The ordinary tests run a small share of each.
+
+exit code: 0 where no trial failed, else 1
+"""
+
+if __name__ == "__main__":
+    from cli.start_up import begin
+
+    begin()  # from here on Ctrl-C is quiet
+
+from benchmarks.programs import Folder, Program
+from tests.soak.trials import main_of
+
+SOAK = Folder(
+    "tests.soak",
+    __doc__,
+    {
+        "inputs": Program(
+            "bad inputs of all programs: one line and exit code 2, or valid", "count=600"
+        ),
+        "wrong_inputs": Program(
+            "wrong commands of all programs: exit code 2 and one line, always", "count=659"
+        ),
+        "fuzz": Program(
+            "damaged captures, runs and pages of ncu: read by commands, or one line", "count=2000"
+        ),
+        "damaged_captures": Program(
+            "damaged captures: read by the readers alone, or one line", "count=10000"
+        ),
+        "damaged_checkpoints": Program(
+            "damaged checkpoints: as they were, or one line", "count=5000"
+        ),
+        "lossy_captures": Program(
+            "captures that lost records, no verdict; whole ones, no warning", "count=400"
+        ),
+        "kills": Program(
+            "SIGKILL at random moments, resumed: the end is bitwise the same", "count=1000"
+        ),
+        "clock_kills": Program(
+            "SIGKILL at random moments of README's CPU run: at most an interval lost", "count=100"
+        ),
+        "signals": Program(
+            "SIGINT and SIGTERM at random moments: quiet, and the same end", "count=500"
+        ),
+        "pairs": Program("two processes on one folder: one runs, the other is refused", "count=50"),
+        "disk_full": Program(
+            "a small disk that fills at random moments: nothing lost, all told", "count=100"
+        ),
+        "wandb_deaths": Program(
+            "wandb-core killed or stopped: all rows in metrics.jsonl, one warning", "count=40"
+        ),
+    },
+    main_of,
+)
+
+if __name__ == "__main__":
+    SOAK.start()

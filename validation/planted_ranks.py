@@ -1,0 +1,191 @@
+"""A fault on one rank of several in the real trainer: is that rank named, with its cause and cost?
+
+    python -m validation planted_ranks out=out-planted-ranks
+    python -m validation planted_ranks plants=extra_products,rank_loader ranks=4
+    python -m validation planted_ranks config=gpt2_124m words="dataset=FOLDER batch_size=12"
+    python -m validation planted_ranks reread=true out=out-planted-ranks
+
+Trains twice for each plant: with the fault and torch.profiler on all ranks in the last iterations,
+after others that give the step's time; and under nsys on all ranks. Trains without a fault once for
+all plants of the same keys. Prints a row for each plant and tool: who is late, why, at what cost,
+beside what the fault really cost.
+
+Needs nsys and as many GPUs as `ranks` says.
+"""
+
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+
+from benchmarks.measuring import Keys, key, launcher
+from cli.files import write_text
+from profiling.analysis.ranks.files import open_ranks
+from profiling.analysis.ranks.found import captures_in
+from profiling.analysis.ranks.records import RanksReport
+from profiling.shared.records import to_json
+from profiling.shared.units import ABSENT
+from validation.diagnoses import check_kept, choose, end_where_failed
+from validation.planted import (
+    SHORT,
+    TORCH_WINDOW,
+    TRAINER,
+    check_machine,
+    failure_message,
+    step_ms,
+    train,
+    train_under_nsys,
+)
+from validation.plants.planting import Plant
+from validation.plants.ranks import OF_RANKS
+
+TOOLS = {"nsys": "nsys", "torch": "torch.profiler"}  # a training's folder, and what captured it
+WITHIN = 0.15  # share of the true cost by which the reported cost may be off
+HEADER = (
+    "| plant | rank | cause | tool | told | cost told, ms | cost, ms | right |\n"
+    "|---|---:|---|---|---|---:|---:|---|"
+)
+
+
+@dataclass
+class PlantedRanksConfig(Keys):
+    plants: str = key("all", "or names, by comma")
+    config: str = key("shakespeare_char", "experiment to train")
+    out: str = key("out-planted-ranks", "folder of runs and results.json")
+    ranks: int = key(2, "GPUs of one host", least=2)
+    preset: str = key("light", "of `python -m profiling run`")
+    words: str = key("", "further words of train.py, by blanks, over the plant's")
+    reread: bool = key(False, "report the captures in OUT again")
+
+
+@dataclass(frozen=True)
+class RanksDiagnosis:
+    """Verdict of the report of all ranks on a run with a plant, beside the truth."""
+
+    plant: str
+    planted: str
+    late_rank: int | None
+    tool: str
+    verdict: str | None  # None, as the next three, without a report
+    rank: int | None
+    because: str | None
+    costs_ms: float | None
+    true_ms: float | None  # time that the fault adds to a step without a profiler
+    evidence: list[str]
+
+    @property
+    def is_right(self) -> bool:
+        if self.late_rank is None:
+            return self.verdict == self.planted
+        return (self.rank, self.because) == (self.late_rank, self.planted)
+
+    @property
+    def is_close(self) -> bool | None:
+        """Whether the reported cost is within WITHIN of the true one; None where one is missing."""
+        if self.costs_ms is None or not self.true_ms or self.planted == "balanced":
+            return None
+        return abs(self.costs_ms / self.true_ms - 1) <= WITHIN
+
+
+def main(config: PlantedRanksConfig) -> None:
+    """Run the measurement.
+
+    Raises ValueError for a mistake, SystemExit where a capture failed or cannot be read.
+    """
+    names = choose("plants", config.plants, 1, {1: OF_RANKS})
+    out = Path(config.out).resolve()
+    if config.reread:
+        check_kept(out, (f"{name}/{folder}" for name in names for folder in TOOLS))
+    else:
+        check_machine(out)
+    print(HEADER, flush=True)
+    diagnoses, failed = list[RanksDiagnosis](), list[str]()
+    for name in names:
+        plant = replace(OF_RANKS[name], ranks=config.ranks)
+        if not config.reread and (problem := record(name, plant, config, out)):
+            print(f"{name}: {problem}", file=sys.stderr, flush=True)
+            failed.append(name)
+        for tool in TOOLS:
+            diagnoses.append(diagnose(name, plant, out, tool))
+            print(row(diagnoses[-1]), flush=True)
+        write_text(out / "results.json", to_json(diagnoses))
+    right, close = [each.is_right for each in diagnoses], [each.is_close for each in diagnoses]
+    known = [each for each in close if each is not None]
+    print(f"\n{sum(right)} of {len(right)} right; cost within 15 %: {sum(known)} of {len(known)}")
+    failed += [f"{each.plant} by {each.tool}" for each in diagnoses if each.verdict is None]
+    end_where_failed("planted_ranks", failed, out)
+
+
+def faultless_folder(plant: Plant, out: Path) -> Path:
+    """Folder of the training without a fault, shared by all plants that have the same keys."""
+    return out / "without" / next(name for name in OF_RANKS if OF_RANKS[name].keys == plant.keys)
+
+
+def record(name: str, plant: Plant, config: PlantedRanksConfig, out: Path) -> str | None:
+    """Train twice, and once without a fault if nobody has. Returns what failed, or None."""
+    folder, without = out / name, faultless_folder(plant, out)
+    for parent in (folder, without.parent):
+        parent.mkdir(parents=True, exist_ok=True)
+    one_each = f"gradient_accumulation_steps={plant.ranks}"
+    words = [config.config, *SHORT.split(), *plant.keys.split(), *config.words.split(), one_each]
+    fault = {"PLANT": name, **plant.environ}
+    everyone = f"profile.ranks=[{','.join(map(str, range(plant.ranks)))}]"
+    profiled = [*launcher(plant.ranks), *TRAINER, *words, *TORCH_WINDOW.split(), everyone]
+    ended = {
+        folder / "torch": train(profiled, folder / "torch", fault),
+        folder / "nsys": train_under_nsys(
+            words, plant, config.preset, folder / "nsys", fault, "all"
+        ),
+    }
+    if not without.exists():
+        ended[without] = train([*launcher(plant.ranks), "train.py", *words], without, {})
+    failed = [failure_message(out_dir, status) for out_dir, status in ended.items() if status]
+    return "\n".join(failed) or None
+
+
+def diagnose(name: str, plant: Plant, out: Path, folder: str) -> RanksDiagnosis:
+    """Diagnosis of the captures in a plant's folder; its verdict is None if they cannot be read."""
+    with_ms, without_ms = step_ms(out / name / "torch"), step_ms(faultless_folder(plant, out))
+    true_ms = with_ms - without_ms if with_ms and without_ms else None
+    tool = TOOLS[folder]
+    try:
+        report = open_ranks(captures_in(out / name / folder)).report
+    except (ValueError, OSError) as error:
+        print(f"{name}, {tool}: {error}", file=sys.stderr)
+        nothing = (None, None, None, None)
+        return RanksDiagnosis(name, plant.verdict, plant.late_rank, tool, *nothing, true_ms, [])
+    late = report.straggler
+    return RanksDiagnosis(
+        plant=name,
+        planted=plant.verdict,
+        late_rank=plant.late_rank,
+        tool=tool,
+        verdict=report.verdict,
+        rank=late.rank if late else None,
+        because=late.because if late else None,
+        costs_ms=cost_ms(report),
+        true_ms=true_ms,
+        evidence=report.evidence,
+    )
+
+
+def cost_ms(report: RanksReport) -> float | None:
+    """Time in ms per step that the report's verdict says the fault costs."""
+    if report.straggler:
+        return report.straggler.gains_ms_per_step
+    if report.verdict == "communication":
+        return median(rank.communication.exposed_ms for rank in report.ranks)
+    return report.jitter_ms_per_step
+
+
+def row(diagnosis: RanksDiagnosis) -> str:
+    said = diagnosis.verdict or ABSENT
+    if diagnosis.rank is not None:
+        said = f"rank {diagnosis.rank}, {diagnosis.because}"
+    figures = [
+        ABSENT if ms is None else f"{ms:.2f}" for ms in (diagnosis.costs_ms, diagnosis.true_ms)
+    ]
+    late = ABSENT if diagnosis.late_rank is None else str(diagnosis.late_rank)
+    right = "yes" if diagnosis.is_right else "no"
+    cells = [diagnosis.plant, late, diagnosis.planted, diagnosis.tool, said, *figures, right]
+    return f"| {' | '.join(cells)} |"
