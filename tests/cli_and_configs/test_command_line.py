@@ -532,6 +532,7 @@ def test_hydra_s_own_flags_work(run, capsys, argv, expected):
         ("shakespeare_b", ["shakespeare_bpe"]),
         ("min", ["min_lr=", "mine.yaml"]),
         ("data_source=min", ["data_source=mine.yaml"]),
+        ("weights=min", ["weights=mine.yaml"]),
         ("--batch", ["--batch_size="]),
         ("--mult", ["--multirun"]),
         ("--nothing", []),
