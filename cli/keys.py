@@ -111,6 +111,7 @@ def keys(schema: type["DataclassInstance"], prefix: str = "") -> dict[str, Key]:
     owners = {
         name: owner for owner in reversed(schema.__mro__) for name in inspect.get_annotations(owner)
     }
+    known = {f.name for f in dataclasses.fields(Key)}  # benchmarks' keys have more properties
     by_name: dict[str, Key] = {}
     for f in dataclasses.fields(schema):
         name = prefix + f.name
@@ -120,7 +121,8 @@ def keys(schema: type["DataclassInstance"], prefix: str = "") -> dict[str, Key]:
             continue
         kind, optional = value_type(hints[f.name])
         section = prefix[:-1] or owners[f.name].__name__.removesuffix("Config").lower()
-        by_name[name] = Key(name, section, kind, optional, **f.metadata)
+        ours = {rule: f.metadata[rule] for rule in f.metadata if rule in known}
+        by_name[name] = Key(name, section, kind, optional, **ours)
     return by_name
 
 
