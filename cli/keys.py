@@ -31,7 +31,7 @@ Value = None | bool | int | float | str | list["Value"] | dict[str, "Value"]  # 
 #   outcome   numbers that decide what a run comes to, and not how long a step takes
 #   speed     how the same work is done, and so how long it takes
 #   watching  how a run is evaluated, logged, captured and saved
-#   start     what this start of a run begins from and does
+#   start     what this start of a run begins from, asks for and does
 #   place     where files lie, and names
 Role = Literal["model", "text", "work", "outcome", "speed", "watching", "start", "place"]
 
@@ -61,6 +61,7 @@ class Key:
     before: Value = None  # value of runs that are older than the key; None: it made no difference
     follows: str = ""  # the key by whose value `auto` decides this one
     path: bool = False  # names a file or a folder, which may lie elsewhere on another host
+    tuning: bool = False  # stands last in --help: few need it
 
 
 def key(
@@ -75,6 +76,7 @@ def key(
     before: Value = None,
     follows: str = "",
     path: bool = False,
+    tuning: bool = False,
 ) -> Default:
     """Declare a key: the field of a dataclass, whose properties are those of `Key`.
 
@@ -83,7 +85,7 @@ def key(
     default.
     """
     metadata = {"help": help, "choices": choices, "least": least, "below": below}
-    metadata |= {"role": role, "before": before, "follows": follows, "path": path}
+    metadata |= {"role": role, "before": before, "follows": follows, "path": path, "tuning": tuning}
     if variable or isinstance(default, list):
         make = partial(from_environment, variable, default)
         return dataclasses.field(default_factory=make, metadata=metadata)

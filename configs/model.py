@@ -37,10 +37,12 @@ class ModelConfig:
         "auto",
         "of embedding, norms, GELU, loss and optimizer: fused: our own, on CUDA (gelu_tanh and the "
         "embedding of over 256 ids stay PyTorch's); compiled: torch.compile's, or PyTorch's; auto: "
-        "our own where they are proved, which the run says",
+        "as speed says; for fast our own where they are proved, which the run says",
         ("auto", "compiled", "fused"),
         role="speed",
         before="compiled",
+        follows="speed",
+        tuning=True,
     )
     residual_dtype: str = key(
         "float32",
@@ -49,6 +51,7 @@ class ModelConfig:
         ("float32", "bfloat16"),
         role="work",
         before="float32",
+        tuning=True,
     )
 
     def __post_init__(self) -> None:

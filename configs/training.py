@@ -104,10 +104,18 @@ class TrainingConfig:
         ("auto", "float32", "bfloat16", "float16"),
         role="work",
     )
+    speed: str = key(
+        "fast",
+        "who computes what kernels and compile leave open: reference: plain PyTorch; compiled: "
+        "torch.compile; fast: our own kernels where they are proved, torch.compile for the rest",
+        ("reference", "compiled", "fast"),
+        role="start",
+        before="fast",
+    )
     compile: bool | None = key(
         None,
-        "torch.compile the model; null: where kernels=fused leaves work to it (attention=slow), "
-        "or does not run",
+        "torch.compile the model; null: as speed says; for fast where kernels=fused leaves work to "
+        "it (attention=slow), or does not run",
         role="speed",
         follows="kernels",
     )
@@ -118,6 +126,7 @@ class TrainingConfig:
         ("auto", "block", "model"),
         role="speed",
         follows="compile",
+        tuning=True,
     )
     compile_cache: str = key(
         "~/.cache/profiling-nanogpt/compiled",
@@ -148,6 +157,7 @@ class TrainingConfig:
         "of hsdp: ranks that share one copy of the model; null: those of a host",
         least=1,
         role="speed",
+        tuning=True,
     )
     bucket_mb: float = key(
         25.0,
@@ -155,6 +165,7 @@ class TrainingConfig:
         least=1,
         below=1_000_000,  # which no model fills; PyTorch counts bytes in 64 bits
         role="speed",
+        tuning=True,
     )
     all_reduce: str = key(
         "auto",
@@ -162,12 +173,14 @@ class TrainingConfig:
         "of the GPUs of one host, which leave the multiprocessors to backward)",
         ("auto", "collective", "copies"),
         role="speed",
+        tuning=True,
     )
     shard_update: bool = key(
         False,
         "of ddp with kernels=fused: each rank updates its part of the weights and sends their "
         "copies in 16 bits to the others, in place of the averaged gradients (ZeRO, stage 1)",
         role="speed",
+        tuning=True,
     )
     reduce_dtype: str = key(
         "float32",
@@ -175,6 +188,7 @@ class TrainingConfig:
         "send each other; bfloat16 halves what is written, sent and read of them",
         ("float32", "bfloat16"),
         role="speed",
+        tuning=True,
     )
     activation_checkpointing: str = key(
         "none",

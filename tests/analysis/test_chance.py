@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from configs.schema import BEFORE
-from profiling.analysis.difference.comparability import config_differences, work_reasons
+from profiling.analysis.difference.comparability import config_differences, factor, work_reasons
 from profiling.analysis.difference.compared import TRAINING, CapturedStep, Compared, Environment
 from profiling.analysis.difference.comparison import compare
 from profiling.analysis.runs.configuration import same_work
@@ -129,12 +129,22 @@ def test_a_gate_has_no_answer_of_one_run_on_a_cpu():
         {"gpu_metrics": {"enabled": "false"}},
         {"init_from": "gpt2", "weights": "gpt2.safetensors"},  # as many sums, of other numbers
         {"init_from": "resume", "go_on": True, "wandb": {"mode": "offline"}},
+        {"speed": "compiled"},  # its choices have keys of their own
     ],
 )
 def test_a_key_that_leaves_the_work_as_it_is_takes_no_name_from_another(also):
     one = replace(slow(), config=CPU_WORK | {"attention": "slow"})
     found = compare(one, replace(flash(), config=CPU_WORK | also))
     assert found.sentence.startswith("flash is 1.42x faster than slow (10.80 -> 7.61 ms a step): ")
+
+
+def test_a_run_from_before_there_were_levels_is_like_one_of_today():
+    assert config_differences(CPU_WORK, CPU_WORK | {"speed": "fast"}) == {}
+    levels = [
+        CPU_WORK | {"speed": "reference", "compile": False, "cuda_graphs": "false"},
+        CPU_WORK | {"speed": "compiled", "compile": True, "cuda_graphs": "true"},
+    ]
+    assert factor(config_differences(*levels)) == "compile"
 
 
 @pytest.mark.parametrize("key, others", [("positions", "rotary"), ("optimizer", "muon")])

@@ -197,7 +197,15 @@ def older(trained) -> Path:
     """Turns the run's checkpoint into one that is older than these keys."""
     path = trained / "ckpt.pt"
     state = torch.load(path, weights_only=True)
-    for key in ("positions", "activation", "kernels", "optimizer", "lr_decay", "residual_dtype"):
+    for key in (
+        "positions",
+        "activation",
+        "kernels",
+        "optimizer",
+        "lr_decay",
+        "residual_dtype",
+        "speed",
+    ):
         del state["config"][key]
     torch.save(state, path)
     return path
