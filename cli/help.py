@@ -29,9 +29,10 @@ def key_table(config: "DataclassInstance") -> str:
     """Text of --help about every key: its value in `config`, its meaning and its choices."""
     lines = []
     section = None
-    for key in keys(type(config)).values():
-        if key.section != section:
-            section = key.section
+    for key in sorted(keys(type(config)).values(), key=attrgetter("tuning")):
+        heading = "tuning" if key.tuning else key.section
+        if heading != section:
+            section = heading
             lines += ["", f"keys: {section}"]
         spelled = f"  {key.name}={spell(attrgetter(key.name)(config))}"
         choices = f" [{' | '.join(key.choices)}]" if key.choices else ""

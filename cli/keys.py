@@ -13,7 +13,7 @@ import typing
 from collections.abc import Collection, Iterable
 from copy import copy
 from functools import cache, partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from cli.errors import ending, suggestion
 
@@ -24,6 +24,17 @@ Default = TypeVar("Default")
 Schema = TypeVar("Schema", bound="DataclassInstance")
 Value = None | bool | int | float | str | list["Value"] | dict[str, "Value"]  # as YAML has it
 
+# What a key of training is to a run. Comparisons, resumes, names of artifacts and ranks ask for it:
+#   model     the model, and the state of its optimizer: a checkpoint fits no other
+#   text      what is trained on
+#   work      what else a step computes: other sequences, other noise, other rounding
+#   outcome   numbers that decide what a run comes to, and not how long a step takes
+#   speed     how the same work is done, and so how long it takes
+#   watching  how a run is evaluated, logged, captured and saved
+#   start     what this start of a run begins from, asks for and does
+#   place     where files lie, and names
+Role = Literal["model", "text", "work", "outcome", "speed", "watching", "start", "place"]
+
 TYPE_NAMES = {
     int: "a whole number",
     float: "a number",
@@ -32,7 +43,6 @@ TYPE_NAMES = {
     list: "a list, as [a,b]",
 }
 LARGEST = 10**30  # beyond what anything here counts; products of some of these are still floats
-RULES = ("help", "choices", "least", "below")  # entries of a field's metadata
 BOOLEANS = {"true": True, "yes": True, "on": True, "1": True}
 BOOLEANS |= {"false": False, "no": False, "off": False, "0": False}
 
@@ -47,6 +57,11 @@ class Key:
     choices: tuple[str, ...] = ()  # words that may stand for the whole value, if it is a list
     least: float = -math.inf  # smallest value of a number
     below: float = math.inf  # a number is less than this
+    role: Role | None = None  # None: not a key of train.py
+    before: Value = None  # value of runs that are older than the key; None: it made no difference
+    follows: str = ""  # the key by whose value `auto` decides this one
+    path: bool = False  # names a file or a folder, which may lie elsewhere on another host
+    tuning: bool = False  # stands last in --help: few need it
 
 
 def key(
@@ -57,18 +72,29 @@ def key(
     least: float = -math.inf,
     below: float = math.inf,
     variable: str = "",
+    role: Role | None = None,
+    before: Value = None,
+    follows: str = "",
+    path: bool = False,
+    tuning: bool = False,
 ) -> Default:
-    """Declare a key: the field of a dataclass. A number is from `least` up and less than `below`.
+    """Declare a key: the field of a dataclass, whose properties are those of `Key`.
 
     The environment's `variable`, where it is set, gives the default of a text, or of a list whose
     entries are separated by commas. Like `dataclasses.field` it is annotated as if it returned the
     default.
     """
     metadata = {"help": help, "choices": choices, "least": least, "below": below}
+    metadata |= {"role": role, "before": before, "follows": follows, "path": path, "tuning": tuning}
     if variable or isinstance(default, list):
         make = partial(from_environment, variable, default)
         return dataclasses.field(default_factory=make, metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
+
+
+def section(schema: type[Schema], role: Role | None = None) -> Schema:
+    """Declare a section: the field of a dataclass whose keys are those of `schema`, of one role."""
+    return dataclasses.field(default_factory=schema, metadata={"role": role})
 
 
 def from_environment(variable: str, default: Default) -> Default:
@@ -87,16 +113,18 @@ def keys(schema: type["DataclassInstance"], prefix: str = "") -> dict[str, Key]:
     owners = {
         name: owner for owner in reversed(schema.__mro__) for name in inspect.get_annotations(owner)
     }
+    known = {f.name for f in dataclasses.fields(Key)}  # benchmarks' keys have more properties
     by_name: dict[str, Key] = {}
     for f in dataclasses.fields(schema):
         name = prefix + f.name
         if dataclasses.is_dataclass(hints[f.name]):
-            by_name |= keys(hints[f.name], f"{name}.")
+            inside = keys(hints[f.name], f"{name}.").values()
+            by_name |= {key.name: dataclasses.replace(key, **f.metadata) for key in inside}
             continue
         kind, optional = value_type(hints[f.name])
         section = prefix[:-1] or owners[f.name].__name__.removesuffix("Config").lower()
-        rules = {rule: f.metadata[rule] for rule in RULES if rule in f.metadata}
-        by_name[name] = Key(name, section, kind, optional, **rules)
+        ours = {rule: f.metadata[rule] for rule in f.metadata if rule in known}
+        by_name[name] = Key(name, section, kind, optional, **ours)
     return by_name
 
 

@@ -27,7 +27,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from cli.errors import ending, program_command, user_errors
 from cli.help import key_table
-from cli.keys import keys
+from cli.keys import keys, spell
 from cli.parser import Parser
 from cli.program import as_called
 from cli.slurm import adopt_slurm_ranks
@@ -66,6 +66,7 @@ examples
   python train.py config/shakespeare_char.yaml attention=flash  with one key changed
   python train.py config/shakespeare_char_cpu.yaml              a size for a CPU
   python train.py config/shakespeare_char.yaml recipe=fast      to a low validation loss soonest
+  python train.py config/shakespeare_char.yaml speed=reference  plain PyTorch, nothing compiled
   python train.py -m attention=slow,flash                       a run with each, in its own folder
   python train.py DIR/config.yaml init_from=resume              go on from DIR/ckpt.pt
   python train.py config/finetune_shakespeare.yaml init_from=gpt2     with GPT-2's weights
@@ -117,7 +118,8 @@ def read() -> Start:
         raise ValueError("-sc: write -sc install=bash; uninstall and fish, zsh likewise")
     ours = [] if options.shell_completion else translate_words(words)
     path, overrides = split_words(ours, options.config_name)
-    overrides = quote_texts(without_sweeper_params(overrides, options.multirun), options.multirun)
+    typed = quote_texts(without_sweeper_params(overrides, options.multirun), options.multirun)
+    overrides = leave_to_level(typed)
     if options.help:
         (config,) = compose_jobs(path, [], multirun=False)
         recipes = "|".join(files.options("recipe"))
@@ -139,7 +141,7 @@ def read() -> Start:
         raise SystemExit(0)
     if path:
         say_defaults(path)
-    say_idle_keys(TRAINING, overrides, configs)
+    say_idle_keys(TRAINING, typed, configs)
     if not options.multirun:
         say_idle_sweep(overrides)
     if options.run or sets_hydra(path, overrides):
@@ -210,8 +212,24 @@ def compose_one(words: list[str], *added: str) -> Config:
     overrides = quote_texts(overrides, multirun=False)
     typed = {word.split("=")[0] for word in overrides}
     overrides += [word for word in added if word.split("=")[0] not in typed]
-    (config,) = compose_jobs(path, overrides, multirun=False)
+    (config,) = compose_jobs(path, leave_to_level(overrides), multirun=False)
     return config
+
+
+def leave_to_level(words: list[str]) -> list[str]:
+    """The words, and after a typed speed=LEVEL others that leave to it what FILE or a recipe set.
+
+    A key that is typed beside the level keeps its value.
+    """
+    typed = {word.partition("=")[0] for word in words}
+    if "speed" not in typed:
+        return words
+    decided = ["speed"]
+    for name, key in keys(Config).items():  # each stands behind the one that it follows
+        if key.follows in decided:
+            decided.append(name)
+    left = [name for name in decided if name not in typed]
+    return [*words, *(f"{name}={spell(getattr(Config, name))}" for name in left)]
 
 
 def file_names() -> str:

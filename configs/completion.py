@@ -5,7 +5,7 @@ import os
 from operator import attrgetter
 from pathlib import Path
 
-from cli.keys import Key, keys, spell
+from cli.keys import keys, spell
 from configs import files
 from configs.data import BUILT_IN
 from configs.schema import Config
@@ -33,7 +33,7 @@ def values(name: str, typed: str, config: Config) -> list[str]:
     key = keys(Config).get(name)
     if key is None:
         return []
-    if is_path(key) and typed:
+    if key.path and typed:
         return paths(typed) + list(BUILT_IN if key.name == "dataset" else ())
     if key.name == "dataset":
         return list(BUILT_IN)
@@ -41,10 +41,6 @@ def values(name: str, typed: str, config: Config) -> list[str]:
         return ["true", "false"]
     value = attrgetter(name)(config)
     return list(key.choices) or ([] if value is None else [spell(value)])
-
-
-def is_path(key: Key) -> bool:
-    return key.name in ("out_dir", "data_source", "dataset", "compile_cache")
 
 
 def file_names(word: str) -> list[str]:

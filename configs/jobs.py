@@ -20,9 +20,11 @@ Train = Callable[[Config], None]
 def compile_alike(configs: list[Config]) -> str | None:
     """Set compile=true in all jobs that leave it null, if one of these has work for the compiler.
 
-    Slow and flash attention are then compared with all else equal. Returns that job's key, as
-    KEY=VALUE, or None if nothing was set.
+    Slow and flash attention are then compared with all else equal. Other levels than speed=fast
+    decide it themselves. Returns that job's key, as KEY=VALUE, or None if nothing was set.
     """
+    if any(config.speed != "fast" for config in configs):
+        return None
     undecided = [c for c in configs if c.compile is None and not c.profile.shows_layers]
     works = (leaves_work_to_the_compiler(c.attention, c.activation) for c in undecided)
     reason = next(filter(None, works), None)

@@ -12,35 +12,46 @@ GPT2_SIZES = ("gpt2", "gpt2_medium", "gpt2_large", "gpt2_xl")
 class ModelConfig:
     """Keys of the model, without a section."""
 
-    n_layer: int = key(6, "transformer blocks", least=1)
-    n_head: int = key(6, "attention heads in a block", least=1)
-    n_embd: int = key(384, "width; a multiple of n_head", least=1)
-    block_size: int = key(256, "context length in tokens", least=1)
-    dropout: float = key(0.2, "probability of dropping; 0: none", least=0, below=1)
-    bias: bool = key(False, "biases in linear layers and layer norms")
+    n_layer: int = key(6, "transformer blocks", least=1, role="model")
+    n_head: int = key(6, "attention heads in a block", least=1, role="model")
+    n_embd: int = key(384, "width; a multiple of n_head", least=1, role="model")
+    block_size: int = key(256, "context length in tokens", least=1, role="model")
+    dropout: float = key(0.2, "probability of dropping; 0: none", least=0, below=1, role="work")
+    bias: bool = key(False, "biases in linear layers and layer norms", role="model")
     activation: str = key(
         "gelu",
         "of the MLP; gelu: as in nanoGPT; gelu_tanh: the approximation that GPT-2 was trained with",
         ("gelu", "gelu_tanh"),
+        role="model",
+        before="gelu",
     )
     positions: str = key(
         "learned",
         "learned: added to the embeddings; rotary: queries and keys turn by them",
         ("learned", "rotary"),
+        role="model",
+        before="learned",
     )
-    attention: str = key(attention.AUTO, attention.HELP, attention.CHOICES)
+    attention: str = key(attention.AUTO, attention.HELP, attention.CHOICES, role="speed")
     kernels: str = key(
         "auto",
         "of embedding, norms, GELU, loss and optimizer: fused: our own, on CUDA (gelu_tanh and the "
         "embedding of over 256 ids stay PyTorch's); compiled: torch.compile's, or PyTorch's; auto: "
-        "our own where they are proved, which the run says",
+        "as speed says; for fast our own where they are proved, which the run says",
         ("auto", "compiled", "fused"),
+        role="speed",
+        before="compiled",
+        follows="speed",
+        tuning=True,
     )
     residual_dtype: str = key(
         "float32",
         "of the residual stream, which each block adds to; bfloat16: half the traffic of norms "
         "and sums, rounded at each sum; needs dtype=bfloat16",
         ("float32", "bfloat16"),
+        role="work",
+        before="float32",
+        tuning=True,
     )
 
     def __post_init__(self) -> None:

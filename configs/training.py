@@ -16,11 +16,17 @@ WEIGHTS_HELP = (
 class TrainingConfig:
     """Flat keys of training, under nanoGPT's names; `configs.Config` inherits them."""
 
-    out_dir: str = key("out-shakespeare-char", "the run's folder: config, metrics, checkpoint")
+    out_dir: str = key(
+        "out-shakespeare-char",
+        "the run's folder: config, metrics, checkpoint",
+        role="place",
+        path=True,
+    )
     keep_previous: str = key(
         "all",
         "how many earlier runs of out_dir are kept, as out_dir/previous-N: all, a number (the "
         "newest ones; 0: none), or refuse (do not start over one)",
+        role="place",
     )
     init_from: str = key(
         "scratch",
@@ -29,77 +35,106 @@ class TrainingConfig:
         "Hugging Face's cache or `weights`, and its shape; weights: those of `weights`, of any "
         "shape",
         ("scratch", "resume", *GPT2_SIZES, "weights"),
+        role="start",
     )
     go_on: bool = key(
         False,
         "resume where out_dir has a checkpoint, whatever init_from says: for a job that is started "
         "again, as by torchrun --max-restarts or Slurm's --requeue",
+        role="start",
     )
-    weights: str | None = key(None, WEIGHTS_HELP)
+    weights: str | None = key(None, WEIGHTS_HELP, role="start", path=True)
     exact_resume: bool = key(
         True,
         "a resume keeps seed, dropout, dtype, residual_dtype and the sequences of an iteration; "
         "false: they may change",
+        role="start",
     )
-    max_iters: int = key(5000, "iterations (optimizer steps) in all", least=0, below=2**63)
-    eval_interval: int = key(250, "iterations between evaluations", least=1)
+    max_iters: int = key(
+        5000, "iterations (optimizer steps) in all", least=0, below=2**63, role="outcome"
+    )
+    eval_interval: int = key(250, "iterations between evaluations", least=1, role="outcome")
     eval_iters: int = key(
         0,
         "0: exact loss over the whole validation split; N: mean of N random batches, as in nanoGPT",
         least=0,
+        role="outcome",
     )
-    eval_only: bool = key(False, "evaluate once and stop")
-    log_interval: int = key(10, "iterations between logged lines", least=1)
+    eval_only: bool = key(False, "evaluate once and stop", role="start")
+    log_interval: int = key(10, "iterations between logged lines", least=1, role="watching")
     always_save_checkpoint: bool = key(
-        False, "save after each evaluation, not only when the validation loss improved"
+        False,
+        "save after each evaluation, not only when the validation loss improved",
+        role="watching",
     )
     checkpoint_interval_s: float | None = key(
         None,
         "seconds between checkpoints, so that a kill costs no more: ckpt.pt, between evaluations "
         "too; null: 60 on a CPU, else 600; 0: at evaluations alone",
         least=0,
+        role="watching",
     )
     gradient_accumulation_steps: int = key(
-        1, "micro-batches in an iteration, over all ranks together", least=1
+        1, "micro-batches in an iteration, over all ranks together", least=1, role="work"
     )
     optimizer: str = key(
         "adamw",
         "adamw; muon: orthogonal updates for the blocks' matrices, AdamW for all else",
         ("adamw", "muon"),
+        role="model",
+        before="adamw",
     )
-    learning_rate: float = key(1e-3, "peak learning rate", least=0)
-    decay_lr: bool = key(True, "warm up, then decay")
-    lr_decay: str = key("cosine", "the curve of the decay", ("cosine", "linear"))
-    warmup_iters: int = key(100, "iterations of linear warm-up", least=0)
-    lr_decay_iters: int = key(5000, "iteration at which min_lr is reached", least=0)
-    min_lr: float = key(1e-4, "learning rate after the decay", least=0)
-    weight_decay: float = key(0.1, "on matrices and embeddings", least=0)
-    beta1: float = key(0.9, "AdamW's", least=0, below=1)
-    beta2: float = key(0.99, "AdamW's", least=0, below=1)
-    grad_clip: float = key(1.0, "largest gradient norm; 0: no clipping", least=0)
-    seed: int = key(1337, "of weights, dropout and the order of batches", least=0, below=2**32)
-    device: str = key("auto", "auto, cpu, cuda, cuda:N or mps")
+    learning_rate: float = key(1e-3, "peak learning rate", least=0, role="outcome")
+    decay_lr: bool = key(True, "warm up, then decay", role="outcome")
+    lr_decay: str = key("cosine", "the curve of the decay", ("cosine", "linear"), role="outcome")
+    warmup_iters: int = key(100, "iterations of linear warm-up", least=0, role="outcome")
+    lr_decay_iters: int = key(5000, "iteration at which min_lr is reached", least=0, role="outcome")
+    min_lr: float = key(1e-4, "learning rate after the decay", least=0, role="outcome")
+    weight_decay: float = key(0.1, "on matrices and embeddings", least=0, role="outcome")
+    beta1: float = key(0.9, "AdamW's", least=0, below=1, role="outcome")
+    beta2: float = key(0.99, "AdamW's", least=0, below=1, role="outcome")
+    grad_clip: float = key(1.0, "largest gradient norm; 0: no clipping", least=0, role="outcome")
+    seed: int = key(
+        1337, "of weights, dropout and the order of batches", least=0, below=2**32, role="outcome"
+    )
+    device: str = key("auto", "auto, cpu, cuda, cuda:N or mps", role="speed")
     dtype: str = key(
         "auto",
         "of matrix products and attention; auto: bfloat16 where the GPU has it",
         ("auto", "float32", "bfloat16", "float16"),
+        role="work",
+    )
+    speed: str = key(
+        "fast",
+        "who computes what kernels and compile leave open: reference: plain PyTorch; compiled: "
+        "torch.compile; fast: our own kernels where they are proved, torch.compile for the rest",
+        ("reference", "compiled", "fast"),
+        role="start",
+        before="fast",
     )
     compile: bool | None = key(
         None,
-        "torch.compile the model; null: where kernels=fused leaves work to it (attention=slow), "
-        "or does not run",
+        "torch.compile the model; null: as speed says; for fast where kernels=fused leaves work to "
+        "it (attention=slow), or does not run",
+        role="speed",
+        follows="kernels",
     )
     compile_scope: str = key(
         "auto",
         "what is compiled as one: block (starts sooner), model (fewer launches); "
         "auto: block with CUDA graphs, which need no fewer launches, else model",
         ("auto", "block", "model"),
+        role="speed",
+        follows="compile",
+        tuning=True,
     )
     compile_cache: str = key(
         "~/.cache/profiling-nanogpt/compiled",
         "folder where compiled code lies for the next start; default: TORCHINDUCTOR_CACHE_DIR, or "
         "~/.cache/profiling-nanogpt/compiled",
         variable="TORCHINDUCTOR_CACHE_DIR",
+        role="place",
+        path=True,
     )
     cuda_graphs: str = key(
         "auto",
@@ -107,47 +142,65 @@ class TrainingConfig:
         "auto: on CUDA with compile or kernels=fused, not in float16, nor with weights or "
         "activations that come and go (parallel=fsdp, activation_checkpointing)",
         ("auto", "true", "false"),
+        role="speed",
+        follows="compile",
     )
     parallel: str = key(
         "auto",
         "how several ranks share the run: ddp (all have the whole model), fsdp (each a share of "
         "weights, gradients, moments), hsdp (fsdp in groups of ranks, ddp among them); auto: ddp",
         ("auto", "ddp", "fsdp", "hsdp"),
+        role="speed",
     )
     shard_ranks: int | None = key(
-        None, "of hsdp: ranks that share one copy of the model; null: those of a host", least=1
+        None,
+        "of hsdp: ranks that share one copy of the model; null: those of a host",
+        least=1,
+        role="speed",
+        tuning=True,
     )
     bucket_mb: float = key(
         25.0,
         "of ddp: MiB of gradients that are averaged at once, while more are computed",
         least=1,
         below=1_000_000,  # which no model fills; PyTorch counts bytes in 64 bits
+        role="speed",
+        tuning=True,
     )
     all_reduce: str = key(
         "auto",
         "how ddp averages gradients: collective (NCCL's, or gloo's), copies (by the copy engines "
         "of the GPUs of one host, which leave the multiprocessors to backward)",
         ("auto", "collective", "copies"),
+        role="speed",
+        tuning=True,
     )
     shard_update: bool = key(
         False,
         "of ddp with kernels=fused: each rank updates its part of the weights and sends their "
         "copies in 16 bits to the others, in place of the averaged gradients (ZeRO, stage 1)",
+        role="speed",
+        tuning=True,
     )
     reduce_dtype: str = key(
         "float32",
         "of shard_update with one micro-step a rank: what products leave of gradients that ranks "
         "send each other; bfloat16 halves what is written, sent and read of them",
         ("float32", "bfloat16"),
+        role="speed",
+        tuning=True,
     )
     activation_checkpointing: str = key(
         "none",
         "what backward computes again, to save memory: none, selective (all of a block but matrix "
         "products and attention), full (all of a block)",
         ("none", "selective", "full"),
+        role="speed",
     )
 
-    tensorboard: bool = key(False, "write the metrics for TensorBoard too, in out_dir")
+    tensorboard: bool = key(
+        False, "write the metrics for TensorBoard too, in out_dir", role="watching"
+    )
 
     def __post_init__(self) -> None:
         check_weights(self.init_from, self.weights)

@@ -166,11 +166,12 @@ def test_there_are_no_circles():
 
 @pytest.mark.parametrize("room", ("profiling.timeline", "profiling.analysis", "profiling.report"))
 def test_captures_are_read_without_torch_and_the_trainer(room):
-    """Three modules of the configuration may be known, as the table of attention backends."""
+    """The table of attention backends, the schema and two rules of ranks may be known."""
     others = ("torch", "triton", "hydra", "omegaconf", "model", "data", "training", "train")
     for module in modules_of(room):
         known = {name for name in imports(module) if within(name, "configs")}
-        assert known <= {"configs.attention", "configs.travel", "configs.shared_update"}, module
+        allowed = {"configs.attention", "configs.schema", "configs.travel", "configs.shared_update"}
+        assert known <= allowed, module
         others_known = [n for n in imports(module) if within(n, *others, "profiling.capture")]
         assert others_known == [], module
 
@@ -195,6 +196,16 @@ def test_tools_and_launcher_start_without_torch(room):
 )
 def test_tables_import_only_the_standard_library(module):
     assert {name.split(".")[0] for name in imports(module)} <= sys.stdlib_module_names
+
+
+def test_the_schema_needs_the_standard_library_and_the_command_line():
+    """Analysis imports it, so nothing that it leads to may need more."""
+    reached, waiting = set(), {"configs.schema"}
+    while waiting:
+        reached |= waiting
+        waiting = {name for module in waiting for name in imports(module)} & set(SOURCES) - reached
+    foreign = {name.split(".")[0] for module in reached for name in imports(module)}
+    assert foreign <= sys.stdlib_module_names | {"cli", "configs", "_typeshed"}
 
 
 def test_the_command_line_needs_the_standard_library_and_itself():

@@ -28,16 +28,14 @@ from training.ranks.restart import apply_go_on
 from training.step.evaluate import evaluation_batch_size
 from training.step.own_kernels import check_kernels
 
-# paths, which may differ between the hosts
-OF_A_HOST = ("dataset", "data_source", "weights", "out_dir", "compile_cache")
-
 
 def check_same_keys(config: Config, ranks: Ranks) -> None:
     """Raises ValueError on all ranks if one was started with other keys than rank 0.
 
-    Such ranks would wait for each other for ever, or average what does not belong together.
+    Such ranks would wait for each other for ever, or average what does not belong together. Paths
+    may differ between the hosts.
     """
-    names = [name for name in keys(Config) if name not in OF_A_HOST]
+    names = [name for name, key in keys(Config).items() if not key.path]
     first, *others = ranks.gather_objects({name: spell(attrgetter(name)(config)) for name in names})
     for rank, values in enumerate(others, 1):
         if differ := [name for name in names if values[name] != first[name]]:

@@ -9,15 +9,18 @@ import hashlib
 import json
 import re
 
+from configs.schema import role_of
 from profiling.shared.records import JsonObject
 
-# keys and sections that name a run or say how it is watched, and the seed
-NOT_THE_CONFIGURATION: tuple[str, ...] = ("seed", "out_dir", "wandb", "profile", "init_from")
-NOT_THE_CONFIGURATION += ("log_interval", "always_save_checkpoint", "offline_fallback")
-NOT_THE_CONFIGURATION += ("data_source", "eval_only", "gpu_metrics", "keep_previous", "tensorboard")
-NOT_THE_CONFIGURATION += ("exact_resume", "eval_batch_size", "compile_cache", "go_on", "weights")
-NOT_THE_CONFIGURATION += ("checkpoint_interval_s",)
 NO_KEYS = ("in_force", "experiment")  # entries beside the keys in config.yaml, and in W&B
+
+
+def defines_configuration(key: str) -> bool:
+    """Whether runs that differ in the key, or section, are of different configurations.
+
+    Those of one have each their seed, and a text is known by its content, wherever it was read.
+    """
+    return key not in ("seed", "data_source") and role_of(key) not in ("watching", "start", "place")
 
 
 def how_it_runs(keys: JsonObject) -> str:
@@ -34,8 +37,8 @@ def artifact_name(kind: str, config: JsonObject, attention: str | None) -> str:
 
     `attention` is the backend that ran; it replaces the key's value where that was left at auto.
     """
-    left_out = {*NOT_THE_CONFIGURATION, *NO_KEYS}
-    keys = {key: value for key, value in config.items() if key not in left_out}
+    of_keys = {key: value for key, value in config.items() if key not in NO_KEYS}
+    keys = {key: value for key, value in of_keys.items() if defines_configuration(key)}
     if keys.get("attention") == "auto" and attention:
         keys["attention"] = attention
     digest = hashlib.sha256(json.dumps(keys, sort_keys=True).encode()).hexdigest()[:8]

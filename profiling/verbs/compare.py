@@ -62,7 +62,6 @@ from profiling.analysis.difference.ranks import compared_ranks
 from profiling.analysis.difference.records import Comparison
 from profiling.analysis.ranks.files import StepNames
 from profiling.analysis.ranks.found import TooFewRanks, rank_captures
-from profiling.analysis.runs.configuration import top_level
 from profiling.analysis.runs.folder import (
     RunFolder,
     is_run_folder,
@@ -72,7 +71,6 @@ from profiling.analysis.runs.folder import (
 )
 from profiling.analysis.statistics import EQUAL_WITHIN_PERCENT
 from profiling.launch import wandb_verdict
-from profiling.launch.experiment.plan import OWN
 from profiling.report.comparison.document import comparison_document
 from profiling.shared.records import to_json
 from profiling.verbs.gate import gate, gate_flag
@@ -244,7 +242,7 @@ def next_steps(flags: Namespace, comparison: Comparison) -> Iterator[str]:
         pair = without_controls(shlex.join([str(flags.baseline), str(flags.candidate)]))
         yield f"{verb} compare {pair} --html comparison.html"
     differences = comparison.differences or {}
-    keys = [key for key in timed_keys(differences) if top_level(key) not in OWN]  # ab sets these
+    keys = timed_keys(differences)
     for key in keys[:MOST_EXPERIMENTS]:
         swept = f"{key}={','.join(map(spell, differences[key].values))}"
         words = without_controls(shlex.join([config_file(flags.baseline), swept]))

@@ -1,5 +1,7 @@
 """kernels=auto and compile=null: the choice on GPUs that are not here, and its reasons."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
@@ -9,6 +11,7 @@ from configs.schema import Config
 from profiling.launch.experiment.plan import plan_experiment
 from training.machine import kernel_choice
 from training.machine.device import reasons, resolve
+from training.metrics.record import kernels_line
 
 GPU = torch.device("cuda", 0)
 
@@ -81,6 +84,56 @@ def test_what_is_typed_is_kept(gpu, kernels, compiled):
     assert not {"kernels", "compile"} & set(reasons(compose_one(words), GPU))
 
 
+@pytest.mark.parametrize(
+    "words, came_to",
+    [
+        ("speed=fast", ("fused", False, "true")),
+        ("speed=compiled", ("compiled", True, "true")),
+        ("speed=reference", ("compiled", False, "false")),
+        ("speed=reference kernels=fused", ("fused", False, "true")),
+        ("speed=reference compile=true", ("compiled", True, "true")),
+        ("speed=compiled compile=false", ("compiled", False, "false")),
+        ("speed=compiled cuda_graphs=false", ("compiled", True, "false")),
+        ("speed=reference attention=slow", ("compiled", False, "false")),
+        ("recipe=fast speed=compiled", ("compiled", True, "true")),
+        ("recipe=fast speed=compiled kernels=fused", ("fused", True, "true")),
+    ],
+)
+def test_a_level_decides_what_is_not_typed(gpu, words, came_to):
+    assert settled(*words.split()) == came_to
+    typed = {word.partition("=")[0] for word in words.split()}
+    given = reasons(compose_one(words.split()), GPU)
+    (level,) = (word for word in words.split() if word.startswith("speed="))
+    for key in {"kernels", "compile"} - typed:
+        assert given[key] == level or level == "speed=fast"
+    assert not {"kernels", "compile"} & typed & set(given)
+
+
+@pytest.mark.parametrize("level", ["reference", "compiled", "fast"])
+def test_a_typed_level_lies_over_the_file_of_a_run(gpu, tmp_path, level):
+    """The file holds what another level came to."""
+    file = tmp_path / "config.yaml"
+    file.write_text("kernels: compiled\ncompile: false\ncuda_graphs: 'false'\nspeed: reference\n")
+    assert settled(str(file)) == ("compiled", False, "false")
+    assert settled(str(file), f"speed={level}") == settled(f"speed={level}")
+    assert settled(str(file), f"speed={level}", "compile=true")[1] is True
+
+
+def test_the_line_of_a_run_says_what_a_level_came_to(gpu):
+    def line(*words: str, own_kernels: str | None = None) -> str | None:
+        config = compose_one(list(words))
+        facts = SimpleNamespace(reasons=reasons(config, GPU), own_kernels=own_kernels)
+        return kernels_line(resolve(config, GPU), facts)
+
+    assert line("speed=compiled") == "speed=compiled: kernels=compiled, compile=true"
+    assert line("speed=reference", "kernels=fused", own_kernels="norms") == (
+        "speed=reference: kernels=fused (as set), compile=false: norms"
+    )
+    layers = line("speed=compiled", "profile=torch", "profile.detail=layers")
+    assert layers.endswith("compile=false (profile.detail=layers shows each layer by itself)")
+    assert line("speed=fast", own_kernels="norms").startswith("kernels=fused (proved on this GPU")
+
+
 def test_layers_are_shown_one_by_one(gpu):
     assert settled("profile=torch", "profile.detail=layers") == ("compiled", False, "false")
 
@@ -94,6 +147,8 @@ def test_the_jobs_of_a_sweep_are_compiled_alike(capsys):
     jobs = Jobs([Config(attention="slow"), Config(compile=False)], swept=True)
     assert [config.compile for config in jobs.configs] == [True, False]
     assert Jobs([Config(attention="slow")], swept=False).configs[0].compile is None
+    levels = [Config(attention="slow", speed=level) for level in ("reference", "fast")]
+    assert [config.compile for config in Jobs(levels, swept=True).configs] == [None, None]
 
 
 def test_of_several_ranks_the_first_says_it(capsys, monkeypatch):

@@ -84,7 +84,7 @@ def test_what_was_resumed_and_what_changed_is_said(run, trained, capsys):
         (dict(dropout=0.1), "dropout=0.1"),
         (dict(dtype="bfloat16"), "dtype=bfloat16"),
         (dict(gradient_accumulation_steps=2), "gradient_accumulation_steps=2"),
-        (dict(batch_size=2, seed=7), "seed=7, batch_size=2"),
+        (dict(batch_size=2, seed=7), "batch_size=2, seed=7"),
     ],
 )
 def test_what_breaks_exactness_has_to_be_asked_for(run, trained, keys, asked):
@@ -197,7 +197,15 @@ def older(trained) -> Path:
     """Turns the run's checkpoint into one that is older than these keys."""
     path = trained / "ckpt.pt"
     state = torch.load(path, weights_only=True)
-    for key in ("positions", "activation", "kernels", "optimizer", "lr_decay", "residual_dtype"):
+    for key in (
+        "positions",
+        "activation",
+        "kernels",
+        "optimizer",
+        "lr_decay",
+        "residual_dtype",
+        "speed",
+    ):
         del state["config"][key]
     torch.save(state, path)
     return path
@@ -213,6 +221,7 @@ def test_a_checkpoint_older_than_a_key_has_its_default(run, older):
 
 
 OTHER_MODELS = [("positions", "rotary", "learned"), ("activation", "gelu_tanh", "gelu")]
+OTHER_MODELS += [("optimizer", "muon", "adamw")]
 
 
 @pytest.mark.parametrize("key, now, was", OTHER_MODELS)

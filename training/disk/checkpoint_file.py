@@ -26,13 +26,6 @@ from training.disk.shard_index import ShardIndex
 from training.machine.model_description import WithoutInit
 
 ADVICE = "Weights only load failed"
-# keys of the model that older checkpoints lack, and the values that those were trained with
-YOUNGER = {
-    "kernels": "compiled",
-    "activation": "gelu",
-    "positions": "learned",
-    "residual_dtype": "float32",
-}
 AGAIN = "take another copy of it, or start again with init_from=scratch"
 
 
@@ -185,8 +178,8 @@ def model_config_of(config: Mapping[str, Value]) -> ModelConfig:
     """
     values: dict[str, Any] = {}  # each of its key's type, which the loop checks
     for name, key in keys(ModelConfig).items():
-        younger = name in YOUNGER and name not in config
-        value = values[name] = YOUNGER[name] if younger else config[name]
+        value = config[name] if key.before is None else config.get(name, key.before)
+        values[name] = value
         kinds = (int, float) if key.kind is float else (key.kind,)
         if not isinstance(value, kinds) or isinstance(value, bool) and key.kind is not bool:
             raise ValueError(f"{name}={spell(value)[:40]} is no {key.kind.__name__}")

@@ -1,8 +1,8 @@
 """Checks a checkpoint against the configuration that it is to be resumed with.
 
 The model and the text may not differ. Keys that decide which sequences and which noise an iteration
-sees may differ only with exact_resume=false. All other keys steer or watch the run: a change of
-them is only logged.
+sees, those of the work and the seed, may differ only with exact_resume=false. All other keys steer
+or watch the run: a change of them is only logged.
 
 Called by training.disk.run_folder for the keys, before a text is prepared that may not be the
 checkpoint's, and by training.disk.checkpoint for keys and text.
@@ -13,36 +13,29 @@ from collections.abc import Mapping
 from operator import attrgetter
 
 from cli.keys import Value, keys, spell
-from configs.schema import Config
+from configs.schema import BEFORE, Config, role_of
 from data.dataset import Dataset
 from training.disk.checkpoint_file import AGAIN, Checkpoint
 
-MODEL_KEYS: tuple[str, ...] = ("n_layer", "n_head", "n_embd", "block_size", "bias")
-MODEL_KEYS += ("activation", "positions", "optimizer")
-EXACT_KEYS = ("seed", "dropout", "dtype", "residual_dtype")  # besides BATCH_KEYS
 BATCH_KEYS = ("batch_size", "gradient_accumulation_steps")  # only their product counts
-NOT_SAID: tuple[str, ...] = ("init_from", "out_dir", "keep_previous", "exact_resume", "eval_only")
-NOT_SAID += ("compile_cache", "go_on", "weights")
 
 
 def changes(saved: Checkpoint, config: Config) -> list[tuple[str, Value, Value]]:
     """Flat keys that differ, as (key, value in the checkpoint, value now).
 
-    Sections are left out, as they only watch a run. A key that is younger than the checkpoint has
-    not changed, unless it is one of the model.
+    Sections are left out, as they only watch a run, and keys of a start or a place. A key that is
+    younger than the checkpoint has not changed, unless its declaration says what was before.
     """
     before = keys_of(saved)
-    named = [key for key in keys(Config) if key in before and key not in NOT_SAID]
+    lasting = [key for key in keys(Config) if role_of(key) not in ("start", "place")]
+    named = [key for key in lasting if key in before]
     pairs = [(key, before[key], attrgetter(key)(config)) for key in named]
     return [(key, was, now) for key, was, now in pairs if was != now]
 
 
 def keys_of(saved: Checkpoint) -> dict[str, Value]:
-    """Keys and values of the checkpoint's run.
-
-    A key of the model that is younger than the checkpoint has its default.
-    """
-    return {**vars(saved.model_config), **saved.config}
+    """Keys and values of the checkpoint's run, with those of keys that are younger than it."""
+    return {**BEFORE, **saved.config}
 
 
 def check_same_run(saved: Checkpoint, config: Config, dataset: Dataset) -> None:
@@ -59,12 +52,13 @@ def check_keys(saved: Checkpoint, config: Config) -> None:
             f"with its weights: python -m training.export out_dir={config.out_dir} folder=FOLDER, "
             "then init_from=weights weights=FOLDER and another out_dir"
         )
-    for key in (*EXACT_KEYS, *BATCH_KEYS):
+    exact = [key for key in keys(Config) if key == "seed" or role_of(key) == "work"]
+    for key in exact:
         if key not in keys_of(saved):
             raise ValueError(f"{saved.path}: its configuration lacks {key}; {AGAIN}")
     differ = changes(saved, config)
     for key, was, now in differ:
-        if key in MODEL_KEYS:
+        if role_of(key) == "model":
             raise ValueError(
                 f"{key}={spell(now)}: the checkpoint has {spell(was)}, and what it holds fits no "
                 f"other; leave {key} out: {resume_command(config)}"
@@ -74,9 +68,9 @@ def check_keys(saved: Checkpoint, config: Config) -> None:
             f"max_iters={config.max_iters}: {saved.path} is at iteration {saved.iteration} "
             "already; raise max_iters to train on, or look at it with eval_only=true"
         )
-    refused = [each for each in differ if each[0] in EXACT_KEYS]
-    if sequences_per_iteration(saved.config) != sequences_per_iteration(vars(config)):
-        refused += [each for each in differ if each[0] in BATCH_KEYS]
+    refused = [each for each in differ if each[0] in exact]
+    if sequences_per_iteration(saved.config) == sequences_per_iteration(vars(config)):
+        refused = [each for each in refused if each[0] not in BATCH_KEYS]
     if refused and not config.exact_resume:
         return
     if refused:

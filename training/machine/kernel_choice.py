@@ -1,8 +1,9 @@
 """Decides kernels=auto and compile=null: whose kernels run, and what is left to torch.compile.
 
-This project's own kernels run wherever they were tested and measured: on such a GPU, with such a
-Triton version, dtype and width. Then the compiler runs only for work that they leave to it. Called
-by training.machine.device.
+speed=reference and speed=compiled decide both. With speed=fast, the default, this project's own
+kernels run wherever they were tested and measured: on such a GPU, with such a Triton version, dtype
+and width. Then the compiler runs only for work that they leave to it. Called by
+training.machine.device.
 """
 
 import torch
@@ -26,6 +27,8 @@ def decide_kernels(
     """
     if config.kernels != AUTO:
         return Decision(config.kernels)
+    if config.speed != "fast":
+        return Decision("compiled", f"speed={config.speed}")
     if device.type != "cuda":
         return Decision("compiled", "this project's own kernels are for CUDA GPUs")
     if obstacle := obstacle_on_gpu(config, device, dtype, graphs_obstacle):
@@ -63,6 +66,8 @@ def decide_compile(config: Config, kernels: str, graphs_obstacle: str | None) ->
         return Decision(str(config.compile).lower())
     if config.profile.shows_layers:
         return Decision("false", "profile.detail=layers shows each layer by itself")
+    if config.speed != "fast":
+        return Decision(str(config.speed == "compiled").lower(), f"speed={config.speed}")
     if kernels != "fused" or graphs_obstacle:
         return Decision("true", "it fuses what PyTorch would launch one by one")
     if work := leaves_work_to_the_compiler(config.attention, config.activation):

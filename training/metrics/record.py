@@ -15,6 +15,7 @@ from pathlib import Path
 import torch
 
 from cli.files import write_text
+from cli.keys import spell
 from configs.schema import Config
 from data.dataset import STAND_IN
 from data.source_text import TINY_SHAKESPEARE_SHA256
@@ -380,6 +381,8 @@ def run_facts(config: Config, in_force: InForce, iteration: int) -> RunFacts:
 
 def kernels_line(config: Config, in_force: InForce) -> str | None:
     """Line that says whose kernels run and why, or None where there is no choice, as on a CPU."""
+    if config.speed != "fast":
+        return level_line(config, in_force)
     reasons = [in_force.reasons[key] for key in ("kernels", "compile") if key in in_force.reasons]
     if in_force.own_kernels is not None:
         why = f" ({'; '.join(reasons)})" if reasons else ""
@@ -387,6 +390,16 @@ def kernels_line(config: Config, in_force: InForce) -> str | None:
     if "kernels" in in_force.reasons and config.device.startswith("cuda"):
         return f"kernels=compiled: {in_force.reasons['kernels']}"
     return None
+
+
+def level_line(config: Config, in_force: InForce) -> str:
+    """Line that says what a level of speed came to, beside keys that were set and count more."""
+    level, values = f"speed={config.speed}", []
+    for key in ("kernels", "compile"):
+        reason = in_force.reasons.get(key, "as set")
+        value = f"{key}={spell(getattr(config, key))}"
+        values.append(value if reason == level else f"{value} ({reason})")
+    return ": ".join(filter(None, (level, ", ".join(values), in_force.own_kernels)))
 
 
 def announce(config: Config, in_force: InForce, warm: WarmUp) -> None:

@@ -13,7 +13,7 @@ from torch import Tensor
 from cli import lifetime
 from cli.errors import one_line
 from configs.files import FOLDER, load
-from configs.schema import Config
+from configs.schema import Config, role_of
 from model import GPT
 from profiling.capture import dynamo
 from profiling.shared.manifest import AttentionFacts, CompileFacts
@@ -30,7 +30,6 @@ log = logging.getLogger(__name__)
 
 LONG_S = 1800  # a longer run on a CPU is hardly what a newcomer wants
 CPU_SIZE = "shakespeare_char_cpu"
-SIZES = ("n_layer", "n_head", "n_embd", "block_size", "batch_size")
 
 
 @dataclass(frozen=True)
@@ -137,9 +136,9 @@ def say_how_long(step: Step, x: Tensor, y: Tensor, config: Config, left: int) ->
 
 def has_cpu_size(config: Config) -> bool:
     """Whether model and batches are no larger than in the configuration advised for a CPU."""
-    advised = load(FOLDER / f"{CPU_SIZE}.yaml")
-    sizes = {key: size for key in SIZES if isinstance(size := advised[key], int)}
-    return all(getattr(config, key) <= size for key, size in sizes.items())
+    advised = load(FOLDER / f"{CPU_SIZE}.yaml").items()
+    sized = [(key, size) for key, size in advised if role_of(key) in ("model", "work")]
+    return all(getattr(config, key) <= size for key, size in sized if isinstance(size, int))
 
 
 def timed_micro_step(step: Step, x: Tensor, y: Tensor) -> float:

@@ -2,19 +2,13 @@
 
 from collections.abc import Iterator
 
+from configs.schema import role_of
 from profiling.analysis.difference.compared import Compared, Environment
 from profiling.analysis.difference.records import Pair
-from profiling.analysis.runs.configuration import WORK, flatten, leading_keys, same_work, top_level
+from profiling.analysis.runs.configuration import flatten, is_work, leading_keys, same_work
 from profiling.shared.records import JsonObject
 
 PACKAGES = ("torch", "triton")
-NAMES_ONLY = (
-    "out_dir",
-    "keep_previous",
-    "compile_cache",
-    "go_on",
-    "wandb",
-)  # keys and sections that name a run and do not change what it does
 
 
 def config_differences(
@@ -30,7 +24,7 @@ def config_differences(
     return {
         key: Pair(one.get(key), other.get(key))
         for key in one | other
-        if top_level(key) not in NAMES_ONLY and one.get(key) != other.get(key)
+        if role_of(key) != "place" and one.get(key) != other.get(key)
     }
 
 
@@ -67,9 +61,9 @@ def reasons_against(
 
 
 def work_reasons(differences: dict[str, Pair] | None) -> Iterator[str]:
-    """A line for each key of WORK that differs."""
-    for key in WORK:
-        if pair := (differences or {}).get(key):
+    """A line for each key that differs and makes a step do other work."""
+    for key, pair in (differences or {}).items():
+        if is_work(key):
             yield f"{key}: {pair.baseline} against {pair.candidate}, so a step does other work"
 
 

@@ -10,11 +10,10 @@ import numpy as np
 
 from cli.keys import spell
 from profiling.analysis.runs.configuration import (
-    WORK,
     flatten,
+    is_work,
     leading_keys,
     same_work,
-    top_level,
 )
 from profiling.analysis.runs.folder import RunFolder
 from profiling.analysis.statistics import (
@@ -28,7 +27,7 @@ from profiling.analysis.statistics import (
     ratio_over_processes,
     ratio_over_steps,
 )
-from profiling.shared.artifact_names import NOT_THE_CONFIGURATION
+from profiling.shared.artifact_names import defines_configuration
 from profiling.shared.metric_names import ENERGY_PER_TOKEN, VAL_LOSS
 from profiling.shared.records import JsonObject
 
@@ -67,7 +66,7 @@ class Section:
     @property
     def same_work(self) -> bool:
         """Whether an iteration computes the same in all groups, so that step times compare."""
-        return not set(self.differs) & {*WORK, "ranks"}
+        return not any(is_work(key) or key == "ranks" for key in self.differs)
 
 
 @dataclass(frozen=True)
@@ -147,9 +146,7 @@ def section_of(runs: list[RunFolder]) -> Section:
 def settings_of(run: RunFolder) -> JsonObject:
     """All keys that define a run, and the machine that it ran on."""
     config = {
-        key: value
-        for key, value in flatten(run.config).items()
-        if top_level(key) not in NOT_THE_CONFIGURATION
+        key: value for key, value in flatten(run.config).items() if defines_configuration(key)
     }
     if config.get("attention") == "auto" and run.in_force.get("attention"):
         config["attention"] = run.in_force["attention"]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from cli.keys import keys
 from configs.python_files import Setting
 from configs.sampling import SampleConfig
+from configs.schema import role_of
 from profiling.analysis.bench.records import Asked, Kind, Side
 from profiling.launch.bench.checkout import (
     DATASET,
@@ -51,8 +52,6 @@ OWN = {
     "profile": "--parts captured",
     "wandb": "nothing: W&B is off in timed processes",
 }
-# keys that both have but that are not passed on: ours alone, or set in another way
-NOT_SHARED = ("out_dir", "init_from", "eval_only", "dataset")
 LEFT_OPEN = "auto"  # value of device and dtype that is decided on the machine
 
 
@@ -210,10 +209,14 @@ def report_of(plan: Plan, trial: Trial) -> Path:
 
 
 def shared_settings(plan: Plan, trial: Trial, in_force: dict[str, Setting]) -> dict[str, Setting]:
-    """Values in this trial of our keys that nanoGPT may have too."""
+    """Values in this trial of our keys that nanoGPT may have too, where they mean the same.
+
+    A start, its folder and its text are asked for in another way.
+    """
     config = compose(our_words(plan, trial))
     values = {name: setting(value) for name, value in vars(config).items()} | in_force
-    return {name: value for name, value in values.items() if name not in NOT_SHARED}
+    apart = ("start", "place", "text")
+    return {name: value for name, value in values.items() if role_of(name) not in apart}
 
 
 def sampling_keys(plan: Plan, trial: Trial) -> dict[str, Setting]:
