@@ -17,6 +17,7 @@ HOUSE = (
     ("cli",),
     ("configs", "kernels"),
     ("model", "data"),
+    ("kernels.fused_model",),  # the model again, with kernels; it makes every model
     ("profiling.shared",),  # tables, records, what hardware can do
     ("profiling",),  # the two modules that start the others by name
     ("profiling.tools", "profiling.capture"),

@@ -90,10 +90,10 @@ def flops_of(config: "Config") -> float:
     """Count the FLOPs of an iteration; no weights are made."""
     import torch
 
-    from model import GPT
+    from kernels.fused_model import make_model
 
     with torch.device("meta"):
-        model = GPT(replace(config, kernels="compiled"), vocabulary_size(config))
+        model = make_model(replace(config, kernels="compiled"), vocabulary_size(config))
     tokens = config.batch_size * config.block_size * config.gradient_accumulation_steps
     return model.flops_per_token() * tokens
 
@@ -150,12 +150,12 @@ def time_calls(work: Callable[[], None], times: int) -> tuple[float, float]:
 
 
 def make_step(config: "Config", device: "torch.device") -> "Step":
-    from model import GPT
+    from kernels.fused_model import make_model
     from training.optimizers.kinds import make_optimizer
     from training.ranks.distributed import Ranks
     from training.step.step import Step
 
-    model = GPT(config, vocabulary_size(config)).to(device)
+    model = make_model(config, vocabulary_size(config)).to(device)
     optimizer = make_optimizer(model, config, device)
     return Step(model, optimizer, config, Ranks(0, 1, device))
 

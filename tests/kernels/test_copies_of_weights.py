@@ -10,7 +10,7 @@ IN_16_BITS = r"""
 import sys
 import torch
 from configs.model import ModelConfig
-from model import GPT
+from kernels.fused_model import make_model
 from training.optimizers.kinds import keep_copies
 
 torch.set_default_device(sys.argv[1])
@@ -24,7 +24,7 @@ x, y = torch.randint(17, (2, 2, 8))
 
 def in_16_bits(copies, compiled):
     torch.manual_seed(0)
-    model = GPT(config, 17)
+    model = make_model(config, 17)
     if copies:
         assert len(keep_copies(model, "bfloat16")) == 9
     call = torch.compile(model, backend="aot_eager", fullgraph=True) if compiled else model
@@ -55,7 +55,7 @@ import sys
 from copy import deepcopy
 import torch
 from configs.schema import Config
-from model import GPT
+from kernels.fused_model import make_model
 from profiling.capture.spans import NoSpans
 from training.ranks.distributed import Ranks
 from training.step.graphs import materialise_state
@@ -76,7 +76,7 @@ def losses_of(kernels, dtype):
         **keys, attention="math", compile=False, kernels=kernels, dtype=dtype,
         gradient_accumulation_steps=2, learning_rate=1e-2, device=x.device.type,
     )
-    model = GPT(config, 17)
+    model = make_model(config, 17)
     ranks = Ranks(0, 1, x.device)
     step = Step(model, make_optimizer(model, config, x.device), config, ranks, NoSpans())
     assert isinstance(step.optimizer, ClippedAdamW) == (kernels == "fused")
@@ -112,7 +112,7 @@ import sys
 import torch
 import torch.distributed as dist
 from configs.schema import Config
-from model import GPT
+from kernels.fused_model import make_model
 from training.ranks.distributed import Ranks
 from training.step.layout import make_layout
 from training.optimizers.kinds import make_optimizer
@@ -132,7 +132,7 @@ def weights_of(in_buckets, recomputed):
     config = Config(**keys, activation_checkpointing=recomputed, device=device.type)
     config.bucket_mb = 0.01
     ranks = Ranks(0, 1, device)
-    model = GPT(config, 17).to(device)
+    model = make_model(config, 17).to(device)
     layout = make_layout(model, config, ranks)
     if in_buckets:
         layout = Replicas(layout.model, config, ranks)

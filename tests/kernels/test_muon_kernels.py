@@ -14,7 +14,7 @@ import torch
 import kernels.optimizers.muon_triton
 from configs.schema import Config
 from kernels.linear import Linear
-from model import GPT
+from kernels.fused_model import make_model
 from training.ranks.distributed import Ranks
 from training.optimizers.muon import ClippedMuon, Muon
 from training.optimizers.kinds import make_optimizer
@@ -35,7 +35,7 @@ def made(width, kernels, dtype="bfloat16", weights=None, **keys):
         min_lr=0.0, weight_decay=0.3, device=device.type, **keys,
     )
     torch.manual_seed(0)
-    model = GPT(config, 17)
+    model = make_model(config, 17)
     if weights is not None:
         model.load_state_dict(weights)
     step = Step(model, make_optimizer(model, config, device), config, Ranks(0, 1, device))

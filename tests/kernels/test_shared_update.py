@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 import kernels.optimizers.adamw_triton
 from configs.schema import Config
-from model import GPT
+from kernels.fused_model import make_model
 from training.step import replicas
 from training.ranks.all_reduce import Collective
 from training.ranks.distributed import Ranks
@@ -56,7 +56,7 @@ def trained(ranks, shard_update, exchange=Collective, micro_steps=2, dtype="floa
         reduce_dtype=dtype,
     )
     config.bucket_mb = 0.01
-    model = GPT(config, V)
+    model = make_model(config, V)
     layout = make_layout(model, config, ranks)
     optimizer = make_optimizer(model, config, ranks.device, shared=layout.shared)
     step = Step(model, optimizer, config, ranks, layout=layout)

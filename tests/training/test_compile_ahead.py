@@ -40,12 +40,12 @@ from training.ranks.distributed import Ranks
 from training.optimizers.kinds import make_optimizer
 from training.step.step import Step
 from configs.schema import Config
-from model import GPT
+from kernels.fused_model import make_model
 
 device = torch.device("cuda", 0)
 config = resolve(Config(attention="triton", n_layer=2, batch_size=4), device)
 assert (config.kernels, config.compile) == ("fused", False)
-model = GPT(config, 65).to(device)
+model = make_model(config, 65).to(device)
 ranks = Ranks(0, 1, device)
 step = Step(model, make_optimizer(model, config, device), config, ranks)
 before = [p.clone() for p in model.parameters()]

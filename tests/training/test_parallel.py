@@ -283,7 +283,7 @@ def test_compiled_ranks_train_as_one_does_uncompiled(together, run, losses, tmp_
 NOT_FINITE = """
 import os, sys, torch
 from configs.schema import Config
-from model import GPT
+from kernels.fused_model import make_model
 from configs import travel
 from training.ranks.distributed import join_run
 from training.step.layout import make_layout
@@ -292,7 +292,7 @@ from training.step.step import Step
 
 def trained(config, ranks):
     torch.manual_seed(0)
-    model = GPT(config, 13)
+    model = make_model(config, 13)
     layout = make_layout(model, config, ranks)
     step = Step(model, make_optimizer(model, config, ranks.device), config, ranks, layout=layout)
     whole = [lambda p: p, lambda p: p.full_tensor()][hasattr(step.parameters[0], "full_tensor")]

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from configs.schema import Config
+from kernels.embedding import MOST_IDS
 from model import GPT
 from training.machine.parallel import SHARDED, rows_travel
 from training.optimizers.shared_update import SharedUpdate
@@ -91,7 +92,8 @@ def make_layout(model: GPT, config: Config, ranks: Ranks) -> Layout:
 
 def rows_of(model: GPT, config: Config, ranks: Ranks) -> EmbeddingRows | None:
     """The exchange of the embedding's gradient by rows, or None if it is dense."""
-    embedding, by_kernels = model.transformer.wte, model.transformer.embeds
+    embedding = model.transformer.wte
+    by_kernels = config.kernels == "fused" and embedding.num_embeddings <= MOST_IDS
     if by_kernels or not rows_travel(config, ranks.world_size, embedding.num_embeddings):
         return None
     # without dropout a row's gradient is one of the residual stream, with no more digits than that
