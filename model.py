@@ -25,7 +25,7 @@ from kernels.linear import Linear
 def attention_in_force(attention: str, device_type: str, dropout: float) -> str:
     """Name of the backend that `attend` really runs: `attention`, or its substitute on a CPU.
 
-    PyTorch's fused CPU kernel has no dropout; math then computes the same function.
+    PyTorch's flash kernel for a CPU has no dropout; math then computes the same function.
     """
     if device_type == "cpu" and dropout > 0 and attention in BACKENDS:
         return BACKENDS[attention].dropout_on_cpu

@@ -205,6 +205,12 @@ def test_the_model_has_no_line_about_profiling():
     assert "profil" not in SOURCES["model"].read_text("utf-8").lower()
 
 
+def test_one_function_makes_every_model():
+    makers = [m for m in SOURCES if re.search(r"(?<!class )\bGPT\(", SOURCES[m].read_text("utf-8"))]
+    assert makers == ["kernels.fused_model"]
+    assert "fused" not in SOURCES["model"].read_text("utf-8")
+
+
 def test_no_test_imports_another():
     """Code that tests share lies in helpers/, the programs that pretend in fakes/."""
     shared = ("tests.helpers", "tests.fakes", "tests.paths", "tests.goldens")

@@ -125,7 +125,7 @@ def looped_adamw() -> None:
     def loop(step: Step) -> None:
         for group in step.optimizer.param_groups:
             group.update(fused=False, foreach=False)
-        step.optimizer.found_inf = None  # type: ignore[attr-defined]  # of the fused one alone
+        step.optimizer.found_inf = None  # type: ignore[assignment]  # of the fused one alone
 
     # not sooner: the step at learning rate 0 that makes the moments is 0 / 0 where AdamW is
     # capturable and not fused, and leaves weights that are no numbers

@@ -38,7 +38,7 @@ for vocab_size, keys in (
     step = Step(model, make_optimizer(model, config, CPU), config, Ranks(0, 1, CPU))
     ids = torch.zeros(1, config.block_size, dtype=torch.int64)
     with collect_compilations() as compilations:
-        rehearse(step, ids, ids)
+        rehearse(step, ids, ids, config)
     names |= {name for name, _ in compilations}
     for compilation in compilations.values():
         assert compilation().asm["cubin"]

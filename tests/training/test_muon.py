@@ -119,7 +119,7 @@ def test_a_gradient_that_is_no_number_reaches_neither_weights_nor_momentum(confi
         assert torch.equal(old, new)
     for parameter, momentum in momenta.items():
         assert torch.equal(optimizer.state[parameter]["momentum"], momentum)
-    assert step.skipped == 1
+    assert step.optimizer.skipped == 1
 
 
 def test_its_rate_may_lie_in_a_tensor(config):

@@ -303,7 +303,7 @@ def trained(config, ranks):
         step.backward(step.forward(x, y) * (float("inf") if bad else 1.0))
         step.average_gradients()
         step.update(1e-2)
-    scale = step.scaler.get_scale() if step.scaler.is_enabled() else step.skipped.item()
+    scale = step.scaler.get_scale() if step.scaler.is_enabled() else step.optimizer.skipped.item()
     with torch.no_grad():  # as an evaluation does, behind which small weights stay gathered
         model(x)
     if config.parallel == "fsdp":

@@ -42,12 +42,6 @@ class Layout(Protocol):
     def in_stream(self) -> AbstractContextManager[None]:
         """Runs a block in the stream of the capture: all micro-steps up to the captured one."""
 
-    def shares(self, tensors: list[Tensor]) -> list[Tensor]:
-        """This rank's share of each tensor, in the same memory."""
-
-    def total_norm(self, norm: Tensor) -> Tensor:
-        """Norm of all gradients, on each rank, from `norm`, that of this rank's shares."""
-
 
 class Alone:
     """Layout of a run with one rank."""
@@ -65,12 +59,6 @@ class Alone:
 
     def in_stream(self) -> AbstractContextManager[None]:
         return nullcontext()
-
-    def shares(self, tensors: list[Tensor]) -> list[Tensor]:
-        return tensors
-
-    def total_norm(self, norm: Tensor) -> Tensor:
-        return norm
 
 
 def make_layout(model: GPT, config: Config, ranks: Ranks) -> Layout:
