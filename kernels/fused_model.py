@@ -1,11 +1,10 @@
-"""The models of every run, and the one with this project's own kernels: kernels=fused.
+"""Makes every model, and wires its layers around this project's own kernels with kernels=fused.
 
-`make_model` makes a model.GPT and then changes the classes of its modules, so that its weights,
-their names and their order are the same with all kernels. Here a sum with the residual stream is
-computed together with the norm of its next reader, so that each block returns both. inductor would
-fuse the two as well, but into a slower kernel: its backward draws dropout once more, in 221
-registers.
-Shapes are those of model.py.
+`make_model` changes the classes of a model.GPT's modules, so that the weights, their names and
+their order are the same with all kernels. In a fused model each sum with the residual stream is
+computed together with the norm for its reader, so a block returns both. inductor would fuse the two
+as well, but into a slower kernel: its backward draws dropout once more, in 221 registers.
+Shapes: B batch, T tokens, C n_embd, V vocabulary.
 """
 
 from collections.abc import Iterable
@@ -26,7 +25,7 @@ from model import GPT, MLP, Block, CausalSelfAttention, Head, LayerNorm, Transfo
 
 
 def make_model(config: ModelConfig, vocab_size: int) -> GPT:
-    """The model of a configuration, in training mode."""
+    """The model of a configuration; `vocab_size` comes with the data."""
     model = GPT(config, vocab_size)
     classes: dict[type[nn.Module], type[nn.Module]] = {}
     if config.kernels == "fused":
@@ -39,7 +38,7 @@ def make_model(config: ModelConfig, vocab_size: int) -> GPT:
 
 
 class SeededBlock(Block):
-    """Block that is given the seed of the dropout in attention=triton."""
+    """Block that is given the seed of dropout in attention=triton."""
 
     def forward(self, x: Tensor, seed: Tensor | None = None) -> Tensor:
         x = x + self.attn(self.ln_1(x), seed)
@@ -47,7 +46,7 @@ class SeededBlock(Block):
 
 
 class SeededTransformer(Transformer):
-    """Transformer that draws the seeds of dropout in our kernels for all blocks at once."""
+    """Transformer that draws the seeds of dropout in our kernels by one kernel for all blocks."""
 
     def forward(self, idx: Tensor) -> Tensor:
         _, seeds = self.seeds(idx)

@@ -1,4 +1,4 @@
-"""AdamW with nanoGPT's two parameter groups, and the learning-rate schedule."""
+"""AdamW with nanoGPT's two parameter groups and its clipping, and the learning-rate schedule."""
 
 import math
 from collections.abc import Iterable, Mapping
