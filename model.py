@@ -9,7 +9,6 @@ Shapes: B batch, T tokens, S keys, C n_embd, H n_head, D = C / H, V vocabulary.
 import math
 from collections.abc import Callable
 from functools import lru_cache
-from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -20,20 +19,13 @@ from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex
 from configs.attention import AUTO, BACKENDS
 from configs.model import ModelConfig
 from kernels.attention import causal_attention, packed_causal_attention
-from kernels.cross_entropy import linear_cross_entropy
-from kernels.dropout import NO_SEEDS, Seeds, draw_seeds
-from kernels.embedding import MOST_IDS, embedding_and_norm
-from kernels.gelu import gelu
 from kernels.linear import Linear
-from kernels.mlp import gelu_between
-from kernels.norm import norm_of_sum
-from kernels.rotary import rotate
 
 
 def attention_in_force(attention: str, device_type: str, dropout: float) -> str:
     """Name of the backend that `attend` really runs: `attention`, or its substitute on a CPU.
 
-    PyTorch's fused CPU kernel has no dropout; math then computes the same function.
+    PyTorch's flash kernel for a CPU has no dropout; math then computes the same function.
     """
     if device_type == "cpu" and dropout > 0 and attention in BACKENDS:
         return BACKENDS[attention].dropout_on_cpu
@@ -161,9 +153,9 @@ class CausalSelfAttention(nn.Module):
         self.n_head = config.n_head
         self.dropout = config.dropout
         self.attention = config.attention
-        self.fused = config.kernels == "fused"
         self.c_attn = Linear(config.n_embd, 3 * config.n_embd, bias=config.bias)
         self.c_proj = Linear(config.n_embd, config.n_embd, bias=config.bias)
+        self.resid_dropout = nn.Dropout(config.dropout)
         mask = None
         if config.attention == "slow":
             mask = torch.ones(config.block_size, config.block_size, dtype=torch.bool).tril()
@@ -175,19 +167,18 @@ class CausalSelfAttention(nn.Module):
         self.register_buffer("turns", turns, persistent=False)
 
     def forward(self, x: Tensor, seed: Tensor | None = None) -> Tensor:
+        """Attention (B, T, C) to x (B, T, C); `seed` is that of `packed_causal_attention`."""
         qkv = self.c_attn(x)  # (B, T, 3C)
         if self.turns is not None:
-            turns = self.turns[:, : x.size(1)]
-            qkv = (rotate if self.fused else rotate_qk)(qkv, turns, self.n_head)
-        dropout = self.dropout if self.training else 0.0
-        if self.attention == "triton":  # reads queries, keys and values in place, without a split
-            y = packed_causal_attention(qkv, self.n_head, dropout, seed)  # (B, T, C)
-        else:
-            y = self.attend_separately(qkv, dropout)  # (B, T, C)
-        x = self.c_proj(y)
+            qkv = rotate_qk(qkv, self.turns[:, : x.size(1)], self.n_head)
+        x = self.resid_dropout(self.c_proj(self.attend_packed(qkv, seed)))  # (B, T, C)
         return x
 
-    def attend_separately(self, qkv: Tensor, dropout: float) -> Tensor:
+    def attend_packed(self, qkv: Tensor, seed: Tensor | None) -> Tensor:
+        """Attention (B, T, C) of qkv (B, T, 3C), a token's query, key and value side by side."""
+        dropout = self.dropout if self.training else 0.0
+        if self.attention == "triton":  # reads queries, keys and values in place, without a split
+            return packed_causal_attention(qkv, self.n_head, dropout, seed)
         B, T, C = qkv.size(0), qkv.size(1), qkv.size(2) // 3
         q, k, v = qkv.split(C, dim=2)  # each (B, T, C)
         q = q.view(B, T, self.n_head, C // self.n_head).transpose(1, 2)  # (B, H, T, D)
@@ -203,69 +194,30 @@ class MLP(nn.Module):
         super().__init__()
         self.c_fc = Linear(config.n_embd, 4 * config.n_embd, bias=config.bias)
         self.gelu = nn.GELU("tanh" if config.activation == "gelu_tanh" else "none")
-        self.fused = config.kernels == "fused" and config.activation == "gelu"
         self.c_proj = Linear(4 * config.n_embd, config.n_embd, bias=config.bias)
+        self.dropout = nn.Dropout(config.dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        if self.fused and self.c_fc.copy is not None:
-            return gelu_between(x, self.c_fc, self.c_proj)  # (B, T, C)
-        x = self.c_fc(x)  # (B, T, C) -> (B, T, 4C)
-        x = self.c_proj(gelu(x) if self.fused else self.gelu(x))  # (B, T, C)
+        x = self.dropout(self.c_proj(self.hidden(x)))  # (B, T, C)
+        return x
+
+    def hidden(self, x: Tensor) -> Tensor:
+        x = self.gelu(self.c_fc(x))  # (B, T, C) -> (B, T, 4C)
         return x
 
 
-class Residual(nn.Module):
-    """Adds to the residual stream, after dropout, and norms the sum for the layer that reads it."""
-
-    def __init__(self, config: ModelConfig):
-        super().__init__()
-        self.dropout = nn.Dropout(config.dropout)
-        self.fused = config.kernels == "fused"
-
-    def forward(
-        self, x: Tensor, y: Tensor, norm: LayerNorm, seed: Tensor | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """Returns x + dropout(y) and its norm, (B, T, C) like x and y."""
-        if self.fused:
-            dropout = self.dropout.p if self.training else 0.0
-            return norm_of_sum(x, y, norm.weight, norm.bias, dropout, seed)
-        x = x + self.dropout(y)
-        return x, norm(x)
-
-
 class Block(nn.Module):
-    """A pre-norm block. With kernels=fused the next block's norm is computed with its last sum.
-
-    inductor would fuse the two as well, but into a slower kernel: its backward draws dropout once
-    more, in 221 registers.
-    """
-
     def __init__(self, config: ModelConfig):
         super().__init__()
         self.ln_1 = LayerNorm(config.n_embd, config.bias)
         self.attn = CausalSelfAttention(config)
         self.ln_2 = LayerNorm(config.n_embd, config.bias)
         self.mlp = MLP(config)
-        self.residual = Residual(config)
 
-    def forward(
-        self,
-        x: Tensor,
-        h: Tensor | None = None,
-        next_norm: LayerNorm | None = None,
-        seeds: Seeds = NO_SEEDS,
-    ) -> tuple[Tensor, Tensor | None]:
-        """Returns the residual stream after the block and, with `next_norm`, its norm, else None.
-
-        x is the residual stream, h its norm if that is computed already; all are (B, T, C).
-        """
-        h = self.ln_1(x) if h is None else h
-        x, h = self.residual(x, self.attn(h, seeds.weights), self.ln_2, seeds.attention)
-        y = self.mlp(h)
-        if next_norm is None:
-            return x + self.residual.dropout(y), None
-        x, h = self.residual(x, y, next_norm, seeds.mlp)
-        return x, h
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.attn(self.ln_1(x))  # (B, T, C)
+        x = x + self.mlp(self.ln_2(x))  # (B, T, C)
+        return x
 
 
 class Transformer(nn.Module):
@@ -273,9 +225,6 @@ class Transformer(nn.Module):
 
     def __init__(self, config: ModelConfig, vocab_size: int):
         super().__init__()
-        self.fused = config.kernels == "fused"
-        self.embeds = self.fused and vocab_size <= MOST_IDS
-        self.seeded = config.dropout > 0 and (self.fused or config.attention == "triton")
         self.wte = nn.Embedding(vocab_size, config.n_embd)
         learned = config.positions == "learned"
         self.wpe = nn.Embedding(config.block_size, config.n_embd) if learned else None
@@ -285,72 +234,34 @@ class Transformer(nn.Module):
         self.h = nn.ModuleList(Block(config) for _ in range(config.n_layer))
         self.ln_f = LayerNorm(config.n_embd, config.bias)
 
-    def embed(
-        self, idx: Tensor, norm: LayerNorm | None, seed: Tensor | None = None
-    ) -> tuple[Tensor, Tensor | None]:
-        """Embeddings of idx (B, T), as (B, T, C), and their norm if `norm` is given, else None."""
-        if norm is not None and self.embeds:
-            places = None if self.wpe is None else self.wpe.weight
-            dropout = self.drop.p if self.training else 0.0
-            dtype = self.residual_dtype
-            return embedding_and_norm(
-                idx, self.wte.weight, places, norm.weight, norm.bias, dropout, seed, dtype
-            )
-        x = self.wte(idx)
+    def forward(self, idx: Tensor) -> Tensor:
+        x = self.embed(idx)  # (B, T) -> (B, T, C)
+        for block in self.h:
+            x = block(x)
+        return x
+
+    def embed(self, idx: Tensor) -> Tensor:
+        x: Tensor = self.wte(idx)
         if self.wpe is not None:
             x = x + self.wpe(torch.arange(idx.size(1), device=idx.device))
         x = self.drop(x)
-        x = x if self.residual_dtype is None else x.to(self.residual_dtype)
-        return x, None if norm is None else norm(x)
-
-    def forward(self, idx: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Output of the blocks for idx (B, T), as (B, T, C), and with kernels=fused its norm."""
-        first, *others = self.norms_ahead()
-        seed, seeds = self.seeds(idx)
-        x, h = self.embed(idx, first, seed)  # (B, T, C)
-        for block, next_norm, of_block in zip(self.h, others, seeds, strict=True):
-            x, h = block(x, h, next_norm, of_block)
-        return x, h
-
-    def seeds(self, idx: Tensor) -> tuple[Tensor | None, list[Seeds]]:
-        """Seeds of dropout in this project's kernels: the embedding's, and each block's.
-
-        None and NO_SEEDS where PyTorch draws dropout itself, or there is none.
-        """
-        if not (self.training and self.seeded):
-            return None, [NO_SEEDS] * len(self.h)
-        return draw_seeds(len(self.h), idx.device)
-
-    def norms_ahead(self) -> list[LayerNorm | None]:
-        """Norms to compute ahead with kernels=fused: of each block's input and of the last output.
-
-        The list has n_layer + 1 entries; an entry is None where the reader norms its own input.
-        """
-        if not self.fused:
-            return [None] * (len(self.h) + 1)
-        return [*(cast(LayerNorm, block.ln_1) for block in self.h), self.ln_f]
+        return x if self.residual_dtype is None else x.to(self.residual_dtype)
 
 
 class Head(Linear):
     """Logits (B, T, C) -> (B, T, V), computed with the vocabulary padded to a multiple of 64.
 
     Matrix kernels for 65 columns read two bytes at a time. The padding is zeros, which are cut off
-    again; it is there in CUDA training, and wherever the weight's 16-bit copy is used.
+    again; it is there in CUDA training.
     """
 
     def forward(self, x: Tensor) -> Tensor:
         if self.training and x.is_cuda:
             return F.linear(x, self.padded_weight())[..., : self.out_features]
-        return super().forward(x)[..., : self.out_features]
+        return super().forward(x)
 
     def padded_weight(self) -> Tensor:
         return F.pad(self.weight, (0, 0, 0, -self.out_features % 64))
-
-    def padded_copy(self, dtype: torch.dtype) -> Tensor:
-        return self.padded_weight().to(dtype) if self.copy is None else self.copy
-
-    def copy_rows(self) -> int:
-        return self.out_features + -self.out_features % 64
 
 
 class GPT(nn.Module):
@@ -379,26 +290,20 @@ class GPT(nn.Module):
         """Returns logits and the mean loss. idx and targets are (B, T) token ids.
 
         With targets the logits are (B, T, V); a target of -1 is not counted. Without targets they
-        are those of the last token alone, (B, 1, V), and the loss is None. In training with
-        kernels=fused the gradients took the logits' place, so that they come back as (B, 0, V).
+        are those of the last token alone, (B, 1, V), and the loss is None.
         """
-        x, h = self.transformer(idx)  # (B, T, C)
+        x = self.transformer(idx)  # (B, T, C)
         if targets is None:
             return self.logits(x[:, -1:]), None  # (B, 1, V)
-        return self.score(x, h, targets)
+        return self.score(x, targets)
 
-    def logits(self, x: Tensor, h: Tensor | None = None) -> Tensor:
-        """Logits (B, T, V) of the blocks' output x (B, T, C); h is its norm if already computed."""
-        logits: Tensor = self.lm_head(self.transformer.ln_f(x) if h is None else h)
+    def logits(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.lm_head(self.transformer.ln_f(x))  # (B, T, C) -> (B, T, V)
         return logits
 
-    def score(self, x: Tensor, h: Tensor | None, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits (B, T, V), or (B, 0, V) where gradients took their place, and the mean loss."""
-        if self.training and h is not None:  # kernels=fused
-            weight, copy = self.lm_head.weight, self.lm_head.padded_copy(h.dtype)
-            loss = linear_cross_entropy(h.flatten(0, 1), weight, copy, targets.flatten())
-            return h.new_empty(len(h), 0, len(weight)), loss
-        logits = self.logits(x, h)  # (B, T, V)
+    def score(self, x: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits (B, T, V) of the blocks' output x (B, T, C), and the mean loss."""
+        logits = self.logits(x)
         loss = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=-1)
         return logits, loss
 

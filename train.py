@@ -26,6 +26,7 @@ from configs.schema import Config
 from data.batches import Batches
 from data.dataset import Dataset, load_dataset
 from data.prepare import prepare
+from kernels.fused_model import make_model
 from model import GPT
 from profiling.capture.sampler import GpuSampler, NoSampler
 from profiling.capture.spans import NoSpans, Spans
@@ -201,7 +202,7 @@ def model_of(
     """
     announce_many_blocks(config)
     torch.manual_seed(config.seed)  # the same weights on every rank
-    make = GPT if config.init_from == "scratch" else model_to_fill
+    make = make_model if config.init_from == "scratch" else model_to_fill
     model = make(config, dataset.tokenizer.vocab_size).to(ranks.device)
     if config.init_from not in ("scratch", "resume"):
         gpt2.begin_from(model, config, dataset)  # before ranks share it

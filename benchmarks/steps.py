@@ -13,7 +13,7 @@ from torch import Tensor
 
 from benchmarks.measuring import measure_in_turns
 from configs.schema import Config
-from model import GPT
+from kernels.fused_model import make_model
 from profiling.capture.spans import NoSpans, Spans
 from training.optimizers.kinds import make_optimizer
 from training.ranks.distributed import Ranks
@@ -28,7 +28,7 @@ def random_batch(experiment: Config, device: torch.device) -> Tensor:
 
 
 def eager_step(experiment: Config, ranks: Ranks) -> Step:
-    model = GPT(experiment, VOCAB).to(ranks.device)
+    model = make_model(experiment, VOCAB).to(ranks.device)
     return Step(model, make_optimizer(model, experiment, ranks.device), experiment, ranks)
 
 

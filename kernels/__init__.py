@@ -1,1 +1,1 @@
-"""Kernels of this project, for what the libraries and inductor do not do. model.py calls them."""
+"""Kernels of this project, for what the libraries and inductor do not do. Models call them."""

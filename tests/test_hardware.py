@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from configs.model import ModelConfig
-from model import GPT
+from kernels.fused_model import make_model
 from profiling.shared.hardware import PEAKS, mfu, peak_bytes_per_s, peak_flops_per_s, peaks_of
 
 
@@ -90,7 +90,7 @@ def test_figures_are_of_one_kind():
 
 def test_mfu_is_a_share_of_all_devices_peak():
     with torch.device("meta"):
-        model = GPT(ModelConfig(), 65)
+        model = make_model(ModelConfig(), 65)
     tokens_per_s = 64 * 256 / 7.55e-3  # the main experiment at 7.55 ms an iteration
     share = mfu(model.flops_per_token(), tokens_per_s, "NVIDIA H200", "bfloat16", 1)
     assert share == pytest.approx(1.16e12 / 7.55e-3 / 989.4e12, rel=0.02)

@@ -17,6 +17,7 @@ HOUSE = (
     ("cli",),
     ("configs", "kernels"),
     ("model", "data"),
+    ("kernels.fused_model",),  # the model again, with kernels; it makes every model
     ("profiling.shared",),  # tables, records, what hardware can do
     ("profiling",),  # the two modules that start the others by name
     ("profiling.tools", "profiling.capture"),
@@ -216,6 +217,12 @@ def test_the_command_line_needs_the_standard_library_and_itself():
 def test_the_model_has_no_line_about_profiling():
     assert not [name for name in imports("model") if within(name, "profiling", "nvtx")]
     assert "profil" not in SOURCES["model"].read_text("utf-8").lower()
+
+
+def test_one_function_makes_every_model():
+    makers = [m for m in SOURCES if re.search(r"(?<!class )\bGPT\(", SOURCES[m].read_text("utf-8"))]
+    assert makers == ["kernels.fused_model"]
+    assert "fused" not in SOURCES["model"].read_text("utf-8")
 
 
 def test_no_test_imports_another():

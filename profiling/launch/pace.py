@@ -149,12 +149,12 @@ def time_calls(work: Callable[[], None], times: int) -> tuple[float, float]:
 
 
 def make_step(config: "Config", device: "torch.device") -> "Step":
-    from model import GPT
+    from kernels.fused_model import make_model
     from training.optimizers.kinds import make_optimizer
     from training.ranks.distributed import Ranks
     from training.step.step import Step
 
-    model = GPT(config, vocabulary_size(config)).to(device)
+    model = make_model(config, vocabulary_size(config)).to(device)
     optimizer = make_optimizer(model, config, device)
     return Step(model, optimizer, config, Ranks(0, 1, device))
 

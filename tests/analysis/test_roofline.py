@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from configs.model import ModelConfig
-from model import GPT
+from kernels.fused_model import make_model
 from profiling.analysis.kernels import roofline
 from profiling.analysis.kernels.families import FAMILIES, gelu_in_products
 from profiling.shared.manifest import CapturedWindow, Manifest
@@ -27,7 +27,9 @@ def roofline_of(backend="flash", times=None, step_ms=5.0, manifest=MANIFEST, dev
 @pytest.mark.parametrize("bias", [False, True])
 def test_parameters_and_mfu_are_the_trainers(bias):
     with torch.device("meta"):
-        model = GPT(ModelConfig(n_layer=6, n_head=6, n_embd=384, block_size=256, bias=bias), 65)
+        model = make_model(
+            ModelConfig(n_layer=6, n_head=6, n_embd=384, block_size=256, bias=bias), 65
+        )
     work = roofline.work_of(with_config(bias=bias), "NVIDIA H200")
     assert work.model.flops_per_token == model.flops_per_token()
     assert work.model.parameter_count == sum(each.numel() for each in model.parameters())

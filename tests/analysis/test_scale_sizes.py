@@ -6,7 +6,7 @@ import pytest
 
 from configs.schema import Config
 from configs.travel import decide_travel
-from model import GPT
+from kernels.fused_model import make_model
 from profiling.analysis.scale.model_sizes import (
     EmbeddingRows,
     Keys,
@@ -26,7 +26,7 @@ from validation.predicted import GPT2_124M, of_124m
 )
 def test_sizes_are_those_of_the_model(more):
     config = Config(**{"n_layer": 2, "n_head": 2, "n_embd": 32, "block_size": 16, **more})
-    model = GPT(config, 65)
+    model = make_model(config, 65)
     sizes = sizes_of(describe(config, 65), "bfloat16")
     assert sizes.parameters == sum(each.numel() for each in model.parameters())
     tensors = sorted(each.numel() for each in model.transformer.h[0].parameters())

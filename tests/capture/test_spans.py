@@ -7,7 +7,7 @@ import torch
 from torch._dynamo.utils import counters
 
 from configs.capture import ProfileConfig
-from model import GPT
+from kernels.fused_model import make_model
 from profiling.capture.layers import layer_ranges
 from profiling.capture.spans import NOTHING, NoSpans, Spans, spans_for
 
@@ -104,7 +104,7 @@ def test_an_unknown_phase_is_a_bug():
 @pytest.mark.parametrize("where", ["forward", "backward"])
 def test_an_exception_inside_a_layer_closes_all_ranges(config, where):
     made = config(attention="slow")
-    model, spans = GPT(made, 13), Spans()
+    model, spans = make_model(made, 13), Spans()
 
     def fail(*_):
         raise RuntimeError("as asked")

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from model import GPT
+from kernels.fused_model import make_model
 from train import batches_of
 from training.optimizers.kinds import make_optimizer
 from training.ranks.distributed import Ranks
@@ -41,7 +41,7 @@ def parts(config, prepared):
         small = config(**{**SMALL, **keys})
         dataset = prepared(small)
         torch.manual_seed(0)
-        model = GPT(small, dataset.tokenizer.vocab_size).to(RANKS.device)
+        model = make_model(small, dataset.tokenizer.vocab_size).to(RANKS.device)
         step = Step(model, make_optimizer(model, small, RANKS.device), small, RANKS)
         batches = [batches_of(dataset, split, small, RANKS) for split in ("train", "val")]
         return small, step, *batches

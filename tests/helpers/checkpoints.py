@@ -6,6 +6,7 @@ from pathlib import Path
 import torch
 
 from configs.schema import Config
+from kernels.fused_model import make_model
 from model import GPT
 from training.disk import checkpoint, shard_files
 from training.disk.checkpoint_file import Checkpoint, read_checkpoint
@@ -21,7 +22,7 @@ def tiny(attention: str = "auto", kernels: str = "compiled") -> Config:
 
 def tiny_model(config: Config, vocab_size: int = 65) -> GPT:
     torch.manual_seed(1)
-    model = GPT(config, vocab_size).eval()
+    model = make_model(config, vocab_size).eval()
     for parameter in model.parameters():
         parameter.data *= 3  # farther from uniform: a wrong context must change the text
     return model

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from configs.model import ModelConfig
 from data.tokenizers import _byte_of_letter
+from kernels.fused_model import make_model
 from model import GPT
 from tests.paths import GOLDENS
 
@@ -31,7 +32,7 @@ def waves(config: ModelConfig, vocab_size: int = VOCAB) -> dict[str, Tensor]:
 
     Norms and biases too are far from 1 and 0, and logits are some units large.
     """
-    state = GPT(config, vocab_size).state_dict()
+    state = make_model(config, vocab_size).state_dict()
     for number, (name, weight) in enumerate(sorted(state.items())):
         values = np.sin(np.arange(weight.numel()) * (1.7 + 0.13 * number) + number)
         size = 1.0 if name.endswith("wte.weight") else 0.4
@@ -42,7 +43,7 @@ def waves(config: ModelConfig, vocab_size: int = VOCAB) -> dict[str, Tensor]:
 
 
 def tiny_gpt2(config: ModelConfig, vocab_size: int = VOCAB) -> GPT:
-    model = GPT(config, vocab_size).eval()
+    model = make_model(config, vocab_size).eval()
     model.load_state_dict(waves(config, vocab_size))
     return model
 

@@ -2,7 +2,7 @@
 
 import torch
 
-from model import GPT
+from kernels.fused_model import make_model
 from training.optimizers.kinds import make_optimizer
 from training.ranks.distributed import Ranks
 from training.step.step import Step
@@ -14,7 +14,7 @@ VOCAB = 13
 def make_step(config, **keys) -> Step:
     tiny = config(**keys)
     torch.manual_seed(0)
-    model = GPT(tiny, VOCAB)
+    model = make_model(tiny, VOCAB)
     return Step(model, make_optimizer(model, tiny, RANKS.device), tiny, RANKS)
 
 

@@ -18,7 +18,7 @@ for module in (linear, attention, cross_entropy):
     module.has_gluon = lambda _: True  # what is on the CPU counts as on that GPU
 
 from configs.schema import Config
-from model import GPT
+from kernels.fused_model import make_model
 from training.optimizers.kinds import make_optimizer
 from training.ranks.distributed import Ranks
 from training.step.compile_ahead import rehearse
@@ -34,11 +34,11 @@ for vocab_size, keys in (
         attention="triton", kernels="fused", compile=False, dtype="bfloat16", device="cuda",
         n_layer=1, batch_size=1, cuda_graphs="false", **keys,
     )
-    model = GPT(config, vocab_size)
+    model = make_model(config, vocab_size)
     step = Step(model, make_optimizer(model, config, CPU), config, Ranks(0, 1, CPU))
     ids = torch.zeros(1, config.block_size, dtype=torch.int64)
     with collect_compilations() as compilations:
-        rehearse(step, ids, ids)
+        rehearse(step, ids, ids, config)
     names |= {name for name, _ in compilations}
     for compilation in compilations.values():
         assert compilation().asm["cubin"]

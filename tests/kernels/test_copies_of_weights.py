@@ -10,7 +10,7 @@ IN_16_BITS = r"""
 import sys
 import torch
 from configs.model import ModelConfig
-from model import GPT
+from kernels.fused_model import make_model
 from training.optimizers.kinds import keep_copies
 
 torch.set_default_device(sys.argv[1])
@@ -24,7 +24,7 @@ x, y = torch.randint(17, (2, 2, 8))
 
 def in_16_bits(copies, compiled):
     torch.manual_seed(0)
-    model = GPT(config, 17)
+    model = make_model(config, 17)
     if copies:
         assert len(keep_copies(model, "bfloat16")) == 9
     call = torch.compile(model, backend="aot_eager", fullgraph=True) if compiled else model
@@ -55,10 +55,9 @@ import sys
 from copy import deepcopy
 import torch
 from configs.schema import Config
-from model import GPT
+from kernels.fused_model import make_model
 from profiling.capture.spans import NoSpans
 from training.ranks.distributed import Ranks
-from training.step.graphs import materialise_state
 from training.optimizers.kinds import make_optimizer
 from training.optimizers.optimizer import ClippedAdamW
 from training.step.step import Step
@@ -76,7 +75,7 @@ def losses_of(kernels, dtype):
         **keys, attention="math", compile=False, kernels=kernels, dtype=dtype,
         gradient_accumulation_steps=2, learning_rate=1e-2, device=x.device.type,
     )
-    model = GPT(config, 17)
+    model = make_model(config, 17)
     ranks = Ranks(0, 1, x.device)
     step = Step(model, make_optimizer(model, config, x.device), config, ranks, NoSpans())
     assert isinstance(step.optimizer, ClippedAdamW) == (kernels == "fused")
@@ -96,9 +95,9 @@ for dtype, rtol in (("float32", 1e-4), ("bfloat16", 1e-2), ("float16", 1e-2)):
     torch.testing.assert_close(torch.tensor(seen), torch.tensor(expected), rtol=rtol, atol=0)
     kept = [layer.copy for layer in model.modules() if getattr(layer, "copy", None) is not None]
     assert len(kept) == (0 if dtype == "float32" else 5)
-    assert dtype == "float16" or step.skipped == 0
+    assert dtype == "float16" or step.optimizer.skipped == 0
     before = [p.clone() for p in step.parameters], deepcopy(step.optimizer.state_dict())
-    materialise_state(step)  # of a resumed run too: it changes nothing
+    step.optimizer.rehearse()  # of a resumed run too: it changes nothing
     after = list(step.parameters), step.optimizer.state_dict()
     torch.testing.assert_close(after, before, rtol=0, atol=0)
     assert all(p.grad is None for p in step.parameters)
@@ -112,7 +111,7 @@ import sys
 import torch
 import torch.distributed as dist
 from configs.schema import Config
-from model import GPT
+from kernels.fused_model import make_model
 from training.ranks.distributed import Ranks
 from training.step.layout import make_layout
 from training.optimizers.kinds import make_optimizer
@@ -132,7 +131,7 @@ def weights_of(in_buckets, recomputed):
     config = Config(**keys, activation_checkpointing=recomputed, device=device.type)
     config.bucket_mb = 0.01
     ranks = Ranks(0, 1, device)
-    model = GPT(config, 17).to(device)
+    model = make_model(config, 17).to(device)
     layout = make_layout(model, config, ranks)
     if in_buckets:
         layout = Replicas(layout.model, config, ranks)
@@ -154,7 +153,7 @@ def weights_of(in_buckets, recomputed):
     matrices -= {(32,), (17, 32), (8, 32)}  # norms, and what is embedded
     assert len(matrices) == 4 and not matrices & {*copied}, copied
     assert ((32,) in copied) == in_buckets
-    assert step.skipped == 0 and len(sent) >= (9 if in_buckets else 0), len(sent)
+    assert step.optimizer.skipped == 0 and len(sent) >= (9 if in_buckets else 0), len(sent)
     return [p.detach() for p in step.parameters]
 
 

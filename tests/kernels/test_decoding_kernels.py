@@ -99,7 +99,7 @@ MODEL = r"""
 import sys
 import torch
 from configs.model import ModelConfig
-from model import GPT
+from kernels.fused_model import make_model
 from training.sampling.decode import KeyValueCache, read, try_own_kernels
 from training.sampling.generation import Writer
 
@@ -112,7 +112,7 @@ def compare(heads, n_layer=1, **keys):
         n_layer=n_layer, n_head=heads, n_embd=32, block_size=8, dropout=0.0, **keys
     )
     torch.manual_seed(1)
-    model = GPT(config, 65).eval()
+    model = make_model(config, 65).eval()
     for parameter in model.parameters():
         parameter += 0.2 * torch.randn_like(parameter)
     try_own_kernels(model, 3)
@@ -146,7 +146,7 @@ assert text(True, model) == text(False, model)
 compare(1, bias=True, activation="gelu_tanh")
 compare(2, positions="rotary")
 try:
-    try_own_kernels(GPT(ModelConfig(n_layer=1, n_head=2, n_embd=48, dropout=0.0), 65), 1)
+    try_own_kernels(make_model(ModelConfig(n_layer=1, n_head=2, n_embd=48, dropout=0.0), 65), 1)
 except ValueError as error:
     assert "n_embd/n_head = 24" in str(error), error
 else:

@@ -11,7 +11,7 @@ from dataclasses import replace
 import sys
 import torch
 from configs.model import ModelConfig
-from model import GPT
+from kernels.fused_model import make_model
 from training.step.own_kernels import try_kernels
 
 torch.set_default_device(sys.argv[1])
@@ -23,7 +23,7 @@ y[0, :3] = -1
 
 def trained(config, compiled=False):
     torch.manual_seed(0)
-    model = GPT(config, 17)
+    model = make_model(config, 17)
     call = torch.compile(model, backend="aot_eager") if compiled else model
     logits, loss = call(x, y)
     loss.backward()
@@ -50,7 +50,7 @@ for way in ways:
 
 for places in ("learned", "rotary"):
     try_kernels(replace(small, kernels="fused", positions=places), x.device, "bfloat16", 17)
-dropping = GPT(replace(small, kernels="fused", dropout=0.5), 17)
+dropping = make_model(replace(small, kernels="fused", dropout=0.5), 17)
 with torch.no_grad():
     assert dropping(x, y)[1] != dropping(x, y)[1]
     dropping.eval()
@@ -63,7 +63,7 @@ from dataclasses import replace
 import sys
 import torch
 from configs.model import ModelConfig
-from model import GPT
+from kernels.fused_model import make_model
 from training.step.own_kernels import try_kernels
 from training.step.step import autocast
 
@@ -75,7 +75,7 @@ keys = dict(n_head=2, n_embd=32, block_size=8, dropout=0.0, attention="math")
 def trained(config, V, dtype="bfloat16", compiled=False):
     torch.manual_seed(0)
     x, y = torch.randint(V, (2, 2, 8))
-    model, kinds = GPT(config, V), set()
+    model, kinds = make_model(config, V), set()
 
     def see(block, given, made):
         kinds.update((given[0].dtype, made[0].dtype))

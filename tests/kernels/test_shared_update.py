@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 import kernels.optimizers.adamw_triton
 from configs.schema import Config
-from model import GPT
+from kernels.fused_model import make_model
 from training.step import replicas
 from training.ranks.all_reduce import Collective
 from training.ranks.distributed import Ranks
@@ -56,7 +56,7 @@ def trained(ranks, shard_update, exchange=Collective, micro_steps=2, dtype="floa
         reduce_dtype=dtype,
     )
     config.bucket_mb = 0.01
-    model = GPT(config, V)
+    model = make_model(config, V)
     layout = make_layout(model, config, ranks)
     optimizer = make_optimizer(model, config, ranks.device, shared=layout.shared)
     step = Step(model, optimizer, config, ranks, layout=layout)
@@ -86,7 +86,7 @@ def rank_of(rank, world_size, path):
     # what one rank alone has spoilt, none updates
     g = torch.Generator().manual_seed(3)
     iterate(step, g, float("nan") if rank == 1 else 1.0)
-    assert step.skipped == 1 and all(torch.isfinite(p).all() for p in model.parameters())
+    assert step.optimizer.skipped == 1 and all(torch.isfinite(p).all() for p in model.parameters())
 
     expected, by_all, _ = trained(ranks, False, Collective, 1)
     # products are of 16 bits here: what is lost is lost by a collective, which rounds sums
@@ -101,7 +101,7 @@ def rank_of(rank, world_size, path):
 
 def check(model, step, layout, expected, by_all, ranks, mean=5e-6):
     optimizer, shared = step.optimizer, layout.shared
-    assert isinstance(optimizer, SharedAdamW) and step.skipped == 0
+    assert isinstance(optimizer, SharedAdamW) and step.optimizer.skipped == 0
 
     # a part of what is in the products of blocks, all of anything else
     inside = sum(p.numel() for p in shared.layers)

@@ -6,7 +6,7 @@ import os
 import pytest
 import torch
 
-from model import GPT
+from kernels.fused_model import make_model
 from training.step.compilation import compile_model, name_operators_briefly, set_cache_folder
 
 
@@ -16,7 +16,7 @@ def cache_as_before(monkeypatch):
 
 
 def test_the_key_is_the_place(cache_as_before, config, tmp_path):
-    model = GPT(config(compile=False, compile_cache=str(tmp_path / "unused")), 13)
+    model = make_model(config(compile=False, compile_cache=str(tmp_path / "unused")), 13)
     assert compile_model(model, model.config) is model and not list(tmp_path.iterdir())
     set_cache_folder(str(tmp_path / "new" / "place"))
     assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == str(tmp_path / "new" / "place")
@@ -60,7 +60,7 @@ def test_a_block_whose_attention_is_pinned_is_not_traced_again(cache_as_before, 
             attention=attention, compile=True, compile_scope="block", compile_cache=str(tmp_path)
         )
         x = torch.zeros(2, 32, dtype=torch.long)
-        _, loss = compile_model(GPT(tiny, 13), tiny)(x, x)
+        _, loss = compile_model(make_model(tiny, 13), tiny)(x, x)
         loss.backward()
         found = counters["aot_autograd"]
         return found["autograd_cache_hit"], found["autograd_cache_bypass"]

@@ -40,12 +40,12 @@ from training.ranks.distributed import Ranks
 from training.optimizers.kinds import make_optimizer
 from training.step.step import Step
 from configs.schema import Config
-from model import GPT
+from kernels.fused_model import make_model
 
 device = torch.device("cuda", 0)
 config = resolve(Config(attention="triton", n_layer=2, batch_size=4), device)
 assert (config.kernels, config.compile) == ("fused", False)
-model = GPT(config, 65).to(device)
+model = make_model(config, 65).to(device)
 ranks = Ranks(0, 1, device)
 step = Step(model, make_optimizer(model, config, device), config, ranks)
 before = [p.clone() for p in model.parameters()]
@@ -53,9 +53,9 @@ x = torch.randint(0, 65, (4, config.block_size), device=device)
 compile_ahead(step, x, x, config, ranks)
 assert all(torch.equal(p, q) for p, q in zip(model.parameters(), before))
 assert all(p.grad is None for p in model.parameters()) and step.micro_step == 0
-assert step.skipped.item() == 0 and model.training
+assert step.optimizer.skipped.item() == 0 and model.training
 with collect_compilations() as left:
-    rehearse(step, x, x)
+    rehearse(step, x, x, config)
 assert not left, list(left)
 print("right")
 """

@@ -4,6 +4,7 @@ import torch
 
 from configs.schema import Config
 from data.batches import Batches
+from kernels.fused_model import make_model
 from model import GPT
 from train import batches_of
 from training.ranks.distributed import Ranks
@@ -23,7 +24,7 @@ def parts(config, prepared):
         tiny = config(**keys)
         dataset = prepared(tiny)
         torch.manual_seed(0)
-        model = GPT(tiny, dataset.tokenizer.vocab_size)
+        model = make_model(tiny, dataset.tokenizer.vocab_size)
         batches = [batches_of(dataset, split, tiny, RANKS) for split in ("train", "val")]
         return tiny, model, *batches
 
@@ -52,7 +53,7 @@ def test_exact_loss_counts_every_prediction_once(parts):
     tokens = torch.from_numpy(val.tokens.read_all().astype(np.int64))
     assert (len(tokens) - 1) % tiny.block_size  # so that the last sequence overlaps
     model.eval()
-    double = GPT(tiny, model.lm_head.out_features).double().eval()
+    double = make_model(tiny, model.lm_head.out_features).double().eval()
     double.load_state_dict(model.state_dict())
     total, count = 0.0, 0
     with torch.no_grad():

@@ -17,6 +17,7 @@ from configs.export import HELP, ExportConfig
 from configs.gpt2 import shape_of
 from configs.model import ModelConfig
 from configs.sampling import SampleConfig
+from kernels.fused_model import make_model
 from model import GPT
 from tests.helpers.full_disk import files_no_larger_than
 from tests.helpers.gpt2 import (
@@ -59,7 +60,7 @@ def loaded(folder: Path, **keys) -> GPT:
     """The model that init_from=weights makes of them."""
     config = ModelConfig(dropout=0.0, **{**shape_of("weights", str(folder)), **keys})
     weights, vocab_size = load(find_weights("weights", str(folder)), config)
-    model = GPT(config, vocab_size).eval()
+    model = make_model(config, vocab_size).eval()
     model.load_state_dict(weights)
     return model
 

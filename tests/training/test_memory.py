@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from configs.schema import Config
-from model import GPT
+from kernels.fused_model import make_model
 from training.machine.memory import (
     activation_bytes,
     check_model_fits,
@@ -70,7 +70,7 @@ def test_what_backward_needs_is_less_than_what_pytorch_keeps(config):
             kept[storage.data_ptr()] = storage.nbytes()
         return tensor
 
-    model = GPT(made, 65)
+    model = make_model(made, 65)
     tokens = torch.zeros(8, 64, dtype=torch.long)
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         loss = model(tokens, tokens)

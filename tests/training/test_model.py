@@ -10,6 +10,7 @@ from torch.nn import functional as F
 from configs.attention import AUTO, BACKENDS, CHOICES, TABLE
 from configs.model import ModelConfig
 from configs.schema import Config
+from kernels.fused_model import make_model
 from model import GPT, rotate_qk, rotation
 from training.step.compilation import compile_model
 
@@ -21,7 +22,7 @@ VOCAB = 17
 
 def tiny(seed: int = 0, **keys) -> GPT:
     torch.manual_seed(seed)
-    return GPT(ModelConfig(**{**TINY, **keys}), VOCAB)
+    return make_model(ModelConfig(**{**TINY, **keys}), VOCAB)
 
 
 def batch(seed: int = 0, shape: tuple[int, int] = (3, 32)) -> tuple[torch.Tensor, torch.Tensor]:
@@ -32,7 +33,7 @@ def batch(seed: int = 0, shape: tuple[int, int] = (3, 32)) -> tuple[torch.Tensor
 
 def test_the_main_experiment_has_10_65_million_parameters():
     with torch.device("meta"):
-        model = GPT(Config(), 65)
+        model = make_model(Config(), 65)
     counts = [p.numel() for p in model.parameters()]
     blocks = 6 * (12 * 384**2 + 2 * 384)  # matrices and two norms
     assert sum(counts) == blocks + 65 * 384 + 256 * 384 + 384  # tied weights count once
@@ -148,7 +149,7 @@ def test_attention_dropout_drops_in_training_alone(attention):
     torch.testing.assert_close(model(x, y)[1], off(x, y)[1])
 
 
-@pytest.mark.parametrize("kept", ["transformer.drop", "h.0.residual.dropout", "residual.dropout"])
+@pytest.mark.parametrize("kept", ["transformer.drop", "h.0.attn.resid_dropout", "mlp.dropout"])
 def test_every_other_dropout_drops_in_training_alone(kept):
     model = tiny(dropout=0.5)
     for name, module in model.named_modules():
@@ -194,7 +195,7 @@ def test_compiled_has_no_break_and_the_same_loss(attention, scope, positions):
     config = Config(**{**TINY, "n_embd": 16, "block_size": 8, **keys})
     x, y = batch(shape=(2, 8))
     torch.manual_seed(0)
-    eager = GPT(config, VOCAB)
+    eager = make_model(config, VOCAB)
     model = copy.deepcopy(eager)
     torch._dynamo.reset()
     counters.clear()

@@ -12,7 +12,7 @@ from cli.help import read_keys
 from configs.sampling import HELP, SampleConfig
 from configs.schema import Config
 from data.tokenizers import GPT2_TOKENS
-from model import GPT
+from kernels.fused_model import make_model
 from tests.helpers.gpt2 import logits_of
 from tests.helpers.nanogpt import reference_logits, write_nanogpt_checkpoint
 from tests.helpers.token_folders import CHARACTERS, write_meta
@@ -40,7 +40,7 @@ def test_the_logits_are_those_of_its_weights(checkout, bias, prefix, masks):
     saved = load(path)
     assert saved.iteration == 250 and saved.best_val_loss == 1.5
     assert saved.tokenizer.decode(TOKENS) == "".join(CHARACTERS[token] for token in TOKENS)
-    model = GPT(saved.model_config, saved.tokenizer.vocab_size).eval()
+    model = make_model(saved.model_config, saved.tokenizer.vocab_size).eval()
     model.load_state_dict(saved.weights)
     torch.testing.assert_close(
         logits_of(model, TOKENS[None])[0], reference_logits(weights, TOKENS), rtol=1e-4, atol=1e-4

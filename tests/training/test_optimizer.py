@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from model import GPT
+from kernels.fused_model import make_model
 from training.optimizers.kinds import make_optimizer
 from training.optimizers.optimizer import learning_rate, set_learning_rate
 
@@ -12,7 +12,7 @@ CPU = torch.device("cpu")
 
 def test_matrices_decay_and_biases_and_norms_do_not(config):
     tiny = config(bias=True, weight_decay=0.25, beta1=0.8, beta2=0.95)
-    model = GPT(tiny, 11)
+    model = make_model(tiny, 11)
     optimizer = make_optimizer(model, tiny, CPU)
     decay, keep = optimizer.param_groups
     assert (decay["weight_decay"], keep["weight_decay"]) == (0.25, 0.0)
@@ -27,7 +27,7 @@ def test_matrices_decay_and_biases_and_norms_do_not(config):
 
 def test_weight_decay_shrinks_matrices_alone(config):
     tiny = config(bias=True, weight_decay=0.5)
-    model = GPT(tiny, 11)
+    model = make_model(tiny, 11)
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
     optimizer = make_optimizer(model, tiny, CPU)
     set_learning_rate(optimizer, 0.1)

@@ -7,7 +7,7 @@ import torch
 
 from cli.keys import keys
 from configs.schema import Config
-from model import GPT
+from kernels.fused_model import make_model
 from training.checks import resolve_and_check
 from training.optimizers import kinds
 
@@ -24,7 +24,7 @@ def test_an_optimizer_without_a_fused_form_is_refused_with_fused_kernels(config,
     tiny = config(optimizer="muon", kernels="fused", device="cuda", attention="auto")
     message = "^optimizer=muon: has no form with kernels=fused; use kernels=compiled$"
     with pytest.raises(ValueError, match=message):
-        kinds.make_optimizer(GPT(replace(tiny, kernels="compiled"), 11), tiny, CPU)
+        kinds.make_optimizer(make_model(replace(tiny, kernels="compiled"), 11), tiny, CPU)
     with pytest.raises(ValueError, match=message):
         kinds.check_fused_form(tiny)
     resolve_and_check(config(optimizer="muon"), CPU, 1)

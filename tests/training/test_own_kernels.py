@@ -8,7 +8,9 @@ import pytest
 import torch
 
 from configs.model import ModelConfig
-from model import GPT, MLP
+from kernels import fused_model
+from kernels.fused_model import make_model
+from model import MLP
 from profiling.analysis.kernels.families import family_of
 from training.step.own_kernels import NAMES, ROTARY, check_kernels, seen_kernels, try_kernels
 
@@ -55,20 +57,25 @@ def test_the_other_gelu_is_left_to_pytorch_in_words():
     assert seen_kernels(config, others, 65) == f"{', '.join(others)} ran; gelu_tanh is PyTorch's"
     with pytest.raises(ValueError, match=f"^kernels=fused: {others[0]} did not run"):
         seen_kernels(config, others[1:], 65)
-    assert MLP(FUSED).fused and not MLP(config).fused
+    ours, theirs = (make_model(each, 7).transformer.h[0].mlp for each in (FUSED, config))
+    assert ours.is_exact and not theirs.is_exact
     x = torch.linspace(-4, 4, 50)
     exact, approximate = MLP(ModelConfig()).gelu(x), MLP(config).gelu(x)
     assert 1e-4 < (exact - approximate).abs().max() < 1e-3
 
 
-def test_the_embedding_of_many_ids_is_left_to_pytorch_in_words():
+def test_the_embedding_of_many_ids_is_left_to_pytorch_in_words(monkeypatch):
     others = [name for name in NAMES if "embedding" not in name]
     said = f"{', '.join(others)} ran; the embedding of 50,304 ids is PyTorch's"
     assert seen_kernels(FUSED, others, 50_304) == said
     with pytest.raises(ValueError, match="^kernels=fused: forward_embedding_triton, backward_emb"):
         seen_kernels(FUSED, others, 65)
-    few, many = GPT(FUSED, 256).transformer, GPT(FUSED, 257).transformer
-    assert few.embeds and not many.embeds and not GPT(ModelConfig(), 65).transformer.embeds
+    tables = []
+    monkeypatch.setattr(fused_model, "embedding_and_norm", lambda _, t, *rest: tables.append(t))
+    for vocab_size in (256, 257):
+        body = make_model(FUSED, vocab_size).transformer
+        body.embed(torch.zeros(1, 8, dtype=torch.int64), body.ln_f, None)
+    assert [len(table) for table in tables] == [256]
 
 
 def test_the_names_are_those_of_the_kernels():

@@ -283,7 +283,7 @@ def test_compiled_ranks_train_as_one_does_uncompiled(together, run, losses, tmp_
 NOT_FINITE = """
 import os, sys, torch
 from configs.schema import Config
-from model import GPT
+from kernels.fused_model import make_model
 from configs import travel
 from training.ranks.distributed import join_run
 from training.step.layout import make_layout
@@ -292,7 +292,7 @@ from training.step.step import Step
 
 def trained(config, ranks):
     torch.manual_seed(0)
-    model = GPT(config, 13)
+    model = make_model(config, 13)
     layout = make_layout(model, config, ranks)
     step = Step(model, make_optimizer(model, config, ranks.device), config, ranks, layout=layout)
     whole = [lambda p: p, lambda p: p.full_tensor()][hasattr(step.parameters[0], "full_tensor")]
@@ -303,7 +303,7 @@ def trained(config, ranks):
         step.backward(step.forward(x, y) * (float("inf") if bad else 1.0))
         step.average_gradients()
         step.update(1e-2)
-    scale = step.scaler.get_scale() if step.scaler.is_enabled() else step.skipped.item()
+    scale = step.scaler.get_scale() if step.scaler.is_enabled() else step.optimizer.skipped.item()
     with torch.no_grad():  # as an evaluation does, behind which small weights stay gathered
         model(x)
     if config.parallel == "fsdp":

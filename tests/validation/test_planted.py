@@ -18,7 +18,7 @@ from tests.paths import PROJECT
 from training.machine.device import resolve
 from training.optimizers.kinds import make_optimizer
 from training.ranks.distributed import Ranks
-from training.step.graphs import GraphedStep, materialise_state
+from training.step.graphs import GraphedStep
 from training.step.step import Step
 from validation import planted
 from validation.diagnoses import Diagnosis, Times
@@ -149,7 +149,7 @@ def test_the_looped_update_leaves_numbers_behind_a_capture(plants, monkeypatch):
     step = Step(model, make_optimizer(model, config, ranks.device), config, ranks)
     for group in step.optimizer.param_groups:
         group["capturable"] = True
-    materialise_state(step)
+    step.optimizer.rehearse()
     before = [parameter.clone() for parameter in step.parameters]
     x = torch.zeros(2, 8, dtype=torch.int64)
     step.backward(step.forward(x, x))

@@ -20,6 +20,7 @@ from cli.keys import Value, keys, spell
 from cli.records import entry, entry_or_none
 from configs.model import ModelConfig
 from data.tokenizers import Tokenizer, load_tokenizer
+from kernels.fused_model import make_model
 from model import GPT
 from training.disk.nanogpt_checkpoint import convert_checkpoint, is_nanogpts
 from training.disk.shard_index import ShardIndex
@@ -220,7 +221,7 @@ def model_to_fill(config: ModelConfig, vocab_size: int) -> GPT:
     To draw 124 million random weights would take 5 s.
     """
     with WithoutInit():
-        return GPT(config, vocab_size)
+        return make_model(config, vocab_size)
 
 
 def count(state: Mapping[str, object], name: str) -> int:

@@ -17,6 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from cli.errors import one_line
 from configs import attention
 from configs.model import ModelConfig
+from kernels.fused_model import make_model
 from model import GPT
 from profiling.shared.model_description import (
     GELU_FLOPS,
@@ -94,7 +95,7 @@ def empty_model(config: ModelConfig, vocab_size: int) -> GPT:
     plain = {"kernels": "compiled", "attention": attention.AUTO, "dropout": 0.0}
     try:
         with torch.device("meta"), WithoutInit():
-            return GPT(ModelConfig(**keys | plain), vocab_size)
+            return make_model(ModelConfig(**keys | plain), vocab_size)
     except (RuntimeError, TypeError) as error:
         raise ValueError(f"no such model can be made: {one_line(error)[:120]}") from error
 

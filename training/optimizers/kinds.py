@@ -59,6 +59,7 @@ def make_optimizer(
     on_cuda = device.type == "cuda"
     return kind.plain(
         groups,
+        config.grad_clip,
         lr=lr if on_cuda else config.learning_rate,
         betas=betas,
         fused=device.type in ("cuda", "cpu"),

@@ -1,26 +1,35 @@
-"""AdamW with nanoGPT's two parameter groups, and the learning-rate schedule."""
+"""AdamW with nanoGPT's two parameter groups and its clipping, and the learning-rate schedule."""
 
 import math
 from collections.abc import Iterable, Mapping
 from inspect import unwrap
 from itertools import product
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn import Parameter
 from torch.optim import Optimizer
 
 from configs.training import TrainingConfig
+from profiling.capture.spans import NoSpans, Spans
 
 if TYPE_CHECKING:
+    from torch.distributed.tensor import DTensor
+
     from kernels.optimizers.adamw_triton import Blocks, Parts, Rule
 
 MOMENTS = ("exp_avg", "exp_avg_sq")  # as PyTorch's AdamW calls them in its state
 
 
 class AdamW(torch.optim.AdamW):
-    """PyTorch's AdamW without the import of Dynamo in a run that compiles nothing.
+    """PyTorch's AdamW with clipping, and no import of Dynamo in a run that compiles nothing.
+
+    An update is `prepare_gradients` and then `step`. They clip the gradients to a total norm of
+    `max_norm`; 0 means no clipping. From the first norm that is not finite on they skip all
+    updates: such gradients must not reach the weights, and the host looks at the loss only now and
+    then. With a GradScaler it is the scaler that decides, for each update by itself.
 
     PyTorch's decorators keep these methods out of compiled code, and import Dynamo when called:
     seconds, in the first step. Nothing here compiles the optimizer, so they are unwrapped.
@@ -31,6 +40,83 @@ class AdamW(torch.optim.AdamW):
     state_dict = unwrap(Optimizer.state_dict)
     load_state_dict = unwrap(Optimizer.load_state_dict)
     step = torch.no_grad()(unwrap(torch.optim.AdamW.step))
+
+    def __init__(self, groups: Iterable[dict[str, object]], max_norm: float = 0.0, **settings: Any):
+        super().__init__(groups, **settings)
+        self.max_norm = max_norm
+        device = self.all_parameters()[0].device
+        self.spoilt = torch.zeros((), device=device)  # nan from the first bad gradient on
+        self.skips = torch.zeros((), device=device)  # 1 if the next update is skipped, else 0
+        self.skipped = torch.zeros((), device=device)  # number of updates skipped so far
+        # Scalars by metrics.jsonl's names. CUDA graphs write into the same tensors each time.
+        self.readings: dict[str, Tensor] = {}
+
+    def skip_bad_updates(self) -> None:
+        """Has updates skipped by their norm, and counted in `readings`: for steps without a scaler.
+
+        PyTorch's fused kernel reads `found_inf`.
+        """
+        self.readings["train/skipped_updates"] = self.skipped
+        if self.defaults["fused"]:
+            self.found_inf = self.skips
+
+    def prepare_gradients(
+        self, parameters: list[Parameter], scaler: torch.amp.GradScaler, spans: Spans | NoSpans
+    ) -> None:
+        """Clips the gradients, whose norm decides whether `step` is skipped.
+
+        A loss scaler decides that itself.
+        """
+        if not scaler.is_enabled():
+            self.skip_if_not_finite(self.clip_gradients(parameters, scaler, spans))
+        elif self.max_norm > 0:
+            self.clip_gradients(parameters, scaler, spans)
+
+    def clip_gradients(
+        self, parameters: list[Parameter], scaler: torch.amp.GradScaler, spans: Spans | NoSpans
+    ) -> Tensor:
+        """Clips the gradients to `max_norm`. Returns their total norm from before that."""
+        if self.max_norm == 0:
+            return total_norm(local_gradients(parameters), parameters[0])
+        with spans.phase("clip"):
+            scaler.unscale_(self)
+            gradients = local_gradients(parameters)
+            norm = total_norm(gradients, parameters[0])
+            bound = (self.max_norm / (norm + 1e-6)).clamp(max=1.0)
+            torch._foreach_mul_(gradients, bound)
+            return norm
+
+    def skip_if_not_finite(self, norm: Tensor) -> None:
+        """Has all updates skipped from the first `norm` that is not finite on.
+
+        0 * inf is nan, nan stays in `spoilt`, and `skips` becomes 1 where x != x. That is three
+        small kernels without a wait. The norm is of averaged gradients, so that all ranks agree.
+        """
+        self.spoilt.add_(norm, alpha=0)
+        torch.ne(self.spoilt, self.spoilt, out=self.skips)
+        self.skipped.add_(self.skips)
+
+    def locate_gradients(self) -> None:
+        """Prepares the capture of an update as a CUDA graph, once the gradients are allocated.
+
+        Nothing to do here: PyTorch's kernels are launched with the addresses.
+        """
+
+    def rehearse(self) -> None:
+        """Makes the state now: if a graph made it, each replay would reset it.
+
+        A step at learning rate 0 leaves the weights as they are; the state that it made is cleared.
+        """
+        if self.state:
+            return
+        set_learning_rate(self, 0.0)
+        for p in self.all_parameters():
+            p.grad = torch.zeros_like(p)
+        self.step()
+        self.zero_grad(set_to_none=True)
+        for state in self.state.values():
+            for tensor in state.values():
+                tensor.zero_()
 
     def _init_group(self, group: dict[str, object], *lists: object) -> bool:
         """Fills `lists` as PyTorch does, with this rank's local part in place of each DTensor.
@@ -43,7 +129,7 @@ class AdamW(torch.optim.AdamW):
         if isinstance(params, list) and any(map(is_dtensor, params[:1])):  # it stands for all
             for tensors in lists:
                 if isinstance(tensors, list):
-                    tensors[:] = [t.to_local() if is_dtensor(t) else t for t in tensors]
+                    tensors[:] = [local(t) for t in tensors]
         return has_complex
 
     def make_whole(self) -> None:
@@ -78,12 +164,30 @@ def is_dtensor(tensor: Tensor) -> bool:
     return hasattr(tensor, "to_local")
 
 
+def local(tensor: Tensor) -> Tensor:
+    """This rank's part of a DTensor, in the same memory; another tensor as it is."""
+    return cast("DTensor", tensor).to_local() if is_dtensor(tensor) else tensor
+
+
+@torch.no_grad()
+def local_gradients(parameters: list[Parameter]) -> list[Tensor]:
+    return [local(p.grad) for p in parameters if p.grad is not None]
+
+
+def total_norm(gradients: list[Tensor], parameter: Tensor) -> Tensor:
+    """Norm of all gradients; those of the other ranks, too, if `parameter` is a DTensor."""
+    norm = torch.nn.utils.get_total_norm(gradients, foreach=True)
+    if not is_dtensor(parameter):
+        return norm
+    square = norm.square()
+    dist.all_reduce(square, group=cast("DTensor", parameter).device_mesh.get_group("shard"))
+    return square.sqrt()
+
+
 class ClippedAdamW(AdamW):
     """AdamW with our own kernels: gradient norm, clipping, update and the weights' copies.
 
-    It makes two passes over the gradients, and its state is that of PyTorch's AdamW. Once the norm
-    is not finite, that update and all later ones are skipped; `skipped` counts them. With a
-    GradScaler it is the scaler's found_inf that decides, for each update by itself.
+    All of it is in `step`, in two passes over the gradients. Its state is that of PyTorch's AdamW.
     """
 
     first_group = 0  # index of the first parameter group that AdamW's kernels update
@@ -92,17 +196,22 @@ class ClippedAdamW(AdamW):
         self, groups: Iterable[dict[str, object]], copies: Mapping[Tensor, Tensor], max_norm: float,
         lr: Tensor, betas: tuple[float, float],
     ):  # fmt: skip
-        super().__init__(groups, lr=lr, betas=betas, fused=True, capturable=lr.is_cuda)
+        super().__init__(groups, max_norm, lr=lr, betas=betas, fused=True, capturable=lr.is_cuda)
         self.parameters = self.all_parameters()
         updated = self.param_groups[self.first_group :]
         self.updated = [p for group in updated for p in group["params"]]  # last in `parameters`
-        self.copies, self.max_norm = copies, max_norm
-        self.skipped = torch.zeros((), device=lr.device)
+        self.copies = copies
         self.decays = torch.tensor(
             [group["weight_decay"] for group in updated for _ in group["params"]],
             device=lr.device,
         )
         self.gradients_at: list[int] = []
+
+    def skip_bad_updates(self) -> None:
+        self.readings["train/skipped_updates"] = self.skipped  # the kernels read it, too
+
+    def prepare_gradients(self, *_: object) -> None:
+        """Nothing to do here: `step` reads the gradients as they are."""
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
@@ -209,7 +318,7 @@ class ClippedAdamW(AdamW):
     def locate_gradients(self) -> None:
         """Updates the table of the gradients' addresses, if they have moved.
 
-        To be called before a graph is captured, in which nothing can be copied from the host.
+        While a graph is captured nothing can be copied from the host.
         """
         gradients = [p.grad for p in self.parameters]
         assert all(g is not None and g.is_contiguous() for g in gradients), "no gradient to step by"

@@ -115,7 +115,7 @@ def read(model: GPT, tokens: Tensor, cache: KeyValueCache) -> Tensor:
         q, k, v = (in_heads(part, block.attn.n_head) for part in (q, k, v))
         y = attend_at_once(q, k, v, block.attn.attention, mask)  # (B, H, T, D)
         add_product(x, y.transpose(1, 2).flatten(2), block.attn.c_proj)
-        add_product(x, block.mlp.gelu(block.mlp.c_fc(block.ln_2(x))), block.mlp.c_proj)
+        add_product(x, block.mlp.hidden(block.ln_2(x)), block.mlp.c_proj)
     cache.advance(T)
     logits: Tensor = model.lm_head(body.ln_f(x[:, -1]))
     return logits

@@ -12,7 +12,7 @@ from threading import Thread
 import torch
 
 from configs.model import ModelConfig
-from model import GPT
+from kernels.fused_model import make_model
 from training.sampling.generation import Writer
 
 CHARACTERS = 65  # of Shakespeare
@@ -43,7 +43,7 @@ def rehearsal(device: torch.device, dtype: str, rows: int) -> Iterator[None]:
 def rehearse(device: torch.device, dtype: str, rows: int) -> None:
     """Runs a small model on a prompt of one token, on half a context and on a single new token."""
     torch.cuda.set_device(device)  # each thread has its own
-    model = GPT(ModelConfig(n_layer=1, dropout=0.0), CHARACTERS)
+    model = make_model(ModelConfig(n_layer=1, dropout=0.0), CHARACTERS)
     model = model.to(device, getattr(torch, dtype)).eval()
     writer = Writer(model, rows, 1.0, None, own=True)
     for tokens in (1, writer.half):

@@ -1,12 +1,14 @@
 """Blocks that keep fewer activations for the backward pass and recompute the others there.
 
-Only the class of a block changes. The names of the weights stay the same, all blocks still share
+Only a block's `forward` is wrapped. The names of the weights stay the same, all blocks still share
 one compiled code, and the recomputation is compiled with it.
 """
 
+from collections.abc import Iterable
 from functools import partial
+from types import MethodType
+from typing import Any, cast
 
-from torch import Tensor
 from torch._ops import OpOverload
 from torch.utils.checkpoint import (
     CheckpointPolicy,
@@ -14,8 +16,7 @@ from torch.utils.checkpoint import (
     create_selective_checkpoint_contexts,
 )
 
-from kernels.dropout import NO_SEEDS, Seeds
-from model import GPT, Block, LayerNorm
+from model import GPT, Block
 
 # operators whose results `selective` keeps: those that are the most expensive to recompute for
 # the bytes that they occupy
@@ -32,33 +33,6 @@ KEPT = {
 }
 
 
-class RecomputedBlock(Block):
-    """Block that keeps its inputs and, if `selective`, the results of the operators in KEPT."""
-
-    selective = False
-
-    def forward(
-        self,
-        x: Tensor,
-        h: Tensor | None = None,
-        next_norm: LayerNorm | None = None,
-        seeds: Seeds = NO_SEEDS,
-    ) -> tuple[Tensor, Tensor | None]:
-        def compute(x: Tensor, h: Tensor | None) -> tuple[Tensor, Tensor | None]:
-            return Block.forward(self, x, h, next_norm, seeds)
-
-        if self.selective:
-            contexts = partial(create_selective_checkpoint_contexts, choose)
-            x, h = checkpoint(compute, x, h, use_reentrant=False, context_fn=contexts)
-        else:
-            x, h = checkpoint(compute, x, h, use_reentrant=False)
-        return x, h
-
-
-class SelectiveBlock(RecomputedBlock):
-    selective = True
-
-
 def choose(context: object, operator: OpOverload, *_: object, **__: object) -> CheckpointPolicy:
     name = getattr(operator, "overloadpacket", operator).__name__
     return CheckpointPolicy.MUST_SAVE if name in KEPT else CheckpointPolicy.PREFER_RECOMPUTE
@@ -71,5 +45,18 @@ def recompute_activations(model: GPT, mode: str) -> None:
     """
     if mode == "none":
         return
-    for block in model.transformer.h:
-        block.__class__ = SelectiveBlock if mode == "selective" else RecomputedBlock
+    wrapped = recompute_cheap if mode == "selective" else recompute_all
+    for block in cast(Iterable[Block], model.transformer.h):
+        block.forward = MethodType(wrapped, block)  # type: ignore[method-assign]
+
+
+def recompute_all(block: Block, *inputs: Any) -> Any:
+    """Forward pass of `block` that keeps its inputs alone."""
+    return checkpoint(partial(type(block).forward, block), *inputs, use_reentrant=False)
+
+
+def recompute_cheap(block: Block, *inputs: Any) -> Any:
+    """Forward pass of `block` that keeps its inputs and the results of the operators in KEPT."""
+    contexts = partial(create_selective_checkpoint_contexts, choose)
+    compute = partial(type(block).forward, block)
+    return checkpoint(compute, *inputs, use_reentrant=False, context_fn=contexts)

@@ -16,7 +16,6 @@ from torch import Tensor
 from configs.schema import Config
 from kernels.gluon import triton_version
 from model import GPT
-from training.optimizers.optimizer import ClippedAdamW
 from training.ranks.distributed import Ranks
 from training.step.step import Step
 
@@ -42,17 +41,17 @@ def compile_ahead(step: Step, x: Tensor, y: Tensor, config: Config, ranks: Ranks
 
     # the real step says what fails
     with collect_compilations() as compilations, suppress(Exception):
-        rehearse(step, x, y)
+        rehearse(step, x, y, config)
     step.discard()
     with ThreadPoolExecutor(min(MOST_THREADS, os.cpu_count() or 1)) as threads:
         for compilation in [threads.submit(each) for each in compilations.values()]:
             compilation.exception()  # wait; an error is raised again at the launch
 
 
-def rehearse(step: Step, x: Tensor, y: Tensor) -> None:
-    """Calls everything that launches kernels: forward, backward, the update, and an evaluation."""
+def rehearse(step: Step, x: Tensor, y: Tensor, config: Config) -> None:
+    """Calls all that launches our kernels: forward, backward, the update, and an evaluation."""
     step.try_micro_step(x, y)
-    if isinstance(step.optimizer, ClippedAdamW):
+    if config.kernels == "fused":
         step.optimizer.rehearse()
     if isinstance(step.model, GPT):
         step.model.eval()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from training.optimizers.optimizer import ClippedAdamW, set_learning_rate
+from training.optimizers.optimizer import set_learning_rate
 from training.ranks.between_graphs import BetweenGraphs, Work
 from training.ranks.one_graph import (
     CAN_KEEP,
@@ -58,17 +58,16 @@ class GraphedStep:
                 step.try_micro_step(x, y)
         forget_streams()
         with step.layout.in_stream():
-            materialise_state(step)
+            step.optimizer.rehearse()
             last = self.micro_steps - 1
             # Numbers of the micro-steps that stand for a kind: the first, the second for all that
             # only add, and with several ranks the last. In short iterations some of them coincide.
             kinds = {0, min(1, last), last if self.replicas else 0}
             self.micro_graphs = {kind: self.capture_micro_step(kind) for kind in sorted(kinds)}
-            # This optimizer's kernels read the gradients' addresses from a table. The captures have
-            # allocated the gradients, and the next one cannot copy from the host, so the table is
-            # filled here.
-            if isinstance(step.optimizer, ClippedAdamW):
-                step.optimizer.locate_gradients()
+            # Our own optimizers' kernels read the gradients' addresses from a table. The captures
+            # have allocated the gradients, and the next one cannot copy from the host, so the table
+            # is filled here.
+            step.optimizer.locate_gradients()
             shared = step.layout.shared
             self.update_pieces = Pieces(self.pool, shared.between if shared else None)
             self.update_pieces.capture(step.clip_and_step)
@@ -183,24 +182,3 @@ class Pieces:
             graph.replay()
             if send is not None:
                 send()
-
-
-def materialise_state(step: Step) -> None:
-    """Makes AdamW create its moments now: if a graph created them, each replay would reset them.
-
-    A step at learning rate 0 leaves the weights as they are; the moments that it made are cleared.
-    """
-    optimizer = step.optimizer
-    if isinstance(optimizer, ClippedAdamW):
-        optimizer.rehearse()
-        return
-    if optimizer.state:
-        return
-    set_learning_rate(optimizer, 0.0)
-    for parameter in step.parameters:
-        parameter.grad = torch.zeros_like(parameter)
-    optimizer.step()
-    optimizer.zero_grad(set_to_none=True)
-    for state in optimizer.state.values():
-        for tensor in state.values():
-            tensor.zero_()

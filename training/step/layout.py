@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from configs.schema import Config
+from kernels.embedding import MOST_IDS
 from model import GPT
 from training.machine.parallel import SHARDED, rows_travel
 from training.optimizers.shared_update import SharedUpdate
@@ -41,12 +42,6 @@ class Layout(Protocol):
     def in_stream(self) -> AbstractContextManager[None]:
         """Runs a block in the stream of the capture: all micro-steps up to the captured one."""
 
-    def shares(self, tensors: list[Tensor]) -> list[Tensor]:
-        """This rank's share of each tensor, in the same memory."""
-
-    def total_norm(self, norm: Tensor) -> Tensor:
-        """Norm of all gradients, on each rank, from `norm`, that of this rank's shares."""
-
 
 class Alone:
     """Layout of a run with one rank."""
@@ -64,12 +59,6 @@ class Alone:
 
     def in_stream(self) -> AbstractContextManager[None]:
         return nullcontext()
-
-    def shares(self, tensors: list[Tensor]) -> list[Tensor]:
-        return tensors
-
-    def total_norm(self, norm: Tensor) -> Tensor:
-        return norm
 
 
 def make_layout(model: GPT, config: Config, ranks: Ranks) -> Layout:
@@ -91,7 +80,8 @@ def make_layout(model: GPT, config: Config, ranks: Ranks) -> Layout:
 
 def rows_of(model: GPT, config: Config, ranks: Ranks) -> EmbeddingRows | None:
     """The exchange of the embedding's gradient by rows, or None if it is dense."""
-    embedding, by_kernels = model.transformer.wte, model.transformer.embeds
+    embedding = model.transformer.wte
+    by_kernels = config.kernels == "fused" and embedding.num_embeddings <= MOST_IDS
     if by_kernels or not rows_travel(config, ranks.world_size, embedding.num_embeddings):
         return None
     # without dropout a row's gradient is one of the residual stream, with no more digits than that

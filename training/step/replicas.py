@@ -139,9 +139,3 @@ class Replicas:
             self.rows.add(rows())
         if self.shared:
             self.shared.finish_remaining()
-
-    def shares(self, tensors: list[Tensor]) -> list[Tensor]:
-        return tensors
-
-    def total_norm(self, norm: Tensor) -> Tensor:
-        return norm

@@ -13,7 +13,6 @@ from itertools import pairwise
 from typing import cast
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
@@ -51,7 +50,7 @@ class Shards:
         begins = [self.sharded, *(cast(FSDPModule, first) for first, *_ in (*stretches, last))]
         for begin, next_begin in pairwise(begins):
             begin.set_modules_to_forward_prefetch([next_begin])
-        self.kept, self.share_group = travel.kept, mesh.get_group("shard")
+        self.kept = travel.kept
         self.accumulates = config.gradient_accumulation_steps > ranks.world_size
 
     def begin_micro_step(self, last: bool) -> None:
@@ -68,15 +67,6 @@ class Shards:
 
     def in_stream(self) -> AbstractContextManager[None]:
         return nullcontext()
-
-    @torch.no_grad()
-    def shares(self, tensors: list[Tensor]) -> list[Tensor]:
-        return [cast(DTensor, tensor).to_local() for tensor in tensors]
-
-    def total_norm(self, norm: Tensor) -> Tensor:
-        square = norm.square()
-        dist.all_reduce(square, group=self.share_group)
-        return square.sqrt()
 
 
 def sent_bytes(block: nn.Module, policy: MixedPrecisionPolicy) -> int:

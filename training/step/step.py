@@ -8,7 +8,7 @@ from torch import Tensor
 from configs.schema import Config
 from model import GPT
 from profiling.capture.spans import NoSpans, Spans
-from training.optimizers.optimizer import AdamW, ClippedAdamW, set_learning_rate
+from training.optimizers.optimizer import AdamW, set_learning_rate
 from training.ranks.distributed import Ranks
 from training.step.layout import Layout, make_layout
 
@@ -52,24 +52,16 @@ class Step:
         self.optimizer = optimizer
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         self.micro_steps = config.gradient_accumulation_steps // ranks.world_size
-        self.grad_clip = config.grad_clip
         self.scaler = torch.amp.GradScaler(
             ranks.device.type, enabled=config.dtype == "float16", init_scale=2.0**16
         )
         self.autocast = autocast(config.dtype, ranks.device)
         self.loss = torch.zeros((), device=ranks.device)  # the mean over the micro-steps so far
-        # They are read when a row is logged. CUDA graphs write into the same tensors each time.
-        self.readings = {"train/loss": self.loss}
-        self.spoilt = torch.zeros((), device=ranks.device)  # nan from the first bad gradient on
-        self.skipped = torch.zeros((), device=ranks.device)  # number of updates skipped since then
         # The scaler of float16 skips bad updates itself, and goes on after them.
         if not self.scaler.is_enabled():
-            self.readings["train/skipped_updates"] = self.skipped
-            self.found_inf = torch.zeros((), device=ranks.device)
-            if isinstance(optimizer, ClippedAdamW):
-                optimizer.skipped = self.skipped
-            elif optimizer.defaults.get("fused"):
-                optimizer.found_inf = self.found_inf  # type: ignore[attr-defined]
+            optimizer.skip_bad_updates()
+        # They are read when a row is logged. CUDA graphs write into the same tensors each time.
+        self.readings = {"train/loss": self.loss, **optimizer.readings}
         self.micro_step = 0  # the next one in this iteration
         self.spans = spans or NoSpans()
 
@@ -102,50 +94,9 @@ class Step:
         self.discard()
 
     def clip_and_step(self) -> None:
-        if not isinstance(self.optimizer, ClippedAdamW):
-            self.prepare_gradients()
+        self.optimizer.prepare_gradients(self.parameters, self.scaler, self.spans)
         self.scaler.step(self.optimizer)
         self.scaler.update()
-
-    def prepare_gradients(self) -> None:
-        """Clips the gradients, and skips the update if their norm is not finite.
-
-        ClippedAdamW does both itself. With a loss scaler only the clipping is done here.
-        """
-        if not self.scaler.is_enabled():
-            self.refuse_if_not_finite(self.clip())
-        elif self.grad_clip > 0:
-            self.clip()
-
-    def clip(self) -> Tensor:
-        """Clips the gradients to `grad_clip`. Returns their total norm from before that."""
-        if self.grad_clip == 0:
-            return self.norm_of(self.gradients())
-        with self.spans.phase("clip"):
-            self.scaler.unscale_(self.optimizer)
-            gradients = self.gradients()
-            norm = self.norm_of(gradients)
-            bound = (self.grad_clip / (norm + 1e-6)).clamp(max=1.0)
-            torch._foreach_mul_(gradients, bound)
-            return norm
-
-    def gradients(self) -> list[Tensor]:
-        """Gradients of all parameters, or the shares of them that this rank has in its memory."""
-        return self.layout.shares([p.grad for p in self.parameters if p.grad is not None])
-
-    def norm_of(self, gradients: list[Tensor]) -> Tensor:
-        return self.layout.total_norm(torch.nn.utils.get_total_norm(gradients, foreach=True))
-
-    def refuse_if_not_finite(self, norm: Tensor) -> None:
-        """Makes fused AdamW skip all updates from the first `norm` that is not finite on.
-
-        Such gradients must not reach the weights, and the host looks at the loss only now and then.
-        0 * inf is nan, nan stays in `spoilt`, and found_inf becomes 1 where x != x. That is three
-        small kernels without a wait. The norm is of averaged gradients, so that all ranks agree.
-        """
-        self.spoilt.add_(norm, alpha=0)
-        torch.ne(self.spoilt, self.spoilt, out=self.found_inf)
-        self.skipped.add_(self.found_inf)
 
     def try_micro_step(self, x: Tensor, y: Tensor) -> None:
         """Runs an iteration's last micro-step and the averaging after it, and drops the result."""

@@ -14,7 +14,7 @@ from cli import lifetime
 from cli.errors import one_line
 from configs.files import FOLDER, load
 from configs.schema import Config, role_of
-from model import GPT
+from kernels.fused_model import make_model
 from profiling.capture import dynamo
 from profiling.shared.manifest import AttentionFacts, CompileFacts
 from profiling.shared.units import spell_duration
@@ -100,7 +100,7 @@ def capturable_step(step: Step, config: Config, ranks: Ranks, x: Tensor, y: Tens
         config, n_layer=1, gradient_accumulation_steps=1, activation_checkpointing="none"
     )
     alone = Ranks(0, 1, ranks.device)
-    model = GPT(small, step.vocab_size).to(ranks.device)
+    model = make_model(small, step.vocab_size).to(ranks.device)
     one_block = Step(model, make_optimizer(model, small, ranks.device), small, alone)
     one_block.try_micro_step(x, y)
     return one_block

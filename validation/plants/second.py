@@ -96,7 +96,7 @@ def attention_head_by_head() -> None:
         for head in zip(q.split(size, -1), k.split(size, -1), v.split(size, -1), strict=True):
             q_one, k_one, v_one = (part.unsqueeze(1) for part in head)  # (B, 1, T, D)
             heads.append(attend(q_one, k_one, v_one, layer.attention, dropout))
-        y: Tensor = layer.c_proj(torch.cat(heads, dim=-1).squeeze(1))
+        y: Tensor = layer.resid_dropout(layer.c_proj(torch.cat(heads, dim=-1).squeeze(1)))
         return y
 
     replace_method(CausalSelfAttention, "forward", forward)
@@ -125,7 +125,7 @@ def looped_adamw() -> None:
     def loop(step: Step) -> None:
         for group in step.optimizer.param_groups:
             group.update(fused=False, foreach=False)
-        step.optimizer.found_inf = None  # type: ignore[attr-defined]  # of the fused one alone
+        step.optimizer.found_inf = None  # type: ignore[assignment]  # of the fused one alone
 
     # not sooner: the step at learning rate 0 that makes the moments is 0 / 0 where AdamW is
     # capturable and not fused, and leaves weights that are no numbers
