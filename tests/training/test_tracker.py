@@ -345,6 +345,7 @@ told["uploads"] = sorted(server.uploads)
     assert not any(API_KEY.encode() in path.read_bytes() for path in files)
 
 
+@pytest.mark.slow
 def test_what_wandb_is_told_of_a_run_besides_its_rows(tmp_path):
     """Notes, kind of job, the least loss; the checkpoint alone where it was asked for."""
     child = Child(
