@@ -7,19 +7,22 @@ tests/training/test_distributed.py and test_restart.py.
 
 import os
 import time
+from collections.abc import Callable
 
 from tests.helpers.forked import Forked
 
 
 def output_of_ranks(ranks: int, words: list[str]) -> str:
     """Run the script `words[0]` on each rank, assert that all succeed, and return all output."""
-    codes, output = ended_ranks(ranks, words)
+    codes, output = ended_ranks(ranks, words, end=Forked.kill)
     assert codes == [0] * ranks, output
     return output
 
 
-def ended_ranks(ranks: int, words: list[str], limit_s: float = 170) -> tuple[list[int], str]:
-    """Exit codes and output of the ranks; when one fails the others get SIGTERM, as by torchrun."""
+def ended_ranks(
+    ranks: int, words: list[str], limit_s: float = 170, end: Callable = Forked.terminate
+) -> tuple[list[int], str]:
+    """Exit codes and output of the ranks; when one fails, `end` the others."""
     from torch.distributed import TCPStore  # conftest.py sets variables before torch is imported
 
     store = TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
@@ -39,7 +42,7 @@ def ended_ranks(ranks: int, words: list[str], limit_s: float = 170) -> tuple[lis
         while None in (codes := [rank.poll() for rank in started]):
             if any(codes) or time.monotonic() > end_s:
                 for rank in started:
-                    rank.terminate()
+                    end(rank)
                 break
             time.sleep(0.02)
         output = "".join(rank.communicate(timeout=30)[0] for rank in started)
