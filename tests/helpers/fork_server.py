@@ -26,7 +26,7 @@ def serve(requests: socket.socket) -> dict | None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     while True:
-        message, fds, _, _ = socket.recv_fds(requests, 1 << 20, 4)
+        message, fds, _, _ = socket.recv_fds(requests, 1, 4)
         if not message:
             return None
         if not os.fork():
@@ -39,7 +39,8 @@ def serve(requests: socket.socket) -> dict | None:
             for stream, fd in zip(STREAMS, streams, strict=True):
                 os.dup2(fd, stream)
                 os.close(fd)
-            return json.loads(message)
+            with open(0, closefd=False, encoding="utf-8") as request:
+                return json.load(request)
         for fd in fds:
             os.close(fd)
 

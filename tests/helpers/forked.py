@@ -33,7 +33,7 @@ servers: list[subprocess.Popen] = []
 @cache
 def server(*modules: str, **environ: str) -> socket.socket:
     """Socket of a server that has imported the modules; it ends with this process."""
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    ours, theirs = socket.socketpair()
     words = [sys.executable, str(Path(__file__).with_name("fork_server.py")), *modules]
     environ = {**os.environ, "PYTHONPATH": str(PROJECT), **environ}
     servers.append(subprocess.Popen(words, stdin=theirs, env=environ))
@@ -58,12 +58,12 @@ class Forked:
     ) -> None:
         out, written = os.pipe()
         status, told = os.pipe()
-        nothing = os.open(os.devnull, os.O_RDONLY)
-        request = {"words": words, "environ": environ, "folder": os.getcwd()}
-        fds = [nothing, written, written, told]
-        socket.send_fds(of or trainer(), [json.dumps(request).encode()], fds)
-        for fd in (nothing, written, told):
+        asked, request = os.pipe()  # at its end it is a stdin that holds nothing
+        socket.send_fds(of or trainer(), [b"."], [asked, written, written, told])
+        for fd in (asked, written, told):
             os.close(fd)
+        with open(request, "w", encoding="utf-8") as file:
+            json.dump({"words": words, "environ": environ, "folder": os.getcwd()}, file)
         self.args = words
         self.stdout = open(out, encoding="utf-8")  # noqa: SIM115
         self.status = open(status, "rb", buffering=0)  # noqa: SIM115
