@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers.forked import Forked
 from tests.helpers.ranks import output_of_ranks
 from tests.paths import FAKES, PROJECT
 
@@ -151,27 +152,33 @@ def command(text_file, tmp_path, project_data):
 
 @pytest.fixture
 def start():
-    """start(words): a Python process, whose output is a text pipe; it is killed after the test."""
+    """start(words): a Python process, whose output is a text pipe; it is killed after the test.
+
+    It is forked from one that has torch, unless it is to be started `anew`.
+    """
     started = []
 
-    def popen(words: list[str], **environ: str) -> subprocess.Popen:
-        environment = {**os.environ, "PYTHONUNBUFFERED": "1", **environ}
-        process = subprocess.Popen(
-            [sys.executable, *words],
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        started.append(process)
-        return process
+    def process(words: list[str], anew: bool = False, **environ: str) -> Forked | subprocess.Popen:
+        environ = {**os.environ, "PYTHONUNBUFFERED": "1", **environ}
+        started.append(in_a_new_python(words, environ) if anew else Forked(words, environ))
+        return started[-1]
 
-    yield popen
+    yield process
     for process in started:
         if process.poll() is None:
             process.kill()
         process.wait()
         process.stdout.close()
+
+
+def in_a_new_python(words: list[str], environ: dict[str, str]) -> subprocess.Popen:
+    return subprocess.Popen(
+        [sys.executable, *words],
+        env=environ,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
 
 
 @pytest.fixture
@@ -183,7 +190,7 @@ def together(command, tmp_path):
 
     def train(ranks: int, script: Path | None = None, **keys):
         train_py, *words = command(**keys)
-        return tmp_path / "out", output_of_ranks(ranks, [str(script or train_py), *words], tmp_path)
+        return tmp_path / "out", output_of_ranks(ranks, [str(script or train_py), *words])
 
     return train
 

@@ -106,13 +106,16 @@ def folder_of(module: str) -> str:
     return ".".join(SOURCES[module].relative_to(PROJECT).parts[:-1]) or "."
 
 
-EDGES = [(m, name) for m in SOURCES for name in imports(m) if name in SOURCES and name != m]
+@pytest.fixture(scope="module")
+def edges() -> list[tuple[str, str]]:
+    """Pairs of a module and one that it imports; all sources are read for them."""
+    return [(m, name) for m in SOURCES for name in imports(m) if name in SOURCES and name != m]
 
 
-def test_the_sources_are_found_and_read():
+def test_the_sources_are_found_and_read(edges):
     assert {"train", "model", "data.batches", "training.step.step", "configs"} <= set(SOURCES)
     assert "training.disk.checkpoint" in imports("train") and "torch" in imports("model")
-    assert ("profiling.verbs.run", "profiling.launch.command") in EDGES
+    assert ("profiling.verbs.run", "profiling.launch.command") in edges
 
 
 def test_every_module_has_its_place_in_the_house():
@@ -126,20 +129,20 @@ def test_every_module_has_its_place_in_the_house():
     assert {name for name in inside if modules_of(name)} <= set(ROOMS)
 
 
-def test_no_import_goes_up():
+def test_no_import_goes_up(edges):
     """Imports inside functions count too."""
     up = [
         f"{module} -> {name}"
-        for module, name in EDGES
+        for module, name in edges
         if room_of(module) != room_of(name) and FLOOR[room_of(name)] >= FLOOR[room_of(module)]
     ]
     assert up == []
 
 
-def test_no_two_folders_import_each_other():
+def test_no_two_folders_import_each_other(edges):
     """A folder and one inside it count as one."""
     between: dict[tuple[str, str], list[str]] = {}
-    for module, name in EDGES:
+    for module, name in edges:
         pair = folder_of(module), folder_of(name)
         if "." not in pair and not within(pair[0], pair[1]) and not within(pair[1], pair[0]):
             between.setdefault(pair, []).append(f"{module} -> {name}")

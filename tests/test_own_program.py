@@ -57,6 +57,7 @@ def test_each_snippet_is_python(title):
         ast.parse(snippet)
 
 
+@pytest.mark.slow
 def test_the_program_under_torch_profiler_is_read_with_steps_and_phases(tmp_path):
     (snippet,) = snippets("torch.profiler")
     subprocess.run([sys.executable, "-c", snippet], cwd=tmp_path, check=True, timeout=120)

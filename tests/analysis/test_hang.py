@@ -281,13 +281,13 @@ def test_dumps_of_two_runs_are_noticed(tmp_path):
 
 @pytest.mark.slow
 def test_512_ranks(tmp_path):
-    ranks = planted(512, steps=500)
+    ranks = planted(512, steps=100)
     for rank in ranks:
         if rank.rank != 300:
-            rank.call(501, done=False)
-        rank.write(tmp_path, 1500)
+            rank.call(101, done=False)
+        rank.write(tmp_path, 1100)
     began = time.perf_counter()
     hang = read_hang([tmp_path])
-    assert time.perf_counter() - began < 60
+    assert time.perf_counter() - began < 12
     assert hang.stuck[0].absent == [300] and len(hang.stuck[0].waiting) == 511
     assert "ranks 0-299, 301-511 have waited" in headline(hang)

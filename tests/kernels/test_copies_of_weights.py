@@ -166,6 +166,7 @@ print("right")
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("device", DEVICES)
 def test_the_model_has_autocast_s_numbers_without_its_casts(device):
     run(IN_16_BITS, device)
@@ -176,6 +177,7 @@ def test_four_updates_of_two_micro_batches_are_as_pytorch_makes_them(device):
     run(UPDATES, device)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("device", DEVICES)
 def test_gradients_in_buckets_and_recomputed_blocks_come_to_the_same_weights(device):
     run(IN_BUCKETS, device)

@@ -160,6 +160,7 @@ def test_attention_and_products_are_those_of_float64(device):
     run(KERNELS, device)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("device", DEVICES)
 def test_a_model_read_by_them_has_the_logits_of_the_model(device):
     run(MODEL, device)

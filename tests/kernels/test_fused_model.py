@@ -115,11 +115,13 @@ print("right")
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("device", DEVICES)
 def test_a_residual_stream_of_16_bits_is_within_their_rounding_in_every_way(device):
     run(RESIDUAL, device)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("device", DEVICES)
 def test_loss_and_gradients_are_those_of_pytorch_s_kernels(device):
     run(PROGRAM, device)

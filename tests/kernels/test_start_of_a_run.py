@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.helpers.kernel_programs import DEVICES, needs_triton, run
+from tests.helpers.kernel_programs import DEVICES, needs_triton, run_anew
 
 pytestmark = [needs_triton, pytest.mark.slow]
 
@@ -45,4 +45,4 @@ print("right")
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_it_imports_no_dynamo(device):
-    run(PROGRAM, device)
+    run_anew(PROGRAM, device)

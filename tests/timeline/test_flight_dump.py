@@ -4,8 +4,6 @@ import os
 import pickle
 import re
 import time
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
@@ -16,8 +14,15 @@ from profiling.shared.flight_recorder import DUMP, EARLIER
 from profiling.timeline import flight_dump
 from profiling.timeline.flight_dump import Entry, find, read
 from tests.helpers.flight_dumps import HOSTS, WORLD, PlantedRank, planted
+from tests.helpers.forked import Forked
 
 DUMP_OF_TORCH = getattr(torch._C._distributed_c10d, "_dump_fr_trace", None)
+
+
+WRITE = (
+    "import sys; from tests.timeline.test_flight_dump import *; folder = Path(sys.argv[1]); "
+    "(folder / 'dump').write_bytes(of_torch(folder / 'store'))"
+)
 
 
 @pytest.fixture(scope="module", name="of_torch")
@@ -25,8 +30,11 @@ def from_a_fresh_process(tmp_path_factory) -> bytes:
     """The recorder is of a process, and holds what other tests have called there."""
     if DUMP_OF_TORCH is None:
         pytest.skip("before torch 2.8 gloo has no recorder")
-    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
-        return pool.submit(of_torch, tmp_path_factory.mktemp("store") / "store").result()
+    folder = tmp_path_factory.mktemp("store")
+    forked = Forked(["-c", WRITE, str(folder)], dict(os.environ))
+    output, _ = forked.communicate(timeout=60)
+    assert forked.wait() == 0, output
+    return (folder / "dump").read_bytes()
 
 
 def of_torch(path: Path) -> bytes:

@@ -16,9 +16,9 @@ import pytest
 import torch
 
 from cli.keys import spell
-from tests.helpers.checkpoints import assert_same, evaluations, read, save_for_ever
+from tests.helpers.checkpoints import assert_same, evaluations, read
+from tests.helpers.forked import Forked
 from tests.helpers.full_disk import files_no_larger_than
-from tests.helpers.ranks import forked
 from training.disk import checkpoint
 from training.disk.checkpoint_file import read_state
 from training.disk.whole_checkpoint import load
@@ -202,21 +202,28 @@ def test_a_file_that_cannot_be_written_whole_leaves_nothing_behind(tmp_path):
     assert [child.name for child in tmp_path.iterdir()] == ["ckpt.pt"]
 
 
+SAVE = """
+import sys
+from pathlib import Path
+from tests.helpers.checkpoints import save_for_ever
+save_for_ever(Path(sys.argv[1]))
+"""
+
+
 @pytest.mark.slow
 def test_killed_while_saving_leaves_a_whole_checkpoint(tmp_path):
     path = tmp_path / "ckpt.pt"
     interrupted = 0
     for _ in range(10):
-        child = forked.Process(target=save_for_ever, args=(path,), daemon=True)
-        child.start()
+        child = Forked(["-c", SAVE, str(path)], dict(os.environ))
         before = path.stat().st_mtime_ns if path.exists() else None
         limit = time.monotonic() + 30
         while not path.exists() or path.stat().st_mtime_ns == before:  # until it saves
-            assert time.monotonic() < limit and child.is_alive()
+            assert time.monotonic() < limit and child.poll() is None
             time.sleep(0.001)
         time.sleep(random.uniform(0, 0.03))
         child.kill()
-        child.join()
+        child.communicate()
         state = read_state(path)
         assert state["model"].eq(float(state["iter_num"])).all()
         interrupted += (tmp_path / "ckpt.pt.tmp").exists()

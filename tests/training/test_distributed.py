@@ -16,6 +16,7 @@ from configs.schema import Config
 from data.dataset import Dataset
 from data.tokenizers import CharTokenizer
 from tests.helpers.processes import read_until
+from tests.helpers.ranks import ended_ranks, output_of_ranks
 from tests.helpers.slow_rank import describe_waits, train_with_a_slow_rank
 from training.checks import check_same_keys, check_same_text
 from training.ranks import distributed
@@ -136,10 +137,9 @@ def test_two_ranks_with_muon_train_as_one_process(run, together, losses, tmp_pat
 
 
 @pytest.mark.slow
-def test_micro_batches_that_ranks_cannot_share_are_refused(command, start, tmp_path):
-    process = start([*TORCHRUN, *command(gradient_accumulation_steps=3)])
-    output = process.communicate(timeout=100)[0]
-    assert process.returncode != 0
+def test_micro_batches_that_ranks_cannot_share_are_refused(command, tmp_path):
+    codes, output = ended_ranks(2, command(gradient_accumulation_steps=3))
+    assert any(codes)
     refusal = "error: gradient_accumulation_steps=3: not divisible by the 2 ranks"
     assert output.count("train.py: error: ") == output.count(refusal) == 1, output
     assert not (tmp_path / "out").exists()
@@ -155,11 +155,9 @@ def test_a_mistake_in_the_command_line_is_said_once(command, start):
 
 
 @pytest.mark.slow
-def test_the_jobs_of_a_sweep_follow_one_another(command, start, rows, tmp_path):
+def test_the_jobs_of_a_sweep_follow_one_another(command, rows, tmp_path):
     keys = command(gradient_accumulation_steps=2, max_iters=4)
-    process = start([*TORCHRUN, *keys, "-m", "seed=1,2,3"])
-    output = process.communicate(timeout=170)[0]
-    assert process.returncode == 0, output
+    output_of_ranks(2, [*keys, "-m", "seed=1,2,3"])
     for seed in (1, 2, 3):
         assert 3 in rows(tmp_path / "out" / f"seed={seed}")
 
@@ -184,11 +182,11 @@ def test_two_ranks_have_one_lock(command, start, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_mistake_that_only_the_first_rank_meets_is_said_once(command, start, tmp_path):
+def test_a_mistake_that_only_the_first_rank_meets_is_said_once(command, tmp_path):
     missing = str(tmp_path / "missing.txt")
-    process = start([*TORCHRUN, *command(gradient_accumulation_steps=2, data_source=missing)])
-    output = process.communicate(timeout=100)[0]
-    assert process.returncode != 0
+    keys = dict(gradient_accumulation_steps=2, data_source=missing)
+    codes, output = ended_ranks(2, command(**keys))
+    assert any(codes)
     assert output.count(f"train.py: error: data_source={missing}: No such file") == 1, output
     assert "[rank1]" not in output  # how PyTorch marks a traceback of that rank
 
@@ -203,11 +201,10 @@ def test_what_all_ranks_know_is_said_by_the_first_at_once(capsys, rank, ranks, c
 
 
 @pytest.mark.slow
-def test_a_loss_that_is_no_number_is_said_once(command, start):
+def test_a_loss_that_is_no_number_is_said_once(command):
     keys = dict(gradient_accumulation_steps=2, learning_rate=1e30, max_iters=50)
-    process = start([*TORCHRUN, *command(**keys)])
-    output = process.communicate(timeout=100)[0]
-    assert process.returncode != 0
+    codes, output = ended_ranks(2, command(**keys))
+    assert any(codes)
     assert output.count("train.py: training loss is nan at iteration") == 1, output
 
 

@@ -14,6 +14,7 @@ import torch.distributed as dist
 
 from profiling.shared.flight_recorder import DUMP, EARLIER, REQUEST
 from tests.helpers.flight_dumps import planted
+from tests.helpers.ranks import ended_ranks
 from tests.paths import PROJECT
 from training.disk.previous_runs import make_way
 from training.ranks import flight_recorder
@@ -299,14 +300,13 @@ command_line.run(train.train)
 
 @pytest.mark.slow
 @pytest.mark.skipif(not RECORDS_GLOO, reason="before torch 2.8 gloo has no recorder")
-def test_a_host_that_the_others_wait_for_ends_the_run(command, start, tmp_path):
+def test_a_host_that_the_others_wait_for_ends_the_run(command, tmp_path):
     dump = tmp_path / "out" / "profile" / f"{DUMP}1"
     script = tmp_path / "script.py"
     script.write_text(HOST_HANGS.format(dump=str(dump)))
     words = command(gradient_accumulation_steps=2, max_iters=20, log_interval=2)[1:]
-    process = start([*TORCHRUN, str(script), *words], PYTHONPATH=str(PROJECT))
-    output = process.communicate(timeout=150)[0]
-    assert process.returncode == 1
+    codes, output = ended_ranks(2, [str(script), *words])
+    assert 1 in codes
     out_dir = tmp_path / "out"
     assert f"what each rank did last: python -m profiling hang {out_dir}" in output
     record = hang(out_dir)
@@ -327,13 +327,12 @@ def test_a_host_that_the_others_wait_for_ends_the_run(command, start, tmp_path):
         ("os._exit(9)", "hang", "no_dump"),
     ],
 )
-def test_runs_that_end_otherwise(command, start, tmp_path, body, answer, why):
+def test_runs_that_end_otherwise(command, tmp_path, body, answer, why):
     words = command(gradient_accumulation_steps=2, max_iters=20)[1:]
     script = tmp_path / "script.py"
     # each has an error of its own, or is gone
     script.write_text(MISBEHAVES.format(body=f"import torch; {body}", unasked=["0", "1"]))
-    process = start([*TORCHRUN, str(script), *words], PYTHONPATH=str(PROJECT))
-    process.communicate(timeout=150)
+    ended_ranks(2, [str(script), *words])
     record = hang(tmp_path / "out")
     assert record["answer"] == answer, record
     assert [stuck["why"] for stuck in record["stuck"]][:1] == [why]

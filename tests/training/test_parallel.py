@@ -334,4 +334,4 @@ os._exit(0)  # at Python's own end a thread of gloo's has ended the process by s
 def test_a_gradient_that_is_not_finite_on_one_rank_is_left_out_on_all(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(NOT_FINITE)
-    assert output_of_ranks(2, [str(script)], tmp_path).count(": fine") == 8
+    assert output_of_ranks(2, [str(script)]).count(": fine") == 8

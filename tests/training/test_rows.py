@@ -87,12 +87,15 @@ def times(out_dir: Path) -> list[bool]:
         {"log_interval": 3, "max_iters": 20},
         {"log_interval": 4, "max_iters": 21, "always_save_checkpoint": True},
         {"log_interval": 1, "gradient_accumulation_steps": 2, "dropout": 0.1},
-        {
-            "log_interval": 2,
-            "max_iters": 30,
-            "eval_interval": 30,
-            "profile": ProfileConfig(kind="torch", start="10", steps=7, windows=2, every=10),
-        },
+        pytest.param(
+            {
+                "log_interval": 2,
+                "max_iters": 30,
+                "eval_interval": 30,
+                "profile": ProfileConfig(kind="torch", start="10", steps=7, windows=2, every=10),
+            },
+            marks=pytest.mark.slow,
+        ),
     ],
     ids=["each", "third", "fourth", "micro-steps", "windows"],
 )

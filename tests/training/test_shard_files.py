@@ -19,7 +19,8 @@ from torch.distributed.tensor import Shard, distribute_tensor
 
 from data.tokenizers import CharTokenizer
 from tests.helpers.checkpoints import open_whole, tiny, tiny_model
-from tests.helpers.ranks import forked
+from tests.helpers.forked import Forked
+from tests.helpers.ranks import ended_ranks
 from training.disk import checkpoint, shard_files
 from training.disk.checkpoint_file import read_checkpoint, read_state
 from training.disk.whole_checkpoint import load
@@ -64,15 +65,14 @@ def test_four_ranks_two_four_and_one_go_on_as_one_that_was_never_interrupted(
 
 @pytest.mark.slow
 def test_what_one_rank_alone_finds_damaged_ends_all_of_them_in_one_line(
-    together, command, start, tmp_path
+    together, command, tmp_path
 ):
     out_dir, _ = together(2, parallel="fsdp", max_iters=2, **(KEYS | {"eval_interval": 2}))
     flip(out_dir / "ckpt_shards/2/__1_0.distcp")
-    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
     words = command(parallel="fsdp", max_iters=4, init_from="resume", **KEYS)
-    output = start([*torchrun, *words]).communicate(timeout=100)[0]
+    codes, output = ended_ranks(2, words)
     assert output.count(f"train.py: error: {out_dir}/ckpt_shards/2/__1_0.distcp: damaged") == 1
-    assert "exitcode  : 2" in output and "CheckpointException" not in output
+    assert 2 in codes and "CheckpointException" not in output
 
 
 @contextmanager
@@ -157,6 +157,12 @@ def killed_at(out_dir: Path, place: str, call: int) -> None:
             save(out_dir, 2)
 
 
+KILLED_AT = (
+    "import sys; from tests.training.test_shard_files import *; _, out_dir, place, call = sys.argv;"
+    "killed_at(Path(out_dir), place, int(call))"
+)
+
+
 @pytest.mark.parametrize(
     "place, call, expected",
     [
@@ -167,10 +173,8 @@ def killed_at(out_dir: Path, place: str, call: int) -> None:
     ],
 )
 def test_killed_at_any_moment_the_last_whole_one_is_there(tmp_path, place, call, expected):
-    child = forked.Process(target=killed_at, args=(tmp_path, place, call))
-    child.start()
-    child.join(60)
-    assert child.exitcode == -signal.SIGKILL
+    child = Forked(["-c", KILLED_AT, str(tmp_path), place, str(call)], dict(os.environ))
+    assert child.wait(60) == -signal.SIGKILL
     assert held(tmp_path / "ckpt.pt") == expected and len(folders(tmp_path)) == 2
     with process_group():
         save(tmp_path, 3)

@@ -345,6 +345,7 @@ told["uploads"] = sorted(server.uploads)
     assert not any(API_KEY.encode() in path.read_bytes() for path in files)
 
 
+@pytest.mark.slow
 def test_what_wandb_is_told_of_a_run_besides_its_rows(tmp_path):
     """Notes, kind of job, the least loss; the checkpoint alone where it was asked for."""
     child = Child(
@@ -576,6 +577,7 @@ told["dropped"] = mirror_of(tracker).rows_dropped
     assert child.told["finish_s"] < 6 and child.exit_s < 5
 
 
+@pytest.mark.slow
 def test_wandb_s_own_variables_are_defaults(tmp_path):
     """Checks what W&B's own reader finds in the file, with WANDB_PROJECT and its kin set."""
     child = Child(
@@ -617,6 +619,7 @@ def test_wandb_disabled(plain, word, mode):
     assert check_wandb(WandbConfig(mode="offline")) == "offline"  # a key that is given wins
 
 
+@pytest.mark.slow
 def test_a_long_wait_is_said_and_ctrl_c_skips_it(tmp_path):
     child = Child(
         tmp_path,

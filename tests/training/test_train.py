@@ -333,7 +333,7 @@ def test_what_a_cpu_cannot_do_is_refused_by_name(config, keys, message):
 def test_a_start_does_without_the_compiler(start):
     """Dynamo takes as long to import as all of PyTorch; a mistyped key need not wait for it."""
     code = "import sys, train; from profiling.capture import dynamo; print(dynamo.compile_counts())"
-    process = start(["-c", f"{code}; assert 'torch._dynamo' not in sys.modules"])
+    process = start(["-c", f"{code}; assert 'torch._dynamo' not in sys.modules"], anew=True)
     output = process.communicate(timeout=100)[0]
     assert process.returncode == 0 and output == "CompileCounts(graphs=0, graph_breaks=0)\n", output
 

@@ -1,0 +1,106 @@
+"""Python programs forked from a server that has torch, instead of started anew.
+
+A process that imports torch and the trainer pays two seconds of a core first. Python's own start
+and these imports are tested by programs that are started anew: `start(words, anew=True)`.
+"""
+
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from threading import Thread
+
+from tests.paths import PROJECT
+
+TRAINER = (
+    "torch._dynamo",  # fully_shard brings it, and so does a stack that gloo is asked for
+    "train",
+    "configs.command_line",
+    "training.step.replicas",
+    "training.step.shards",
+    "training.disk.shard_files",
+)
+INTERPRETER = ("tests.helpers.interpreted", "torch._dynamo")
+servers: list[subprocess.Popen] = []
+
+
+@cache
+def server(*modules: str, **environ: str) -> socket.socket:
+    """Socket of a server that has imported the modules; it ends with this process."""
+    ours, theirs = socket.socketpair()
+    words = [sys.executable, str(Path(__file__).with_name("fork_server.py")), *modules]
+    environ = {**os.environ, "PYTHONPATH": str(PROJECT), **environ}
+    servers.append(subprocess.Popen(words, stdin=theirs, env=environ))
+    theirs.close()
+    return ours
+
+
+def trainer() -> socket.socket:
+    return server(*TRAINER)
+
+
+def interpreter() -> socket.socket:
+    """Server whose Triton interprets: it reads TRITON_INTERPRET only once in a process."""
+    return server(*INTERPRETER, TRITON_INTERPRET="1")
+
+
+class Forked:
+    """Program as of subprocess.Popen, with one text pipe for all output and nothing on stdin."""
+
+    def __init__(
+        self, words: list[str], environ: dict[str, str], of: socket.socket | None = None
+    ) -> None:
+        out, written = os.pipe()
+        status, told = os.pipe()
+        asked, request = os.pipe()  # at its end it is a stdin that holds nothing
+        socket.send_fds(of or trainer(), [b"."], [asked, written, written, told])
+        for fd in (asked, written, told):
+            os.close(fd)
+        with open(request, "w", encoding="utf-8") as file:
+            json.dump({"words": words, "environ": environ, "folder": os.getcwd()}, file)
+        self.args = words
+        self.stdout = open(out, encoding="utf-8")  # noqa: SIM115
+        self.status = open(status, "rb", buffering=0)  # noqa: SIM115
+        self.pid = int(self.status.readline())
+        self.returncode: int | None = None
+
+    def wait(self, timeout: float | None = None) -> int:
+        if self.returncode is None:
+            if not select.select([self.status], [], [], timeout)[0]:
+                raise subprocess.TimeoutExpired(self.args, timeout)
+            self.returncode = os.waitstatus_to_exitcode(int(self.status.readline()))
+            self.status.close()
+        return self.returncode
+
+    def poll(self) -> int | None:
+        try:
+            return self.wait(0)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def communicate(self, timeout: float | None = None) -> tuple[str, None]:
+        read: list[str] = []
+        reader = Thread(target=lambda: read.append(self.stdout.read()), daemon=True)
+        reader.start()
+        reader.join(timeout)
+        if reader.is_alive():
+            raise subprocess.TimeoutExpired(self.args, timeout)
+        self.wait(timeout)
+        return read[0], None
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            with suppress(ProcessLookupError):  # it ended just now
+                os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
