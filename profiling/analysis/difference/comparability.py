@@ -70,7 +70,7 @@ def work_reasons(differences: dict[str, Pair] | None) -> Iterator[str]:
     """A line for each key of WORK that differs."""
     for key in WORK:
         if pair := (differences or {}).get(key):
-            yield f"{key}: {pair.baseline} against {pair.candidate}, so a step does other work"
+            yield f"{key}: {pair.baseline} against {pair.candidate}, so a step does different work"
 
 
 def core_differences(baseline: Compared, candidate: Compared) -> str:

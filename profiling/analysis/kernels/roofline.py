@@ -93,7 +93,7 @@ def work_of(manifest: Manifest | None, device_name: str | None) -> Work:
     config = step_config(manifest)
     vocab_size = manifest.vocab_size or config.vocab_size
     if vocab_size is None:
-        raise ValueError("the manifest does not say vocab_size")
+        raise ValueError("the manifest does not contain vocab_size")
     if device_name is None:
         raise ValueError("no GPU was captured")
     peaks = peak_flops_per_s(device_name, config.dtype), peak_bytes_per_s(device_name)
@@ -106,7 +106,9 @@ def work_of(manifest: Manifest | None, device_name: str | None) -> Work:
 
 def step_config(manifest: Manifest) -> StepConfig:
     if "max_new_tokens" in (manifest.config or {}):
-        raise ValueError("the work of a training step is known, not that of a token of sample.py")
+        raise ValueError(
+            "the arithmetic is known for a training step, but not for a token of sample.py"
+        )
     try:
         config = msgspec.convert(manifest.config or {}, StepConfig)
     except msgspec.ValidationError as error:
