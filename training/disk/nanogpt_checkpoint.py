@@ -45,7 +45,7 @@ def convert_checkpoint(path: Path, state: dict[str, Any]) -> dict[str, Any]:
     rows = min(len(weights[name]) for name in VOCABULARY)
     if tokenizer.vocab_size > rows:
         raise ValueError(
-            f"of {rows:,} tokens, which meta.pkl describes, and there is none for "
+            f"has {rows:,} tokens, which meta.pkl describes, and there is no meta.pkl for "
             f"dataset={trained['dataset']} in {folder}; copy it to {path.parent}"
         )
     for name in VOCABULARY:
