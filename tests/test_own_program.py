@@ -293,5 +293,5 @@ def test_what_is_taken_for_a_program(words, program):
 def test_a_script_is_no_capture_and_the_line_says_where_to_look(tmp_path):
     script = tmp_path / "mine.py"
     script.write_text("import torch\n")
-    with pytest.raises(ValueError, match=r"is a program, not a capture .*docs/own_program\.md"):
+    with pytest.raises(ValueError, match=r"is a program, not a capture; .*docs/own_program\.md"):
         report.main([str(script)])

@@ -172,7 +172,7 @@ def test_a_rank_that_lost_another_says_so_in_a_line(two_ranks, tmp_path, monkeyp
         dump_on_error(tmp_path, Ranks(1, 2, CPU), False),
     ):
         raise gone
-    assert ended.value.code == f"{said}each rank did last: python -m profiling hang {tmp_path}"
+    assert ended.value.code == f"{said}what each rank did last: python -m profiling hang {tmp_path}"
     note = json.loads((tmp_path / "profile" / f"{DUMP}1").read_bytes())
     assert note["in_collective"] and "test_flight_recorder.py" in note["stack"][0]
 
