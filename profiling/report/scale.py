@@ -28,7 +28,7 @@ def scale_document(result: Scale) -> Document:
         chart,
         table(result),
         Bullets("Use", uses(result.choices)),
-        Facts(facts(result), heading="Measured and known values values"),
+        Facts(facts(result), heading="Measured and known values"),
         Bullets("Assumed", result.assumed),
     ]
     return Document(

@@ -223,7 +223,7 @@ def side(
             return compared_ranks(analysis.report, str(given))
         capture = ranks[0]
     if run is None:
-        assert capture, "what is no run is a capture"
+        assert capture, "a side that is not a run is a capture"
         analysed = open_report(capture, step=flags.step, phases=flags.phases)
         manifest = None if flags.step else analysed.manifest  # it has times of iterations only
         return compared_capture(analysed.report, manifest)

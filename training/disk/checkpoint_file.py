@@ -195,7 +195,7 @@ def model_config_of(config: dict[str, Value]) -> ModelConfig:
         value = values[name] = YOUNGER[name] if younger else config[name]
         kinds = (int, float) if key.kind is float else (key.kind,)
         if not isinstance(value, kinds) or isinstance(value, bool) and key.kind is not bool:
-            raise ValueError(f"{name}={spell(value)[:40]} is no {key.kind.__name__}")
+            raise ValueError(f"{name}={spell(value)[:40]} is not of type {key.kind.__name__}")
     return ModelConfig(**values)
 
 

@@ -84,7 +84,7 @@ def steps_by_tool(report: Report) -> str:
         last = f" to {window.first_iteration + window.steps - 1}" if window.steps > 1 else ""
         steps += f" ({window.step_name} {window.first_iteration}{last})"
     elif window.step_name is None:
-        steps = "no steps found: the whole capture counts as one step step"
+        steps = "no steps found: the whole capture counts as one step"
     elif window.step_name == STEP_NAME:
         steps += ", recognised by the optimizer's kernels"
     tool = TOOLS.get(capture.kind, capture.kind)

@@ -67,7 +67,7 @@ def pair_sentence(section: Section, fastest: Group, other: Group) -> str:
         cure = f"about {needed} runs" if needed else "more runs"
         return (
             f"Cannot tell whether {fastest.label} is faster than {other.label}: {both}; {cure} "
-            "of each would show it show it"
+            "of each would show it"
         )
     return f"{fastest.label} is {speed(comparison.ratio.value)} than {other.label}: {both}"
 
