@@ -315,7 +315,7 @@ VERDICTS = (
     Verdict(
         "gpu",
         "GPU work",
-        "the GPU is busy; the capture does not show whether with arithmetic or with memory traffic",
+        "the GPU is busy, either with arithmetic or with memory traffic",
         advice=(
             Advice(
                 "Capture the kernels inside CUDA graphs: nsys profile --cuda-graph-trace=node.",

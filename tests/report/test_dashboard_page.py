@@ -45,7 +45,7 @@ def test_the_verdict_is_said_in_words(tmp_path):
     assert re.fullmatch(
         r"flash is 1\.2[12]x faster than slow: 5\.4\d against 6\.\d\d ms per step", headline
     )
-    assert findings[0] == "The configurations differ in attention alone."
+    assert findings[0] == "The configurations differ only in attention."
     assert re.search(
         r"95 % interval 1\.\d+ to 1\.\d+ times as fast, over 3 against 3 runs", findings[1]
     )
@@ -74,7 +74,7 @@ def test_noise_is_said_to_tell_nothing_and_what_would(tmp_path, monkeypatch):
             runs.append(read_run(write_run(tmp_path / f"{attention}{seed}", attention, seed)))
     headline, _ = said(runs)
     assert re.match(
-        r"Cannot tell whether flash is faster than slow: .*; about \d+ runs of each would$",
+        r"Cannot tell whether flash is faster than slow: .*; about \d+ runs of each would show it$",
         headline,
     )
 

@@ -164,7 +164,7 @@ WRONG = {
     "no text": (without("text"), "does not contain the text", True),
     "no seed": (without("config", "seed"), "its configuration has no seed", True),
     "no width": (without("config", "n_embd"), "lacks 'n_embd'", False),
-    "width is a word": (entry("wide", "config", "n_embd"), "n_embd=wide is no int", False),
+    "width is a word": (entry("wide", "config", "n_embd"), "n_embd=wide is not of type int", False),
     "a config of text": (entry("n_layer: 2", "config"), "its config is a str", False),
     "a tensor in the configuration": (
         entry(torch.zeros(3), "config", "seed"),
