@@ -66,12 +66,14 @@ def sample(config: SampleConfig) -> None:
         torch.cuda.set_device(device)  # graphs are captured on the current one
     prompt_text(config.start)  # report an unreadable file before the weights are loaded
     if config.compile is not None:
-        log.info("compile=%s: no effect here, sampling compiles nothing", spell(config.compile))
+        log.info("compile=%s: no effect, because sampling compiles nothing", spell(config.compile))
     model, tokenizer = load_model(config, device, dtype)
     block_size = model.config.block_size
     prompt = encode_prompt(config.start, tokenizer)
     if len(prompt) > block_size:
-        log.warning("start: %d tokens, the model sees the last %d", len(prompt), block_size)
+        log.warning(
+            "start: %d tokens, of which the model sees only the last %d", len(prompt), block_size
+        )
     capture = token_spans(config, model)  # does nothing without `profile=`
     began = time.perf_counter()
     own = own_kernels_run(model, config.rows)
@@ -138,10 +140,12 @@ def runnable_attention(
     except ValueError as error:
         if asked:
             raise
-        log.warning("in the checkpoint: %s. Sampling with attention=auto", error)
+        log.warning("in the checkpoint: %s. Sampling uses attention=auto", error)
         return AUTO
     if asked is None and is_compiled(trained.attention):
-        log.info("attention=%s is compiled first, for seconds: auto is used", trained.attention)
+        log.info(
+            "attention=%s would compile for some seconds first, so auto is used", trained.attention
+        )
         return AUTO
     return config.attention
 
@@ -159,9 +163,9 @@ def own_kernels_run(model: GPT, rows: int) -> bool:
     try:
         try_own_kernels(model, rows)
     except ValueError as error:
-        log.info("single tokens without our own kernels, which do not run here: %s", error)
+        log.info("single tokens: our own kernels do not run here and are not used: %s", error)
         return False
-    log.info("single tokens by our own kernels, prompts by attention=%s", attention)
+    log.info("single tokens: our own kernels; prompts: attention=%s", attention)
     return True
 
 
@@ -182,7 +186,7 @@ def try_decoding(config: ModelConfig, device: torch.device, dtype: str) -> None:
         except RuntimeError as error:
             raise ValueError(
                 f"attention={config.attention}: has no {dtype} kernel on {device} for {tokens} "
-                f"new tokens and {keys} in all; use attention=auto"
+                f"new tokens and {keys} in total; use attention=auto"
             ) from error
 
 
@@ -199,7 +203,7 @@ def describe(saved: Checkpoint | Pretrained, model: GPT) -> None:
         quality += "" if best_at == at else f" at best, in iteration {best_at}"
     log.info("%s: %.2fM parameters, iteration %d%s", saved.path, size, at, quality)
     if saved.source == STAND_IN:
-        log.warning("trained on the built-in stand-in text, not on Shakespeare")
+        log.warning("trained on the built-in substitute text, not on Shakespeare")
     elif saved.source is not None:
         log.info("trained on %s", saved.source)
 
@@ -227,7 +231,9 @@ def prompt_text(start: str) -> str:
         key = f"start={start}"
         text = read_utf8(start.removeprefix(FILE), key)
     if not text:
-        raise ValueError(f"{key}: empty; the model needs a token to begin with, as in start=\\n")
+        raise ValueError(
+            f"{key}: empty; the model needs at least one token to start from, such as start=\\n"
+        )
     return text
 
 

@@ -27,7 +27,7 @@ from benchmarks.measuring import PROJECT, Keys, key, launcher, measure_in_turns,
 from benchmarks.timed_training import check_keys, time_training
 from profiling.launch.experiment.plan import LOG_INTERVAL
 
-HEADER = "| | ranks | ms a step (least, most) | kept |\n|---|---:|---:|---:|"
+HEADER = "| | ranks | ms per step (least, most) | kept |\n|---|---:|---:|---:|"
 THEIRS = "nanoGPT"
 
 

@@ -20,17 +20,17 @@ def check_place(path: Path) -> None:
     """Raise ValueError if no file can be written at `path`. Call it before long work, too."""
     with name_path_in_errors(path):
         if path.is_dir():
-            raise ValueError(f"{path}: is a folder; name a file in it")
+            raise ValueError(f"{path}: is a folder; name a file in this folder")
         refuse_pipe(path)  # a link may lead there
         if not path.parent.is_dir():
-            raise ValueError(f"{path}: there is no folder {path.parent}; make it first")
+            raise ValueError(f"{path}: the folder {path.parent} does not exist; create it first")
         check_writable(path.parent)
 
 
 def refuse_pipe(path: Path) -> None:
     """Raise ValueError for a pipe or a device: reading one may never end, or never begin."""
     if is_pipe(path):
-        raise ValueError(f"{path}: is a device or a pipe; name a file")
+        raise ValueError(f"{path}: is a device or a pipe; name a regular file")
 
 
 def is_pipe(path: Path) -> bool:
@@ -46,7 +46,7 @@ def resolve_link(path: Path) -> Path:
     """
     real = Path(os.path.realpath(path)) if path.is_symlink() else path
     if real.is_symlink():
-        raise ValueError(f"{path}: a link that leads to itself; name another place")
+        raise ValueError(f"{path}: is a link that points to itself; name another place")
     return real
 
 
@@ -62,8 +62,12 @@ def make_folder(folder: Path) -> None:
             folder.mkdir(parents=True, exist_ok=True)
         except (FileExistsError, NotADirectoryError):
             if leads_nowhere(folder):
-                raise ValueError(f"{folder}: is a link that leads nowhere; name a folder") from None
-            raise ValueError(f"{folder}: is a file, or lies below one; name a folder") from None
+                raise ValueError(
+                    f"{folder}: is a link to a place that does not exist; name a folder"
+                ) from None
+            raise ValueError(
+                f"{folder}: is a file or has a file as parent; name a folder"
+            ) from None
         check_writable(folder)
 
 

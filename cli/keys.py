@@ -40,7 +40,7 @@ TYPE_NAMES = {
     float: "a number",
     bool: "true or false",
     str: "text",
-    list: "a list, as [a,b]",
+    list: "a list such as [a,b]",
 }
 LARGEST = 10**30  # beyond what anything here counts; products of some of these are still floats
 BOOLEANS = {"true": True, "yes": True, "on": True, "1": True}
@@ -179,7 +179,7 @@ def valid_value(key: Key, value: Value) -> Value:
 def limits(key: Key) -> str:
     if key.below < math.inf:
         return f"at least {key.least} and less than {key.below}"
-    return f"a number from {key.least} up" if key.kind is float else f"at least {key.least}"
+    return f"a number of at least {key.least}" if key.kind is float else f"at least {key.least}"
 
 
 def choice(name: str, value: Value, choices: Collection[str]) -> str:

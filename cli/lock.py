@@ -83,10 +83,10 @@ class Lock:
                 self.own(self.file)
         except OSError as error:
             self.close()
-            reason = "it is a file" if self.folder.is_file() else error.strerror
+            reason = "this path is a file" if self.folder.is_file() else error.strerror
             if leads_nowhere(self.folder):
-                reason = "it is a link that leads nowhere"
-            raise ValueError(f"{self.key}: cannot write there: {reason}") from error
+                reason = "this path is a link to a place that does not exist"
+            raise ValueError(f"{self.key}: cannot write to this folder: {reason}") from error
         except InUse:
             self.close()
             raise
@@ -195,7 +195,7 @@ def in_use_message(key: str, file: int) -> str:
     else:
         known = None
     who = known[0] if known else "another process"
-    return f"{key}: in use by {who}; take another folder, or end that process first"
+    return f"{key}: in use by {who}; give another folder, or end that process first"
 
 
 def is_alive(pid: int, host: str) -> bool:
@@ -220,8 +220,8 @@ def warn_of_other_host(key: str, before: str) -> None:
     known = HOLDER.search(before)
     if known and known[2] != socket.gethostname():
         log.warning(
-            "%s: %s names %s; should that still run (locks do not reach other hosts on every file "
-            "system), end one of the two",
+            "%s: %s names %s; if that process is still running (on some file systems locks do "
+            "not work between hosts), end one of the two",
             key,
             NAME,
             known[0],
@@ -231,7 +231,7 @@ def warn_of_other_host(key: str, before: str) -> None:
 @cache  # once for all jobs of a sweep
 def warn_without_locks(reason: str) -> None:
     log.warning(
-        "%s: this file system has no locks (%s): nothing keeps a second run out of the folder",
+        "%s: this file system has no locks (%s), so nothing prevents a second run in this folder",
         NAME,
         reason,
     )

@@ -70,7 +70,7 @@ def within(kind: type[Number], least: float, most: float = float("inf")) -> Call
     def number(word: str) -> Number:
         value = kind(word)
         if not least <= value <= most:
-            beyond = f"from {least:g} up" if most == float("inf") else f"{least:g} to {most:g}"
+            beyond = f"at least {least:g}" if most == float("inf") else f"{least:g} to {most:g}"
             raise argparse.ArgumentTypeError(f"{word}: must be {beyond}")
         return value
 

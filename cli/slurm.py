@@ -29,12 +29,15 @@ def torchrun_variables(environ: Mapping[str, str]) -> dict[str, str]:
     needed = ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_STEP_NODELIST", "SLURM_JOB_ID")
     if missing := [name for name in needed if not environ.get(name)]:
         raise ValueError(
-            f"SLURM_STEP_NUM_TASKS={tasks}, but {', '.join(missing)} is not set; start it as srun "
-            f"--ntasks={tasks} python train.py ..., or by torchrun"
+            f"SLURM_STEP_NUM_TASKS={tasks}, but {', '.join(missing)} is not set; start training "
+            f"with srun --ntasks={tasks} python train.py ..., or with torchrun"
         )
     for name in ("SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_LOCALID"):
         if not environ[name].isdecimal():
-            raise ValueError(f"{name}={environ[name]}: not a number; srun sets it, else unset it")
+            raise ValueError(
+                f"{name}={environ[name]}: not a number; srun sets this variable, so unset it if "
+                "you do not use srun"
+            )
     job = int(re.sub(r"\D", "", environ["SLURM_JOB_ID"]) or 0)
     variables = {
         "RANK": environ["SLURM_PROCID"],

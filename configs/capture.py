@@ -15,34 +15,36 @@ class ProfileConfig:
 
     kind: str = key(
         "none",
-        "profile=KIND sets it: nsys (cudaProfilerStart and Stop around the window), "
-        "torch (torch.profiler), memory (CUDA memory snapshot)",
+        "profile=KIND sets this key: nsys (cudaProfilerStart and Stop around the window), torch "
+        "(torch.profiler), memory (CUDA memory snapshot)",
         ("none", "nsys", "torch", "memory"),
     )
-    start: str = key(AUTO, "first iteration of the window; auto: when the step time has settled")
+    start: str = key(AUTO, "first iteration of the window; auto: when the step time is stable")
     steps: int = key(20, "iterations in a window", least=1)
-    windows: int = key(1, "windows in the run", least=1)
-    every: int = key(500, "iterations from one window to the next", least=1)
-    ranks: list[str] = key(["0"], "ranks that are captured, as [0,1]; or all of them", (ALL,))
+    windows: int = key(1, "number of windows in the run", least=1)
+    every: int = key(500, "iterations from the start of one window to the next", least=1)
+    ranks: list[str] = key(["0"], "ranks to capture, such as [0,1], or all", (ALL,))
     detail: str = key(
         "phases",
-        "layers: ranges for blocks, attention and MLP too; for eager runs",
+        "layers: also ranges for blocks, attention and MLP; for eager runs",
         ("phases", "layers"),
     )
     attribute_backward: str = key(
         AUTO,
-        "inside the window run backward on the calling thread, so that its kernels "
-        "belong to the range; auto: for nsys and for layers",
+        "in the window, run backward on the calling thread so that its kernels belong to the "
+        "range; auto: with nsys and with layers",
         (AUTO, "true", "false"),
     )
-    warmup: int = key(3, "torch: iterations before the window with the tracer on", least=0)
+    warmup: int = key(3, "torch: warm-up iterations with the tracer on before the window", least=0)
     shapes: bool = key(False, "torch: record the operators' shapes")
     stack: bool = key(False, "torch: record Python stacks")
     memory: bool = key(False, "torch: record allocations")
 
     def __post_init__(self) -> None:
         if not re.fullmatch(rf"{AUTO}|\d{{1,18}}", self.start, re.ASCII):
-            raise ValueError(f"profile.start={self.start}: must be auto or an iteration from 0 up")
+            raise ValueError(
+                f"profile.start={self.start}: must be auto or an iteration of at least 0"
+            )
         if self.windows > 1 and self.every < self.steps:
             raise ValueError(
                 f"profile.every={self.every}: the windows of {self.steps} iterations would "
@@ -51,7 +53,8 @@ class ProfileConfig:
         numbers = [int(word) for word in self.ranks if word.isdecimal()]
         if self.ranks != [ALL] and not 0 < len(set(numbers)) == len(self.ranks):
             raise ValueError(
-                f"profile.ranks={spell(self.ranks)}: must be ranks from 0 up, each once, or all"
+                f"profile.ranks={spell(self.ranks)}: must be all, or rank numbers of at least 0, "
+                "each once"
             )
 
     def captured_ranks(self, world_size: int) -> list[int]:
@@ -83,7 +86,7 @@ class ProfileConfig:
         if self.detail == "layers" and self.attribute_backward == "false":
             raise ValueError(
                 "profile.attribute_backward=false: profile.detail=layers needs backward on the "
-                "calling thread; leave it at auto"
+                "calling thread; use profile.attribute_backward=auto"
             )
         if self.detail == "layers" and compiled:
             raise ValueError(
@@ -92,13 +95,14 @@ class ProfileConfig:
             )
         if self.detail == "layers" and cuda_graphs:
             raise ValueError(
-                "profile.detail=layers: a CUDA graph is launched as a whole, no layer by itself; "
+                "profile.detail=layers: a CUDA graph is launched as a whole, not layer by layer; "
                 "add cuda_graphs=false"
             )
         if self.steps > eval_interval:
             raise ValueError(
                 f"profile.steps={self.steps}: an evaluation, every eval_interval={eval_interval} "
-                "iterations, would fall into the window; lower it, or raise eval_interval"
+                "iterations, would fall into the window; lower profile.steps or raise "
+                "eval_interval"
             )
         self._check_fit(max_iters, eval_interval)
 
@@ -109,7 +113,7 @@ class ProfileConfig:
         for number, window in enumerate(plan_windows(self, start, eval_interval), start=1):
             if window.first + self.steps > max_iters:
                 key = f"windows={self.windows}" if number > 1 else f"start={self.start}"
-                moved = ", moved behind an evaluation," if window.moved else ""
+                moved = ", moved to after an evaluation," if window.moved else ""
                 raise ValueError(
                     f"profile.{key}: window {number}{moved} would be iterations {window.first} "
                     f"to {window.first + self.steps - 1}, but the run ends at "
@@ -122,11 +126,11 @@ class ProfileConfig:
             return
         if self.kind in ("nsys", "memory") and device_type != "cuda":
             raise ValueError(
-                f"profile={self.kind}: needs a CUDA GPU, this run is on {device_type}; "
-                "use profile=torch"
+                f"profile={self.kind}: needs a CUDA GPU, but this run is on {device_type}; use "
+                "profile=torch"
             )
         if self.captured_ranks(world_size)[-1] >= world_size:
-            have = "is rank 0 alone" if world_size == 1 else f"has ranks 0 to {world_size - 1}"
+            have = "has only rank 0" if world_size == 1 else f"has ranks 0 to {world_size - 1}"
             raise ValueError(f"profile.ranks={spell(self.ranks)}: this run {have}")
 
 
@@ -136,17 +140,19 @@ class GpuMetricsConfig:
 
     enabled: str = key(
         AUTO,
-        "sample power, energy, clocks and activity of the run's GPUs; "
-        "auto: where NVIDIA's driver tells",
+        "sample power, energy, clocks and activity of the run's GPUs; auto: if NVIDIA's driver "
+        "reports them",
         (AUTO, "true", "false"),
     )
-    interval_ms: int = key(100, "between two samples; the driver renews its counters every 100 ms")
+    interval_ms: int = key(
+        100, "time between two samples; the driver updates its counters every 100 ms"
+    )
 
     def __post_init__(self) -> None:
         if not 100 <= self.interval_ms <= 60_000:  # H200: activity reads 0 within 100 ms
             raise ValueError(
-                f"gpu_metrics.interval_ms={self.interval_ms}: must be from 100 to 60000, since the "
-                "driver renews its counters every 100 ms"
+                f"gpu_metrics.interval_ms={self.interval_ms}: must be from 100 to 60000, because "
+                "the driver updates its counters every 100 ms"
             )
 
 

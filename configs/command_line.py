@@ -51,26 +51,26 @@ from configs.texts import quote_texts
 from configs.without_effect import TRAINING, say_idle_keys, say_idle_sweep
 
 HELP = """\
-Trains a GPT on Shakespeare, or on a text of yours; every run can be profiled and compared.
+Trains a GPT on Shakespeare or on your own text; every run can be profiled and compared.
 
 usage: python train.py [FLAGS] [FILE] [KEY=VALUE ...]
 
-  FILE        one of configs/, as NAME, config/NAME.yaml or configs/NAME.yaml, or a path to any
-              other YAML file: {files}
-              or one of nanoGPT's, NAME.py: its key = value lines are read, nothing of it runs
-  KEY=VALUE   also --KEY=VALUE; overrides FILE, as FILE overrides the defaults
-              recipe={recipes}: the keys of configs/recipe/, between FILE and the other KEY=VALUE
+  FILE        a file of configs/, given as NAME, config/NAME.yaml or configs/NAME.yaml, or a path
+              to any other YAML file: {files}
+              or a nanoGPT file, NAME.py: its key = value lines are read, no code in it runs
+  KEY=VALUE   or --KEY=VALUE; overrides FILE, and FILE overrides the defaults
+              recipe={recipes}: keys from configs/recipe/; override FILE, not other KEY=VALUE
 
 examples
   python train.py config/shakespeare_char.yaml                  the main experiment
   python train.py config/shakespeare_char.yaml attention=flash  with one key changed
   python train.py config/shakespeare_char_cpu.yaml              a size for a CPU
-  python train.py config/shakespeare_char.yaml recipe=fast      to a low validation loss soonest
+  python train.py config/shakespeare_char.yaml recipe=fast      a low validation loss soonest
   python train.py config/shakespeare_char.yaml speed=reference  plain PyTorch, nothing compiled
-  python train.py -m attention=slow,flash                       a run with each, in its own folder
-  python train.py DIR/config.yaml init_from=resume              go on from DIR/ckpt.pt
+  python train.py -m attention=slow,flash                       a run for each, in its own folder
+  python train.py DIR/config.yaml init_from=resume              continue from DIR/ckpt.pt
   python train.py config/finetune_shakespeare.yaml init_from=gpt2     with GPT-2's weights
-  python train.py data_source=my.txt out_dir=out-mine           a text of your own
+  python train.py data_source=my.txt out_dir=out-mine           your own text
   python train.py dataset=../nanoGPT/data/openwebtext           a folder of tokens, or of shards
   python train.py wandb.mode=offline wandb.project=mine         Weights & Biases, no network
   python train.py profile=torch profile.steps=5                 capture five iterations
@@ -115,7 +115,7 @@ def read() -> Start:
         complete(words[0].removeprefix("query="))
         raise SystemExit(0)
     if options.shell_completion and not any(COMPLETION.fullmatch(word) for word in words):
-        raise ValueError("-sc: write -sc install=bash; uninstall and fish, zsh likewise")
+        raise ValueError("-sc: write -sc install=bash; uninstall, fish and zsh work the same way")
     ours = [] if options.shell_completion else translate_words(words)
     path, overrides = split_words(ours, options.config_name)
     typed = quote_texts(without_sweeper_params(overrides, options.multirun), options.multirun)
@@ -129,7 +129,7 @@ def read() -> Start:
     configs = compose_jobs(path, overrides, options.multirun)
     if options.package is not None:
         if not options.cfg:
-            raise ValueError(f"--package {options.package}: only with --cfg, of which it is a part")
+            raise ValueError(f"--package {options.package}: only works together with --cfg")
         check_package(options.package)
     arguments = words if options.shell_completion else [] if options.hydra_help else overrides
     for_hydra = [*flags, "--config-name", PRIMARY, *arguments]
@@ -193,7 +193,7 @@ def train_by_hydra(
     except OSError as error:
         if begun:  # the job raised it, not Hydra
             raise
-        reason = f"{error.filename}: cannot be made: {error.strerror}"
+        reason = f"{error.filename}: cannot be created: {error.strerror}"
         raise ValueError(f"hydra.run.dir, hydra.sweep.dir: {reason}") from error
     finally:
         sys.argv = typed
@@ -207,7 +207,10 @@ def compose_one(words: list[str], *added: str) -> Config:
     """
     _, flags, words = split_arguments(words)
     if flags:
-        raise ValueError(f"{flags[0]}: a flag of train.py; here one run at a time, without it")
+        raise ValueError(
+            f"{flags[0]}: this flag of train.py does not work here, where there is one run at a "
+            "time; leave it out"
+        )
     path, overrides = split_words(translate_words(words), None)
     overrides = quote_texts(overrides, multirun=False)
     typed = {word.split("=")[0] for word in overrides}
@@ -261,7 +264,10 @@ def split_arguments(argv: list[str]) -> tuple[argparse.Namespace, list[str], lis
         raise ValueError(f"{flag}: no such flag{cure}")
     for name in REFUSED:
         if getattr(options, name) is not None:
-            raise ValueError(f"--{name.replace('_', '-')}: not offered; give FILE and KEY=VALUE")
+            raise ValueError(
+                f"--{name.replace('_', '-')}: this flag of Hydra is not supported; give FILE and "
+                "KEY=VALUE"
+            )
     flags = [word for word in argv if word not in options.overrides]
     return options, flags, options.overrides
 
@@ -274,7 +280,7 @@ def split_words(words: list[str], config_name: str | None) -> tuple[Path | None,
         named.append(config_name)
     paths = [find_config(word) for word in named]
     if len(paths) > 1:
-        raise ValueError(f"{' and '.join(named)}: one config file at most")
+        raise ValueError(f"{' and '.join(named)}: give at most one config file")
     return (paths[0] if paths else None), overrides
 
 
@@ -282,7 +288,7 @@ def find_config(word: str) -> Path:
     if path := files.find(word):
         return path
     if word in keys(Config):
-        raise ValueError(f"{word}: a key, and lacks its value; write {word}=VALUE")
+        raise ValueError(f"{word}: this key has no value; write {word}=VALUE")
     raise ValueError(files.missing_message(word))
 
 

@@ -137,8 +137,8 @@ def take_shape(job: DictConfig, named: Collection[str]) -> dict[str, Value]:
     """
     if job.weights and "init_from" not in named:
         raise ValueError(
-            f"weights={job.weights}: not read by init_from=scratch; add init_from=gpt2, or "
-            "init_from=weights for those of another shape"
+            f"weights={job.weights}: not read with init_from=scratch; add init_from=gpt2, or "
+            "init_from=weights for weights of another shape"
         )
     init_from = valid_value(keys(Config)["init_from"], job.init_from)
     shape = shape_of(str(init_from), job.weights)
@@ -146,7 +146,7 @@ def take_shape(job: DictConfig, named: Collection[str]) -> dict[str, Value]:
         own = name in named or job[name] != getattr(Config, name)
         shorter = name == CONTEXT and own and job[name] < of_weights
         if own and not shorter and job[name] != of_weights:
-            less = " or take less" if name == CONTEXT else ""
+            less = " or use a smaller value" if name == CONTEXT else ""
             raise ValueError(
                 f"{name}={spell(job[name])}: init_from={init_from} has {spell(of_weights)}; leave "
                 f"{name} out{less}"
@@ -198,7 +198,7 @@ def load(path: Path | None) -> dict[str, Value]:
                     check_hydra_key(setting)
                 check_hydra_value(SEARCHPATH, value.get("searchpath"))
             if "." in name:
-                raise ValueError(f"{name}: in a file, write the key under its section")
+                raise ValueError(f"{name}: in a file, write this key under its section")
             if name not in ("defaults", "hydra"):
                 check_value(name, value)
         except ValueError as error:
@@ -248,11 +248,11 @@ def parse_override(parser: OverridesParser, text: str, multirun: bool) -> Overri
         override = parser.parse_override(text)
     except HydraException as error:
         raise ValueError(
-            f"{text}: not understood ({one_line(error).split(' expecting ')[0]}); "
-            f"put a value with special characters in quotes of its own: 'key=\"value\"'"
+            f"{text}: not understood ({one_line(error).split(' expecting ')[0]}); put a value "
+            "with special characters in its own quotes: 'key=\"value\"'"
         ) from error
     except ValueError as error:  # Python's own, of a number with thousands of digits
-        raise ValueError(f"{text}: a number too long to be read") from error
+        raise ValueError(f"{text}: this number has too many digits") from error
     if override.is_sweep_override() and not multirun:
         raise ValueError(
             f"{text}: several values; add -m to train once with each "
@@ -261,9 +261,13 @@ def parse_override(parser: OverridesParser, text: str, multirun: bool) -> Overri
     if override.value_type is ValueType.GLOB_CHOICE_SWEEP:
         name = override.key_or_group
         some = files.options(name) if name in files.groups() else ["VALUE", "VALUE"]
-        raise ValueError(f"{text}: no patterns here; name the values: {name}={','.join(some)}")
+        raise ValueError(
+            f"{text}: patterns are not supported; name the values: {name}={','.join(some)}"
+        )
     if override.is_sweep_override() and not override.is_discrete_sweep():
-        raise ValueError(f"{text}: an interval has no end of values; write range(START,STOP,STEP)")
+        raise ValueError(
+            f"{text}: an interval has infinitely many values; write range(START,STOP,STEP)"
+        )
     return override
 
 
@@ -278,7 +282,7 @@ def check_override(override: Override) -> None:
         return
     changing = override.type in (OverrideType.ADD, OverrideType.DEL)
     if changing and name in {*keys(Config), *groups}:
-        raise ValueError(f"{typed}: keys are neither added nor deleted; write {name}=VALUE")
+        raise ValueError(f"{typed}: keys cannot be added or deleted; write {name}=VALUE")
     section, _, key = name.partition(".")
     if name in groups:
         check_option(name, value)
@@ -296,16 +300,18 @@ def check_hydra_key(name: str) -> None:
     if "/" in name or any(name == key or name.startswith(f"{key}.") for key in HYDRA_KEYS):
         return
     if f"{name}.".startswith(SWEPT):
-        raise ValueError(f"{name}: write the key itself, with -m: -m KEY=A,B")
+        raise ValueError(f"{name}: give the key directly, with -m: -m KEY=A,B")
     if name in ("hydra.run.dir", "hydra.job.chdir", "hydra.output_subdir"):
-        raise ValueError(f"{name}: has no effect here; out_dir=FOLDER is where a run writes")
-    raise ValueError(f"{name}: has no effect here; of Hydra's keys {', '.join(HYDRA_KEYS)} have")
+        raise ValueError(f"{name}: has no effect here; set the folder of a run with out_dir=FOLDER")
+    raise ValueError(
+        f"{name}: has no effect here; of Hydra's keys only {', '.join(HYDRA_KEYS)} have an effect"
+    )
 
 
 def check_hydra_value(name: str, value: Value) -> None:
     """Raise ValueError for a value that Hydra would ignore: a missing folder, a launcher's name."""
     if name == "hydra.launcher":
-        raise ValueError(f"{name}={spell(value)}: a section; write hydra/launcher=NAME")
+        raise ValueError(f"{name}={spell(value)}: this is a section; write hydra/launcher=NAME")
     for path in value if name == SEARCHPATH and isinstance(value, list) else []:
         place = str(path).removeprefix("file://")
         if "://" not in place and "${" not in place and not Path(place).is_dir():
@@ -329,7 +335,9 @@ def without_sweeper_params(overrides: list[str], multirun: bool) -> list[str]:
     """
     params = [word for word in overrides if word.lstrip("+").startswith(SWEPT)]
     if params and not multirun:
-        raise ValueError(f"{params[0]}: no effect without -m; add -m to train once with each value")
+        raise ValueError(
+            f"{params[0]}: has no effect without -m; add -m to train once with each value"
+        )
     own = [word for word in overrides if word not in params]
     own_keys = {word.partition("=")[0].lstrip("+") for word in own}
     named = [word.lstrip("+").removeprefix(SWEPT) for word in params]
@@ -341,7 +349,9 @@ def check_package(name: str) -> None:
     with initialize_config_dir(str(files.FOLDER), version_base=None):
         composed = compose(PRIMARY, return_hydra_config=True)
     if name != "_global_" and OmegaConf.select(composed, name, throw_on_missing=False) is None:
-        raise ValueError(f"--package {name}: not in the configuration; name a section, as wandb")
+        raise ValueError(
+            f"--package {name}: not in the configuration; name a section such as wandb"
+        )
 
 
 def check_option(group: str, option: Value) -> str:
@@ -390,13 +400,13 @@ def check_folders(jobs: list[Config]) -> None:
         first = taken.setdefault(os.path.abspath(job.out_dir), number)
         if first != number:
             both = f"jobs {first} and {number} would both write to {job.out_dir}"
-            raise ValueError(f"out_dir: {both}; sweep over different values")
+            raise ValueError(f"out_dir: {both}; give the jobs different values")
 
 
 def with_cure(name: str, message: str) -> str:
     """OmegaConf's message about a key, and what to write instead, if that is known."""
     if variable := re.search(r"Environment variable '([^']+)' not found", message):
-        lacks = f"the environment has no {variable[1]}"
+        lacks = f"the environment variable {variable[1]} is not set"
         return f"{lacks}; set it, or write ${{oc.env:{variable[1]},VALUE}}"
     if "Unsupported interpolation type" in message:
         return f"{message}; write ${{KEY}} or ${{oc.env:VARIABLE}}"
@@ -421,7 +431,7 @@ def explain(error: Exception, path: Path | None) -> str:
         return f"{place}{name}: {with_cure(name, message)}{near}"
     text = one_line(cause).split(" Config search path:")[0]
     if option := NO_OPTION.search(text):
-        text = f"{option[1]}={option[2]}: no such option; there are {option[3]}"
+        text = f"{option[1]}={option[2]}: no such option; the options are {option[3]}"
     if "launcher=submitit" in text:
-        text += "; submitit's come with pip install '.[slurm]'"
+        text += "; install those of submitit with pip install '.[slurm]'"
     return text.replace(f"'{PRIMARY}'", PRIMARY).replace(PRIMARY, str(path or "the defaults"))

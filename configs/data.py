@@ -15,7 +15,8 @@ class DataConfig:
     dataset: str = key(
         "shakespeare_char",
         "what to train on: shakespeare_char or shakespeare_bpe, prepared at first use in data/ "
-        "(installed: in the user's cache); or a folder of tokens: its path, or its name in data/",
+        "(of an installation: in the user's cache); or a folder of tokens, by path or by its "
+        "name in data/",
         role="text",
         path=True,
     )
@@ -23,11 +24,13 @@ class DataConfig:
         None, "a text file of your own (UTF-8) instead of tiny Shakespeare", role="text", path=True
     )
     offline_fallback: bool = key(
-        True, "without a network use the built-in stand-in text; false: stop instead", role="start"
+        True,
+        "without a network, use the built-in substitute text; false: stop instead",
+        role="start",
     )
     tokenizer: str = key(
         "auto",
-        "for shakespeare_bpe: gpt2, local (trained on the text), auto (gpt2 where it can be had)",
+        "for shakespeare_bpe: gpt2, local (trained on the text), auto (gpt2 if available)",
         ("auto", "gpt2", "local"),
         role="text",
     )
@@ -37,14 +40,14 @@ class DataConfig:
     batch_size: int = key(64, "sequences in a micro-batch, on each rank", least=1, role="work")
     eval_batch_size: int | None = key(
         None,
-        "sequences evaluated at once, on each rank; null: what suits device and model",
+        "sequences evaluated at once on each rank; null: chosen for device and model",
         least=1,
         role="watching",
     )
     token_storage: str = key(
         "auto",
-        "where tokens live: device, mmap (read from disk, pinned and prefetched), "
-        "auto (device when they fit)",
+        "where to keep the tokens: device, mmap (read from disk, pinned and prefetched), auto "
+        "(device if they fit)",
         ("auto", "device", "mmap"),
         role="speed",
     )

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from cli.keys import check_values, key
 
 HELP = """\
-Writes a run's weights as Hugging Face's transformers reads them: model.safetensors under its names
-for GPT-2, and config.json. The tokenizer stays in the checkpoint; GPT-2's is `gpt2` there, too.
+Writes the weights of a run for Hugging Face's transformers: model.safetensors under its names for
+GPT-2, and config.json. The tokenizer stays in the checkpoint; GPT-2's is `gpt2` there too.
 
 usage: python -m training.export [KEY=VALUE ...]        also --KEY=VALUE
 
@@ -22,13 +22,13 @@ examples
 class ExportConfig:
     """Keys of the export, without sections."""
 
-    out_dir: str = key("out-shakespeare-char", "folder of the run, with its checkpoint")
+    out_dir: str = key("out-shakespeare-char", "folder of the run with its checkpoint")
     checkpoint: str = key(
         "ckpt.pt",
-        "the newest, or ckpt_best.pt, the best one where it is kept beside a newer",
+        "ckpt.pt, the newest, or ckpt_best.pt, the best, if there is one besides the newest",
         ("ckpt.pt", "ckpt_best.pt"),
     )
-    folder: str = key("exported", "where to write, made if it is not there")
+    folder: str = key("exported", "folder to write, created if it does not exist")
 
     def __post_init__(self) -> None:
         check_values(self)

@@ -107,11 +107,11 @@ def load(path: Path) -> dict[str, Value]:
             raise ValueError(f"{path}: not a mapping; write lines of the form key: value")
         if values_within(root, MOST_VALUES) > MOST_VALUES:
             raise ValueError(
-                f"{path}: its aliases (*NAME) go round in a circle, or stand for more than "
-                f"{MOST_VALUES:,} values; write the values themselves"
+                f"{path}: its YAML aliases (*NAME) are circular or stand for more than "
+                f"{MOST_VALUES:,} values; write the values directly"
             )
         if name := name_of_long_number(root):
-            raise ValueError(f"{path}: {name}: a number too long to be read")
+            raise ValueError(f"{path}: {name}: this number has too many digits")
         values = OmegaConf.to_container(OmegaConf.load(path), resolve=False)
         assert isinstance(values, dict)
         # a run's config.yaml has a section in_force, with the values that its keys came to

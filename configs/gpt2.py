@@ -59,10 +59,10 @@ def weights_files(weights: str) -> list[Path]:
     pickles = [file for file in (path, *path.glob("*")) if file.suffix in PICKLES]
     if pickles:
         raise ValueError(
-            f"{key}: {pickles[0].name} is a pickle, which may run any code: not opened; "
-            "give a .safetensors file, as transformers' save_pretrained writes it"
+            f"{key}: {pickles[0].name} is a pickle, which may run any code, so it was not "
+            "opened; give a .safetensors file as written by transformers' save_pretrained"
         )
-    what = f"has no {WHOLE}" if path.is_dir() else "is no .safetensors file"
+    what = f"contains no {WHOLE}" if path.is_dir() else "is not a .safetensors file"
     raise ValueError(f"{key}: {what if path.exists() else 'no such file or folder'}")
 
 
@@ -71,7 +71,7 @@ def transformers_shape(path: Path) -> dict[str, Value]:
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(config, dict) or config.get("model_type") != "gpt2":
-            raise ValueError("no configuration of a GPT-2 (model_type)")
+            raise ValueError("not the configuration of a GPT-2 (model_type)")
         check_fixed(config)
         shape: dict[str, Value] = {
             "n_layer": config["n_layer"],
@@ -84,14 +84,19 @@ def transformers_shape(path: Path) -> dict[str, Value]:
         }
         for name in ("n_layer", "n_head", "n_embd", CONTEXT):
             if type(shape[name]) is not int:
-                raise ValueError(f"{name}={spell(shape[name])[:40]} is no whole number")
+                raise ValueError(f"{name}={spell(shape[name])[:40]} is not a whole number")
     except FileNotFoundError:
         raise ValueError(
-            f"init_from=weights: there is no {path}, which says the model's shape; transformers' "
-            "save_pretrained writes one; init_from=gpt2 and the like need none"
+            f"init_from=weights: {path} is missing, which contains the model's shape; "
+            "transformers' save_pretrained writes this file; init_from=gpt2, gpt2-medium, ... "
+            "do not need it"
         ) from None
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        reason = f"lacks or does not know {error}" if isinstance(error, KeyError) else str(error)
+        reason = (
+            (f"has missing or unknown values: {error}")
+            if isinstance(error, KeyError)
+            else str(error)
+        )
         raise ValueError(f"{path}: cannot be used: {reason}") from error
     return shape
 

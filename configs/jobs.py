@@ -58,7 +58,10 @@ class Jobs:
         """Print the jobs that are about to run in other processes, and where these print."""
         for number, config in enumerate(self.configs, start=1):
             say(self.name(number, config))
-        say(f"{launcher}: what they print lies in .submitit/, in hydra.sweep.dir, which is out_dir")
+        say(
+            f"{launcher}: the output of the jobs is in .submitit/ in hydra.sweep.dir, which is "
+            "out_dir"
+        )
 
     def run(self, number: int, config: Config, train: Train) -> None:
         """Run job `number`, from 1. In a sweep its failure is printed and kept for `end`.
@@ -79,7 +82,7 @@ class Jobs:
                 traceback.print_exc()
             reason = one_line(str(error)).removeprefix("train.py: ") or type(error).__name__
             if isinstance(error, SystemExit) and not isinstance(error.code, str):
-                reason = f"exit code {error.code}, see its last line"
+                reason = f"exit code {error.code}; see the last line of the job"
             self.failed.append(f"{self.name(number, config)}: {reason}")
             say(self.failed[-1])
 

@@ -13,21 +13,22 @@ class ModelConfig:
     """Keys of the model, without a section."""
 
     n_layer: int = key(6, "transformer blocks", least=1, role="model")
-    n_head: int = key(6, "attention heads in a block", least=1, role="model")
-    n_embd: int = key(384, "width; a multiple of n_head", least=1, role="model")
+    n_head: int = key(6, "attention heads per block", least=1, role="model")
+    n_embd: int = key(384, "width of the model; a multiple of n_head", least=1, role="model")
     block_size: int = key(256, "context length in tokens", least=1, role="model")
-    dropout: float = key(0.2, "probability of dropping; 0: none", least=0, below=1, role="work")
-    bias: bool = key(False, "biases in linear layers and layer norms", role="model")
+    dropout: float = key(0.2, "dropout probability; 0: no dropout", least=0, below=1, role="work")
+    bias: bool = key(False, "use biases in linear layers and layer norms", role="model")
     activation: str = key(
         "gelu",
-        "of the MLP; gelu: as in nanoGPT; gelu_tanh: the approximation that GPT-2 was trained with",
+        "activation of the MLP; gelu: as in nanoGPT; gelu_tanh: the approximation that GPT-2 was "
+        "trained with",
         ("gelu", "gelu_tanh"),
         role="model",
         before="gelu",
     )
     positions: str = key(
         "learned",
-        "learned: added to the embeddings; rotary: queries and keys turn by them",
+        "learned: added to the embeddings; rotary: queries and keys are rotated by position",
         ("learned", "rotary"),
         role="model",
         before="learned",
@@ -35,9 +36,10 @@ class ModelConfig:
     attention: str = key(attention.AUTO, attention.HELP, attention.CHOICES, role="speed")
     kernels: str = key(
         "auto",
-        "of embedding, norms, GELU, loss and optimizer: fused: our own, on CUDA (gelu_tanh and the "
-        "embedding of over 256 ids stay PyTorch's); compiled: torch.compile's, or PyTorch's; auto: "
-        "as speed says; for fast our own where they are proved, which the run says",
+        "kernels of embedding, norms, GELU, loss and optimizer; fused: our own, on CUDA "
+        "(gelu_tanh and the embedding of over 256 ids stay PyTorch's); compiled: "
+        "torch.compile's, or PyTorch's; auto: set by speed; with speed=fast our own where they "
+        "are proved (the run says which)",
         ("auto", "compiled", "fused"),
         role="speed",
         before="compiled",
@@ -46,8 +48,8 @@ class ModelConfig:
     )
     residual_dtype: str = key(
         "float32",
-        "of the residual stream, which each block adds to; bfloat16: half the traffic of norms "
-        "and sums, rounded at each sum; needs dtype=bfloat16",
+        "dtype of the residual stream, to which each block adds; bfloat16: half the traffic of "
+        "norms and sums, but rounded at each sum; needs dtype=bfloat16",
         ("float32", "bfloat16"),
         role="work",
         before="float32",
@@ -59,15 +61,17 @@ class ModelConfig:
         if self.n_embd % self.n_head:
             raise ValueError(
                 f"n_embd={self.n_embd}: not divisible by n_head={self.n_head}; "
-                f"{self.n_embd - self.n_embd % self.n_head or self.n_head} would be"
+                f"{self.n_embd - self.n_embd % self.n_head or self.n_head} is possible"
             )
         if self.positions == "rotary" and self.n_embd // self.n_head % 2:
             raise ValueError(
-                f"positions=rotary: turns pairs of numbers, and a head has "
-                f"{self.n_embd // self.n_head}; choose n_embd and n_head so that it is even"
+                "positions=rotary: rotates pairs of numbers, but a head has "
+                f"{self.n_embd // self.n_head}; choose n_embd and n_head so that n_embd / n_head "
+                "is even"
             )
         backend = attention.BACKENDS.get(self.attention)
         if backend and not backend.dropout and self.dropout > 0:
             raise ValueError(
-                f"attention={backend.name}: {backend.meaning} has no dropout; add dropout=0"
+                f"attention={backend.name}: {backend.meaning} does not support dropout; add "
+                "dropout=0"
             )

@@ -92,7 +92,10 @@ def merge(below: dict[str, Value], above: dict[str, Value]) -> dict[str, Value]:
 def say_defaults(path: Path) -> None:
     """Say on stderr, on the first rank, where the keys come from that a nanoGPT file leaves out."""
     if path.suffix == PYTHON:
-        line = "what it leaves out is as in nanoGPT's train.py: GPT-2 124M on openwebtext"
+        line = (
+            "keys that this file does not set are as in nanoGPT's train.py: GPT-2 124M on "
+            "openwebtext"
+        )
         note_once(f"{path}: {line}")
 
 

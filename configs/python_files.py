@@ -22,7 +22,7 @@ ARITHMETIC: dict[type[ast.operator], Callable[[Number, Number], Number]] = {
     ast.FloorDiv: operator.floordiv,
 }
 TOO_LONG = "Exceeds the limit"  # begins Python's message about an integer with too many digits
-ALLOWED = "a number, a text, True, False, None, a key set above or sums and products of these"
+ALLOWED = "a number, a string, True, False, None, a key set above, or sums and products of these"
 
 
 def parse_file(path: Path) -> ast.Module:
@@ -36,7 +36,7 @@ def parse_file(path: Path) -> ast.Module:
         line = source.splitlines()[(error.lineno or 1) - 1 :][:1]
         key = b"".join(line).partition(b"=")[0].decode(errors="replace").strip()
         if error.msg.startswith(TOO_LONG):
-            raise ValueError(f"{path}: {key}: a number too long to be read") from error
+            raise ValueError(f"{path}: {key}: this number has too many digits") from error
         place = f"line {error.lineno}: " if error.lineno else ""
         raise ValueError(f"{path}: is not Python: {place}{error.msg}") from error
     except (ValueError, RecursionError, MemoryError) as error:  # a null byte; too many brackets
@@ -53,7 +53,7 @@ def settings(path: Path) -> dict[str, Setting]:
         if not names or not all(isinstance(name, ast.Name) for name in names):
             raise ValueError(
                 f"{path}: line {node.lineno}: {first_line(node)}: not of the form key = value; "
-                "nothing in such a file runs"
+                "code in such a file is not run"
             )
         assert isinstance(node, ast.Assign)
         for name in names:
@@ -62,8 +62,8 @@ def settings(path: Path) -> dict[str, Setting]:
                 values[name.id] = value_of(node.value, values)
             except (ValueError, ArithmeticError, RecursionError):
                 raise ValueError(
-                    f"{path}: {name.id} = {first_line(node.value)}: not {ALLOWED}; nothing in "
-                    "such a file runs"
+                    f"{path}: {name.id} = {first_line(node.value)}: not {ALLOWED}; code in such "
+                    "a file is not run"
                 ) from None
     return values
 

@@ -33,7 +33,7 @@ def misfit(config: object, needed: Mapping[str, Value] = NEEDED) -> str | None:
     for name, value in needed.items():
         actual = getattr(config, name)
         if actual != value:
-            return f"is for {name}={spell(value)}, this run has {name}={spell(actual)}"
+            return f"needs {name}={spell(value)}, but this run has {name}={spell(actual)}"
     return None
 
 

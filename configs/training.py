@@ -18,45 +18,46 @@ class TrainingConfig:
 
     out_dir: str = key(
         "out-shakespeare-char",
-        "the run's folder: config, metrics, checkpoint",
+        "folder of the run, for config, metrics and checkpoint",
         role="place",
         path=True,
     )
     keep_previous: str = key(
         "all",
-        "how many earlier runs of out_dir are kept, as out_dir/previous-N: all, a number (the "
-        "newest ones; 0: none), or refuse (do not start over one)",
+        "how many earlier runs of out_dir to keep, as out_dir/previous-N: all, a number (of the "
+        "newest runs; 0: none), or refuse (do not start if out_dir has a run)",
         role="place",
     )
     init_from: str = key(
         "scratch",
-        "scratch, or resume from out_dir/ckpt.pt; out_dir is where the config.yaml lies, if a "
-        "checkpoint lies there too, unless it is named; gpt2 and the like: its weights, from "
-        "Hugging Face's cache or `weights`, and its shape; weights: those of `weights`, of any "
-        "shape",
+        "scratch, or resume from out_dir/ckpt.pt (unless out_dir is given, it is the folder of "
+        "the config.yaml, if a checkpoint is there too); gpt2, gpt2-medium, ...: these weights, "
+        "from Hugging Face's cache or `weights`, and their shape; weights: the file or folder in "
+        "`weights`, of any shape",
         ("scratch", "resume", *GPT2_SIZES, "weights"),
         role="start",
     )
     go_on: bool = key(
         False,
-        "resume where out_dir has a checkpoint, whatever init_from says: for a job that is started "
-        "again, as by torchrun --max-restarts or Slurm's --requeue",
+        "resume if out_dir has a checkpoint, whatever init_from says: for jobs that are "
+        "restarted, for example by torchrun --max-restarts or Slurm's --requeue",
         role="start",
     )
     weights: str | None = key(None, WEIGHTS_HELP, role="start", path=True)
     exact_resume: bool = key(
         True,
-        "a resume keeps seed, dropout, dtype, residual_dtype and the sequences of an iteration; "
+        "on resume, keep seed, dropout, dtype, residual_dtype and the sequences per iteration; "
         "false: they may change",
         role="start",
     )
     max_iters: int = key(
-        5000, "iterations (optimizer steps) in all", least=0, below=2**63, role="outcome"
+        5000, "total number of iterations (optimizer steps)", least=0, below=2**63, role="outcome"
     )
     eval_interval: int = key(250, "iterations between evaluations", least=1, role="outcome")
     eval_iters: int = key(
         0,
-        "0: exact loss over the whole validation split; N: mean of N random batches, as in nanoGPT",
+        "0: exact loss over the whole validation split; N: mean over N random batches, as in "
+        "nanoGPT",
         least=0,
         role="outcome",
     )
@@ -64,22 +65,22 @@ class TrainingConfig:
     log_interval: int = key(10, "iterations between logged lines", least=1, role="watching")
     always_save_checkpoint: bool = key(
         False,
-        "save after each evaluation, not only when the validation loss improved",
+        "save after each evaluation, even if the validation loss did not improve",
         role="watching",
     )
     checkpoint_interval_s: float | None = key(
         None,
-        "seconds between checkpoints, so that a kill costs no more: ckpt.pt, between evaluations "
-        "too; null: 60 on a CPU, else 600; 0: at evaluations alone",
+        "seconds between checkpoints (ckpt.pt), also between evaluations, so that a kill costs "
+        "no more time than this; null: 60 on a CPU, else 600; 0: only at evaluations",
         least=0,
         role="watching",
     )
     gradient_accumulation_steps: int = key(
-        1, "micro-batches in an iteration, over all ranks together", least=1, role="work"
+        1, "micro-batches per iteration, summed over all ranks", least=1, role="work"
     )
     optimizer: str = key(
         "adamw",
-        "adamw; muon: orthogonal updates for the blocks' matrices, AdamW for all else",
+        "adamw; muon: orthogonal updates for the matrices of the blocks, AdamW for everything else",
         ("adamw", "muon"),
         role="model",
         before="adamw",
@@ -90,23 +91,29 @@ class TrainingConfig:
     warmup_iters: int = key(100, "iterations of linear warm-up", least=0, role="outcome")
     lr_decay_iters: int = key(5000, "iteration at which min_lr is reached", least=0, role="outcome")
     min_lr: float = key(1e-4, "learning rate after the decay", least=0, role="outcome")
-    weight_decay: float = key(0.1, "on matrices and embeddings", least=0, role="outcome")
+    weight_decay: float = key(
+        0.1, "weight decay of matrices and embeddings", least=0, role="outcome"
+    )
     beta1: float = key(0.9, "AdamW's", least=0, below=1, role="outcome")
     beta2: float = key(0.99, "AdamW's", least=0, below=1, role="outcome")
-    grad_clip: float = key(1.0, "largest gradient norm; 0: no clipping", least=0, role="outcome")
+    grad_clip: float = key(1.0, "maximum gradient norm; 0: no clipping", least=0, role="outcome")
     seed: int = key(
-        1337, "of weights, dropout and the order of batches", least=0, below=2**32, role="outcome"
+        1337,
+        "seed of weights, dropout and the order of batches",
+        least=0,
+        below=2**32,
+        role="outcome",
     )
     device: str = key("auto", "auto, cpu, cuda, cuda:N or mps", role="speed")
     dtype: str = key(
         "auto",
-        "of matrix products and attention; auto: bfloat16 where the GPU has it",
+        "dtype of matrix products and attention; auto: bfloat16 if the GPU supports it",
         ("auto", "float32", "bfloat16", "float16"),
         role="work",
     )
     speed: str = key(
         "fast",
-        "who computes what kernels and compile leave open: reference: plain PyTorch; compiled: "
+        "sets kernels and compile unless they are given; reference: plain PyTorch; compiled: "
         "torch.compile; fast: our own kernels where they are proved, torch.compile for the rest",
         ("reference", "compiled", "fast"),
         role="start",
@@ -114,15 +121,15 @@ class TrainingConfig:
     )
     compile: bool | None = key(
         None,
-        "torch.compile the model; null: as speed says; for fast where kernels=fused leaves work to "
-        "it (attention=slow), or does not run",
+        "torch.compile the model; null: set by speed; with speed=fast only if kernels=fused does "
+        "not run or leaves work for the compiler (attention=slow)",
         role="speed",
         follows="kernels",
     )
     compile_scope: str = key(
         "auto",
-        "what is compiled as one: block (starts sooner), model (fewer launches); "
-        "auto: block with CUDA graphs, which need no fewer launches, else model",
+        "unit of compilation: block (starts sooner), model (fewer launches); auto: block with "
+        "CUDA graphs, where fewer launches do not help, else model",
         ("auto", "block", "model"),
         role="speed",
         follows="compile",
@@ -130,38 +137,39 @@ class TrainingConfig:
     )
     compile_cache: str = key(
         "~/.cache/profiling-nanogpt/compiled",
-        "folder where compiled code lies for the next start; default: TORCHINDUCTOR_CACHE_DIR, or "
-        "~/.cache/profiling-nanogpt/compiled",
+        "folder that keeps compiled code for the next start; default: TORCHINDUCTOR_CACHE_DIR, "
+        "or ~/.cache/profiling-nanogpt/compiled",
         variable="TORCHINDUCTOR_CACHE_DIR",
         role="place",
         path=True,
     )
     cuda_graphs: str = key(
         "auto",
-        "replay forward, backward, optimizer and evaluation as CUDA graphs; "
-        "auto: on CUDA with compile or kernels=fused, not in float16, nor with weights or "
-        "activations that come and go (parallel=fsdp, activation_checkpointing)",
+        "replay forward, backward, optimizer and evaluation as CUDA graphs; auto: on CUDA with "
+        "compile or kernels=fused, but not in float16 and not if weights or activations are "
+        "freed and recreated (parallel=fsdp, activation_checkpointing)",
         ("auto", "true", "false"),
         role="speed",
         follows="compile",
     )
     parallel: str = key(
         "auto",
-        "how several ranks share the run: ddp (all have the whole model), fsdp (each a share of "
-        "weights, gradients, moments), hsdp (fsdp in groups of ranks, ddp among them); auto: ddp",
+        "how several ranks share the run: ddp (each has the whole model), fsdp (each has a share "
+        "of weights, gradients and moments), hsdp (fsdp within groups of ranks, ddp between "
+        "groups); auto: ddp",
         ("auto", "ddp", "fsdp", "hsdp"),
         role="speed",
     )
     shard_ranks: int | None = key(
         None,
-        "of hsdp: ranks that share one copy of the model; null: those of a host",
+        "for hsdp: number of ranks that share one copy of the model; null: all ranks of a host",
         least=1,
         role="speed",
         tuning=True,
     )
     bucket_mb: float = key(
         25.0,
-        "of ddp: MiB of gradients that are averaged at once, while more are computed",
+        "for ddp: MiB of gradients that are averaged at once while more gradients are computed",
         least=1,
         below=1_000_000,  # which no model fills; PyTorch counts bytes in 64 bits
         role="speed",
@@ -169,37 +177,37 @@ class TrainingConfig:
     )
     all_reduce: str = key(
         "auto",
-        "how ddp averages gradients: collective (NCCL's, or gloo's), copies (by the copy engines "
-        "of the GPUs of one host, which leave the multiprocessors to backward)",
+        "how ddp averages gradients: collective (of NCCL or gloo), copies (by the copy engines "
+        "of the GPUs of one host, which leaves the multiprocessors to backward)",
         ("auto", "collective", "copies"),
         role="speed",
         tuning=True,
     )
     shard_update: bool = key(
         False,
-        "of ddp with kernels=fused: each rank updates its part of the weights and sends their "
-        "copies in 16 bits to the others, in place of the averaged gradients (ZeRO, stage 1)",
+        "for ddp with kernels=fused: each rank updates its part of the weights and sends 16-bit "
+        "copies of them to the others instead of averaged gradients (ZeRO, stage 1)",
         role="speed",
         tuning=True,
     )
     reduce_dtype: str = key(
         "float32",
-        "of shard_update with one micro-step a rank: what products leave of gradients that ranks "
-        "send each other; bfloat16 halves what is written, sent and read of them",
+        "for shard_update with one micro-step per rank: dtype of the gradients that ranks send "
+        "each other; bfloat16 halves the bytes that are written, sent and read",
         ("float32", "bfloat16"),
         role="speed",
         tuning=True,
     )
     activation_checkpointing: str = key(
         "none",
-        "what backward computes again, to save memory: none, selective (all of a block but matrix "
-        "products and attention), full (all of a block)",
+        "what backward recomputes to save memory: none, selective (a block without its matrix "
+        "products and attention), full (the whole block)",
         ("none", "selective", "full"),
         role="speed",
     )
 
     tensorboard: bool = key(
-        False, "write the metrics for TensorBoard too, in out_dir", role="watching"
+        False, "also write the metrics for TensorBoard, in out_dir", role="watching"
     )
 
     def __post_init__(self) -> None:
@@ -211,20 +219,22 @@ class TrainingConfig:
         self.out_dir = os.path.expanduser(self.out_dir)  # YAML and some shells leave a ~
         if not re.fullmatch(r"all|refuse|\d{1,18}", self.keep_previous, re.ASCII):
             raise ValueError(
-                f"keep_previous={self.keep_previous}: must be all, refuse or a number from 0 up"
+                f"keep_previous={self.keep_previous}: must be all, refuse or a number of at least 0"
             )
         if not re.fullmatch(r"auto|cpu|cuda(:\d{1,6})?|mps", self.device):
             raise ValueError(f"device={self.device}: must be auto, cpu, cuda, cuda:N or mps")
         if self.cuda_graphs == "true" and self.device in ("cpu", "mps"):
-            raise ValueError(f"cuda_graphs=true: device={self.device} has none; leave it at auto")
+            raise ValueError(
+                f"cuda_graphs=true: device={self.device} has no CUDA graphs; use cuda_graphs=auto"
+            )
         if self.decay_lr:
             self._check_schedule()
 
     def _check_schedule(self) -> None:
         if self.min_lr > self.learning_rate:
             raise ValueError(
-                f"min_lr={self.min_lr}: above learning_rate={self.learning_rate}; "
-                f"set min_lr too (usual: a tenth), or decay_lr=false"
+                f"min_lr={self.min_lr}: is above learning_rate={self.learning_rate}; also set "
+                "min_lr (usually a tenth of it), or decay_lr=false"
             )
         # a run that ends during its warm-up never reaches the decay
         if self.max_iters >= self.warmup_iters >= self.lr_decay_iters:
@@ -237,7 +247,7 @@ class TrainingConfig:
 def check_weights(init_from: str, weights: str | None) -> None:
     """Raise ValueError if init_from=weights names no weights."""
     if init_from == "weights" and not weights:
-        raise ValueError("init_from=weights: name them, weights=PATH")
+        raise ValueError("init_from=weights: name the weights with weights=PATH")
 
 
 @dataclass
@@ -246,40 +256,41 @@ class WandbConfig:
 
     mode: str = key(
         "auto",
-        "auto: online with an API key, offline without",
+        "auto: online if there is an API key, else offline",
         ("auto", "online", "offline", "disabled"),
     )
     project: str = key(
         "profiling-nanogpt", "W&B project; default: WANDB_PROJECT", variable="WANDB_PROJECT"
     )
     entity: str | None = key(
-        None, "user or team; default: WANDB_ENTITY, or your own", variable="WANDB_ENTITY"
+        None, "user or team; default: WANDB_ENTITY, or your own user", variable="WANDB_ENTITY"
     )
     name: str | None = key(
         None,
-        "run name; default: WANDB_NAME, or from the run's keys; -m adds what it varies",
+        "run name; default: WANDB_NAME, or a name made from the run's keys; -m adds the varied "
+        "keys",
         variable="WANDB_NAME",
     )
     group: str | None = key(
         None,
-        "runs of one comparison share it; default: WANDB_RUN_GROUP; -m sets it",
+        "group shared by the runs of one comparison; default: WANDB_RUN_GROUP; -m sets it",
         variable="WANDB_RUN_GROUP",
     )
-    tags: list[str] = key([], "W&B tags, as [a,b]; default: WANDB_TAGS", variable="WANDB_TAGS")
+    tags: list[str] = key([], "W&B tags, such as [a,b]; default: WANDB_TAGS", variable="WANDB_TAGS")
     notes: str | None = key(
-        None, "what the run is for, in words; default: WANDB_NOTES", variable="WANDB_NOTES"
+        None, "notes on the purpose of the run; default: WANDB_NOTES", variable="WANDB_NOTES"
     )
     checkpoints: bool = key(
         False,
-        "send the best checkpoint as an artifact when the run ends; it holds the run's keys, "
-        "out_dir and data_source among them",
+        "upload the best checkpoint as an artifact when the run ends; it contains the run's "
+        "keys, including out_dir and data_source",
     )
 
     def __post_init__(self) -> None:
         # W&B's own rules: if broken, the run would lose its mirror after the start
         if not 1 <= len(self.project) <= 128 or set(self.project) & set("/\\#?%:"):
             raise ValueError(
-                f"wandb.project={self.project}: must be 1 to 128 characters, none of / \\ # ? % :"
+                f"wandb.project={self.project}: must be 1 to 128 characters without / \\ # ? % :"
             )
         for tag in self.tags:
             if not 1 <= len(tag) <= 64:

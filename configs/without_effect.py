@@ -52,7 +52,7 @@ TRAINING: tuple[Rule[Config], ...] = (
     Rule(
         ("bucket_mb", "all_reduce", "shard_ranks", "parallel"),
         has_one_rank,
-        "on one rank; torchrun starts several",
+        "on one rank; start several with torchrun",
     ),
     Rule(
         ("warmup_iters", "lr_decay", "lr_decay_iters", "min_lr"),
@@ -86,7 +86,7 @@ def idle_keys(rules: tuple[Rule[C], ...], typed: Iterable[str], configs: list[C]
         for rule in rules:
             matches = name not in SWITCHES and any(fnmatchcase(name, p) for p in rule.patterns)
             if matches and all(rule.is_idle(config) for config in configs):
-                yield f"{name}: no effect {rule.without}"
+                yield f"{name}: has no effect {rule.without}"
                 break
 
 
@@ -102,4 +102,4 @@ def say_idle_sweep(words: list[str]) -> None:
     typed = (word.partition("=")[0].lstrip("-+") for word in words)
     for name in typed:
         if name.startswith(OF_SWEEPS):
-            note_once(f"warning: {name}: no effect without -m")
+            note_once(f"warning: {name}: has no effect without -m")

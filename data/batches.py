@@ -59,9 +59,9 @@ def check_draws(config: Config) -> None:
         needed = DRAWN_BYTES * sequences
         if needed > host_bytes():
             raise ValueError(
-                f"batch_size={batch_size} with {key}={value}: the places of their sequences take "
-                f"{needed / 2**30:,.0f} GiB, this machine has {host_bytes() / 2**30:,.0f}; lower "
-                "one of them"
+                f"batch_size={batch_size} with {key}={value}: the positions of the sequences "
+                f"take {needed / 2**30:,.0f} GiB, but this machine has "
+                f"{host_bytes() / 2**30:,.0f}; lower one of these keys"
             )
 
 
@@ -101,8 +101,8 @@ class Batches:
         config, count = self.config, len(self.tokens)
         if config.block_size + 1 > count:
             raise ValueError(
-                f"block_size={config.block_size}: longer than the text: the {self.split} split has "
-                f"{count} tokens; choose at most {count - 1}, or a longer text"
+                f"block_size={config.block_size}: longer than the text: the {self.split} split "
+                f"has {count} tokens; use at most {count - 1}, or a longer text"
             )
         check_draws(config)
         self.micro_steps, rest = divmod(config.gradient_accumulation_steps, self.world_size)

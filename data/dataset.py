@@ -65,10 +65,12 @@ def load_prepared(directory: Path) -> Dataset:
             file = TokenFile(directory / f"{split}.bin", dtype, entry(meta, f"{split}_tokens", int))
             size = file.count * dtype.itemsize
             if file.path.stat().st_size != size:
-                raise ValueError(f"{split}.bin has not the {size} bytes it should have")
+                raise ValueError(f"{split}.bin does not have the expected size of {size} bytes")
             files[split] = (file,)
     except FileNotFoundError as error:
-        raise ValueError(f"{directory}: incomplete: no {Path(error.filename).name}") from error
+        raise ValueError(
+            f"{directory}: incomplete: there is no {Path(error.filename).name}"
+        ) from error
     except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
         reason = f"lacks {error}" if isinstance(error, KeyError) else one_line(error)
         raise ValueError(f"{directory}: damaged: {reason}; prepare it again") from error
@@ -83,7 +85,7 @@ def read_record(path: Path) -> dict[str, object]:
     except ValueError as error:
         raise ValueError(f"{path.name}: {error}") from error
     if not isinstance(record, dict):
-        raise ValueError(f"{path.name}: holds no names with values")
+        raise ValueError(f"{path.name}: does not contain names with values")
     return record
 
 
@@ -112,7 +114,7 @@ def refuse_foreign_files(directory: Path) -> None:
         return  # another process is replacing it
     if foreign:
         raise ValueError(
-            f"{directory}: holds {', '.join(foreign[:3])}, which data.prepare did not write; "
+            f"{directory}: contains {', '.join(foreign[:3])}, which data.prepare did not write; "
             "move the folder elsewhere"
         )
 

@@ -70,7 +70,7 @@ def fetch(url: str, sha256: str) -> bytes:
         with urllib.request.urlopen(url, timeout=SILENCE_S) as response:
             content: bytes = response.read(LARGEST_BYTES)
     except HTTPException as error:  # a broken answer, which is no OSError
-        raise OSError(f"broken answer ({type(error).__name__}: {error})") from error
+        raise OSError(f"broken response ({type(error).__name__}: {error})") from error
     actual = hashlib.sha256(content).hexdigest()
     if actual != sha256:
         raise OSError(
@@ -90,12 +90,12 @@ def download_openwebtext() -> str:
         return snapshot_download(OPENWEBTEXT, repo_type="dataset", allow_patterns="*.parquet")
     except ImportError as error:
         raise ValueError(
-            "openwebtext: needs two packages: pip install huggingface_hub pyarrow"
+            "openwebtext: needs two packages; run pip install huggingface_hub pyarrow"
         ) from error
     except Exception as error:  # three libraries below may raise their own
         raise ValueError(
-            f"openwebtext: could not be downloaded ({reason_of(error)}); "
-            "source=FOLDER names a copy in Parquet"
+            f"openwebtext: could not be downloaded ({reason_of(error)}); give a copy in Parquet "
+            "with source=FOLDER"
         ) from error
 
 

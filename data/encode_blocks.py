@@ -99,6 +99,6 @@ def results_in_order(
             yield results
     except Killed as error:
         raise ValueError(
-            f"workers={workers}: one of them was killed, by a lack of memory? What is done is "
-            "kept: run the same command again, with fewer workers"
+            f"workers={workers}: a worker was killed, perhaps for lack of memory. Finished "
+            "blocks are kept: run the same command again with fewer workers"
         ) from error

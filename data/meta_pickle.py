@@ -15,7 +15,7 @@ DATA |= {"EMPTY_DICT", "DICT", "SETITEM", "SETITEMS"}
 DATA |= {"UNICODE", "SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8"}
 DATA |= {"INT", "LONG", "LONG1", "LONG4", "BININT", "BININT1", "BININT2"}
 DATA |= {"MEMOIZE", "PUT", "BINPUT", "LONG_BINPUT", "GET", "BINGET", "LONG_BINGET"}
-INSTEAD = "nothing of it was run: write it anew with nanoGPT's prepare.py, or remove it"
+INSTEAD = "no code in it was run: write the file again with nanoGPT's prepare.py, or remove it"
 
 
 class DataUnpickler(pickle.Unpickler):
@@ -35,8 +35,8 @@ def read_meta(path: Path) -> CharTokenizer:
             if instruction.name not in DATA:
                 named = f" ({argument})" if isinstance(argument, str) else ""
                 raise ValueError(
-                    f"{path}: holds more than a dict of str and int, {instruction.name}{named}, "
-                    f"which may be code; {INSTEAD}"
+                    f"{path}: contains more than a dict of str and int: "
+                    f"{instruction.name}{named}, which may be code; {INSTEAD}"
                 )
             # Python allocates a table as long as the largest number that an object is kept under
             if instruction.name.endswith("PUT") and int(argument or 0) > len(content):
@@ -47,7 +47,7 @@ def read_meta(path: Path) -> CharTokenizer:
     except ValueError as error:
         if str(error).startswith(f"{path}: "):
             raise
-        raise ValueError(f"{path}: damaged (no pickle); {INSTEAD}") from error
+        raise ValueError(f"{path}: damaged (not a pickle); {INSTEAD}") from error
     return tokenizer_of(meta, path)
 
 
@@ -58,9 +58,9 @@ def tokenizer_of(meta: object, path: Path) -> CharTokenizer:
     """
     wrong = f"{path}: not nanoGPT's: "
     if not isinstance(meta, dict):
-        raise ValueError(f"{wrong}holds {type(meta).__name__}, not a dict; {INSTEAD}")
+        raise ValueError(f"{wrong}contains a {type(meta).__name__}, not a dict; {INSTEAD}")
     if missing := [name for name in ("vocab_size", "itos", "stoi") if name not in meta]:
-        raise ValueError(f"{wrong}lacks {missing[0]}; {INSTEAD}")
+        raise ValueError(f"{wrong}has no {missing[0]}; {INSTEAD}")
     size, itos, stoi = meta["vocab_size"], meta["itos"], meta["stoi"]
     if not isinstance(itos, dict) or not isinstance(stoi, dict) or not itos:
         raise ValueError(f"{wrong}itos and stoi must be dicts; {INSTEAD}")
@@ -73,5 +73,5 @@ def tokenizer_of(meta: object, path: Path) -> CharTokenizer:
     if not all(isinstance(token, str) and len(token) == 1 for token in characters):
         raise ValueError(f"{wrong}a token must be one character; {INSTEAD}")
     if stoi != {character: number for number, character in itos.items()}:
-        raise ValueError(f"{wrong}stoi is not itos the other way round; {INSTEAD}")
+        raise ValueError(f"{wrong}stoi is not the inverse of itos; {INSTEAD}")
     return CharTokenizer.with_order("".join(characters))

@@ -1,8 +1,8 @@
-"""Text in, token files out: python -m data.prepare [WHAT] [KEY=VALUE ...]
+"""Encodes texts into token files: python -m data.prepare [WHAT] [KEY=VALUE ...]
 
-WHAT is shakespeare_char or shakespeare_bpe, which training prepares by itself where it lacks them;
-shakespeare or openwebtext, made as nanoGPT makes data/shakespeare and data/openwebtext; or a text
-file, a folder of *.txt, a Parquet file, a folder of *.parquet, of any size.
+WHAT is shakespeare_char or shakespeare_bpe, which training prepares by itself if they are missing;
+shakespeare or openwebtext, prepared as nanoGPT prepares data/shakespeare and data/openwebtext; or a
+text file, a folder of *.txt, a Parquet file or a folder of *.parquet, of any size.
 
     python -m data.prepare shakespeare_char
     python -m data.prepare shakespeare_char data_source=my_novel.txt
@@ -15,14 +15,15 @@ file, a folder of *.txt, a Parquet file, a folder of *.parquet, of any size.
     python -m data.prepare dump.parquet column=content out=data/mine workers=16
     python -m data.prepare my_novel.txt tokenizer=char out=data/novel
 
-Each makes a folder: train.bin and val.bin hold the token ids, vocab.json the tokenizer, meta.json
-what they were made from. It lies under data/ of a checkout; of an installation in the user's cache,
-~/.cache/profiling-nanogpt (or XDG_CACHE_HOME). A complete folder is used again without a network.
+Each command writes a folder: train.bin and val.bin contain the token ids, vocab.json the tokenizer,
+and meta.json describes the source. The folder is in data/ of a checkout; for an installation, in
+the user's cache, ~/.cache/profiling-nanogpt (or XDG_CACHE_HOME). A complete folder is reused
+without a network.
 
-A text of any size is streamed in blocks, which processes encode side by side. Stopped or killed,
-the same command goes on where it was. It is cut as nanoGPT cuts: the last tenth of text files is
-for validation, and one row in 2,000 of Parquet, drawn by its number. GPT-2's end of text stands
-behind each row, and behind each file of a folder.
+A text of any size is streamed in blocks, which several processes encode in parallel. If the command
+is stopped or killed, the same command continues where it was. The split is that of nanoGPT: the
+last tenth of text files is for validation, or one row in 2,000 of Parquet, chosen by its number.
+Each row, and each file of a folder, ends with GPT-2's end-of-text token.
 """
 
 if __name__ == "__main__":
@@ -97,7 +98,10 @@ def prepare(config: DataConfig, data_dir: Path = DATA_DIR) -> Dataset:
     if config.dataset not in BUILT_IN:
         folder = load_dataset(find_folder(config, data_dir))
         if isinstance(folder.tokenizer, Gpt2Tokenizer):
-            log.info("%s: no meta.pkl: tokens are GPT-2's, as in nanoGPT", folder.directory)
+            log.info(
+                "%s: no meta.pkl, so the tokens are taken to be GPT-2's, as in nanoGPT",
+                folder.directory,
+            )
         return folder
     if config.dataset == "shakespeare_char" and config.tokenizer != "auto":
         log.warning("tokenizer=%s: not used by dataset=shakespeare_char", config.tokenizer)
@@ -110,8 +114,10 @@ def prepare(config: DataConfig, data_dir: Path = DATA_DIR) -> Dataset:
         dataset = find_prepared(config, data_dir, text.suffix, text.sha256)
         return dataset or make(config, data_dir, text)
     except OSError as error:
-        cure = "; XDG_CACHE_HOME=FOLDER names another place" if data_dir.name == NAME else ""
-        raise ValueError(f"{data_dir}: data could not be prepared there: {error}{cure}") from error
+        cure = "; choose another place with XDG_CACHE_HOME=FOLDER" if data_dir.name == NAME else ""
+        raise ValueError(
+            f"{data_dir}: could not prepare data in this folder: {error}{cure}"
+        ) from error
 
 
 def find_folder(config: DataConfig, data_dir: Path) -> Path:
@@ -127,9 +133,12 @@ def find_folder(config: DataConfig, data_dir: Path) -> Path:
         if folder.is_dir() and name:
             return folder
     if path.is_file():
-        raise ValueError(f"dataset={name}: a file; name its folder, or python -m data.prepare it")
+        raise ValueError(
+            f"dataset={name}: is a file; name its folder, or prepare the file with python -m "
+            "data.prepare"
+        )
     if name in RECIPES:
-        raise ValueError(f"dataset={name}: not there yet; make it: python -m data.prepare {name}")
+        raise ValueError(f"dataset={name}: does not exist yet; run: python -m data.prepare {name}")
     near = suggestion(name, (*BUILT_IN, *RECIPES))
     raise ValueError(
         f"dataset={name}: no such folder{near} ({', '.join(BUILT_IN)}, or a folder of tokens)"
@@ -143,13 +152,15 @@ def find_prepared(config: DataConfig, data_dir: Path, suffix: str, sha256: str) 
         try:
             dataset = load_prepared(directory)
             if dataset.text_sha256 != sha256:
-                raise ValueError(f"{directory}: made from another text")
+                raise ValueError(f"{directory}: prepared from another text")
         except ValueError as error:
             refuse_foreign_files(directory)
             log.warning("%s; preparing it again", error)
             continue
         if config.dataset == "shakespeare_bpe" and config.tokenizer == "auto" and label != "gpt2":
-            log.warning("tokenizer=auto: using %s, prepared earlier without gpt2", directory)
+            log.warning(
+                "tokenizer=auto: using %s, which was prepared earlier without gpt2", directory
+            )
         return dataset
     return None
 
@@ -178,7 +189,7 @@ def make(config: DataConfig, data_dir: Path, text: Text) -> Dataset:
     }
     directory = folders(config, data_dir, text.suffix)[label]
     dataset = write_dataset(directory, meta, tokenizer, {"train": train, "val": val})
-    log.info("%s: the text as tokens, made once for all runs", dataset.directory)
+    log.info("%s: tokens of the text, prepared once for all runs", dataset.directory)
     return dataset
 
 
@@ -207,7 +218,7 @@ def make_tokenizer(config: DataConfig, content: str, train_text: str) -> tuple[s
     tokenizer = BpeTokenizer.train(train_text, config.bpe_vocab_size)
     if tokenizer.vocab_size < config.bpe_vocab_size:
         log.warning(
-            "bpe_vocab_size=%d: the text gives only %d tokens",
+            "bpe_vocab_size=%d: the text yields only %d tokens",
             config.bpe_vocab_size,
             tokenizer.vocab_size,
         )
@@ -286,7 +297,9 @@ def with_source(name: str, given: FilesConfig, data_dir: Path) -> FilesConfig:
     """
     if name not in RECIPES:
         if given.source:
-            raise ValueError(f"source={given.source}: {name} is named already; leave one out")
+            raise ValueError(
+                f"source={given.source}: {name} was already given; leave one of the two out"
+            )
         return replace(given, source=name)
     source = given.source
     if not source and name == "openwebtext":
@@ -296,7 +309,7 @@ def with_source(name: str, given: FilesConfig, data_dir: Path) -> FilesConfig:
             read_tiny_shakespeare(data_dir)
         except ConnectionError as error:
             raise ValueError(
-                f"shakespeare: could not be downloaded ({error}); source=FILE names a copy"
+                f"shakespeare: could not be downloaded ({error}); give a copy with source=FILE"
             ) from error
         source = str(tiny_shakespeare_in(data_dir))
     return replace(given, source=source, out=given.out or str(data_dir / name))

@@ -37,14 +37,17 @@ def prepare_files(config: FilesConfig, data_dir: Path) -> Dataset:
     paths = find_sources(config.source)
     is_parquet = paths[0].suffix == PARQUET
     if config.column != FilesConfig.column and not is_parquet:
-        raise ValueError(f"column={config.column}: of Parquet files, and these are texts; drop it")
+        raise ValueError(
+            f"column={config.column}: only for Parquet files, and these are text files; leave "
+            "column out"
+        )
     fraction = VAL_FRACTIONS[is_parquet] if config.val_fraction is None else config.val_fraction
     plan = plan_of(config, paths, fraction)
     named = Path(config.source).expanduser().resolve()
     if not config.out and named.stem.startswith(BUILT_IN):  # `prepare` names its folders so
         raise ValueError(
-            f"{config.source}: {data_dir / named.stem} is for what training prepares by itself; "
-            "name another folder with out="
+            f"{config.source}: {data_dir / named.stem} is reserved for texts that training "
+            "prepares by itself; name another folder with out="
         )
     folder = Path(config.out).expanduser() if config.out else data_dir / named.stem
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
@@ -52,7 +55,7 @@ def prepare_files(config: FilesConfig, data_dir: Path) -> Dataset:
     folder = final_place(folder)
     blocks = parquet_blocks(paths, config.column) if is_parquet else text_blocks(paths, fraction)
     if not blocks:
-        raise ValueError(f"{config.source}: holds no text")
+        raise ValueError(f"{config.source}: contains no text")
     reading = Reading(config.column, fraction)
     unfinished = Unfinished(folder.with_name(f"{folder.name}.unfinished"))
     with name_path_in_errors(unfinished.folder), Lock(unfinished.folder, f"out={folder}"):
@@ -76,8 +79,8 @@ def final_place(folder: Path) -> Path:
     place = Path(os.path.realpath(resolve_link(folder)))
     if place == Path.cwd() or place.is_mount():
         raise ValueError(
-            f"out={folder}: a mounted disk, or the working folder, whose place no other can take; "
-            f"name a folder in it, as out={folder / 'tokens'}"
+            f"out={folder}: is a mounted disk or the working folder, which cannot be replaced; "
+            f"name a folder in it, such as out={folder / 'tokens'}"
         )
     return place if folder.is_symlink() else folder
 
@@ -94,10 +97,11 @@ def load_existing(folder: Path, plan: Plan) -> Dataset:
     with suppress(ValueError, OSError):
         meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
         if meta.get("plan_sha256") == plan.sha256:
-            log.info("%s: made before, of the same files", folder)
+            log.info("%s: already prepared from the same files", folder)
             return load_prepared(folder)
     raise ValueError(
-        f"out={folder}: there is something else already; name another folder, or remove it"
+        f"out={folder}: this folder exists and has other content; name another folder, or remove "
+        "this one"
     )
 
 
@@ -119,7 +123,7 @@ def make_tokenizer(
     else:
         sizes = [block.size_bytes for block in blocks]
         with results_in_order(Characters(reading), blocks, workers) as alphabets:
-            steps = show_progress("looking for characters", alphabets, sizes)
+            steps = show_progress("collecting characters", alphabets, sizes)
             characters = set().union(*steps)
         tokenizer = CharTokenizer("".join(characters))
     write_text(path, json.dumps(tokenizer.to_record()))
@@ -146,7 +150,9 @@ def encode(
     """
     done = unfinished.done(token_dtype(tokenizer.vocab_size))
     if done.blocks:
-        log.info("%s: %d of %d blocks are there", unfinished.folder, done.blocks, len(blocks))
+        log.info(
+            "%s: %d of %d blocks are already encoded", unfinished.folder, done.blocks, len(blocks)
+        )
     sizes = [block.size_bytes for block in blocks]
     with results_in_order(work, blocks[done.blocks :], workers) as encoded:
         appended = unfinished.append(done, encoded)
@@ -157,7 +163,7 @@ def encode(
             unfinished.forget_blocks()  # so that the folder can be used with other keys
             raise ValueError(
                 f"val_fraction={work.reading.val_fraction:g}: leaves no {split} tokens; choose "
-                "another, or a longer text"
+                "another fraction, or a longer text"
             )
     return done
 

@@ -45,12 +45,13 @@ def read_text(config: DataConfig, data_dir: Path) -> Text:
         if not config.offline_fallback:
             raise ValueError(
                 f"offline_fallback=false: tiny Shakespeare could not be downloaded ({error}); "
-                "give a text of your own with data_source=FILE"
+                "give your own text with data_source=FILE"
             ) from error
         log.warning(
-            "THIS IS NOT SHAKESPEARE: the text could not be downloaded (%s). A stand-in, words at "
-            "random in the form of a play, takes its place: its losses are NOT comparable with any "
-            "figure for tiny Shakespeare. data_source=FILE trains on a text of your own.",
+            "THIS IS NOT SHAKESPEARE: the text could not be downloaded (%s). A substitute of "
+            "random words in the form of a play is used instead: its losses are NOT comparable "
+            "with any figure for tiny Shakespeare. To train on your own text, give "
+            "data_source=FILE.",
             error,
         )
         content = stand_in_text()

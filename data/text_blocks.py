@@ -53,13 +53,15 @@ def find_sources(source: str) -> list[Path]:
         return [path]
     refuse_pipe(path)
     if not path.is_dir():
-        raise ValueError(f"{source}: no such file or folder; name a text, a Parquet file, a folder")
+        raise ValueError(
+            f"{source}: no such file or folder; name a text file, a Parquet file or a folder"
+        )
     files = sorted(file for file in files_below(path) if file.suffix in (".txt", PARQUET))
     files = [file for file in files if file.is_file() and file.stat().st_size]
     kinds = sorted({file.suffix for file in files})
     if len(kinds) != 1:
         has = "both *.txt and *.parquet" if kinds else "neither *.txt nor *.parquet"
-        raise ValueError(f"{source}: holds {has}; name a folder with files of one kind")
+        raise ValueError(f"{source}: contains {has}; name a folder with files of one kind")
     return files
 
 
@@ -162,11 +164,13 @@ def open_parquet(path: Path, column: str) -> "pyarrow.parquet.ParquetFile":
         import pyarrow
         import pyarrow.parquet
     except ImportError as error:
-        raise ValueError(f"{path}: Parquet needs pyarrow: pip install pyarrow") from error
+        raise ValueError(
+            f"{path}: reading Parquet needs pyarrow; run pip install pyarrow"
+        ) from error
     try:
         file = pyarrow.parquet.ParquetFile(path)
     except (pyarrow.ArrowException, OSError) as error:
-        raise ValueError(f"{path}: damaged, or no Parquet file; copy it again") from error
+        raise ValueError(f"{path}: damaged or not a Parquet file; copy it again") from error
     schema = file.schema_arrow
     if column not in schema.names:
         raise ValueError(
@@ -176,7 +180,7 @@ def open_parquet(path: Path, column: str) -> "pyarrow.parquet.ParquetFile":
     if pyarrow.types.is_dictionary(kind):  # pandas writes categories so
         kind = kind.value_type
     if str(kind) not in ("string", "large_string", "string_view"):
-        raise ValueError(f"column={column}: in {path} it holds {kind}, not text")
+        raise ValueError(f"column={column}: in {path} this column contains {kind}, not text")
     return file
 
 

@@ -107,8 +107,8 @@ class Tokens:
                 content, offset = self.maps[number]
                 if content.size() < offset + end * size:
                     raise ValueError(
-                        f"{self.names[number]}: has become shorter since the run began; prepare a "
-                        "text anew in another folder"
+                        f"{self.names[number]}: has become shorter since the run started; when "
+                        "you prepare a text again, use another folder"
                     )
                 page = (offset + begin * size) // mmap.PAGESIZE * mmap.PAGESIZE
                 content.madvise(mmap.MADV_WILLNEED, page, offset + end * size - page)
@@ -129,7 +129,7 @@ class Tokens:
         ((number, place, _),) = self.pieces(int(starts[row]) + column, 1)
         raise ValueError(
             f"{self.names[number]}: token {place} is {ids[row, column]}, beyond the vocabulary "
-            f"of {self.vocab_size}; the file is damaged, or of another tokenizer"
+            f"of {self.vocab_size}; the file is damaged or from another tokenizer"
         )
 
 

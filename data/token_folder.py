@@ -41,13 +41,13 @@ def find_files(folder: Path) -> dict[str, tuple[TokenFile, ...]]:
         (paths[split] if split else unknown).append(path)
     for split, files in paths.items():
         if not files:
-            there = f"; of {unknown[0].name} the name does not say" if unknown else ""
+            there = f"; the name of {unknown[0].name} does not say" if unknown else ""
             raise ValueError(
                 f"{folder}: no {split} split: it needs {split}.bin, or shards with {split} in "
-                f"their names, as {split}_000001.bin{there}"
+                f"their names, such as {split}_000001.bin{there}"
             )
     if unknown:
-        log.warning("%s: %s not read: no split in the name", folder, unknown[0].name)
+        log.warning("%s: %s not read, because its name contains no split", folder, unknown[0].name)
     return {split: tuple(map(token_file, files)) for split, files in paths.items()}
 
 
@@ -70,22 +70,24 @@ def token_file(path: Path) -> TokenFile:
     with open(path, "rb") as file:
         magic, version, count = HEADER.unpack(file.read(HEADER.size).ljust(HEADER.size, b"\0"))
     if magic == LLAMA_3_MAGIC:
-        raise ValueError(f"{path}: tokens of Llama 3, whose vocabulary is not known here")
+        raise ValueError(f"{path}: contains tokens of Llama 3, whose vocabulary is not supported")
     if magic == MAGIC and size >= HEADER_BYTES:
         if version != VERSION:
-            raise ValueError(f"{path}: a shard of version {version}; only {VERSION} is read")
+            raise ValueError(
+                f"{path}: is a shard of version {version}; only version {VERSION} can be read"
+            )
         if count <= 0 or size != HEADER_BYTES + count * IDS.itemsize:
             raise ValueError(
                 f"{path}: cut off, or damaged: {count} tokens announced, "
-                f"{(size - HEADER_BYTES) / IDS.itemsize:g} there; copy or prepare it again"
+                f"{(size - HEADER_BYTES) / IDS.itemsize:g} found; copy or prepare it again"
             )
         return TokenFile(path, IDS, count, HEADER_BYTES)
     if size == 0:
         raise ValueError(f"{path}: empty; copy or prepare it again")
     if size % IDS.itemsize:
         raise ValueError(
-            f"{path}: {size} bytes, an odd number, so no whole uint16 tokens: cut off? copy or "
-            "prepare it again"
+            f"{path}: {size} bytes, an odd number, so these are not whole uint16 tokens and the "
+            "file may be cut off; copy or prepare it again"
         )
     return TokenFile(path, IDS, size // IDS.itemsize)
 
@@ -93,7 +95,7 @@ def token_file(path: Path) -> TokenFile:
 def check_file(path: Path) -> None:
     """Raise ValueError for a pipe or the like: to open one is to wait for its writer."""
     if path.exists() and not path.is_file():
-        raise ValueError(f"{path}: is no file; copy or prepare it again")
+        raise ValueError(f"{path}: is not a file; copy or prepare it again")
 
 
 def tokenizer_of(folder: Path) -> CharTokenizer | Gpt2Tokenizer:

@@ -113,10 +113,12 @@ class BpeTokenizer:
         except ConnectionError as error:
             if beside:  # weights need this vocabulary and no other
                 raise ValueError(
-                    f"{beside}: GPT-2's weights, but {error}; put GPT-2's vocab.json there"
+                    f"{beside}: these are GPT-2's weights, but {error}; put GPT-2's vocab.json "
+                    "into this folder"
                 ) from error
             raise ValueError(
-                f"tokenizer=gpt2: {error}; tokenizer=local trains one on the text instead"
+                f"tokenizer=gpt2: {error}; with tokenizer=local, a tokenizer is trained on the "
+                "text instead"
             ) from error
 
     @classmethod
@@ -132,8 +134,8 @@ class BpeTokenizer:
             encoding = finish_within(GPT2_LIMIT_S, lambda: tiktoken.get_encoding("gpt2"))
         except (OSError, ValueError) as error:  # OSError: no network; ValueError: damaged download
             raise ConnectionError(
-                "its vocabulary is in no cache, tiktoken's or Hugging Face's, and could not be "
-                f"downloaded ({reason_of(error)})"
+                "its vocabulary is neither in the cache of tiktoken nor in that of Hugging "
+                f"Face, and could not be downloaded ({reason_of(error)})"
             ) from error
         ordinary = encoding.n_vocab - len(encoding.special_tokens_set)
         return cls("gpt2", [encoding.decode_single_token_bytes(rank) for rank in range(ordinary)])
@@ -199,7 +201,8 @@ class Gpt2Tokenizer:
             return BpeTokenizer._find_gpt2()
         except ConnectionError as error:
             raise ValueError(
-                f"GPT-2's tokens: {error}; TIKTOKEN_CACHE_DIR=FOLDER names a copy of that cache"
+                f"GPT-2's tokens: {error}; give a copy of the tiktoken cache with "
+                "TIKTOKEN_CACHE_DIR=FOLDER"
             ) from error
 
     def encode(self, text: str) -> np.ndarray:
@@ -229,7 +232,7 @@ def load_tokenizer(record: Mapping[str, object]) -> Tokenizer:
     if kind in ("gpt2", "local"):
         tokens = entry(record, "tokens", list)
         return BpeTokenizer(kind, [token.encode("latin-1") for token in tokens])
-    raise ValueError(f"tokenizer record: kind {kind!r} is unknown; known are char, gpt2 and local")
+    raise ValueError(f"tokenizer record: kind {kind!r} is unknown; use char, gpt2 or local")
 
 
 def read_vocabulary(path: Path) -> list[bytes]:

@@ -70,8 +70,8 @@ class Unfinished:
         if path.exists() and path.read_text(encoding="utf-8") != plan.to_json():
             if any(self.lines()):
                 raise ValueError(
-                    f"{self.folder}: begun with other files or keys; remove it, or name another "
-                    "folder with out="
+                    f"{self.folder}: was started with other files or keys; remove it, or name "
+                    "another folder with out="
                 )
             (self.folder / VOCABULARY).unlink(missing_ok=True)
             path.unlink()

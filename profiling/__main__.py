@@ -29,29 +29,31 @@ class Verb:
 
 VERBS = {
     "demo": Verb(CAPTURES, "a report, a comparison, a dashboard of examples; needs no GPU"),
-    "run": Verb(CAPTURES, "train under nsys; ends with the report and its .sqlite"),
-    "report": Verb(CAPTURES, "what took the time, and what holds the step back", keeps_freed=True),
+    "run": Verb(CAPTURES, "train under nsys, then write the report and its .sqlite"),
+    "report": Verb(CAPTURES, "where the time goes, and what limits the step", keeps_freed=True),
     "compare": Verb(CAPTURES, "what changed between two captures or runs", keeps_freed=True),
-    "ab": Verb(CAPTURES, "train with two values of a key in turn: does it matter?"),
-    "bench": Verb(CAPTURES, "the table of speed, beside another checkout of nanoGPT"),
+    "ab": Verb(CAPTURES, "train with two values of a key in turns: is one faster?"),
+    "bench": Verb(CAPTURES, "the table of speeds, compared with another checkout of nanoGPT"),
     "export": Verb(CAPTURES, "a capture for ui.perfetto.dev", keeps_freed=True),
-    "log": Verb(CAPTURES, "the report of a capture, added to its W&B run"),
-    "trigger": Verb(CAPTURES, "a capture window on a run that is under way"),
+    "log": Verb(CAPTURES, "add the report of a capture to its W&B run"),
+    "trigger": Verb(CAPTURES, "open a capture window in a running training"),
     "scale": Verb(CAPTURES, "what a step would take on more GPUs, from a capture of one"),
-    "hang": Verb(CAPTURES, "which collective a run of several ranks hangs in, and who is missing"),
+    "hang": Verb(
+        CAPTURES, "the collective that a run of several ranks hangs in, and the missing ranks"
+    ),
     "dashboard": Verb(CAPTURES, "runs side by side: loss, speed, GPU"),
-    "scrub": Verb(CAPTURES, "take environment and folders out of a capture"),
-    "doctor": Verb(CAPTURES, "what profiling needs of this machine, with cures"),
+    "scrub": Verb(CAPTURES, "remove environment and folders from a capture"),
+    "doctor": Verb(CAPTURES, "check whether this machine can profile, with fixes"),
     "attention": Verb(LAB, "the attention backends side by side"),
     "square": Verb(LAB, "one operation in six ways, from eager to CUDA C++"),
-    "kernels": Verb(LAB, "the kernels of kernels=fused beside PyTorch's"),
-    "device": Verb(LAB, "what this GPU can do, measured and nominal"),
-    "ncu": Verb(LAB, "single kernels under Nsight Compute: what holds them back"),
+    "kernels": Verb(LAB, "the kernels of kernels=fused, compared with PyTorch's"),
+    "device": Verb(LAB, "peak rates of this GPU, measured and nominal"),
+    "ncu": Verb(LAB, "single kernels under Nsight Compute: what limits them"),
     "compiled": Verb(LAB, "what torch.compile made: graphs, kernels, sources"),
 }
 
 HELP = """\
-Captures of training runs: made, checked and read.
+Makes, checks and reads captures of training runs.
 
 usage: python -m profiling VERB ...       python -m profiling VERB --help
 

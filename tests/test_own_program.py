@@ -269,11 +269,11 @@ def test_a_program_of_ones_own_is_refused_with_the_way(verb, words, named):
     said = str(caught.value)
     assert said.startswith(f"{named}: ") and "docs/own_program.md" in said
     then = "report CAPTURE" if verb is run else "compare BEFORE AFTER"
-    assert said.endswith(f"then: python -m profiling {then}") and "\n" not in said
+    assert said.endswith(f"then run: python -m profiling {then}") and "\n" not in said
 
 
 def test_train_py_itself_is_one_word_too_many():
-    with pytest.raises(ValueError, match="train.py: run starts it by itself; leave the word out$"):
+    with pytest.raises(ValueError, match="run starts this program itself; leave the word out$"):
         run.main([str(PROJECT / "train.py"), "config/shakespeare_char.yaml"])
 
 
@@ -294,5 +294,5 @@ def test_what_is_taken_for_a_program(words, program):
 def test_a_script_is_no_capture_and_the_line_says_where_to_look(tmp_path):
     script = tmp_path / "mine.py"
     script.write_text("import torch\n")
-    with pytest.raises(ValueError, match=r"is a program, not a capture .*docs/own_program\.md"):
+    with pytest.raises(ValueError, match=r"is a program, not a capture; .*docs/own_program\.md"):
         report.main([str(script)])

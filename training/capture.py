@@ -101,7 +101,7 @@ class Profiler:
             return
         try:
             if not window.is_over:
-                raise ValueError("a window is open or planned already; ask again after it")
+                raise ValueError("a window is already open or planned; try again after it")
             config = config_with_window(trigger, self.config, iteration, self.ranks)
         except ValueError as error:
             log.warning("trigger: no window: %s", error)
@@ -114,8 +114,8 @@ def check_alone(profile: ProfileConfig, on_cuda: bool) -> None:
     """Raises ValueError if nsys is attached, which keeps torch.profiler from recording the GPU."""
     if profile.kind == "torch" and on_cuda and is_attached(os.environ):
         raise ValueError(
-            "profile=torch: nsys is attached, and only one of them can record the GPU; "
-            "use profile=nsys, or start without nsys"
+            "profile=torch: nsys is attached, and only one of the two can record the GPU; use "
+            "profile=nsys, or start without nsys"
         )
 
 
@@ -134,7 +134,7 @@ def recorder_for(
         return MemoryRecorder(folder / f"out-of-memory{suffix}.pickle")
     if not is_attached(os.environ):
         log.warning(
-            "profile=nsys: nsys is not attached, so nothing is recorded; start it with %s",
+            "profile=nsys: nsys is not attached, so nothing is recorded; start training with %s",
             how_to_attach(profile),
         )
     return NsysRecorder()

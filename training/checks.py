@@ -41,7 +41,8 @@ def check_same_keys(config: Config, ranks: Ranks) -> None:
         if differ := [name for name in names if values[name] != first[name]]:
             here, there = (", ".join(f"{n}={of[n]}" for n in differ[:3]) for of in (values, first))
             raise ValueError(
-                f"{here}: of rank {rank}; rank 0 has {there}; start all ranks with the same keys"
+                f"{here}: this is rank {rank}, but rank 0 has {there}; start all ranks with the "
+                "same keys"
             )
 
 
@@ -51,8 +52,8 @@ def check_same_text(config: Config, dataset: Dataset, ranks: Ranks) -> None:
     for rank, sha256 in enumerate(others, 1):
         if sha256 != first:
             raise ValueError(
-                f"dataset={config.dataset}: rank {rank} has another text in {dataset.directory} "
-                "than rank 0; copy one's to all hosts"
+                f"dataset={config.dataset}: rank {rank} has a different text in "
+                f"{dataset.directory} than rank 0; copy the folder of one rank to all hosts"
             )
 
 
@@ -81,7 +82,7 @@ def resolve_and_check(config: Config, device: torch.device, world_size: int) -> 
     if config.gradient_accumulation_steps % world_size:
         raise ValueError(
             f"gradient_accumulation_steps={config.gradient_accumulation_steps}: not divisible by "
-            f"the {world_size} ranks that share them; use {world_size}"
+            f"the {world_size} ranks that share the micro-batches; use {world_size}"
         )
     return config
 

@@ -30,9 +30,11 @@ def sampler_for(config: GpuMetricsConfig, ranks: Ranks) -> GpuSampler | NoSample
             why_not = f"NVIDIA's management library does not answer: {error}"
     if why_not:
         if config.enabled == "true":
-            raise ValueError(f"gpu_metrics.enabled=true: {why_not}; leave it at auto")
+            raise ValueError(f"gpu_metrics.enabled=true: {why_not}; use gpu_metrics.enabled=auto")
         level = logging.DEBUG if ranks.device.type == "cpu" else logging.INFO
-        log.log(level, "gpu_metrics: off, so power, clocks and activity are not known: %s", why_not)
+        log.log(
+            level, "gpu_metrics: off, so power, clocks and activity are not recorded: %s", why_not
+        )
         return NoSampler(f"off: {why_not}")
     if ranks.rank != 0:
         pynvml.nvmlShutdown()
@@ -40,8 +42,8 @@ def sampler_for(config: GpuMetricsConfig, ranks: Ranks) -> GpuSampler | NoSample
     complete = len(gpus) == ranks.world_size
     if not complete:
         log.warning(
-            "gpu_metrics: of the %d ranks' GPUs only the %d of this machine are sampled; the run's "
-            "energy is not known",
+            "gpu_metrics: of the GPUs of %d ranks only the %d on this machine are sampled, so "
+            "the energy of the run is not known",
             ranks.world_size,
             len(gpus),
         )

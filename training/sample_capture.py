@@ -87,7 +87,7 @@ def manifest_of(config: SampleConfig, model: GPT, device: torch.device) -> Manif
         window=CapturedWindow(),
         device=str(device),
         vocab_size=model.lm_head.out_features,
-        attention=AttentionFacts(asked, None, "sample.py does not look: the kernels tell"),
+        attention=AttentionFacts(asked, None, "sample.py does not check; see the kernels"),
         environment=environment(),
         config=keys | {"attention": asked, "dtype": dtype, "device": device.type},
     )

@@ -31,7 +31,7 @@ def take_request(folder: Path) -> Trigger | None:
     try:
         path.unlink(missing_ok=True)
     except OSError as error:  # if the file stayed, each row would open a window
-        log.warning("trigger: no window: cannot take %s away: %s", path, error.strerror)
+        log.warning("trigger: no window: cannot remove %s: %s", path, error.strerror)
         return None
     return request
 
@@ -51,5 +51,5 @@ def config_with_window(trigger: Trigger, config: Config, iteration: int, ranks: 
     if profile.kind == "nsys" and not attached:
         raise ValueError("kind nsys: the run was not started under nsys")
     if profile.kind == "torch" and ranks.device.type == "cuda" and attached:
-        raise ValueError("kind torch: nsys is attached, and only one of them can record the GPU")
+        raise ValueError("kind torch: nsys is attached, and only one of the two can record the GPU")
     return replace(config, profile=profile)  # which checks that it fits into the run

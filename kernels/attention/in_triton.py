@@ -289,7 +289,9 @@ def fits_descriptors(q: Tensor, *others: Tensor) -> bool:
 def refuse_width(D: int) -> None:
     if D not in WIDTHS:
         widths = ", ".join(map(str, WIDTHS))
-        raise NotImplementedError(f"heads of width n_embd/n_head = {D}; it has {widths}")
+        raise NotImplementedError(
+            f"does not support heads of width n_embd/n_head = {D}, only {widths}"
+        )
 
 
 def make_readable(*tensors: Tensor) -> tuple[Tensor, ...]:

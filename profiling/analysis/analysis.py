@@ -61,7 +61,10 @@ class Analysis:
         bounds = boundaries(self.steps, self.owned)
         if bounds[-1] <= bounds[0]:
             name = self.trace.file.name
-            raise ValueError(f"{name}: its events take no time; is it damaged? Capture it again")
+            raise ValueError(
+                f"{name}: all of its events have zero duration, so the file may be damaged; "
+                "capture it again"
+            )
         return bounds
 
     @property

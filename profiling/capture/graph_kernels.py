@@ -33,7 +33,7 @@ def driver() -> ctypes.CDLL:
 def call(function: str, *arguments: object) -> None:
     status = getattr(driver(), function)(*arguments)
     if status != 0:
-        raise OSError(f"{function} answered {status}")
+        raise OSError(f"{function} returned {status}")
 
 
 def kernel_names(graph: torch.cuda.CUDAGraph) -> list[str]:

@@ -55,9 +55,13 @@ class MemoryRecorder(Recorder):
         try:
             dump(self.oom_path)
         except Exception as error:
-            log.warning("out of memory, and no snapshot of it: %s", error)
+            log.warning("out of memory, and no snapshot could be written: %s", error)
             return
-        history = ", without the history, which ended with the last window" if self.closed else ""
+        history = (
+            (", without the history, because recording ended with the last window")
+            if self.closed
+            else ""
+        )
         log.warning("out of memory: %s for pytorch.org/memory_viz%s", self.oom_path, history)
 
 

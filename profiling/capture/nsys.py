@@ -36,7 +36,7 @@ class NsysRecorder(Recorder):
     def call(self, name: str) -> None:
         self.return_codes[name] = code = int(getattr(self.cudart, name)())
         if code:
-            log.warning("%s answered %d: the window may be missing from the report", name, code)
+            log.warning("%s returned %d: the window may be missing from the report", name, code)
 
 
 def is_attached(environ: Mapping[str, str]) -> bool:

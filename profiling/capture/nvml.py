@@ -158,12 +158,12 @@ class Gpu:
             if error.value in LOST and not self.lost:
                 self.lost = True
                 log.warning(
-                    "gpu_metrics: %s answers no more (%s); its metrics end", self.name, error
+                    "gpu_metrics: %s no longer answers (%s); its metrics end here", self.name, error
                 )
             elif not self.lost and what not in self.refused:
                 self.refused.add(what)
                 log.info(
-                    "gpu_metrics: the driver does not tell the %s's %s (%s)", self.name, what, error
+                    "gpu_metrics: for %s the driver does not report %s (%s)", self.name, what, error
                 )
 
     def close(self) -> None:

@@ -192,7 +192,9 @@ class Recording:
         step_ms = WindowSteps(before=step_times(window.free_ms), captured=step_times(laps))
         inside = CompileCounts(now.graphs - before.graphs, now.graph_breaks - before.graph_breaks)
         if inside.graphs:
-            log.warning("profile: torch.compile made %d graphs inside the window", inside.graphs)
+            log.warning(
+                "profile: torch.compile compiled %d graphs inside the window", inside.graphs
+            )
         captured = CapturedWindow(
             first_iteration=planned.first,
             last_iteration=window.last if steps else None,

@@ -142,7 +142,7 @@ class GpuSampler:
                 self.sample()
             self.sample()  # the energy up to the end
         except Exception as error:  # training must not die of it
-            log.warning("gpu_metrics: %s: %s; no more of them", type(error).__name__, error)
+            log.warning("gpu_metrics: %s: %s; sampling ends here", type(error).__name__, error)
 
     def sample(self) -> None:
         for number, gpu in enumerate(self.gpus):

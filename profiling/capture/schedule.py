@@ -36,7 +36,8 @@ class Schedule:
             self.windows = self.windows[len(past) :]
             if past:
                 log.warning(
-                    "profile: the run goes on at iteration %d; no window at %s, which is past",
+                    "profile: the run continues at iteration %d; the window at %s is skipped "
+                    "because it is in the past",
                     self.first_iteration,
                     " and ".join(map(str, past)),
                 )
@@ -64,7 +65,7 @@ class Schedule:
                 return
             log.warning(
                 "profile.start=auto: after %d iterations the step time still varies by more than "
-                "%.0f %%, or something still compiles; the window opens all the same",
+                "%.0f %%, or compilation is still going on; the window opens anyway",
                 PATIENCE_STEPS,
                 STABLE_PERCENT,
             )
@@ -77,7 +78,7 @@ class Schedule:
         self.windows = [window for window in planned if window.first <= ends]
         for window in self.windows:
             last = window.first + self.profile.steps - 1
-            moved = f", moved there from iteration {window.asked}, behind an evaluation"
+            moved = f", moved from iteration {window.asked} to after an evaluation"
             span = f"{window.first} to {last}{moved if window.moved else ''}"
             log.info("profile=%s: %ss %s", self.profile.kind, self.step, span)
         if len(self.windows) < len(planned):

@@ -59,7 +59,7 @@ class Window(AbstractContextManager["Window"]):
         self.complete()
         self.recording.end()
         if not self.schedule.finished():
-            log.warning("profile=%s: the run ended before its window", self.profile.kind)
+            log.warning("profile=%s: the run ended before the window opened", self.profile.kind)
 
     def follow(
         self, profile: ProfileConfig, schedule: Schedule, recording: Recording | NoRecording

@@ -15,7 +15,7 @@ def add_shared(parser: Parser, max_s: float) -> None:
         type=within(float, 0.001),
         default=max_s,
         metavar="SECONDS",
-        help=f"bound on the samples of one measurement ({max_s:g}); more for less spread",
+        help=f"time limit in seconds for one measurement ({max_s:g}); longer for less spread",
     )
 
 
@@ -26,6 +26,6 @@ def positive_integers(text: str) -> list[int]:
     """
     words = text.split(",")
     if not all(word.strip().isdecimal() and int(word) > 0 for word in words):
-        message = f"{text}: whole numbers above 0, by comma, like 128,256"
+        message = f"{text}: give whole numbers above 0, separated by commas, such as 128,256"
         raise argparse.ArgumentTypeError(message)
     return list(dict.fromkeys(int(word) for word in words))

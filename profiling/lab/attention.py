@@ -119,7 +119,7 @@ def why_impossible(case: Case) -> str | None:
     if not backend.dropout and case.dropout > 0:
         return f"{backend.meaning} has no dropout"
     if backend.cuda_only and case.device.type != "cuda":
-        return f"exists on CUDA only, this is a {case.device.type.upper()}"
+        return f"runs only on CUDA, and this device is a {case.device.type.upper()}"
     return None
 
 
@@ -249,10 +249,10 @@ def note(case: Case, ran: str | None, fused_calls: int) -> str | None:
     device = case.device.type
     inside = attention_in_force(case.backend, device, case.dropout)
     if inside != case.backend:
-        return f"with dropout the {inside} kernel computes it on a {device.upper()}"
+        return f"with dropout, the {inside} kernel computes this on a {device.upper()}"
     if case.backend == COMPILE.name and fused_calls:
-        return "torch.compile replaced it by a fused call"
+        return "torch.compile replaced this backend by a fused call"
     if case.backend == "flex" and device != "cuda":
-        return "not compiled: PyTorch's own slow form of it"
+        return "not compiled: PyTorch's own slow implementation ran"
     expected = case.backend if BACKENDS[case.backend].fused else "unfused"
-    return None if ran in (None, expected) else f"{ran} ran, not {expected}"
+    return None if ran in (None, expected) else f"{ran} ran instead of {expected}"

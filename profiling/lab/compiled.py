@@ -48,7 +48,10 @@ def check_ours(folder: Path) -> None:
     """Raise ValueError if `folder` holds something else than this verb's output, which is
     replaced."""
     if folder.exists() and not (folder.is_dir() and (folder / "index.json").is_file()):
-        raise ValueError(f"{folder}: exists, and holds no index.json of this verb; give --out")
+        raise ValueError(
+            f"{folder}: already exists and contains no index.json of this verb; give another "
+            "folder with --out"
+        )
 
 
 def compile_once(config: "Config", cache: Path) -> Compilation:
@@ -81,7 +84,9 @@ def compile_once(config: "Config", cache: Path) -> Compilation:
     texts = [(str(path), path.read_text("utf-8")) for path in sorted(cache.rglob("*.py"))]
     graphs = {path: (parse_graph(text), text) for path, text in texts if is_output_code(text)}
     if not graphs:
-        raise ValueError("compile=true: PyTorch compiled nothing; is TORCH_COMPILE_DISABLE set?")
+        raise ValueError(
+            "compile=true: PyTorch compiled nothing; check whether TORCH_COMPILE_DISABLE is set"
+        )
     binaries = {
         (graphs[path][0].label, name): binary
         for (path, name), binary in triton_binaries(cache).items()

@@ -28,7 +28,7 @@ def lab_device(word: str) -> torch.device:
     Raises ValueError for a device that does not exist here.
     """
     if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", word):
-        raise ValueError(f"--device {word}: auto, cpu, cuda or cuda:N")
+        raise ValueError(f"--device {word}: must be auto, cpu, cuda or cuda:N")
     if word == "auto" and not torch.cuda.is_available():
         word = "cpu"
     device = resolve_device(word)

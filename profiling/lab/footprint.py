@@ -147,12 +147,12 @@ def host_memory_shortage(needed_bytes: float) -> str | None:
     if available is None or needed_bytes < int(available[1]) * 2**10:
         return None
     needed, free = needed_bytes / 2**30, int(available[1]) / 2**20
-    return f"out of memory: needs about {needed:.0f} GiB, {free:.0f} are free (not tried)"
+    return f"out of memory: needs about {needed:.0f} GiB, {free:.0f} are free (not run)"
 
 
 def out_of_memory(error: str, device: torch.device) -> str:
     """Message with the memory that was in use, and the size of the piece that did not fit."""
     held = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else 0
     asked = re.search(r"allocate ([\d.]+ [KMG]iB)", error)
-    more = f", {asked[1]} more did not fit" if asked else ""
+    more = f", and {asked[1]} more did not fit" if asked else ""
     return f"out of memory at {held / 2**30:.1f} GiB{more}"

@@ -73,7 +73,7 @@ def measure_way(
     """
     device = operation.inputs[0].device
     if way == "fused" and device.type != "cuda":
-        raise ValueError("exists on CUDA only")
+        raise ValueError("runs only on CUDA")
     function = function_of(operation, way)
     error = None if dropout > 0 else relative_error(checked, function_of(checked, way))
     call = Call(operation, function)

@@ -77,7 +77,7 @@ def measure_variant(name: str, a: Tensor, copy: Timing, max_s: float) -> TimedVa
     """
     function = variant(name, a.device)
     if name == "Triton" and a.device.type == "cpu":
-        raise ValueError(f"{check(function, a[:SMALL_ROWS])}; interpreted, so not timed")
+        raise ValueError(f"{check(function, a[:SMALL_ROWS])}; interpreted, and therefore not timed")
     result = check(function, a)
     timing = measure(partial(function, a), a.device, max_s=max_s)
     return timed_variant(name, a, timing, copy, result)

@@ -27,7 +27,7 @@ def cuda_square() -> Callable[[Tensor], Tensor]:
         raise ValueError("needs nvcc: install the CUDA toolkit, or set CUDA_HOME")
     if not cpp_extension.is_ninja_available():
         raise ValueError("needs ninja: pip install ninja")
-    print("square.cu: nvcc takes a minute if it is not built yet", file=sys.stderr)
+    print("square.cu: if this file is not compiled yet, nvcc takes about a minute", file=sys.stderr)
     try:
         module = cpp_extension.load_inline(
             name="profiling_nanogpt_square",
@@ -37,6 +37,6 @@ def cuda_square() -> Callable[[Tensor], Tensor]:
             extra_cuda_cflags=["-O3"],
         )
     except (RuntimeError, OSError, ImportError) as error:
-        raise ValueError(f"does not build: {one_line(error)[:300]}") from error
+        raise ValueError(f"could not be compiled: {one_line(error)[:300]}") from error
     square: Callable[[Tensor], Tensor] = module.square
     return square

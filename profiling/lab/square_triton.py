@@ -35,7 +35,7 @@ def triton_square(source: Tensor) -> Tensor:
     if source.dim() != 2 or source.stride(1) != 1:
         raise ValueError("triton_square: needs a matrix whose rows are contiguous")
     if source.dtype not in (torch.float32, torch.bfloat16, torch.float16):
-        raise ValueError(f"triton_square: {source.dtype}: float32, bfloat16 or float16")
+        raise ValueError(f"triton_square: {source.dtype}: must be float32, bfloat16 or float16")
     rows, columns = source.shape
     target = torch.empty((rows, columns), dtype=source.dtype, device=source.device)
     if source.numel():

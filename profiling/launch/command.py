@@ -75,8 +75,8 @@ def nsys_options(
 
 
 EFFECTS = {
-    "cuda-graph-trace": "; a CUDA graph shows as one block",
-    "discard-environment": "; the report holds the environment (without the secrets)",
+    "cuda-graph-trace": "; a CUDA graph appears as one block",
+    "discard-environment": "; the report contains the environment (without the secrets)",
     "gpu-metrics-devices": "; no GPU metrics",
     "capture-range-end": "; training ends with the window",
 }
@@ -126,14 +126,14 @@ def chosen_ranks(
     """
     if processes is None:
         if asked is not None:
-            raise ValueError("--ranks: only with --nproc-per-node, which starts several")
+            raise ValueError("--ranks: needs --nproc-per-node, which starts several ranks")
         return None
     configured = profile.captured_ranks(processes)
     if asked == "all":
         asked = list(range(processes))
     typed_key = any(word.removeprefix("--").startswith("profile.ranks=") for word in words)
     if typed_key and asked not in (None, configured):
-        raise ValueError("--ranks: differs from profile.ranks; give one of them")
+        raise ValueError("--ranks: differs from profile.ranks; give only one of the two")
     ranks = configured if asked is None else asked
     if not ranks or ranks[0] < 0 or ranks[-1] >= processes:
         started = f"--nproc-per-node {processes} starts ranks 0 to {processes - 1}"
@@ -180,11 +180,13 @@ def environment_notes(nsys: Nsys, removed: list[str]) -> list[str]:
     """
     notes = []
     if removed:
-        notes.append(f"kept out of the report and so from the run: {', '.join(removed)}")
+        notes.append(
+            f"not passed to the run, so that the report does not contain them: {', '.join(removed)}"
+        )
     if "WANDB_API_KEY" in removed:
-        notes.append("W&B records offline unless `wandb login` has left a key in the home folder")
+        notes.append("W&B records offline unless `wandb login` has stored a key in the home folder")
     if problem := nsys_tool.importer_problem(nsys.path):
-        notes.append(f"warning: without it the report stays a .qdstrm: {problem}")
+        notes.append(f"warning: the report will stay a .qdstrm file: {problem}")
     return notes
 
 

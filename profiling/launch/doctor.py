@@ -103,8 +103,13 @@ def nsys(gpu: bool) -> Iterator[Check]:
     elif program := nsys_tool.importer(path):
         yield Check("nsys importer", "ok", str(program))
     else:
-        finding = "no QdstrmImporter beside it: reports may stay .qdstrm files"
-        yield Check("nsys importer", "note", finding, "import them where Nsight Systems is whole")
+        finding = "no QdstrmImporter beside nsys: reports may stay .qdstrm files"
+        yield Check(
+            "nsys importer",
+            "note",
+            finding,
+            "import them on a machine with a complete Nsight Systems",
+        )
 
 
 def ncu(gpu: bool) -> Check:
@@ -141,15 +146,22 @@ def counters(gpu: bool) -> Check:
     try:
         parameters = (PROC / "driver/nvidia/params").read_text()
     except OSError:
-        return Check(name, "note", "/proc/driver/nvidia/params is not readable: try and see")
+        return Check(
+            name, "note", "unknown, because /proc/driver/nvidia/params is not readable: try it"
+        )
     if not re.search(r"^RmProfilingAdminOnly: 1", parameters, re.M):
-        return Check(name, "ok", "for every user (RmProfilingAdminOnly: 0)")
+        return Check(name, "ok", "available to every user (RmProfilingAdminOnly: 0)")
     if os.geteuid() == 0:
-        return Check(name, "ok", "for the administrator, which you are (a container may not count)")
+        return Check(
+            name,
+            "ok",
+            "available to the administrator, and you are one (this may not be true in a container)",
+        )
     return Check(
         name,
         "warning",
-        "for the administrator only (RmProfilingAdminOnly: 1): no --preset metrics, no ncu",
+        "available only to the administrator (RmProfilingAdminOnly: 1): no --preset metrics, no "
+        "ncu",
         "options nvidia NVreg_RestrictProfilingToAdminUsers=0 in /etc/modprobe.d, and reboot",
     )
 
@@ -173,20 +185,23 @@ def torch_build(gpu: bool) -> Iterator[Check]:
         finding += f", on {torch.cuda.get_device_name()}"
         yield Check("torch", "ok", finding)
     elif not gpu:
-        yield Check("torch", "note", f"{finding}; trains on the CPU here")
+        yield Check("torch", "note", f"{finding}; training runs on the CPU here")
     elif torch.version.cuda:
-        cure = "a newer driver, or a torch for this driver's CUDA (pytorch.org/get-started)"
-        yield Check("torch", "error", f"{finding}, but finds no usable GPU", cure)
+        cure = (
+            "install a newer driver, or a torch build for the CUDA version of this driver "
+            "(pytorch.org/get-started)"
+        )
+        yield Check("torch", "error", f"{finding}, but torch finds no usable GPU", cure)
     else:
         cure = "pip install a CUDA build of torch (pytorch.org/get-started)"
-        yield Check("torch", "error", f"{finding}: it cannot use the GPU", cure)
+        yield Check("torch", "error", f"{finding}: this build of torch cannot use the GPU", cure)
 
     if not torch.cuda.is_available():
         yield Check("CUPTI", "note", "torch cannot use the GPU" if gpu else NO_GPU)
     elif any(kind.name == "CUDA" for kind in torch.profiler.supported_activities()):
         yield Check("CUPTI", "ok", "torch.profiler records kernels")
     else:
-        cure = "pip install a torch with CUPTI: the official builds have it"
+        cure = "pip install a torch build with CUPTI, such as an official build"
         yield Check("CUPTI", "warning", "torch.profiler records no kernels", cure)
 
 
@@ -218,8 +233,10 @@ def gpm(pynvml: ModuleType, index: int) -> Check:
     device = pynvml.nvmlDeviceGetName(handle)
     with suppress(pynvml.NVMLError):
         if pynvml.nvmlGpmQueryDeviceSupport(handle).isSupportedDevice:
-            return Check(name, "ok", f"{device}: tensor and memory activity while training")
-    return Check(name, "note", f"{device} has none (Hopper and later have)")
+            return Check(
+                name, "ok", f"{device}: shows tensor core and memory activity during training"
+            )
+    return Check(name, "note", f"{device} does not support it (Hopper and later do)")
 
 
 def nvtx() -> Check:
@@ -244,13 +261,18 @@ def wandb() -> Check:
         return Check("W&B", "warning", str(error))
     if mode == "online":
         return Check("W&B", "ok", "an API key is present: runs are online")
-    return Check("W&B", "note", f"{mode}: metrics.jsonl has everything", "wandb login, if wanted")
+    return Check(
+        "W&B",
+        "note",
+        f"{mode}: metrics.jsonl has all metrics",
+        "run wandb login if you want to use W&B",
+    )
 
 
 def disk(folder: Path) -> Check:
     free = shutil.disk_usage(folder).free
     severity = "error" if free < FULL_BYTES else "warning" if free < SCARCE_BYTES else "ok"
-    cure = "" if severity == "ok" else "set out_dir and TMPDIR to a larger disk"
+    cure = "" if severity == "ok" else "set out_dir and TMPDIR to folders on a larger disk"
     return Check("disk", severity, f"{free / 1e9:.1f} GB free in {folder}", cure)
 
 

@@ -53,14 +53,14 @@ def duration_line(processes: Sequence[Process], names: dict[str, Pace]) -> str:
     starts = [process.start_s for process in processes]
     start = f"{min(low for low, _ in starts):.0f} to {max(high for _, high in starts):.0f} s"
     compiles = any(pace.compiles for pace in names.values())
-    start = f"to start {start} each{', to compile included' * compiles}"
+    start = f"to start {start} each{', including compilation' * compiles}"
     pace = processes[0].pace
     if any(pace.iteration_s is None for pace in names.values()):
-        return f"{whole}, and its iterations, of which nothing is known on {pace.name} ({start})"
+        return f"{whole}, plus the iterations, whose time on {pace.name} is not known ({start})"
     if pace.device == "cpu":
         timed = ", ".join(f"{name} {spell_iteration(pace)}" for name, pace in names.items())
-        rests_on = f"an iteration, timed just now: {timed}; {start}"
-        return f"{whole} on this CPU, while nothing else keeps it busy ({rests_on})"
+        rests_on = f"time per iteration, measured just now: {timed}; {start}"
+        return f"{whole} on this CPU, if nothing else runs on it ({rests_on})"
     most = max(pace.flops for pace in names.values())
     return f"{whole} on {pace.name} (an iteration has {most / 1e12:.3g} TFLOP; {start})"
 
@@ -75,10 +75,10 @@ def offer_line(processes: Sequence[Process], small: str, fewer: str) -> str | No
     if low_s <= LONG_S or any(process.pace.device != "cpu" for process in processes):
         return None
     if all(process.pace.has_cpu_size for process in processes):
-        return f"the model has the size for a CPU already; shorter is {fewer}"
+        return f"the model is already of a size for CPUs; for a shorter run use {fewer}"
     return (
-        "for an answer in minutes stop this (Ctrl-C) and take the size for a CPU: "
-        f"python -m profiling {small.format(file=CPU_FILE)}"
+        "for an answer in minutes, stop this (Ctrl-C) and use the size for CPUs: python -m "
+        f"profiling {small.format(file=CPU_FILE)}"
     )
 
 

@@ -18,30 +18,30 @@ from profiling.tools.nsys_tool import Nsys
 CAUSES = (
     (
         r"ERR_NVGPUCTRPERM|Insufficient privilege",
-        "the driver keeps GPU metrics for the administrator (RmProfilingAdminOnly)",
+        "the driver reserves GPU metrics for the administrator (RmProfilingAdminOnly)",
         "run as root (a container: with --cap-add=SYS_ADMIN), or load the driver with "
-        "NVreg_RestrictProfilingToAdminUsers=0, or go on without: --preset light",
+        "NVreg_RestrictProfilingToAdminUsers=0, or do without: --preset light",
     ),
     (
         r"MULTIPLE_SUBSCRIBERS|already (being )?(profiled|in use)|[Aa]nother (\w+ )?"
         r"(profiler|tool|session|instance)|HARDWARE_BUSY|Resource unavailable",
-        "another profiler is attached (one process can have one)",
-        "end it: nsys, ncu, torch.profiler, or dcgm (`dcgmi profile --pause`)",
+        "another profiler is attached (a process can have only one)",
+        "end the other profiler: nsys, ncu, torch.profiler, or dcgm (`dcgmi profile --pause`)",
     ),
     (
         r"Illegal --gpu-metrics|None of the installed GPUs are supported",
-        "nsys cannot sample metrics of this GPU, or not as this user",
-        "see `python -m profiling doctor`, or go on without: --preset light",
+        "nsys cannot sample metrics of this GPU, or this user may not",
+        "see `python -m profiling doctor`, or do without: --preset light",
     ),
     (
         r"unrecogni[sz]ed option|Illegal --|cannot be specified more than once",
-        "nsys refused an option; it says which above",
+        "nsys rejected an option, named above",
         "see `nsys profile --help`; --dry-run prints the command",
     ),
 )
 NO_WINDOW = (
-    "no window was opened: training ended before profile.start, or it never settled",
-    "set profile.start=N well below max_iters; the trainer's lines above say what it did",
+    "no window was opened: training ended before profile.start, or step times never became stable",
+    "set profile.start=N well below max_iters; the lines of the trainer above show what it did",
 )
 
 
@@ -109,7 +109,10 @@ def export_report(nsys: Nsys, report: Path) -> bool:
         scrub(temporary)
         os.replace(temporary, sqlite)
         print(f"sqlite  {sqlite} ({sqlite.stat().st_size / 1e6:.1f} MB)")
-        print("        scrubbed; the report itself holds the environment of your shell: keep it")
+        print(
+            "        scrubbed; the report itself contains the environment of your shell: do not "
+            "share it"
+        )
     else:
         temporary.unlink(missing_ok=True)
         print(f"sqlite  none: {shlex.join(export)} failed: {done.stdout.strip()[-300:]}")
@@ -134,16 +137,16 @@ def explain_qdstrm(nsys: Nsys, qdstrm: Path, output: str) -> tuple[str, str]:
     program = nsys_tool.importer(nsys.path)
     again = shlex.join([str(program or "QdstrmImporter"), "--input-file", str(qdstrm)])
     if problem := nsys_tool.importer_problem(nsys.path):
-        return f"only {qdstrm}: {problem}", f"then: {again}"
+        return f"only {qdstrm}: {problem}", f"then run: {again}"
     if program is None or "dependencies were not found" in output:
         return (
             f"only {qdstrm}: nsys found no working QdstrmImporter (often libdw.so.1, libelf.so.1)",
-            "apt-get install libdw1 libelf1, or import it with a whole Nsight Systems of at least "
-            f"version {nsys.version}: {again}",
+            "apt-get install libdw1 libelf1, or import it with a complete Nsight Systems of "
+            f"version {nsys.version} or newer: {again}",
         )
     return (
-        f"only {qdstrm}: the importer failed, it says how above",
-        f"try again, or with a newer Nsight Systems: {again}",
+        f"only {qdstrm}: the importer failed; its message is above",
+        f"try again, perhaps with a newer Nsight Systems: {again}",
     )
 
 

@@ -14,19 +14,19 @@ from profiling.tools.nsight import Program
 CAUSES = (
     (
         r"ERR_NVGPUCTRPERM",
-        "the driver keeps performance counters for the administrator (ERR_NVGPUCTRPERM)",
+        "the driver reserves performance counters for the administrator (ERR_NVGPUCTRPERM)",
         "run as root (a container: with --cap-add=SYS_ADMIN), or load the driver with "
         "NVreg_RestrictProfilingToAdminUsers=0",
     ),
     (
         r"MULTIPLE_SUBSCRIBERS|river resource was unavailable|already (being )?profiled|"
         r"[Aa]nother (\w+ )?(profiler|tool)",
-        "another profiler holds the GPU's counters",
-        "end it: nsys, torch.profiler, or dcgm (`dcgmi profile --pause`)",
+        "another profiler uses the counters of the GPU",
+        "end the other profiler: nsys, torch.profiler, or dcgm (`dcgmi profile --pause`)",
     ),
     (
         r"unrecogni[sz]ed option|invalid value|option .* is ambiguous",
-        "ncu refused an option; it says which above",
+        "ncu rejected an option, named above",
         "--dry-run prints the command",
     ),
 )
@@ -49,12 +49,16 @@ class Selection:
 def check_program(program: list[str], range_name: str) -> None:
     """Raise ValueError for a program that could only end without a profiled kernel."""
     if "NSYS_PROFILING_SESSION_ID" in os.environ:
-        raise ValueError("ncu: nsys is attached to this shell, and only one can be; start it alone")
+        raise ValueError(
+            "ncu: nsys is attached to this shell, and only one profiler can be; start ncu "
+            "without nsys"
+        )
     has_ranges = any(word.lstrip("-") == "profile=nsys" for word in program)
     if range_name != "none" and not has_ranges:
         raise ValueError(
-            f"--range {range_name}: the trainer pushes ranges with profile=nsys, which the command "
-            "lacks; add profile=nsys profile.start=10 profile.steps=1, or give --range none"
+            f"--range {range_name}: the trainer pushes ranges only with profile=nsys, which the "
+            "command does not have; add profile=nsys profile.start=10 profile.steps=1, or give "
+            "--range none"
         )
 
 
@@ -79,10 +83,13 @@ def explain(output: str, chosen: Selection) -> tuple[str, str]:
     if not re.search(NO_KERNEL, output):
         return "the program or ncu failed", "its last lines are above"
     wanted = f"in the range {chosen.range}" if chosen.range != "none" else "in the program"
-    wanted += f" and called like {chosen.kernel}" if chosen.kernel else ""
-    wanted += f" and behind the first {chosen.skip}" if chosen.skip else ""
+    wanted += f" with a name that matches {chosen.kernel}" if chosen.kernel else ""
+    wanted += f" after the first {chosen.skip}" if chosen.skip else ""
     available = AVAILABLE.findall(output.split("Available Kernels:")[-1])
-    why = f"no kernel was {wanted}"
+    why = f"no kernel ran {wanted}"
     if available:
-        return why, f"there were {', '.join(available)}"
-    return why, "was the window opened (profile.start below max_iters)? --range none looks anywhere"
+        return why, f"these kernels ran: {', '.join(available)}"
+    return why, (
+        "check that the window was opened (profile.start below max_iters), or use --range none for "
+        "all kernels"
+    )

@@ -67,7 +67,7 @@ def log_capture(capture: Path, out_dir: Path | None) -> str:
         capture = opening.newest(capture)
     if capture.suffix == opening.REPORT:
         raise ValueError(
-            f"{capture}: holds the environment and cannot be scrubbed; give its export, "
+            f"{capture}: contains the environment and cannot be scrubbed; give its export, "
             f"{capture.with_suffix('.sqlite').name}"
         )
     run = training_run(out_dir or folder_around(capture))
@@ -94,7 +94,8 @@ def log_metrics(out_dir: Path) -> str:
     run, rows = training_run(out_dir), rows_of(out_dir / METRICS)
     if kept_id(out_dir / "wandb") != run.id:
         raise ValueError(
-            f"{out_dir}: does not say which W&B run is its own: a copy, or of an older trainer"
+            f"{out_dir}: the folder does not say which W&B run belongs to it; it is a copy or "
+            "from an older trainer"
         )
     with wandb_run(
         run.out_dir, run.project, run.entity, offline=False, run_id=run.id, resume="allow"
@@ -104,7 +105,10 @@ def log_metrics(out_dir: Path) -> str:
         define_metrics(resumed)
         for step, row in missing.items():
             resumed.log(values_of(row), step=step, commit=True)
-    return f"{len(missing)} of {len(rows)} rows sent; W&B run {run.id} of {run.project} has all now"
+    return (
+        f"{len(missing)} of {len(rows)} rows sent; W&B run {run.id} of {run.project} now has all "
+        "rows"
+    )
 
 
 def folder_around(capture: Path) -> Path:
@@ -112,7 +116,9 @@ def folder_around(capture: Path) -> Path:
     for folder in Path(os.path.realpath(capture)).parents[:2]:  # OUT_DIR/profile/CAPTURE
         if (folder / "wandb").is_dir():
             return folder
-    raise ValueError(f"{capture}: lies in no run with W&B; name the run's folder with --run")
+    raise ValueError(
+        f"{capture}: is not in the folder of a run with W&B; name that folder with --run"
+    )
 
 
 def training_run(out_dir: Path) -> TrainingRun:
@@ -123,13 +129,15 @@ def training_run(out_dir: Path) -> TrainingRun:
     matches = [RUN_FOLDER.fullmatch(path.name) for path in place.glob("*run-*") if path.is_dir()]
     folders = sorted(filter(None, matches), key=lambda match: match[0].removeprefix("offline-"))
     if not folders:
-        raise ValueError(f"{place}: W&B recorded no run there; was it wandb.mode=disabled?")
+        raise ValueError(
+            f"{place}: W&B recorded no run in this folder; check whether wandb.mode was disabled"
+        )
     config = read_config(out_dir)
     wandb = config.get("wandb")
     keys = wandb if isinstance(wandb, dict) else {}
     project = keys.get("project")
     if not project:
-        raise ValueError(f"{out_dir}/config.yaml: lacks wandb.project; is it a run's folder?")
+        raise ValueError(f"{out_dir}/config.yaml: has no wandb.project; give the folder of a run")
     run_id = kept_id(place) or folders[-1][2]  # W&B numbers folders of the same second
     offline = folders[-1][1] is not None
     return TrainingRun(out_dir, run_id, project, keys.get("entity"), offline, config)

@@ -26,7 +26,10 @@ if TYPE_CHECKING:  # importing it takes a third of a second
     from wandb import Run
 
 JobType = Literal["compare", "ab"]
-HELP = "add the answer to this project in W&B, offline without a key; nothing is sent without it"
+HELP = (
+    "add the answer to this W&B project, offline if there is no key; without this flag nothing is "
+    "sent"
+)
 
 
 def project(word: str) -> str:
@@ -110,7 +113,7 @@ def is_offline() -> bool:
 
     mode = check_wandb(WandbConfig())
     if mode == "disabled":
-        raise ValueError("--wandb: WANDB_MODE or WANDB_DISABLED switches W&B off; unset it")
+        raise ValueError("--wandb: WANDB_MODE or WANDB_DISABLED turns W&B off; unset this variable")
     if mode == "online":
         with contextlib.suppress(ValueError):
             online_key()

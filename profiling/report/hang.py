@@ -24,25 +24,27 @@ from profiling.shared.units import ABSENT
 MOST_FRAMES = 3  # frames of a stack that are printed
 MOST_SAID = 5  # distinct errors and stacks that are printed
 TONES: dict[str, Tone] = {"hang": "bad", "error": "bad", "moment": "note", "none": "good"}
-LOST = "it died, or could not be reached"
+LOST = "the process died or could not be reached"
 ADVICE = {
     "absent": (
-        "What a rank that is alive does now: py-spy dump --pid PID, on its host.",
-        "Look behind its last call for a branch that the others do not take: on the rank, on its "
-        "data, on an error that was caught.",
+        "See what a rank that is alive does now: py-spy dump --pid PID, on its host.",
+        "After its last call, look for a branch that the other ranks do not take: on the rank, "
+        "on its data, or after a caught error.",
     ),
     "mismatch": (
-        "Compare the two call sites: a branch on the rank, or on what differs between ranks, leads "
-        "to one of them. Ranks that skipped a collective are one number behind from there on.",
+        "Compare the two call sites: a branch on the rank, or on a value that differs between "
+        "ranks, leads to one of them. Ranks that skipped a collective are one number behind from "
+        "there on.",
     ),
     "entered": (
-        "The calls agree, so look below them: dmesg for Xid errors, nvidia-smi for a GPU that is "
-        "lost, NCCL_DEBUG=INFO for the link. On a GPU a kernel that was launched before the "
-        "collective may be what does not end.",
+        "The calls agree, so look at lower levels: dmesg for Xid errors, nvidia-smi for a lost "
+        "GPU, NCCL_DEBUG=INFO for the link. On a GPU, a kernel that was launched before the "
+        "collective may not end.",
     ),
     "no_dump": (
-        "torchrun's last lines have its exit code: -9 is a kill, often for memory (dmesg says so). "
-        "On another host its dump lies in that host's out_dir: bring them together.",
+        "The last lines of torchrun show the exit code of the process: -9 means that it was "
+        "killed, often for lack of memory (see dmesg). A process on another host writes its dump "
+        "to the out_dir on that host: copy all dumps into one folder.",
     ),
 }
 
@@ -61,7 +63,7 @@ class RankGroup:
 RANKS = [
     Column("ranks", "ranks", "text", True),
     Column("state", "now", "text", True),
-    Column("last that ended", "finished", "code", True),
+    Column("last finished", "finished", "code", True),
     Column("entered at", "at", "text", True),
     Column("from", "site", "code", True),
 ]
@@ -80,10 +82,10 @@ def hang_document(hang: Hang, name: str) -> Document:
     if first:
         blocks += [Facts(facts(first)), *mismatch_table(first)]
     blocks.append(ranks_table(hang, first))
-    blocks.append(Bullets("Where they were", whereabouts(hang, first)))
+    blocks.append(Bullets("Where the ranks were", whereabouts(hang, first)))
     if len(hang.stuck) > 1:
         also = [sentence(stuck) for stuck in hang.stuck[1:]]
-        blocks.append(Bullets("These wait, too, maybe because of it", also))
+        blocks.append(Bullets("These wait too, perhaps because of it", also))
     if first and hang.answer == "hang":
         blocks.append(Bullets("What next", list(ADVICE[first.why])))
     verdict = Verdict(headline(hang), TONES[hang.answer])
@@ -110,13 +112,13 @@ def headline(hang: Hang) -> str:
     if hang.answer == "error":
         died = min((rank for rank in hang.ranks if rank.own_error), key=lambda r: r.dumped_ns)
         where = f", at {died.stack[0]}" if died.stack else ""
-        return f"rank {died.rank} was ended by an error of its own: {died.error}{where}"
+        return f"rank {died.rank} ended with an error: {died.error}{where}"
     if not hang.stuck:
-        return f"nothing hangs: every collective that was entered has ended{lost}"
+        return f"nothing hangs: every collective that was entered has finished{lost}"
     first = hang.stuck[0]
     if hang.answer == "moment":
         waited = f"{title(first)} has waited {first.waited_s or 0:.1f} s"
-        least = f"less than {HANG_S:.0f} s is nothing strange in a run that goes on"
+        least = f"less than {HANG_S:.0f} s is normal in a healthy run"
         return f"no hang so far: {waited}, and {least}; look again in a minute{lost}"
     return sentence(first) + ("" if first.no_dump else lost)
 
@@ -131,13 +133,13 @@ def sentence(stuck: Stuck) -> str:
             for v in stuck.variants[:3]
         ]
         more = f", and {len(stuck.variants) - 3} more kinds" if len(stuck.variants) > 3 else ""
-        words = f"the ranks part at collective {stuck.sequence} of group {stuck.group}: "
+        words = f"the ranks disagree at collective {stuck.sequence} of group {stuck.group}: "
         return words + ", ".join(calls) + more
     begin = f"{title(stuck)} hangs: "
     if stuck.waiting:
         begin += f"{ranks_text(stuck.waiting)} {has(stuck.waiting)} waited in it{since(stuck)}"
     if stuck.why == "entered":
-        return f"{begin}; all that are known are in it, with the same sizes, and it does not end"
+        return f"{begin}; all known ranks are in it, with the same sizes, and it does not finish"
     parts = [begin] if stuck.waiting else [begin.removesuffix(": ")]
     if stuck.absent:
         parts.append(f"{ranks_text(stuck.absent)} {has(stuck.absent)} not entered it")
@@ -153,7 +155,7 @@ def facts(stuck: Stuck) -> list[tuple[str, str]]:
             ("called from" if i == 0 else "", f) for i, f in enumerate(call.stack[:MOST_FRAMES])
         ]
     if stuck.waited_s is not None:
-        given_up = ", given up by torch" if stuck.timed_out else ""
+        given_up = ", then aborted by torch" if stuck.timed_out else ""
         pairs.append(("waited", f"{stuck.waited_s:,.1f} s{given_up}"))
     if stuck.timeout_s:
         pairs.append(("timeout", f"{stuck.timeout_s:,.0f} s"))
@@ -166,7 +168,7 @@ def mismatch_table(stuck: Stuck) -> list[Block]:
         return []
     note = f"At number {stuck.sequence} of group {stuck.group}."
     rows: Sequence[Variant] = stuck.variants
-    return [Table("variants", "The calls that do not fit", note, VARIANTS, rows)]
+    return [Table("variants", "The calls that do not match", note, VARIANTS, rows)]
 
 
 def ranks_table(hang: Hang, first: Stuck | None) -> Table:
@@ -184,7 +186,13 @@ def ranks_table(hang: Hang, first: Stuck | None) -> Table:
     if hang.no_dump:
         missing = ranks_text(hang.no_dump, word=False)
         lines.insert(0, RankGroup(missing, "left no dump", ABSENT, ABSENT, ABSENT))
-    return Table("ranks", "What each rank did last", "Times are UTC, by its clock.", RANKS, lines)
+    return Table(
+        "ranks",
+        "What each rank did last",
+        "Times are UTC, by the clock of each host.",
+        RANKS,
+        lines,
+    )
 
 
 def state(rank: Rank, first: Stuck | None) -> str:

@@ -28,7 +28,7 @@ def scale_document(result: Scale) -> Document:
         chart,
         table(result),
         Bullets("Use", uses(result.choices)),
-        Facts(facts(result), heading="Measured and known"),
+        Facts(facts(result), heading="Measured and known values"),
         Bullets("Assumed", result.assumed),
     ]
     return Document(
@@ -40,8 +40,9 @@ def scale_document(result: Scale) -> Document:
 
 
 NOTE = (
-    "Predicted: one measured step, with collectives by latency and bandwidth beside it. Its range "
-    "is that of links and host. Exposed: communication that no compute hides. *: to be used."
+    "Predicted from one measured step and from collectives modelled by latency and bandwidth. "
+    "The range comes from the uncertainty of links and host. Exposed: communication that no "
+    "compute hides. *: recommended."
 )
 
 
@@ -49,11 +50,11 @@ def headline(result: Scale) -> str:
     """A sentence on how well the step scales with the modes that are to be used."""
     best = {each.gpus: each.mode for each in result.choices}
     rows = [row for row in result.predictions if best[row.gpus] == row.mode and row.gpus > 1]
-    step = f"One GPU takes {milliseconds(result.measured.step_ms)} ms a step"
+    step = f"One GPU takes {milliseconds(result.measured.step_ms)} ms per step"
     if not rows:
         return step
     last = rows[-1]
-    kept = f"{gpus(last.gpus)} with {last.mode} keep {percent(last.efficiency_percent)} of it"
+    kept = f"{gpus(last.gpus)} with {last.mode} reach {percent(last.efficiency_percent)} efficiency"
     worth = [row.gpus for row in rows if row.efficiency_percent >= WORTH_PERCENT]
     if worth and worth[-1] != last.gpus:
         kept += f", up to {worth[-1]:,} at least {WORTH_PERCENT:.0f} %"
@@ -112,15 +113,19 @@ def facts(result: Scale) -> list[tuple[str, str]]:
         ),
         ("micro-steps, tokens", f"{parts.micro_steps}, {result.tokens:,} a step on each GPU"),
         ("model", f"{model.parameters:,} parameters, {model.blocks} blocks"),
-        ("last bucket", f"{last_bucket(result)}: nothing is left to hide it"),
+        ("last bucket", f"{last_bucket(result)}: no work is left to hide it"),
     ]
     for what, speed in (("link", result.link), ("network", result.network)):
         if speed:
             pairs.append((what, speed_text(speed)))
     slower, host = result.slowdown, result.host
-    pairs.append(("compute beside it", f"{number(slower.percent)} % longer, {slower.source}"))
+    pairs.append(
+        ("compute during communication", f"{number(slower.percent)} % longer, {slower.source}")
+    )
     if copies := result.slowdown_beside_copies:
-        pairs.append(("beside copies", f"{number(copies.percent)} % longer, {copies.source}"))
+        pairs.append(
+            ("compute during copies", f"{number(copies.percent)} % longer, {copies.source}")
+        )
     step = f"{ms(host.step_ms)} a step of fsdp and hsdp, {host.source}"
     return [*pairs, ("host", step)]
 
@@ -132,7 +137,7 @@ def last_bucket(result: Scale) -> str:
     have_rows = {row.embedding_rows for row in of_ddp} or {False}
     dense, rows = map(size_bytes, sizes)
     if have_rows == {False, True}:
-        return f"{dense}, {rows} where the embedding's gradient travels as rows"
+        return f"{dense}, {rows} where the embedding's gradient is sent as rows"
     return rows if have_rows == {True} else dense
 
 

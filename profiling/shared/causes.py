@@ -59,9 +59,9 @@ PARTS = (
     ),
     Part(
         "staging",
-        "idle: the CPU was moving a copy from or to pageable memory",
+        "idle: the CPU was copying from or to pageable memory",
         "idle: staging of copies",
-        "GPU idle, copies being staged",
+        "GPU idle while copies were staged",
         Colours("#aa72f6", "#c3d7a8", "bright_cyan", ":", hatch="+"),
         cause=True,
         verdict="copies",
@@ -70,7 +70,7 @@ PARTS = (
         "launch",
         "idle: the CPU was launching",
         "idle: launch-bound",
-        "GPU idle, launch-bound",
+        "GPU idle while waiting for launches",
         Colours("#c1141f", "#fc5a65", "red", "/", hatch="/"),
         cause=True,
         verdict="launch",
@@ -78,7 +78,7 @@ PARTS = (
     ),
     Part(
         "allocation",
-        "idle: the CPU was taking memory or giving it back",
+        "idle: the CPU was allocating or freeing GPU memory",
         "idle: allocation",
         "GPU idle in memory allocation",
         Colours("#5c0a0a", "#a54f41", "bright_yellow", "+", hatch="x"),
@@ -98,16 +98,16 @@ PARTS = (
         "data",
         "idle: the CPU was making the batch",
         "idle: waiting for data",
-        "GPU idle, waiting for data",
+        "GPU idle while waiting for data",
         Colours("#a19062", "#ffeb7a", "green", "~", hatch="."),
         cause=True,
         verdict="data",
     ),
     Part(
         "cpu",
-        "idle: the CPU did something else",
+        "idle: the CPU did other work",
         "idle: CPU, Python",
-        "GPU idle behind the CPU",
+        "GPU idle while waiting for the CPU",
         Colours("#8c0972", "#fdc2d5", "bright_magenta", "-", hatch="-"),
         cause=True,
         verdict="cpu",
@@ -115,7 +115,7 @@ PARTS = (
     ),
     Part(
         "queue",
-        "idle: launched already, not yet started",
+        "idle: the next kernel was launched but had not started",
         "idle: between queued kernels",
         "GPU idle between queued kernels",
         Colours("#8693ad", "#93a1b9", "bright_black", ".", hatch="|"),
@@ -197,63 +197,66 @@ class Verdict:
 
 
 GRAPHS = Advice(
-    "Replay the step from CUDA graphs: cuda_graphs=true; the host then launches once a phase.",
+    "Replay the step from CUDA graphs: cuda_graphs=true. The host then launches once per phase.",
     'Replay the step from CUDA graphs: torch.compile(model, mode="reduce-overhead"), or '
     "torch.cuda.make_graphed_callables.",
     unless="graphs_settled",
 )
 FUSE = Advice(
-    "Fuse kernels, which saves launches: compile=true.",
-    "Fuse kernels, which saves launches: torch.compile(model), and optimizers with fused=True.",
+    "Fuse kernels to save launches: compile=true.",
+    "Fuse kernels to save launches: torch.compile(model), and optimizers with fused=True.",
     unless="fuses",
 )
 LARGER_BATCH = Advice(
-    "Give each launch more to do: a larger batch_size.",
-    "Give each launch more to do: a larger batch.",
+    "Give each launch more work: a larger batch_size.",
+    "Give each launch more work: a larger batch.",
 )
 HALF_PRECISION = Advice(
-    "Use the matrix units' fast formats and move half the bytes: dtype=bfloat16.",
-    "Use the matrix units' fast formats and move half the bytes: torch.autocast to bfloat16, or "
-    'torch.set_float32_matmul_precision("high").',
+    "Use the fast formats of the tensor cores and move half the bytes: dtype=bfloat16.",
+    "Use the fast formats of the tensor cores and move half the bytes: torch.autocast to "
+    'bfloat16, or torch.set_float32_matmul_precision("high").',
     unless="half_precision",
 )
 FUSED_ATTENTION = Advice(
-    "Keep the attention scores out of memory and skip what the mask hides: attention=flash.",
-    "Keep the attention scores out of memory and skip what the mask hides: "
+    "Keep the attention scores out of memory and skip masked scores: attention=flash.",
+    "Keep the attention scores out of memory and skip masked scores: "
     "F.scaled_dot_product_attention.",
     unless="fused_attention",
 )
 MOST_TO_GAIN = Advice(
-    "Begin with {family}, where there is the most to gain: up to {family_gain_ms:.2f} ms a step "
-    "(it runs at {family_percent:.0f} % of its roof).",
+    "Start with {family} kernels, which can save the most: up to {family_gain_ms:.2f} ms per "
+    "step (they run at {family_percent:.0f} % of their roof).",
     needs="family",
 )
 ONE_KERNEL = Advice(
-    "See what holds the largest kernel back: python -m profiling ncu --range none --kernel "
+    "Find out what limits the longest kernel: python -m profiling ncu --range none --kernel "
     "{kernel} -- COMMAND",
     needs="kernel",
 )
 SOURCES = Advice(
-    "See what torch.compile fused and what it left: python -m profiling compiled.",
-    "See what torch.compile fused and what it left: TORCH_LOGS=output_code.",
+    "See which operations torch.compile fused and which it did not: python -m profiling compiled.",
+    "See which operations torch.compile fused and which it did not: TORCH_LOGS=output_code.",
     needs="compile",
 )
 LAUNCHED_SINGLY = Advice(
-    "See in the timeline of the page (report --html) what is launched one by one."
+    "Look at the timeline of the HTML page (report --html) for kernels that are launched one by "
+    "one."
 )
 FIND_WAITS = Advice(
-    "Find what waits in the gaps' phase: .item(), .cpu(), print(tensor), a copy to the host, a "
-    "boolean of a tensor."
+    "In the phase with the gaps, find calls that wait for the GPU: .item(), .cpu(), "
+    "print(tensor), a copy to the host, an if on a tensor."
 )
 FIND_PYTHON = Advice(
-    "Look for Python work in the gaps' phase: logging, hooks, metrics, garbage collection, sleeps."
+    "In the phase with the gaps, look for Python work: logging, hooks, metrics, garbage "
+    "collection, sleeps."
 )
 PIN = Advice(
-    "Copy from pinned memory with non_blocking=True; pageable memory makes the host wait.",
+    "Copy from pinned memory with non_blocking=True: copies from pageable memory make the host "
+    "wait.",
     unless="pinned",
 )
 WORKERS = Advice(
-    "Prepare the next batch while the GPU works: workers, or a thread a step ahead.",
+    "Prepare the next batch while the GPU works: worker processes, or a thread one step ahead.",
     "Prepare the next batch while the GPU works: DataLoader with more num_workers, "
     "persistent_workers=True, pin_memory=True, and cheaper transforms.",
 )
@@ -269,8 +272,8 @@ VERDICTS = (
             MOST_TO_GAIN,
             ONE_KERNEL,
             Advice(
-                "Arithmetic itself is what remains: a smaller model, a shorter context, or more "
-                "GPUs.",
+                "Arithmetic is already near its peak: only a smaller model, a shorter context or "
+                "more GPUs would help.",
                 needs="near_peak",
             ),
         ),
@@ -278,18 +281,18 @@ VERDICTS = (
     Verdict(
         "gpu_memory",
         "GPU memory bandwidth",
-        "the GPU is busy, mostly with moving bytes",
+        "the GPU is busy, mostly moving data to and from its memory",
         advice=(
             FUSED_ATTENTION,
             Advice(
-                "Fuse element-wise work, norms and dropout: compile=true.",
-                "Fuse element-wise work, norms and dropout: torch.compile(model).",
+                "Fuse element-wise operations, norms and dropout: compile=true.",
+                "Fuse element-wise operations, norms and dropout: torch.compile(model).",
                 unless="fuses",
             ),
             HALF_PRECISION,
             Advice(
-                "dropout=0, where it is not needed, saves its masks.",
-                "No dropout, where it is not needed, saves its masks.",
+                "Turn dropout off if the model does not need it, which saves the masks: dropout=0.",
+                "Turn dropout off if the model does not need it, which saves the masks.",
                 unless="no_dropout",
             ),
             MOST_TO_GAIN,
@@ -312,7 +315,7 @@ VERDICTS = (
     Verdict(
         "gpu",
         "GPU work",
-        "the GPU is busy; whether with arithmetic or bytes is not told",
+        "the GPU is busy, either with arithmetic or with memory traffic",
         advice=(
             Advice(
                 "Capture the kernels inside CUDA graphs: nsys profile --cuda-graph-trace=node.",
@@ -325,7 +328,7 @@ VERDICTS = (
     Verdict(
         "host",
         "the host",
-        "the GPU waits for the CPU, for several reasons of about the same weight",
+        "the GPU waits for the CPU, for several reasons of about equal cost",
         waiting="the host was late",
         host=True,
         advice=(GRAPHS, FUSE, WORKERS, FIND_WAITS, FIND_PYTHON),
@@ -334,43 +337,43 @@ VERDICTS = (
         "launch",
         "kernel launches",
         "the GPU waits for the CPU to launch its next kernel",
-        waiting="work had not been launched yet (CUDA API and the framework's dispatch)",
+        waiting="the CPU had not launched the work yet (CUDA API and framework dispatch)",
         host=True,
         advice=(GRAPHS, FUSE, LARGER_BATCH, LAUNCHED_SINGLY),
     ),
     Verdict(
         "allocation",
         "memory allocation",
-        "the GPU waits while the CPU takes device memory or gives it back",
-        waiting="the host was in cudaMalloc, cudaFree and the like",
+        "the GPU waits while the CPU allocates or frees device memory",
+        waiting="the CPU was in cudaMalloc, cudaFree or a similar call",
         host=True,
         sure=True,
         advice=(
             Advice(
-                "Let PyTorch keep its memory: no torch.cuda.empty_cache() in the loop, no "
+                "Let PyTorch cache its memory: no torch.cuda.empty_cache() in the loop, no "
                 "PYTORCH_NO_CUDA_MEMORY_CACHING."
             ),
             Advice(
                 "Keep shapes the same from step to step, or try "
                 "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True."
             ),
-            Advice("Make pinned buffers once, and use them again."),
+            Advice("Allocate pinned buffers once and reuse them."),
         ),
     ),
     Verdict(
         "synchronization",
         "synchronization",
         "the GPU runs dry while the CPU waits for it",
-        waiting="the host had waited for the GPU and launched too late after it",
+        waiting="the CPU had waited for the GPU and then launched the next work too late",
         host=True,
         advice=(
             FIND_WAITS,
             Advice(
-                "Keep values on the GPU and read them every log_interval-th iteration.",
-                "Keep values on the GPU and read them once in many steps.",
+                "Keep values on the GPU and read them only every log_interval iterations.",
+                "Keep values on the GPU and read them only once every many steps.",
             ),
             Advice(
-                "Copy with pinned memory and non_blocking=True, and wait on an event one step "
+                "Copy to pinned memory with non_blocking=True, and wait for an event one step "
                 "later."
             ),
         ),
@@ -378,14 +381,15 @@ VERDICTS = (
     Verdict(
         "cpu",
         "CPU work",
-        "the GPU waits while Python or the CPU does something else",
-        waiting="the host was busy with something else (Python)",
+        "the GPU waits while the CPU does other work, such as Python code",
+        waiting="the CPU was busy with other work (Python)",
         host=True,
         advice=(
             FIND_PYTHON,
             Advice(
-                "Move it to another thread or process, or do it every log_interval-th iteration.",
-                "Move it to another thread or process, or do it once in many steps.",
+                "Move this work to another thread or process, or do it only every log_interval "
+                "iterations.",
+                "Move this work to another thread or process, or do it only once every many steps.",
             ),
             GRAPHS,
         ),
@@ -409,34 +413,35 @@ VERDICTS = (
     Verdict(
         "copies",
         "copies",
-        "the GPU does nothing but copy, or waits for the CPU to move the bytes",
-        waiting="only copies ran, or the host was moving their bytes",
+        "the GPU only copies, or waits while the CPU copies",
+        waiting="only copies ran, or the CPU was copying their data",
         advice=(
             PIN,
-            Advice("Overlap copies with kernels: a stream of their own, one batch ahead."),
+            Advice("Overlap copies with kernels: copy one batch ahead on a separate stream."),
             Advice(
-                "Copy less: bytes or half precision instead of float32, conversion on the GPU, "
-                "results reduced before they come home."
+                "Copy less: send 8-bit or half-precision data instead of float32, convert on the "
+                "GPU, and reduce results before copying them to the host."
             ),
         ),
     ),
     Verdict(
         "communication",
         "communication",
-        "the GPU waits for, or is busy with, other GPUs",
+        "the GPU waits for other GPUs, or exchanges data with them",
         waiting="only communication ran",
         advice=(
             Advice(
-                "See whether this rank only waits for a late one: capture all ranks (python -m "
-                "profiling run --ranks all), and report their folder."
+                "Check whether this rank only waits for a slower one: capture all ranks (python "
+                "-m profiling run --ranks all) and run report on their folder."
             ),
             Advice(
-                "Overlap the all-reduce with backward: buckets, as DistributedDataParallel does."
+                "Overlap the all-reduce with backward in buckets, as DistributedDataParallel does."
             ),
             Advice(
-                "Communicate less often or less: gradient_accumulation_steps, gradients in "
+                "Communicate less often, or less data: gradient_accumulation_steps, gradients in "
                 "bfloat16.",
-                "Communicate less often or less: gradient accumulation, gradients in bfloat16.",
+                "Communicate less often, or less data: gradient accumulation, gradients in "
+                "bfloat16.",
             ),
             Advice("Check the link between the GPUs: nvidia-smi topo -m, NCCL_DEBUG=INFO."),
         ),
@@ -447,36 +452,38 @@ VERDICTS = (
         "the run has no GPU",
         advice=(
             Advice(
-                "Compute on all cores: OMP_NUM_THREADS={cpu_cores}; PyTorch takes "
+                "Compute on all cores: OMP_NUM_THREADS={cpu_cores}. PyTorch uses "
                 "{compute_threads} threads now.",
                 needs="cores_to_spare",
             ),
             Advice(
-                "Fuse operators into C++ loops: compile=true, which compiles for a minute.",
-                "Fuse operators into C++ loops: torch.compile(model), which takes a minute.",
+                "Fuse operators into C++ loops: compile=true, which takes about a minute to "
+                "compile.",
+                "Fuse operators into C++ loops: torch.compile(model), which takes about a minute "
+                "to compile.",
                 unless="compile",
             ),
             Advice(
-                "Let PyTorch's fused attention run, which has no dropout on a CPU: dropout=0 "
+                "Use PyTorch's fused attention, which supports no dropout on a CPU: dropout=0 "
                 "attention=flash.",
                 unless="no_dropout",
                 needs="trainer",
             ),
             Advice(FUSED_ATTENTION.line, unless="fused_attention", needs="no_dropout"),
             Advice(
-                "Give each operator more to do, which threads can share: a larger batch_size.",
-                "Give each operator more to do, which threads can share: a larger batch.",
+                "Give each operator more work to split over threads: a larger batch_size.",
+                "Give each operator more work to split over threads: a larger batch.",
             ),
         ),
     ),
     Verdict(
         "unknown",
         "unknown",
-        "the capture does not hold what would tell",
+        "the capture does not contain the events that would show it",
         advice=(
             Advice(
-                "Capture the GPU and the calls: python -m profiling run --preset light.",
-                "Capture the GPU and the calls: nsys profile --trace=cuda,nvtx,osrt, or "
+                "Capture GPU work and CUDA calls: python -m profiling run --preset light.",
+                "Capture GPU work and CUDA calls: nsys profile --trace=cuda,nvtx,osrt, or "
                 "torch.profiler with ProfilerActivity.CUDA.",
             ),
         ),

@@ -38,7 +38,7 @@ class GpuClock:
         if self.held_down_by is None:
             return f"{self.sm_mhz:.0f} MHz"
         share = f"{self.held_down_percent:.0f} % of the time"
-        return f"{self.sm_mhz:.0f} MHz, held down by {IN_WORDS[self.held_down_by]} {share}"
+        return f"{self.sm_mhz:.0f} MHz, throttled by {IN_WORDS[self.held_down_by]} {share}"
 
 
 def gpu_clock(means: Mapping[str, float | None], number: int = 0) -> GpuClock | None:

@@ -20,27 +20,31 @@ class Metric:
 
 ELAPSED_S = "time/elapsed_s"  # since the run began: an axis for the others
 
-VAL_LOSS = Metric("val/loss", "validation loss", "nats a token")
-TRAIN_LOSS = Metric("train/loss", "training loss", "nats a token")
+VAL_LOSS = Metric("val/loss", "validation loss", "nats per token")
+TRAIN_LOSS = Metric("train/loss", "training loss", "nats per token")
 STEP_MS = Metric("time/step_ms", "step time", "ms")
-DATA_MS = Metric("time/data_ms", "wait of the host for a batch", "ms a step")
+DATA_MS = Metric("time/data_ms", "time the host waits for a batch", "ms per step")
 TOKENS_PER_S = Metric("perf/tokens_per_s", "throughput", "tokens/s")
 MFU = Metric("perf/mfu", "model FLOP utilisation (MFU)", "%", 100)
 PEAK_BYTES = Metric("memory/peak_bytes", "peak memory", "GB", 1e-9)
 CPU_PERCENT = Metric("cpu/process_percent", "CPU use of the process (100 %: one core)", "%")
 CPU_THREADS = Metric("cpu/threads", "threads of the process", "")
 CPU_MEMORY_BYTES = Metric("cpu/memory_bytes", "memory of the process (RSS)", "GB", 1e-9)
-WAIT_MS = Metric("time/wait_ms", "wait for the last rank, mean over the ranks", "ms a step")
-STRAGGLER_MS = Metric("time/straggler_ms", "what a slower rank costs", "ms a step")
-SYNC_MS = Metric("time/sync_ms", "averaging of gradients, without the wait", "ms a step")
+WAIT_MS = Metric("time/wait_ms", "wait for the last rank, mean over ranks", "ms per step")
+STRAGGLER_MS = Metric("time/straggler_ms", "cost of slower ranks", "ms per step")
+SYNC_MS = Metric("time/sync_ms", "averaging of gradients, without the wait", "ms per step")
 SLOWEST_RANK = Metric("time/slowest_rank", "the slowest rank", "")
 FASTEST_RANK = Metric("time/fastest_rank", "the fastest rank", "")
-SLOWEST_RANK_MS = Metric("time/slowest_rank_ms", "work of the slowest rank alone", "ms a step")
-FASTEST_RANK_MS = Metric("time/fastest_rank_ms", "work of the fastest rank alone", "ms a step")
+SLOWEST_RANK_MS = Metric("time/slowest_rank_ms", "work of the slowest rank alone", "ms per step")
+FASTEST_RANK_MS = Metric("time/fastest_rank_ms", "work of the fastest rank alone", "ms per step")
 POWER_W = Metric("gpu/power_w", "power", "W")
-ENERGY_PER_TOKEN = Metric("perf/energy_per_token_j", "energy", "µJ a token", 1e6)
+ENERGY_PER_TOKEN = Metric("perf/energy_per_token_j", "energy", "µJ per token", 1e6)
 
-LOSS = (VAL_LOSS, TRAIN_LOSS, Metric("eval/train_loss", "training loss, evaluated", "nats a token"))
+LOSS = (
+    VAL_LOSS,
+    TRAIN_LOSS,
+    Metric("eval/train_loss", "training loss, evaluated", "nats per token"),
+)
 SPEED = (
     STEP_MS,
     DATA_MS,
@@ -53,7 +57,7 @@ SPEED = (
 )
 # only runs of several ranks log these
 RANKS = (WAIT_MS, STRAGGLER_MS, SYNC_MS, SLOWEST_RANK_MS, FASTEST_RANK_MS)
-BEST_VAL_LOSS = Metric("best_val_loss", "best validation loss", "nats a token")  # of the summary
+BEST_VAL_LOSS = Metric("best_val_loss", "best validation loss", "nats per token")  # of the summary
 # one value per run; the first is what a run is for
 FIGURES = (BEST_VAL_LOSS, TOKENS_PER_S, STEP_MS, MFU, PEAK_BYTES, ENERGY_PER_TOKEN)
 GPU = (
@@ -63,13 +67,13 @@ GPU = (
     POWER_W,
     ENERGY_PER_TOKEN,
     Metric("gpu/sm_clock_mhz", "SM clock", "MHz"),
-    Metric("gpu/util_percent", "time with any kernel (NVML utilisation)", "%"),
-    Metric("gpu/memory_bytes", "memory used, of the whole GPU", "GB", 1e-9),
+    Metric("gpu/util_percent", "time with any kernel running (NVML utilisation)", "%"),
+    Metric("gpu/memory_bytes", "memory used on the GPU, by all processes", "GB", 1e-9),
     Metric("gpu/temperature_c", "temperature", "°C"),
 )
 OTHER = (
     Metric("lr", "learning rate", ""),
-    Metric("profile/step_ms", "step time, captured", "ms"),
+    Metric("profile/step_ms", "step time while captured", "ms"),
     Metric(ELAPSED_S, "wall time", "s"),
 )
 

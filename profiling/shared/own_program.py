@@ -13,7 +13,7 @@ PROGRAM = re.compile(r"python[\d.]*|torchrun|accelerate|deepspeed|[^=]+\.py")
 CONFIGURATIONS = ("config", "configs")  # nanoGPT's are scripts in such a folder
 OURS = Path(__file__).resolve().parents[2] / "train.py"
 READ = "python -m profiling report CAPTURE"
-COMPARE = "before and after the change, then: python -m profiling compare BEFORE AFTER"
+COMPARE = "before and after the change, then run: python -m profiling compare BEFORE AFTER"
 
 
 def refuse_own_program(verb: str, words: list[str]) -> None:
@@ -22,10 +22,10 @@ def refuse_own_program(verb: str, words: list[str]) -> None:
     if program is None:
         return
     if Path(program).resolve() == OURS:
-        raise ValueError(f"{program}: {verb} starts it by itself; leave the word out")
-    cure = f"then: {READ}" if verb == "run" else COMPARE
+        raise ValueError(f"{program}: {verb} starts this program itself; leave the word out")
+    cure = f"then run: {READ}" if verb == "run" else COMPARE
     raise ValueError(
-        f"{program}: {verb} starts this project's train.py alone; capture your own program with "
+        f"{program}: {verb} only starts this project's train.py; capture your own program with "
         f"torch.profiler or nsys ({PAGE} shows how), {cure}"
     )
 

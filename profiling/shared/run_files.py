@@ -64,10 +64,12 @@ def check_output(path: Path, *inputs: Path) -> None:
     for source in inputs:
         for file in own_files(source) if source.is_dir() else (source,):
             if is_same(path, file):
-                raise ValueError(f"{path}: is read by this command ({file}); name another file")
+                raise ValueError(f"{path}: this command reads {file}; name another output file")
     if kind_and_folder := owner(path):
         kind, folder = kind_and_folder
-        raise ValueError(f"{path}: belongs to the {kind} in {folder}; name another file")
+        raise ValueError(
+            f"{path}: this file belongs to the {kind} in {folder}; name another output file"
+        )
 
 
 def is_same(one: Path, other: Path) -> bool:

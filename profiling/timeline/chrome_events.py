@@ -116,7 +116,7 @@ def pieces(path: Path) -> Iterator[Top]:
             begin = bare or EVENTS.search(text, 0, HEAD_BYTES)
             if begin is None:
                 raise ValueError(
-                    f'{path}: is JSON, but no trace of events (no "traceEvents" in it)'
+                    f'{path}: is JSON, but not a trace of events (it has no "traceEvents")'
                 )
             try:
                 if not bare:
@@ -125,7 +125,7 @@ def pieces(path: Path) -> Iterator[Top]:
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
                 reason = " ".join(str(error).split())
                 raise ValueError(
-                    f"{path}: is cut off, damaged or no trace of torch.profiler ({reason})"
+                    f"{path}: is cut off, damaged or not a trace of torch.profiler ({reason})"
                 ) from error
 
 

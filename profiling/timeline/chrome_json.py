@@ -117,7 +117,7 @@ class Reading:
     def warnings(self) -> list[str]:
         lines = []
         if self.left_out:
-            lines.append(f"left out {self.left_out} events, their times are impossible")
+            lines.append(f"left out {self.left_out} events with impossible times")
         if self.outlasting:
             lines.append(outlasting_warning(self.outlasting))
         return lines

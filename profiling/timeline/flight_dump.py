@@ -113,9 +113,14 @@ def find(places: Sequence[Path]) -> dict[int, Path]:
     for file in files:
         match = NAME.fullmatch(file.name)
         if not match:
-            raise ValueError(f"{file}: whose is it? a dump's name ends in rank and a number")
+            raise ValueError(
+                f"{file}: the name does not say which rank this dump is from; it must end in "
+                "rank and a number"
+            )
         if (rank := int(match[2])) in dumps:
-            raise ValueError(f"{file}, {dumps[rank]}: are both of rank {rank}; give one run's")
+            raise ValueError(
+                f"{file}, {dumps[rank]}: both are from rank {rank}; give the dumps of one run only"
+            )
         dumps[rank] = file
     return dict(sorted(dumps.items()))
 
@@ -132,20 +137,20 @@ def files_in(place: Path) -> list[Path]:
             if files := [path for path in entries if name.fullmatch(path.name)]:
                 return files
     raise ValueError(
-        f"{place}: no dump of a flight recorder ({DUMP}0, ...) there or in profile/; a run under "
-        "torchrun leaves them when a collective times out, or with --now"
+        f"{place}: no dump of a flight recorder ({DUMP}0, ...) in this folder or in its "
+        "profile/; a run under torchrun writes dumps when a collective times out, or with --now"
     )
 
 
 def read(path: Path, rank: int) -> Dump:
     """The dump at `path`. Raises ValueError naming the file."""
     if not path.is_file():  # opening a pipe would wait for its writer
-        raise ValueError(f"{path}: is no file")
+        raise ValueError(f"{path}: is not a file")
     try:
         size, modified_ns = path.stat().st_size, path.stat().st_mtime_ns
         if size > MOST_BYTES:
             raise ValueError(
-                f"{size / 1e6:,.0f} MB are no dump; the most is {MOST_BYTES / 1e6:.0f}"
+                f"{size / 1e6:,.0f} MB are too much for a dump; the limit is {MOST_BYTES / 1e6:.0f}"
             )
         data = path.read_bytes()
         contents, end = read_contents(data)
@@ -153,7 +158,7 @@ def read(path: Path, rank: int) -> Dump:
     except OSError as error:
         raise ValueError(f"{path}: cannot be read: {error.strerror or error}") from error
     except (ValueError, RecursionError) as error:  # msgspec's are ValueErrors
-        raise ValueError(f"{path}: no dump of a flight recorder: {error}") from None
+        raise ValueError(f"{path}: not a dump of a flight recorder: {error}") from None
     return dump_of(path, rank, modified_ns, contents, note)
 
 

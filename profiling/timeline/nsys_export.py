@@ -37,7 +37,9 @@ class Export:
     def __init__(self, path: Path):
         self.path, self.tables = path, tables(path)
         if not {"id", "value"} <= self.tables.get("StringIds", set()):
-            raise ValueError(f"{path}: is SQLite, but no nsys export; StringIds is missing")
+            raise ValueError(
+                f"{path}: is SQLite, but not an nsys export; the table StringIds is missing"
+            )
         strings = texts(path, "SELECT id, value FROM StringIds")
         self.strings = {key: value for key, value in strings}
         self.names = Names()
@@ -61,7 +63,7 @@ class Export:
             rows["end_ns"] = np.where(rows["closed"], rows["end_ns"], rows["start_ns"])
         rows, left_out = drop_impossible_times(rows)
         if left_out:
-            self.warnings.append(f"{table}: left out {left_out} rows, their times are impossible")
+            self.warnings.append(f"{table}: left out {left_out} rows with impossible times")
         return rows
 
     def within_session(self, *tables: Columns | None) -> list[Columns | None]:

@@ -59,7 +59,7 @@ def open_capture(path: Path) -> Trace:
         if not path.exists():
             raise ValueError(f"{path}: no such file or folder")
         if not path.is_file():
-            raise ValueError(f"{path}: is no file to read a capture from")
+            raise ValueError(f"{path}: is not a regular file, so no capture can be read from it")
         return replace(read(path), file=path)
     except OSError as error:
         raise ValueError(f"{path}: cannot be read: {error.strerror or error}") from error
@@ -76,7 +76,7 @@ def newest(folder: Path) -> Path:
         if file.name.endswith(ENDINGS) and file.is_file()
     ]
     if not captures:
-        raise ValueError(f"{folder}: no capture in it, nor in its profile/; name a file")
+        raise ValueError(f"{folder}: no capture in this folder or in its profile/; name a file")
     return max(captures, key=modified_ns)
 
 
@@ -118,13 +118,13 @@ def read_plain(path: Path) -> Trace:
         raise ValueError(f"{path}: is empty")
     if path.suffix == ".py":
         raise ValueError(
-            f"{path}: is a program, not a capture of one; capture what it does with torch.profiler "
-            f"or nsys, and give that file ({PAGE} shows how)"
+            f"{path}: is a program, not a capture; capture the program with torch.profiler or "
+            f"nsys and give that file ({PAGE} shows how)"
         )
     look = next((f"{what}, " for magic, what in LOOKS.items() if begin.startswith(magic)), "")
     raise ValueError(
-        f"{path}: is {look}no capture; give an nsys export (.sqlite), a trace of torch.profiler "
-        "(.json), one of them as .gz, or a .nsys-rep"
+        f"{path}: is {look}not a capture; give an nsys export (.sqlite), a trace of "
+        "torch.profiler (.json), either of them as .gz, or a .nsys-rep"
     )
 
 
@@ -139,8 +139,8 @@ def unpack(path: Path) -> Iterator[Path]:
                 while block := packed.read(BLOCK_BYTES):
                     if file.tell() > limit:
                         raise ValueError(
-                            f"{path}: grows beyond {limit >> 20} MiB when unpacked; if it is a "
-                            "capture, unpack it yourself"
+                            f"{path}: is larger than {limit >> 20} MiB when unpacked; if this "
+                            "file is a capture, unpack it yourself"
                         )
                     file.write(block)
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
@@ -172,8 +172,8 @@ def read_report(path: Path) -> Trace:
         nsys = nsight.find("nsys")
     except ValueError as error:
         raise ValueError(
-            f"{path}: only nsys reads a .nsys-rep, and there is none here; where there is one: "
-            f"nsys export --type sqlite {path.name}"
+            f"{path}: only nsys can read a .nsys-rep, and nsys is not installed here; on a "
+            f"machine with nsys, run: nsys export --type sqlite {path.name}"
         ) from error
     with temporary_beside(path, "exported.sqlite") as exported:
         command = [nsys.path, "export", "--type=sqlite", f"--output={exported}", str(path)]
@@ -210,7 +210,7 @@ def find_manifest(path: Path, trace: Trace) -> tuple[str, Manifest] | None:
         try:
             manifest = read_manifest(file)
         except ValueError as error:
-            trace.warnings.append(f"passed over a manifest: {error}")
+            trace.warnings.append(f"ignored a manifest: {error}")
             continue
         if belongs_to(file, manifest, trace):
             manifests.append((modified_ns(file), file.name, manifest))

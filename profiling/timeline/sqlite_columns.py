@@ -45,9 +45,12 @@ def connect(path: Path) -> Iterator[sqlite3.Connection]:
 def explain(error: Exception) -> str:
     reason = " ".join(str(error).split())
     if "locked" in reason or "busy" in reason:
-        return "another program is writing it; wait for it to end, or read a copy"
+        return "another program is writing this file; wait until that program ends, or read a copy"
     if "unable to open" in reason:
-        return f"cannot be opened as SQLite ({reason}); is it readable, and not being written?"
+        return (
+            f"cannot be opened as SQLite ({reason}); check that the file is readable and not being "
+            "written"
+        )
     return f"is damaged ({reason}); export it again with nsys export --type sqlite"
 
 
@@ -137,7 +140,7 @@ def parse_numbers(text: bytes, dtype: type[np.number], rows: int) -> np.ndarray:
         values: np.ndarray = np.fromstring(text, dtype, sep=",")
         if len(values) == rows:
             return values
-    raise sqlite3.DatabaseError("text where numbers belong")
+    raise sqlite3.DatabaseError("text instead of numbers")
 
 
 def texts(path: Path, query: str) -> list[Row]:

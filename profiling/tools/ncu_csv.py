@@ -143,7 +143,7 @@ def read_pages(text: str) -> list[ProfiledKernel]:
     lines = [line for line in text.splitlines() if not line.startswith("==")]
     start = next((i for i, line in enumerate(lines) if line.startswith('"ID",')), None)
     if start is None:
-        raise ValueError(f"no header of an ncu CSV page; {AGAIN}")
+        raise ValueError(f"has no header of an ncu CSV page; {AGAIN}")
     try:
         rows = list(csv.DictReader(lines[start:]))
     except csv.Error as error:

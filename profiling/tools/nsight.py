@@ -29,10 +29,11 @@ PLACES = {
 }
 # tool -> what is wrong if it is not found; what to do
 NOT_FOUND = {
-    "nsys": "not found on PATH, in /opt/nvidia, nor in the CUDA toolkit; install Nsight Systems "
-    "(package nsight-systems-cli of NVIDIA's repository, or developer.nvidia.com/nsight-systems)",
-    "ncu": "not found on PATH, in /opt/nvidia/nsight-compute, nor in the CUDA toolkit; install "
-    "Nsight Compute (package nsight-compute of NVIDIA's repository, or "
+    "nsys": "not found on PATH, in /opt/nvidia or in the CUDA toolkit; install Nsight Systems "
+    "(package nsight-systems-cli from NVIDIA's repository, or "
+    "developer.nvidia.com/nsight-systems)",
+    "ncu": "not found on PATH, in /opt/nvidia/nsight-compute or in the CUDA toolkit; install "
+    "Nsight Compute (package nsight-compute from NVIDIA's repository, or "
     "developer.nvidia.com/nsight-compute)",
 }
 VERSION = re.compile(r"\bversion (20\d\d(\.\d+)+)", re.I)
@@ -60,7 +61,7 @@ def find(tool: str, given: str | None = None) -> Program:
         path = shutil.which(given) or given
         if version := version_of(path):
             return Program(path, version)
-        raise ValueError(f"--{tool} {given}: does not answer --version as {tool} does")
+        raise ValueError(f"--{tool} {given}: does not answer to --version as {tool} does")
     for program in installed_programs(tool):
         return program
     raise ValueError(f"{tool}: {NOT_FOUND[tool]}, or give --{tool} PATH")

@@ -62,7 +62,7 @@ def find(given: str | None = None) -> Nsys:
             options[name] = options.get(name, "") + line + "\n"
     if not options:
         raise ValueError(
-            f"{program.path}: `nsys profile --help` lists no options; give another with --nsys"
+            f"{program.path}: `nsys profile --help` lists no options; give another nsys with --nsys"
         )
     return Nsys(program.path, program.version, options, letters)
 
@@ -86,4 +86,4 @@ def importer_problem(nsys_path: str) -> str | None:
     if not match:
         return None
     cure = "apt-get install libdw1 libelf1" if match[1] in PACKAGED else f"install {match[1]}"
-    return f"{program} lacks {match[1]}; {cure}"
+    return f"{program} needs {match[1]}, which is missing; {cure}"

@@ -1,6 +1,6 @@
-"""Trains with each value of one key, again and again, and says whether the step time differs.
+"""Trains repeatedly with each value of one key, and tests whether the step times differ.
 
-  FILE KEY=VALUE   as for train.py; exactly one key has several values, by comma: the factor
+  FILE KEY=VALUE   as for train.py; exactly one key has several values, separated by commas
 
 {flags}
 
@@ -14,27 +14,27 @@ examples
   python -m profiling ab config/shakespeare_char.yaml attention=slow,flash --fail-on-regression 5
 
 Processes run one after the other as A B B A A B ..., each from scratch, without a profiler and
-without evaluations among the timed steps. Steps are timed by CUDA events (on a CPU by its clock)
-and recorded as training logs them: medians of ten. The unit of the statistics is the process, whose
-median counts once: the interval is Welch's t on logarithms. What two groups of equal processes
-differ by is measured by the repeats of each value, A against A. A value given twice is an A/A
-experiment. One of four answers for each value: faster or slower, the whole interval is beyond this
-noise; else equal, it is all within --equal-within; else it cannot tell, and says how many repeats
-it would take.
+without evaluations among the timed steps. Steps are timed with CUDA events (on a CPU with its
+clock) and recorded as training logs them: medians of ten. The unit of the statistics is the
+process: its median counts once, and the interval is Welch's t on logarithms. The repeats of each
+value, A against A, measure how much two groups of equal processes differ (the noise). A value given
+twice is an A/A experiment. Each value gets one of four answers: faster or slower, if the whole
+interval is beyond the noise; equal, if the whole interval is within --equal-within; otherwise
+"cannot tell", with the number of repeats that would be needed.
 
-How long all of it takes is said before the first process, roughly, and on a CPU what to run instead
-where that is more than half an hour.
+Before the first process, ab prints a rough estimate of the total time. On a CPU, if that is more
+than half an hour, ab also prints a shorter command.
 
-How a process begins is told beside it: the first iterations one by one, what came before them
-(this trainer compiles and records CUDA graphs before iteration 0, so no iteration holds that time),
-and after how many iterations a slow start has paid.
+The result also shows how a process starts: the first iterations one by one, the time before them
+(this trainer compiles and records CUDA graphs before iteration 0, so no iteration contains that
+time), and the number of iterations after which a slow start pays off.
 
-Sizes of a batch are compared by the token. Values that change the model or the arithmetic (n_layer,
-dtype) are compared by the step all the same: you asked for them.
+Batch sizes are compared by time per token. Values that change the model or the arithmetic (n_layer,
+dtype) are compared by time per step.
 
-exit code: 0; with --fail-on-regression 1 where a value is slower than the first by more than
-PERCENT, and 3 where that cannot be told (an interval that ends below PERCENT passes); 2 for a
-mistake or a process that failed; 130 after Ctrl-C, 143 after SIGTERM
+exit code: 0; with --fail-on-regression 1 if a value is slower than the first by more than PERCENT,
+and 3 if the data cannot decide it (an interval that ends below PERCENT passes); 2 for a mistake or
+a failed process; 130 after Ctrl-C, 143 after SIGTERM
 """
 
 import shlex
@@ -114,7 +114,7 @@ def main(argv: list[str], trainer: Path = TRAINER) -> int:
         except STOPS as stopped:
             done = len(open_experiment(folder, asked).runs)
             print(f"\nstopped; {done} of {len(values)} processes are in {folder}")
-            print(as_called(f"go on   {resume_command('ab', argv, folder)}"))
+            print(as_called(f"resume  {resume_command('ab', argv, folder)}"))
             return exit_code(stopped)
         concluded = conclude(experiment, captured, flags.equal_within)
         begun = first_iterations(concluded, folder, flags.iterations)
@@ -125,24 +125,30 @@ def parse(argv: list[str]) -> tuple[Namespace, list[str]]:
     """Parse the command line into (flags, words for train.py)."""
     parser = Parser("ab", __doc__, usage=USAGE)
     add = partial(flag, parser)
-    processes = "processes of each value (default %(default)s; at least 2, which tell the noise)"
+    processes = "processes of each value (default %(default)s; at least 2, to measure the noise)"
     add("--repeats N", processes, within(int, 2), default=5)
-    timed = f"timed iterations of each process (default %(default)s), behind {WARM_UP} of warm-up"
+    timed = (
+        f"timed iterations of each process (default %(default)s), after {WARM_UP} warm-up "
+        "iterations"
+    )
     add("--steps N", timed, within(int, FEWEST_TIMED), default=300)
     side_by_side = "iterations 0 to N - 1 of each value's first process, side by side (default 5)"
     add("--iterations N", side_by_side, within(int, 0), default=5)
-    band = "the ratio that counts as equal, 1 give or take this (default %(default)g)"
+    band = "a ratio within this of 1 counts as equal (default %(default)g)"
     add("--equal-within PERCENT", band, within(float, 0, 100), default=EQUAL_WITHIN_PERCENT)
     gate_flag(parser)
-    add("--no-capture", "no captures at the end, so no explanation")
+    add("--no-capture", "make no captures at the end, so that nothing explains the difference")
     add("--wandb PROJECT", wandb_verdict.HELP, wandb_verdict.project)
-    out = f"folder of the experiment; one that lies there goes on (default: a new one in {OUT}/)"
+    out = (
+        "folder of the experiment; an experiment in this folder is continued (default: a new one "
+        f"in {OUT}/)"
+    )
     add("--out DIR", out, Path)
     output_flags(
         parser,
         json=f"the result as JSON (also DIR/{RESULTS}, with every step time)",
         markdown="as Markdown",
-        html="as a page (default DIR/report.html)",
+        html="as an HTML page (default DIR/report.html)",
     )
     add("--dry-run", "print the commands and stop")
     refuse_own_program("ab", argv)
@@ -166,11 +172,12 @@ def announce(experiment: Experiment, values: list[int], folder: Path) -> None:
     names = [experiment.factor.labels[value] for value in values]
     done = len(experiment.runs)
     say(
-        f"{len(names)} processes of {max_iters(experiment)} iterations, the first "
-        f"{experiment.warm_up + 1} untimed: {' '.join(names[:8])}{' ...' * (len(names) > 8)}",
+        f"{len(names)} processes of {max_iters(experiment)} iterations, of which the first "
+        f"{experiment.warm_up + 1} are not timed: "
+        f"{' '.join(names[:8])}{' ...' * (len(names) > 8)}",
     )
     if done:
-        say(f"{done} of them are there already")
+        say(f"{done} of them are already done")
     say(f"folder  {folder}")
 
 

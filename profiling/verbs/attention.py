@@ -1,6 +1,7 @@
 """\
-Times the attention backends of model.py, the same causal function at the same shapes, and says what
-each reached, used, and really ran. Without flags: one call of the trainer, forward.
+Times the attention backends of model.py on the same causal function at the same shapes, and shows
+the rate and memory of each and the kernels that it ran. Without flags: one forward call of the
+trainer.
 
 {flags}
 
@@ -9,8 +10,9 @@ examples
   python -m profiling attention --seq 128,256,512,1024,2048,4096,8192,16384 --backward --html a.html
   python -m profiling attention --device cpu --seq 64,256 --tokens 512 --backends slow,flash
 
-Arithmetic counts the causal half, traffic each tensor once: the function's own need, the same for
-all. A backend that refuses, or runs out of memory, is listed with the reason, and the rest goes on.
+Arithmetic counts only the causal half, and traffic counts each tensor once, so both are the same
+for all backends. A backend that refuses or runs out of memory is listed with the reason; the rest
+still run.
 """
 
 import argparse
@@ -55,22 +57,22 @@ def parse(argv: list[str]) -> argparse.Namespace:
     batch = partial(flag, parser.add_mutually_exclusive_group())
     tokens = f"tokens in a call: the batch is N / seq, at least 1 ({TOKENS})"
     batch("--tokens N", tokens, count, default=TOKENS)
-    batch("--batch N", "the same at every length, instead of --tokens", count)
+    batch("--batch N", "the same batch at every length, instead of --tokens", count)
     add("--heads N", "attention heads (6)", count, default=6)
-    add("--head-dim N", "of each (64)", count, default=64)
+    add("--head-dim N", "size of each head (64)", count, default=64)
     add("--dtype", "auto: the trainer's choice", choices=("auto", *DTYPES), default="auto")
     dropped = "probability of dropping a weight (0)"
     add("--dropout P", dropped, within(float, 0, 0.999), default=0.0)
-    add("--backward", "also backward; forward then keeps what backward needs, as in training")
+    add("--backward", "also time backward; forward then saves what backward needs, as in training")
     every = ",".join(BACKENDS)
     which = f"of {every} (all); {COMPILE.name} is {COMPILE.meaning}"
     add("--backends NAME,...", which, names, default=every)
-    page = "one self-contained page, with time, memory and roofline over seq"
+    page = "one self-contained HTML page with time, memory and roofline over seq"
     output_flags(parser, json="all figures", html=page)
     flags = parser.parse_args(argv)
     for name in flags.backends:
         if name not in BACKENDS:
-            raise ValueError(f"--backends {name}: there are {', '.join(BACKENDS)}")
+            raise ValueError(f"--backends {name}: no such backend; use {', '.join(BACKENDS)}")
     check_outputs(flags)
     return flags
 

@@ -1,7 +1,7 @@
-"""Times training and sampling, beside another checkout of nanoGPT if you name one, and says how
-they compare: one command for the whole table of speed.
+"""Times training and sampling, and compares them with another checkout of nanoGPT if you name one:
+one command for the whole table of speeds.
 
-  FILE KEY=VALUE   as for train.py; a key that nanoGPT has too goes to both
+  FILE KEY=VALUE   as for train.py; a key that nanoGPT also has is passed to both
 
 {flags}
 
@@ -17,21 +17,22 @@ examples
       block_size=64 batch_size=8 --iterations 200 --tokens 50 --samples 8
 
 Processes run one after the other, ours and theirs in turns, round by round, after one of each that
-fills the compilers' caches. The other checkout is run as it stands: its train.py with
-config/train_shakespeare_char.py and --key=value for what differs here. If its text is not prepared
-yet, its own prepare.py is run on ours. Both are timed alike, from outside: by when their lines
-come. Its own printed time of a step is when the step was launched.
+fills the compilers' caches. The other checkout runs unchanged: its train.py with
+config/train_shakespeare_char.py and --key=value for each key that differs here. If its text is not
+prepared yet, its own prepare.py runs on our text. Both are timed in the same way, from outside, by
+the arrival of their lines. The step time that nanoGPT prints ends when the step was launched.
 
-Both do the same work: model, batch, text, iterations and evaluations; what each says of it is
-compared, and what differs is said. A whole run of ours is timed a second time with its own, exact
-evaluations. Each round has another seed here; nanoGPT has one for all. Unit and interval are those
-of `ab`: the process, and Welch's t on logarithms.
+Both do the same work: model, batch, text, iterations and evaluations. What each reports about its
+work is compared, and differences are printed. A whole run of ours is timed a second time with its
+own, exact evaluations. Each round of ours has another seed; nanoGPT has one seed for all. Unit and
+interval are those of `ab`: the process, and Welch's t on logarithms.
 
-How long all of it takes is said before the first process, roughly, with the other one taken to be
-as fast as ours; on a CPU also what to run instead where that is more than half an hour.
+Before the first process, bench prints a rough estimate of the total time, which assumes that the
+other checkout is as fast as ours. On a CPU, if that is more than half an hour, bench also prints a
+shorter command.
 
-exit code: 0 whatever the answer is; 2 for a mistake or a process that failed; 130 after Ctrl-C,
-143 after SIGTERM
+exit code: 0 for any answer; 2 for a mistake or a failed process; 130 after Ctrl-C, 143 after
+SIGTERM
 """
 
 import shlex
@@ -99,8 +100,8 @@ def main(argv: list[str]) -> int:
                 prepare_both(plan, checkout)
             bench = measure(plan, bench, planned)
         except STOPS as stopped:
-            print(f"\nstopped; what was measured is in {plan.folder}")
-            print(as_called(f"go on   {resume_command('bench', argv, plan.folder)}"))
+            print(f"\nstopped; the measurements so far are in {plan.folder}")
+            print(as_called(f"resume  {resume_command('bench', argv, plan.folder)}"))
             return exit_code(stopped)
         result = measures(bench, flags.loss, flags.equal_within)
         deliver(flags, plan.folder, replace(bench, work=whole_work(bench), result=result))
@@ -112,25 +113,27 @@ def parse(argv: list[str]) -> tuple[Namespace, list[str]]:
     parts = "\n".join(f"  {name:9} {part.meaning}" for name, part in PARTS.items())
     parser = Parser("bench", (__doc__ or "").replace("{parts}", parts), usage=USAGE)
     add, number = partial(flag, parser), partial(within, int)
-    add("--against DIR", "a checkout of nanoGPT, to be run as it stands", Path)
-    add("--ours WORDS", "KEY=VALUE, by blanks, that only ours gets", str.split, default=[])
-    which = f"of {','.join(PARTS)} (default: all)"
+    add("--against DIR", "a checkout of nanoGPT, which runs unchanged", Path)
+    add("--ours WORDS", "KEY=VALUE pairs for ours only, separated by spaces", str.split, default=[])
+    which = f"some of {','.join(PARTS)} (default: all)"
     add("--parts NAME,...", which, names, default=",".join(PARTS))
     add("--rounds N", "processes of each kind; an interval needs 2 (default 3)", number(1), 3)
-    timed = f"timed iterations of a process (default 300), behind {WARM_UP} of warm-up"
+    timed = f"timed iterations of a process (default 300), after {WARM_UP} warm-up iterations"
     add("--steps N", timed, number(FEWEST_TIMED), 300)
-    add("--iterations N", "of a whole run (default 1000)", number(FEWEST_ITERATIONS), 1000)
-    add("--tokens N", "of a sampled sequence (default 200)", number(1), 200)
-    add("--samples N", "sequences, for the part samples (default 64)", number(1), 64)
+    add(
+        "--iterations N", "iterations of a full run (default 1000)", number(FEWEST_ITERATIONS), 1000
+    )
+    add("--tokens N", "tokens of a sampled sequence (default 200)", number(1), 200)
+    add("--samples N", "sequences for the part samples (default 64)", number(1), 64)
     add("--loss L", f"validation loss to reach (default {TARGET})", within(float, 0), TARGET)
-    band = "the ratio that counts as equal, 1 give or take this (default %(default)g)"
+    band = "a ratio within this of 1 counts as equal (default %(default)g)"
     add("--equal-within PERCENT", band, within(float, 0, 100), default=EQUAL_WITHIN_PERCENT)
-    add("--out DIR", f"folder of the series; one that lies there goes on (a new {OUT})", Path)
+    add("--out DIR", f"folder of the series; an existing series is continued (a new {OUT})", Path)
     output_flags(
         parser,
         json=f"the result as JSON (also DIR/{BENCH})",
         markdown="as Markdown (also DIR/bench.md)",
-        html="as a page (default DIR/bench.html)",
+        html="as an HTML page (default DIR/bench.html)",
     )
     add("--dry-run", "print the commands and stop")
     refuse_own_program("bench", argv)
@@ -139,7 +142,7 @@ def parse(argv: list[str]) -> tuple[Namespace, list[str]]:
         parser.error(f"unrecognized arguments: {unknown[0]}")
     for name in flags.parts:
         if name not in PARTS:
-            raise ValueError(f"--parts {name}: there are {', '.join(PARTS)}")
+            raise ValueError(f"--parts {name}: no such part; use {', '.join(PARTS)}")
     if flags.steps % LOG_INTERVAL:
         raise ValueError(f"--steps {flags.steps}: must be a multiple of {LOG_INTERVAL}")
     check_outputs(flags)
@@ -165,7 +168,7 @@ def announce(plan: Plan, bench: Bench, planned: list[Trial]) -> None:
     sides = f", ours and {plan.checkout.name} in turns" if plan.checkout else ""
     say(f"{len(planned)} processes: {kinds}{sides}")
     if bench.processes:
-        say(f"{len(bench.processes)} of this series are there already")
+        say(f"{len(bench.processes)} of this series are already done")
     say(f"folder  {plan.folder}")
 
 

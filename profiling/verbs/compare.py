@@ -1,11 +1,12 @@
-"""Says what changed between two captures, or two run folders, and how sure that is.
+"""Shows what changed between two captures or two run folders, and how certain the change is.
 
 {flags}
 
-Captures are .sqlite, .sqlite.gz, .nsys-rep and torch.profiler's .json, .json.gz; of a folder with
-several the newest counts. Of two runs (their out_dir) step times are those of the unprofiled
-iterations, and the newest capture in the folder explains them. A folder of several runs of one
-configuration, as of a sweep over seeds, counts each run once; then both sides have several.
+Captures are .sqlite, .sqlite.gz, .nsys-rep and torch.profiler's .json, .json.gz. If a folder has
+several, the newest is used. For two runs (their out_dir), the step times are those of the
+unprofiled iterations, and the newest capture in the folder explains them. In a folder of several
+runs of one configuration, such as a sweep over seeds, each run counts once; both sides must then
+have several.
 
 examples
   python -m profiling compare slow.sqlite flash.sqlite
@@ -15,21 +16,21 @@ examples
   python -m profiling compare out-slow out-flash --wandb profiling-nanogpt
 
 ratio: candidate / baseline, of median step times; below 1 the candidate is faster. The 95 %
-interval is a bootstrap over blocks of steps. It knows these two runs alone, and two starts of one
-program can differ by a per cent on a GPU: so an interval has to clear 1 by that to be called a
-difference. On a CPU they differ by whatever else the machine does, and one run of each cannot tell.
-`python -m profiling ab` measures what starts differ by, and so do several runs of each: Welch's t
-over one median each. Of captures whose manifests know the steps around the window, these are
-judged: no profiler slowed them.
+interval is a bootstrap over blocks of steps. It covers only these two runs, and two starts of one
+program can differ by one per cent on a GPU, so an interval counts as a difference only if it is at
+least that far from 1. On a CPU, starts differ with the other load of the machine, so one run of
+each cannot decide it. `python -m profiling ab` measures how much starts differ, and so do several
+runs of each: Welch's t over one median each. If the manifests of captures have the steps around the
+window, these steps are compared, because no profiler slowed them.
 
-one of four answers: faster; slower; equal, the whole interval is within --equal-within; cannot
-tell, with the reason: one run of each on a CPU, noise (and the steps it would take), fewer than 5
-steps on a side (described, not judged), or a difference that is mostly time of the host, which a
-profiler lengthens.
+one of four answers: faster; slower; equal, if the whole interval is within --equal-within; cannot
+tell, with the reason: one run of each on a CPU, noise (and the number of steps needed), fewer than
+5 steps on a side (no verdict), or a difference that is mostly host time, which a profiler
+lengthens.
 
-exit code: 0; with --fail-on-regression 1 where the candidate is slower by more than PERCENT, and 3
-where that cannot be told (an interval that ends below PERCENT passes); 2 a file that cannot be
-read, or two that do not compare (without --force)
+exit code: 0; with --fail-on-regression 1 if the candidate is slower by more than PERCENT, and 3 if
+the data cannot decide it (an interval that ends below PERCENT passes); 2 for a file that cannot be
+read, or for two that are not comparable (without --force)
 """
 
 import shlex
@@ -106,23 +107,26 @@ def main(argv: list[str]) -> int:
 
 def parse(argv: list[str]) -> Namespace:
     parser = Parser("compare", __doc__)
-    side = "a capture, a folder of captures, also of several ranks, the folder of a run, or of runs"
+    side = (
+        "a capture, a folder of captures (of one or several ranks), or the folder of one or "
+        "several runs"
+    )
     parser.add_argument("baseline", type=Path, help=side)
     parser.add_argument("candidate", type=Path, help="likewise")
     add = partial(flag, parser)
-    add("--force", "compare in spite of another GPU, batch, model, dtype, version, cores")
-    band = "the ratio that counts as equal, 1 give or take this (default %(default)g)"
+    add("--force", "compare even if GPU, batch, model, dtype, versions or cores differ")
+    band = "a ratio within this of 1 counts as equal (default %(default)g)"
     add("--equal-within PERCENT", band, within(float, 0, 100), default=EQUAL_WITHIN_PERCENT)
     gate_flag(parser)
     add("--ranks", RANKS)
-    add("--step NAME", "the range of a step, in captures of other programs")
-    add("--phases A,B", "the ranges of its phases, likewise", names)
+    add("--step NAME", "name of the range of a step, in captures of other programs")
+    add("--phases A,B", "names of the ranges of the phases, in captures of other programs", names)
     add("--wandb PROJECT", wandb_verdict.HELP, wandb_verdict.project)
     output_flags(
         parser,
         json="the comparison as JSON; docs/report-schema.md has the fields",
         markdown="as Markdown, for a pull request",
-        html="as one self-contained page",
+        html="as one self-contained HTML page",
     )
     flags = parser.parse_args(argv)
     check_outputs(flags, flags.baseline, flags.candidate)
@@ -149,8 +153,8 @@ def both_sides(flags: Namespace) -> tuple[Compared, Compared]:
     short = [str(run.folder) for run in runs if run and len(run.step_ms) < FEWEST_STEPS]
     if short and None not in captures:
         print(
-            f"{plain(' and '.join(short))}: too few rows without a profiler for an interval; "
-            "comparing the captured steps instead",
+            f"{plain(' and '.join(short))}: too few rows without a profiler for an interval, so "
+            "the captured steps are compared instead",
             file=sys.stderr,
         )
         runs = [None, None]
@@ -166,8 +170,8 @@ def several_runs(paths: Sequence[Path], groups: Sequence[list[Path]]) -> tuple[C
     for path, group in zip(paths, groups, strict=True):
         if len(group) < 2:
             raise ValueError(
-                f"{path}: no folder of several runs, as the other side is; give two or more runs "
-                "on both sides, or one on each"
+                f"{path}: not a folder of several runs, unlike the other side; give two or more "
+                "runs on both sides, or one on each"
             )
     one, other = (runs_of(path, group) for path, group in zip(paths, groups, strict=True))
     return one, other
@@ -180,7 +184,7 @@ def runs_of(path: Path, folders: Sequence[Path]) -> Compared:
     """
     capture = newest_capture(folders[0])
     report = open_report(capture).report if capture else None
-    why_none = "no capture of the first run, so no families and kernels"
+    why_none = "the first run has no capture, so families and kernels are not compared"
     first, *others = sides = [compared_run(read_run(run), report, why_none) for run in folders]
     for run in others:
         differences = config_differences(first.config, run.config) or {}
@@ -188,8 +192,8 @@ def runs_of(path: Path, folders: Sequence[Path]) -> Compared:
         if reasons:
             raise ValueError(
                 f"{path}: {Path(first.file).name} and {Path(run.file).name} differ in "
-                f"{'; '.join(reasons)}; the runs of a side may differ in what leaves a step as it "
-                "is, such as seed"
+                f"{'; '.join(reasons)}; the runs of one side may differ only in keys that do not "
+                "change a step, such as seed"
             )
     return compared_runs(sides, str(path))
 
@@ -218,21 +222,24 @@ def side(
             return compared_ranks(analysis.report, str(given))
         capture = ranks[0]
     if run is None:
-        assert capture, "what is no run is a capture"
+        assert capture, "a side that is not a run is a capture"
         analysed = open_report(capture, step=flags.step, phases=flags.phases)
         manifest = None if flags.step else analysed.manifest  # it has times of iterations only
         return compared_capture(analysed.report, manifest)
     if capture is None:
         profile = run.folder / "profile"
         tool = "torch" if run.on_cpu else "nsys"
-        why = f"no capture in {profile}, so no families and kernels; train with profile={tool}"
+        why = (
+            f"there is no capture in {profile}, so families and kernels are not compared; train "
+            f"with profile={tool}"
+        )
         return compared_run(run, None, why)
     return compared_run(run, open_report(capture).report)  # of this project: its ranges are known
 
 
 def refusal(comparison: Comparison, forced: bool) -> str:
     reasons = "; ".join(comparison.comparability.reasons)
-    cure = "" if forced else " (--force compares in spite of it)"
+    cure = "" if forced else " (--force compares them anyway)"
     return f"{comparison.baseline.file} and {comparison.candidate.file}: {reasons}{cure}"
 
 

@@ -1,12 +1,12 @@
-"""Compiles the model of a configuration afresh and shows what torch.compile made of it.
+"""Compiles the model of a configuration from scratch and shows what torch.compile generated.
 
 {flags}
 
 FILE and KEY=VALUE are as for train.py; compile=true kernels=compiled are added.
 
-Shown are the graphs, where and why Python broke them, each generated kernel with its source and the
-operators fused in it, and on a GPU its registers, spills, shared memory and PTX. The kernels of a
-report of a capture in out_dir/profile lead to them (report --html).
+The page shows the graphs, where and why they break, and each generated kernel with its source and
+its fused operators; on a GPU also registers, spills, shared memory and PTX. In an HTML report of a
+capture in out_dir/profile, kernels link to these sources (report --html).
 
 examples
   python -m profiling compiled config/shakespeare_char.yaml attention=flash
@@ -34,9 +34,9 @@ def main(argv: list[str]) -> int:
     Raises ValueError for a mistake, and if the compiler does not work.
     """
     parser = Parser("compiled", __doc__, usage="%(prog)s [FLAGS] [FILE] [KEY=VALUE ...]")
-    out = "index.json, index.html and a file for each graph and kernel; out_dir/compiled"
+    out = "for index.json, index.html and a file per graph and kernel (out_dir/compiled)"
     flag(parser, "--out FOLDER", out, Path)
-    page, index = "the page once more, by itself", "the index once more, by itself"
+    page, index = "write the page to this file too", "write the index to this file too"
     output_flags(parser, html=page, json=index)
     flags, words = parser.parse_known_args(argv)
     config = compose(words)
@@ -64,5 +64,5 @@ def compose(words: list[str]) -> "Config":
 
     config = compose_one([*words, "wandb.mode=disabled"], "compile=true", "kernels=compiled")
     if not config.compile:
-        raise ValueError("compile=false: nothing would be compiled; leave it out")
+        raise ValueError("compile=false: nothing would be compiled; leave this key out")
     return config

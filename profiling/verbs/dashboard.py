@@ -1,6 +1,6 @@
-"""Runs side by side: which is faster and by how much, losses over iterations and over time with the
-seeds' spread, time to a loss, step times, MFU, memory, GPU metrics, what their configurations
-differ in, links to their captures. Runs that differ by their seed alone are put together.
+"""Shows runs side by side: which is faster and by how much, losses over iterations and over time
+with the spread over seeds, time to a loss, step times, MFU, memory, GPU metrics, differences of
+their configurations, and links to their captures. Runs that differ only in the seed form one group.
 
 {flags}
 
@@ -44,10 +44,11 @@ def main(argv: list[str]) -> int:
             raise ValueError(f"--{name.replace('_', '-')}: needs --entity and --project")
     if not flags.places:
         raise ValueError(
-            "which runs? give their folders (out_dir), or --entity and --project for W&B"
+            "no runs are given; name their folders (out_dir), or give --entity and --project for "
+            "W&B"
         )
     if flags.watch and flags.output:
-        raise ValueError("-o: --watch serves the page and writes no file; give one of them")
+        raise ValueError("-o: --watch serves the page and writes no file; give only one of the two")
     if flags.watch:
         return serve(*live_page(flags), flags.host, flags.port)
     file = flags.output or DEFAULT_FILE
@@ -72,26 +73,34 @@ def parse(argv: list[str]) -> argparse.Namespace:
     add = parser.add_argument
     add("places", nargs="*", type=Path, metavar="OUT_DIR", help="run folders, or folders of them")
     flag(parser, "-o --output FILE", f"default: {DEFAULT_FILE}", new_file(".html", ".htm"))
-    loss = "the validation loss that times are taken to; default: all reach it"
+    loss = "the validation loss to reach, for times to a loss; default: a loss that all runs reach"
     flag(parser, "--loss LOSS", loss, within(float, 0.0001, 10_000))
     add("--metric", action="append", default=[], metavar="NAME", help="one more chart; repeatable")
-    flag(parser, "--watch", "serve the page and follow the runs; Ctrl-C ends it")
-    host = "that --watch listens on; default: this machine alone"
+    flag(
+        parser,
+        "--watch",
+        "serve the page and update it while the runs train; Ctrl-C ends the server",
+    )
+    host = "address for --watch; default: only this machine"
     flag(parser, "--host HOST", host, default="127.0.0.1")
-    flag(parser, "--port PORT", "default: %(default)s; 0: any free one", int, default=8050)
+    flag(parser, "--port PORT", "default: %(default)s; 0: any free port", int, default=8050)
     group = parser.add_argument_group("in W&B")
-    flag(group, "--entity ENTITY", "user or team: make a Workspace and a Report there")
+    flag(group, "--entity ENTITY", "user or team in which to create a Workspace and a Report")
     flag(group, "--project PROJECT", "the project of the runs")
     flag(group, "--group GROUP", "only runs of this group (wandb.group)")
-    flag(group, "--tag TAG", "only runs that bear this tag (wandb.tags)")
+    flag(group, "--tag TAG", "only runs with this tag (wandb.tags)")
     by = (
-        "the keys that runs are told apart by, by comma; default: attention. A chart has a line "
-        "for each value of the first. A page finds what differs"
+        "the keys that distinguish runs, separated by commas; default: attention. A chart has a "
+        "line for each value of the first key. An HTML page finds the differing keys by itself"
     )
     flag(group, "--by KEY", by, names)
-    flag(group, "--baseline ID", "the run that the table shows the others against")
-    flag(group, "--ranks", "also who waits for whom; a page shows it where runs logged it")
-    unsent = "write what would be made as JSON, to FILE or the screen; needs no login"
+    flag(group, "--baseline ID", "the run with which the table compares the others")
+    flag(
+        group,
+        "--ranks",
+        "also show which rank waits for which; an HTML page shows this if the runs logged it",
+    )
+    unsent = "write what would be created as JSON, to FILE or to the screen; needs no login"
     group.add_argument(
         "--dry-run",
         nargs="?",
@@ -123,7 +132,7 @@ def in_wandb(flags: argparse.Namespace) -> int:
 
     for name in ("entity", "project"):
         if not getattr(flags, name):
-            raise ValueError(f"--{name}: is missing; W&B needs --entity and --project")
+            raise ValueError(f"--{name}: this flag is missing; W&B needs --entity and --project")
     if flags.places or flags.watch:
         raise ValueError(
             "give folders for an HTML page, or --entity and --project for W&B, not both"

@@ -1,7 +1,7 @@
-"""Shows what this project makes of examples that come with it.
+"""Shows reports of the examples that come with this project.
 
-A report, a comparison, a report of two ranks and a dashboard. It needs no GPU, no account and no
-network, and trains nothing. All was captured and trained on H200s.
+The demo writes a report, a comparison, a report of two ranks and a dashboard. It needs no GPU, no
+account and no network, and trains nothing. All examples were recorded on H200s.
 
 {flags}
 
@@ -9,7 +9,7 @@ examples
   python -m profiling demo
   python -m profiling demo -o pages --no-open
 
-exit code: 0, or 2 where the pages cannot be written
+exit code: 0, or 2 if the pages cannot be written
 """
 
 import os
@@ -72,8 +72,14 @@ def main(argv: list[str]) -> int:
 
 def parse(argv: list[str]) -> Namespace:
     parser = Parser("demo", __doc__)
-    flag(parser, "-o --output FOLDER", f"of the pages (default: {FOLDER})", Path, default=FOLDER)
-    flag(parser, "--no-open", "do not show the first page in the browser")
+    flag(
+        parser,
+        "-o --output FOLDER",
+        f"folder for the pages (default: {FOLDER})",
+        Path,
+        default=FOLDER,
+    )
+    flag(parser, "--no-open", "do not open the first page in the browser")
     return parser.parse_args(argv)
 
 
@@ -100,22 +106,22 @@ def runs_page() -> str:
 PAGES = (
     Page(
         "demo-report.html",
-        "where the time of a training step on an H200 goes, and what holds it back",
+        "where the time of a training step on an H200 goes, and what limits the step",
         report_page,
     ),
     Page(
         "demo-compare.html",
-        "slow attention against flash on that GPU: how much faster, and why",
+        "slow and flash attention on that GPU: how much faster flash is, and why",
         compare_page,
     ),
     Page(
         "demo-ranks.html",
-        "two GPUs train GPT-2 together: which one is waited for, what that costs, and why",
+        "two GPUs train GPT-2 together: which one the other waits for, the cost, and the reason",
         ranks_page,
     ),
     Page(
         "demo-dashboard.html",
-        "four configurations, two seeds each, on that GPU: loss, speed, and how sure that is",
+        "four configurations, two seeds each, on that GPU: loss, speed, and their uncertainty",
         runs_page,
     ),
 )

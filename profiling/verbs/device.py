@@ -1,6 +1,6 @@
 """\
-Measures what this device can do: bandwidth of its memory, matrix products, an empty launch, and the
-ridge point of its roofline; beside the data sheet where that is known.
+Measures this device: memory bandwidth, rate of matrix products, time of an empty launch, and the
+ridge point of the roofline, compared with the data sheet if it is known.
 
 {flags}
 

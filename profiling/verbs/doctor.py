@@ -1,14 +1,14 @@
-"""Checks what profiling needs of this machine: nsys, ncu, permissions, CUPTI, driver, torch, NVML,
-W&B, disk. Nothing is changed. The last line says what can be profiled here.
+"""Checks whether this machine can profile: nsys, ncu, permissions, CUPTI, driver, torch, NVML, W&B
+and disk. It changes nothing. The last line says what can be profiled here.
 
   ok        works
-  note      cannot be had here and need not (all that wants a GPU, without one)
+  note      not available here and not needed (for example GPU checks without a GPU)
   warning   part of a capture will be missing: counters, samples, space
   error     captures will fail
 
 {flags}
 
-exit code: 0 with nothing above a note, 1 with a warning, 2 with an error
+exit code: 0 if there are only notes, 1 with a warning, 2 with an error
 
 examples
   python -m profiling doctor

@@ -1,7 +1,7 @@
 """\
-Writes a capture as a Chrome trace, which https://ui.perfetto.dev opens (in the browser: nothing is
-sent anywhere). It holds names, times and sizes, no environment and no folders. Captures of several
-ranks become one trace, on one clock.
+Writes a capture as a Chrome trace that https://ui.perfetto.dev opens (in the browser; nothing is
+uploaded). The trace contains names, times and sizes, but no environment and no folders. Captures of
+several ranks become one trace on one clock.
 
 {flags}
 
@@ -43,7 +43,7 @@ def main(argv: list[str]) -> int:
     capture."""
     parser = Parser("export", __doc__)
     parser.add_argument("capture", type=Path, nargs="+", metavar="CAPTURE", help=CAPTURES)
-    packed = ".json, or .json.gz, a tenth of the size"
+    packed = ".json, or .json.gz at a tenth of the size"
     trace = new_file(".json", ".json.gz")
     parser.add_argument("--perfetto", type=trace, required=True, metavar="FILE", help=packed)
     flag(parser, "--ranks", RANKS)

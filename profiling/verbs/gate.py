@@ -10,7 +10,7 @@ REGRESSION, CANNOT_TELL = 1, 3  # exit codes
 
 def gate_flag(parser: Flags) -> None:
     """Add the flag --fail-on-regression to a parser."""
-    limit = "exit code 1 when the candidate is slower by more than PERCENT, 3 when it cannot tell"
+    limit = "exit code 1 if the candidate is slower by more than PERCENT, 3 if that is not known"
     add = partial(flag, parser)
     add("--fail-on-regression PERCENT", limit, within(float, 0))
 

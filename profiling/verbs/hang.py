@@ -1,5 +1,6 @@
-"""Finds where a run of several ranks hangs: which collective does not end, which ranks have entered
-it, which have not, and what these did last. Reads what the flight recorders of the ranks left.
+"""Finds where a run of several ranks hangs: which collective does not finish, which ranks have
+entered it, which have not, and what those ranks did last. It reads the dumps of the ranks' flight
+recorders.
 
 {flags}
 
@@ -9,14 +10,14 @@ examples
   python -m profiling hang /tmp/nccl_trace_rank_0 /tmp/nccl_trace_rank_1
   python -m profiling hang node-a/profile node-b/profile --json hang.json
 
-A run under torchrun records its last 2000 collectives. When one times out (10 minutes on GPUs,
-30 on CPUs: torch's own limits) each rank leaves them in OUT_DIR/profile/flight-rankN. --now asks
-the ranks for that before: they look every 2 seconds. Of several hosts without a common file system,
-bring the files together. Dumps of other programs are read, too: torch's own are pickles, of which
-nothing but data is taken.
+A run under torchrun records its last 2000 collectives. When one times out (after 10 minutes on
+GPUs, 30 on CPUs: torch's own limits), each rank writes them to OUT_DIR/profile/flight-rankN. --now
+asks the ranks to write them earlier; they check for requests every 2 seconds. If the hosts share no
+file system, copy the files into one folder. Dumps of other programs can be read too. torch's own
+dumps are pickles, from which only data is read.
 
-exit code: 0; 1 when something hangs, or an error ended a rank; 2 for bad flags, and where no dump
-can be read
+exit code: 0; 1 if something hangs or an error ended a rank; 2 for bad flags, or if no dump can be
+read
 """
 
 import os
@@ -61,11 +62,11 @@ def parse(argv: list[str]) -> Namespace:
     parser = Parser("hang", __doc__)
     what = "out_dir of a run, a folder of dumps, or dumps"
     parser.add_argument("places", nargs="+", type=Path, metavar="OUT_DIR", help=what)
-    flag(parser, "--now", "ask the ranks of a run that is under way for their dumps first")
-    output_flags(parser, json="all of it (docs/report-schema.md)", markdown="for an issue")
+    flag(parser, "--now", "first ask the ranks of a running training for their dumps")
+    output_flags(parser, json="all data (docs/report-schema.md)", markdown="for an issue")
     flags = parser.parse_args(argv)
     if flags.now and len(flags.places) > 1:
-        raise ValueError("--now: asks one run; give its OUT_DIR alone")
+        raise ValueError("--now: works on one run; give only its OUT_DIR")
     check_outputs(flags, *(place for place in flags.places if place.exists()))
     return flags
 
@@ -80,7 +81,9 @@ def request_dumps(folder: Path) -> list[Path]:
     except InUse:
         pass
     else:
-        raise ValueError(f"{folder}: no run is under way there; --now asks one that is")
+        raise ValueError(
+            f"{folder}: no run is in progress in this folder; --now needs a running one"
+        )
     request = folder / "profile" / REQUEST
     write_text(request, "")
     asked_ns = request.stat().st_mtime_ns
@@ -90,8 +93,8 @@ def request_dumps(folder: Path) -> list[Path]:
         request.unlink(missing_ok=True)
     if not dumps:
         raise ValueError(
-            f"{folder}: no rank answered in {PATIENCE_S:.0f} s; a run of one process has nobody "
-            "to wait for: py-spy dump --pid PID says where it is"
+            f"{folder}: no rank answered in {PATIENCE_S:.0f} s; a run of one process waits for "
+            "no other rank, so use py-spy dump --pid PID to see what it does"
         )
     return dumps
 

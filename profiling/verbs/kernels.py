@@ -1,6 +1,7 @@
 """\
 Times the operations of kernels=fused in eager PyTorch, under torch.compile and as this project's
-own kernels, forward and backward, and compares each with float64. Without flags: the trainer's.
+own kernels, forward and backward, and compares each with float64. Without flags: the trainer's
+shapes.
 
 {flags}
 
@@ -9,7 +10,8 @@ examples
   python -m profiling kernels --tokens 12288 --width 768 --vocabulary 50304
   python -m profiling kernels --device cpu --tokens 256
 
-With --dropout nothing is compared: each way draws its own. Our kernels exist on CUDA only.
+With --dropout, results are not compared, because each variant draws its own random numbers. Our
+kernels run only on CUDA.
 """
 
 import argparse
@@ -49,12 +51,12 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser = Parser("kernels", __doc__)
     add_shared(parser, max_s=0.3)
     add, count = partial(flag, parser), within(int, 1)
-    add("--tokens N", "of a batch (16384)", count, default=16_384)
+    add("--tokens N", "tokens of a batch (16384)", count, default=16_384)
     add("--width N", "n_embd (384)", count, default=384)
     add("--vocabulary N", "columns of the head (65)", count, default=65)
     add("--dropout P", "probability of dropping (0)", within(float, 0, 0.999), default=0.0)
     add("--dtype", "auto: the trainer's choice", choices=("auto", *DTYPES), default="auto")
-    output_flags(parser, json="all figures", html="one self-contained page")
+    output_flags(parser, json="all figures", html="one self-contained HTML page")
     flags = parser.parse_args(argv)
     check_outputs(flags)
     return flags

@@ -1,18 +1,18 @@
-"""Adds the report of a capture to the W&B run of its training, when that has ended.
+"""Adds the report of a capture to the W&B run of its training after the training has ended.
 
 {flags}
 
 The run gets tables (capture/summary, capture/families, capture/phases), the page with its charts
-(capture/report), and the capture as an artifact, a version of its configuration's: verdict, step
-time, GPU and commit are its metadata. Of the capture a copy is uploaded from which the environment,
-user, host and folders were taken (python -m profiling scrub); never a .nsys-rep, which cannot be
-scrubbed. A run that was recorded offline gets this offline too, to be sent with the
-`wandb sync` command that is printed.
+(capture/report), and the capture as an artifact, as a new version of the artifact of its
+configuration, with verdict, step time, GPU and commit as metadata. The uploaded capture is a copy
+without environment, user, host and folders (python -m profiling scrub); a .nsys-rep is never
+uploaded, because it cannot be scrubbed. For a run that was recorded offline, all of this is
+recorded offline too; send it with the `wandb sync` command that is printed.
 
---metrics sends rows instead: those of OUT_DIR/metrics.jsonl that the server has not got, because
-W&B failed in the run, or there was no network; twice sent they are there once.
+--metrics sends rows instead: the rows of OUT_DIR/metrics.jsonl that the server does not have,
+because W&B failed during the run or there was no network. Rows that are sent twice are stored once.
 
-exit code: 0, or 2 for a mistake in the command line, a capture that cannot be read, W&B's refusal
+exit code: 0, or 2 for a mistake in the command line, an unreadable capture, or an error from W&B
 """
 
 from pathlib import Path
@@ -31,8 +31,12 @@ def main(argv: list[str]) -> int:
         "folder: its newest capture"
     )
     parser.add_argument("capture", type=Path, metavar="CAPTURE", help=what)
-    flag(parser, "--run OUT_DIR", "the run's folder, where CAPTURE does not lie in it", Path)
-    flag(parser, "--metrics", "CAPTURE is a run's folder: send its missing rows, no capture")
+    flag(parser, "--run OUT_DIR", "the folder of the run, if CAPTURE is not in it", Path)
+    flag(
+        parser,
+        "--metrics",
+        "send the missing rows and no capture; CAPTURE is the folder of the run",
+    )
     flags = parser.parse_args(argv)
     if flags.metrics:
         print(as_called(log_metrics(flags.run or flags.capture)))

@@ -1,4 +1,4 @@
-"""Profiles single kernels of a program with Nsight Compute, or reads what it has recorded.
+"""Profiles single kernels of a program with Nsight Compute, or reads an existing report.
 
 {flags}
 
@@ -10,11 +10,11 @@ examples
   python -m profiling ncu --range none --kernel gemm -- python my_program.py
   python -m profiling ncu out-ncu/ncu.ncu-rep --html ncu.html
 
-Ranges are pushed with profile=nsys, and looked at inside its window alone: there backward runs on
-the thread that pushed its range. Kernels inside CUDA graphs are profiled one by one.
+The trainer pushes ranges with profile=nsys, and ncu uses them only inside the window, where
+backward runs on the thread that pushed its range. Kernels inside CUDA graphs are profiled one by
+one.
 
-exit code: ncu's own where it fails; 1 where no kernel was profiled; 2 for a mistake in the command
-line
+exit code: that of ncu if it fails; 1 if no kernel was profiled; 2 for a mistake in the command line
 """
 
 import argparse
@@ -83,37 +83,37 @@ def parse(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
     """Parse the command line into (flags, the program's command after `--`)."""
     place = argv.index("--") if "--" in argv else len(argv)
     parser = Parser("ncu", __doc__, usage=USAGE)
-    parser.add_argument("report", nargs="?", type=Path, help="recorded before: .ncu-rep or .csv")
+    parser.add_argument("report", nargs="?", type=Path, help="an existing report: .ncu-rep or .csv")
     add = partial(flag, parser.add_argument_group("which kernels"))
-    add("--kernel REGEX", "those whose function name it matches; all")
+    add("--kernel REGEX", "kernels whose function name matches REGEX (default: all)")
     ranges = (
-        "those launched in the trainer's range NAME: forward (default), backward, optimizer ...; "
-        "none: wherever launched, in any program"
+        "kernels launched in the trainer's range NAME: forward (default), backward, optimizer "
+        "...; none: all kernels, in any program"
     )
     add("--range NAME", ranges, default="forward")
-    add("--skip N", "leave out the first N (0)", within(int, 0), default=0)
-    add("--count N", "then profile N (5), and end the program", within(int, 1), default=5)
+    add("--skip N", "skip the first N (0)", within(int, 0), default=0)
+    add("--count N", "then profile N (5) and end the program", within(int, 1), default=5)
     add = partial(flag, parser.add_argument_group("how"))
-    measured = "how much is measured of each (full)"
+    measured = "how much to measure for each kernel (full)"
     add("--set", measured, choices=("full", "detailed", "basic"), default="full")
     clocks = (
-        "none (default): clocks as in training; base: locked at the base clock, which repeats "
-        "better and is slower than training"
+        "none (default): clocks as in training; base: locked to the base clock, which is more "
+        "repeatable but slower than training"
     )
     add("--clock-control", clocks, choices=("none", "base"), default="none")
     places = (
-        "this ncu; else the one on PATH, else the newest in /opt/nvidia/nsight-compute and in the "
-        "CUDA toolkit"
+        "path of ncu (default: ncu on PATH, else the newest in /opt/nvidia/nsight-compute or the "
+        "CUDA toolkit)"
     )
     add("--ncu PATH", places)
     add("--dry-run", "print the command and stop")
     results = parser.add_argument_group("results")
-    out = "where ncu.ncu-rep goes (out-ncu); an older one is kept as ncu.previous-N"
+    out = "folder for ncu.ncu-rep (out-ncu); an older report is kept as ncu.previous-N"
     flag(results, "--out FOLDER", out, Path, default=Path("out-ncu"))
-    output_flags(results, json="all figures", html="one self-contained page")
+    output_flags(results, json="all figures", html="one self-contained HTML page")
     flags, program = parser.parse_args(argv[:place]), argv[place + 1 :]
     if bool(flags.report) == bool(program):
-        parser.error("give a command behind --, or one report to read")
+        parser.error("give a command after --, or one report to read")
     check_outputs(flags, *filter(None, [flags.report]))
     return flags, program
 

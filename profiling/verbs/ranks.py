@@ -89,7 +89,7 @@ def next_steps(analysis: RanksAnalysis, given: Sequence[Path]) -> str:
         alone = sum(rank.clock == late.clock for rank in analysis.ranks) == 1
         process = "" if alone else f" --process {late.process}"
         step = f"report {shlex.quote(late.clock)}{process}"
-        steps = {step: f"what holds rank {late.rank} up"} | steps
+        steps = {step: f"what delays rank {late.rank}"} | steps
     lines = [f"  # {why}\n  python -m profiling {words}" for words, why in steps.items()]
     return as_called(without_controls("\n".join(["", "What next", *lines])))
 
@@ -113,7 +113,7 @@ def read_folder(
     except TooFewRanks as error:
         if len(given) > 1 or not given[0].is_dir():
             raise
-        print(plain(f"{error}; taking {paths[0].name} alone"), file=sys.stderr)
+        print(plain(f"{error}; using only {paths[0].name}"), file=sys.stderr)
         return None
     other = left_out_finding(paths, given) if all(place.is_dir() for place in given) else None
     if other is None:

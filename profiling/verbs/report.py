@@ -1,11 +1,11 @@
-"""Says what took the time in a capture, and what holds the step back; of several ranks, who is
-waited for, and why.
+"""Shows where the time in a capture goes and what limits the step; for several ranks, which rank
+the others wait for, and why.
 
 {flags}
 
-Several captures, or a folder with those of several ranks, are reported together: one page for all.
-Without --json, --markdown and --html the report is printed: one screen of it, or all with --full.
-The last line is the verdict once more.
+Several captures, or a folder with the captures of several ranks, are reported together, on one
+page. Without --json, --markdown and --html the report is printed: one screen, or all of it with
+--full. The last line repeats the verdict.
 
 examples
   python -m profiling report out-shakespeare-char
@@ -53,10 +53,10 @@ CAPTURE = """\
 an nsys report (.sqlite, .sqlite.gz, .nsys-rep), a torch.profiler trace (.json, .json.gz), or a
 run's folder: its newest capture"""
 CAPTURES = f"""\
-{CAPTURE}, or the captures of all ranks if it holds these;
-several: the captures of several ranks, or a folder of each host"""
-RANKS = "take all processes of one file together, those of a torchrun under nsys"
-MORE = "--full prints all of the report, --html FILE draws it with a timeline."
+{CAPTURE}, or the captures of all ranks if the folder has them;
+several: the captures of several ranks, or one folder per host"""
+RANKS = "read all processes of one file as ranks, for torchrun under nsys"
+MORE = "--full prints the whole report; --html FILE writes it as a page with a timeline."
 
 
 def main(argv: list[str]) -> int:
@@ -74,8 +74,9 @@ def main(argv: list[str]) -> int:
         if analysis := read_folder(flags.capture, paths, step_names):
             if flags.manifest:
                 raise ValueError(
-                    f"--manifest {flags.manifest}: of one capture, and these are of several ranks; "
-                    "leave it out, for the manifest beside each is read"
+                    f"--manifest {flags.manifest}: this manifest is for one capture, but these "
+                    "captures are of several ranks; leave the flag out, and the manifest beside "
+                    "each capture is read"
                 )
             report_ranks(flags, analysis)
             return 0
@@ -104,28 +105,36 @@ def parse(argv: list[str]) -> Namespace:
         group,
         json="all figures (docs/report-schema.md)",
         markdown="for a pull request",
-        html="one page with charts, which needs no network",
+        html="one HTML page with charts, which needs no network",
     )
-    flag(group, "--open", "show that page in the browser")
-    flag(group, "--each", "with --html, of several ranks: each rank's own page beside it, linked")
-    flag(parser, "--full", "print all of the report, not one screen")
+    flag(group, "--open", "open that page in the browser")
+    flag(
+        group,
+        "--each",
+        "with --html, for several ranks: also write a page for each rank, linked from the first",
+    )
+    flag(parser, "--full", "print the whole report, not just one screen")
     flag(parser, "--ranks", RANKS)
-    add = partial(flag, parser.add_argument_group("what is found out otherwise"))
-    add("--step NAME", "the ranges that are a step, without their number")
-    add("--phases A,B", "the ranges that are phases", names)
-    add("--device N", "the GPU to report about, of several (the busiest otherwise)", int)
-    add("--process PID", "the process to report about, of several", int)
-    beside = "the window's manifest, where it does not lie beside the capture"
+    add = partial(flag, parser.add_argument_group("detected automatically if not given"))
+    add("--step NAME", "name of the ranges that are steps, without their number")
+    add("--phases A,B", "names of the ranges that are phases", names)
+    add("--device N", "the GPU to report on, if there are several (default: the busiest)", int)
+    add("--process PID", "the process to report on, if there are several", int)
+    beside = "the manifest of the window, if it is not beside the capture"
     add("--manifest FILE", beside, Path)
     flags = parser.parse_args(argv)
     check_outputs(flags, *flags.capture, *filter(None, [flags.manifest]))
     check_choice(flags)
     if flags.each and flags.html in (None, STDOUT):
-        raise ValueError("--each: writes pages beside that of all ranks, so it needs --html FILE")
+        raise ValueError(
+            "--each: needs --html FILE, because it writes a page per rank beside that file"
+        )
     if flags.full and outputs(flags):
-        raise ValueError("--full: prints the report, so it goes without --json, --markdown, --html")
+        raise ValueError(
+            "--full: prints the report, so it cannot be combined with --json, --markdown or --html"
+        )
     if flags.open and flags.html in (None, STDOUT):
-        raise ValueError("--open: shows the page, so it needs --html FILE")
+        raise ValueError("--open: needs --html FILE, the page to open")
     return flags
 
 
@@ -135,7 +144,7 @@ def check_choice(flags: Namespace) -> None:
     of_one = {"--device": flags.device, "--process": flags.process, "--manifest": flags.manifest}
     given = [name for name, value in of_one.items() if value is not None]
     if given and (flags.ranks or len(flags.capture) > 1):
-        raise ValueError(f"{given[0]}: chooses one process, and this report is of several ranks")
+        raise ValueError(f"{given[0]}: selects one process, but this report is about several ranks")
 
 
 def show_reading(path: Path) -> AbstractContextManager[object]:
@@ -203,7 +212,7 @@ def sources_of(trace: Trace, output: Path) -> Links:
     try:
         return source_links(trace.file, output)
     except ValueError as error:
-        print(plain(f"no links to kernels' sources: {error}"), file=sys.stderr)
+        print(plain(f"kernels do not link to their sources: {error}"), file=sys.stderr)
         return {}
 
 
@@ -211,7 +220,10 @@ def hint_at_more(path: Path, report: Report) -> str:
     """The lines below one screen: how to get all of the report, and that of all ranks."""
     if not (of_all := report_of_all(path, report)):
         return MORE
-    line = f"One of several ranks: python -m profiling {of_all} says who is waited for."
+    line = (
+        f"This is one of several ranks: python -m profiling {of_all} shows which rank the others "
+        "wait for."
+    )
     return as_called(f"{MORE}\n{line}")
 
 
@@ -233,16 +245,16 @@ def report_of_all(path: Path, report: Report) -> str | None:
 def next_steps(path: Path, report: Report) -> str:
     capture = without_controls(shlex.quote(str(path)))
     of_all = report_of_all(path, report)
-    steps = {of_all: "of all ranks: who is waited for"} if of_all else {}
+    steps = {of_all: "all ranks: which one the others wait for"} if of_all else {}
     steps |= {
         f"report {capture} --html report.html": "with charts and a timeline",
-        f"compare {capture} OTHER": "what a change bought",
+        f"compare {capture} OTHER": "what a change gained",
         f"export {capture} --perfetto trace.json.gz": "for ui.perfetto.dev",
     }
     exported = report.capture.kind == "nsys" and path.suffix != REPORT
     if report.capture.personal and exported:
         steps[f"scrub {capture} -o passed-on.sqlite"] = (
-            "before it leaves this machine: who and where is in it"
+            "before you share the capture: it contains user, host and folders"
         )
     lines = [f"  # {why}\n  python -m profiling {words}" for words, why in steps.items()]
     return as_called("\n".join(["", "What next", *lines]))

@@ -68,7 +68,7 @@ def check_outputs(flags: Namespace, *inputs: Path) -> None:
     """Raise ValueError for a file that was asked for twice, or is one of the `inputs`."""
     asked = outputs(flags)
     if len(set(map(os.path.realpath, asked))) < len(asked):
-        raise ValueError("--json, --markdown, --html: two of them have the same FILE")
+        raise ValueError("--json, --markdown, --html: two of these flags name the same FILE")
     for path in asked:
         if path != STDOUT:
             check_output(path, *inputs)

@@ -1,8 +1,8 @@
-"""Trains under nsys with a window of iterations recorded, and ends with the report.
+"""Trains under nsys, records a window of iterations, and writes the report at the end.
 
-  FILE KEY=VALUE      as for train.py; profile=nsys is added, profile.start=100 and the like pass
-  sample.py KEY=VALUE instead: generation with a trained model, a window of tokens
-  -- NSYS OPTIONS     go to `nsys profile` as they stand, and replace the preset's
+  FILE KEY=VALUE      as for train.py; profile=nsys is added; keys such as profile.start=100 work
+  sample.py KEY=VALUE instead: generate with a trained model and record a window of tokens
+  -- NSYS OPTIONS     are passed to `nsys profile` unchanged and replace those of the preset
 
 {flags}
 
@@ -21,16 +21,16 @@ examples
       gradient_accumulation_steps=2
   python -m profiling run --dry-run config/shakespeare_char.yaml -- --trace=cuda,nvtx,osrt
 
-The report is out_dir/profile/nsys.nsys-rep (nsys-rankN under torchrun; of sample.py it lies in
-out_dir/sample/profile) with its .sqlite; an older one is moved aside. Ctrl-C ends training in good
-order, and the report is still written.
+The report is out_dir/profile/nsys.nsys-rep (nsys-rankN under torchrun; in out_dir/sample/profile
+for sample.py) with its .sqlite; an older report is renamed. Ctrl-C ends training cleanly, and the
+report is still written.
 
-A report keeps the environment of what it recorded. So variables that look like secrets are not
-given to the run (KEY, TOKEN, SECRET, PASSWORD ... in the name, a password in a URL). Without
-WANDB_API_KEY W&B records offline, to be sent with `wandb sync`, unless `wandb login` has left a key
-in the home folder.
+A report contains the environment of the recorded program. Variables that look like secrets are
+therefore not passed to the run (KEY, TOKEN, SECRET, PASSWORD ... in the name, or a password in a
+URL). Without WANDB_API_KEY, W&B records offline unless `wandb login` has stored a key in the home
+folder; send such a run with `wandb sync`.
 
-exit code: training's own where it fails; 1 where training went well but there is no report or no
+exit code: that of training if it fails; 1 if training succeeded but there is no report or no
 .sqlite; 2 for a mistake in the command line, before anything starts
 """
 
@@ -109,7 +109,9 @@ def main(argv: list[str], trainer: list[str] | None = None) -> int:
     if complete:
         report_on(profiled.folder, several=ranks is not None and len(ranks) > 1)
     if ended.status:
-        print(f"profiling run: ended with exit code {ended.status}; the last lines are above")
+        print(
+            f"profiling run: training ended with exit code {ended.status}; its last lines are above"
+        )
         # NCCL's watchdog aborts the process, which cannot say so itself
         if any(path.stat().st_mtime >= began_s for path in target.glob(f"{DUMP}*")):
             words = ["python", "-m", "profiling", "hang", str(profiled.folder)]
@@ -129,7 +131,7 @@ def report_on(folder: Path, several: bool) -> None:
         elif captures := captures_in(folder):
             show_ranks(read_ranks(captures), [folder])
         else:
-            raise ValueError(f"{folder}: holds no captures of several ranks")
+            raise ValueError(f"{folder}: contains no captures of several ranks")
     except ValueError as error:
         print(f"\nno report{' of all ranks' * several}: {error}")
 
@@ -141,15 +143,20 @@ def parse(argv: list[str]) -> tuple[Namespace, list[str], list[str]]:
     parser = Parser("run", __doc__, usage=usage)
     add = partial(flag, parser)
     add("--preset", "see below (light)", choices=command.PRESETS, default="light")
-    sets = "for metrics: one of `nsys profile --gpu-metrics-set=help`, not nsys's choice"
+    sets = (
+        "for the preset metrics: a set listed by `nsys profile --gpu-metrics-set=help` (default: "
+        "nsys's choice)"
+    )
     add("--metric-set ALIAS", sets)
-    inside = "under torchrun, with nsys inside each chosen rank"
+    inside = "run under torchrun, with nsys inside each chosen rank"
     add("--nproc-per-node --nproc_per_node N", inside, within(int, 1))
-    chosen = "the chosen ranks (also profile.ranks=[0,1]); a report for each, and one of all"
+    chosen = (
+        "the ranks to capture (also profile.ranks=[0,1]); writes a report for each and one for all"
+    )
     add("--ranks 0,1|all", chosen, ranks_of)
     places = (
-        "this nsys; else the one on PATH, else the newest of those in /opt/nvidia (Nsight "
-        "Systems, Nsight Compute) and in the CUDA toolkit"
+        "path of nsys (default: nsys on PATH, else the newest in /opt/nvidia (Nsight Systems, "
+        "Nsight Compute) or the CUDA toolkit)"
     )
     add("--nsys PATH", places)
     add("--dry-run", "print the command and stop")
@@ -160,7 +167,9 @@ def parse(argv: list[str]) -> tuple[Namespace, list[str], list[str]]:
         raise ValueError("--metric-set: only with --preset metrics")
     for word in extra:
         if word == "--" or word.startswith(("-o", "--output")):
-            raise ValueError(f"{word}: the report goes to out_dir/profile; set out_dir=FOLDER")
+            raise ValueError(
+                f"{word}: the report is always written to out_dir/profile; set out_dir=FOLDER"
+            )
     return flags, words, extra
 
 
@@ -170,7 +179,9 @@ def ranks_of(text: str) -> list[int] | Literal["all"]:
     try:
         return sorted({int(word) for word in text.strip("[]").split(",")})
     except ValueError:
-        raise ArgumentTypeError(f"{text}: write numbers by comma, as 0,1, or all") from None
+        raise ArgumentTypeError(
+            f"{text}: give numbers separated by commas, such as 0,1, or all"
+        ) from None
 
 
 def program_of(words: list[str]) -> Program:
@@ -199,5 +210,6 @@ def sampling(words: list[str]) -> Program:
 def check_kind(kind: str) -> None:
     if kind != "nsys":
         raise ValueError(
-            f"profile={kind}: this verb is nsys's; start train.py or sample.py itself for it"
+            f"profile={kind}: this verb always uses nsys; start train.py or sample.py directly "
+            "instead"
         )

@@ -1,11 +1,11 @@
-"""Says what a training step would take on more GPUs, by each way of sharing it, and which to use:
-one measured GPU, played again with collectives by a model of the links.
+"""Predicts the time of a training step on more GPUs for each parallel mode, and recommends a mode:
+replays the step measured on one GPU and adds collectives according to a model of the links.
 
 {flags}
 
-Each GPU keeps the batch that was measured, so the batch of an iteration grows with them. The table
-has a range for each step, by the links' high and low speed. Memory is that of weights, gradients
-and moments, with the activations of the run where CAPTURE is its folder.
+Each GPU keeps the measured batch, so the total batch grows with the number of GPUs. The table has a
+range for each step time, from the high and low speed of the links. Memory counts weights, gradients
+and moments, and also the activations of the run if CAPTURE is its folder.
 
 examples
   python train.py config/gpt2_124m.yaml gradient_accumulation_steps=1 max_iters=100 profile=torch
@@ -62,29 +62,36 @@ def main(argv: list[str]) -> int:
 
 def parse(argv: list[str]) -> Namespace:
     parser = Parser("scale", __doc__)
-    help = f"of a run on one GPU: {CAPTURE}"
+    help = f"the capture of a run on one GPU: {CAPTURE}"
     parser.add_argument("capture", type=Path, metavar="CAPTURE", help=help)
     add = partial(flag, parser)
-    add("--gpus N,N", "how many (1,2,4,8,64,1024)", numbers, default=COUNTS)
-    add("--gpus-per-node N", "that NVLink connects (8)", within(int, 1, MOST_GPUS), default=8)
-    add("--parallel", "one way of sharing (all)", choices=MODES)
-    copies = "of ddp: collective, or copies, among the GPUs of a node (collective)"
+    add("--gpus N,N", "numbers of GPUs (1,2,4,8,64,1024)", numbers, default=COUNTS)
+    add("--gpus-per-node N", "GPUs connected by NVLink (8)", within(int, 1, MOST_GPUS), default=8)
+    add("--parallel", "one parallel mode (all)", choices=MODES)
+    copies = "for ddp: collective, or copies between the GPUs of a node (collective)"
     add("--all-reduce", copies, choices=ALL_REDUCE, default="collective")
-    part = "of ddp: each GPU updates a part of the weights (shard_update=true)"
+    part = "for ddp: each GPU updates a part of the weights (shard_update=true)"
     add("--shard-update", part)
-    sent = "of --shard-update: what gradients of these weights are sent in (float32)"
+    sent = "for --shard-update: the dtype in which gradients of these weights are sent (float32)"
     add("--reduce-dtype", sent, choices=REDUCE_DTYPES, default="float32")
-    add("--micro-steps N", "of an iteration on each GPU (as captured)", within(int, 1, 10_000))
+    add(
+        "--micro-steps N",
+        "micro-steps per iteration on each GPU (as captured)",
+        within(int, 1, 10_000),
+    )
     add("--link GB/S", "bus bandwidth between the GPUs of a node, or LOW,HIGH", speeds)
-    add("--network GB/S", "of a GPU between nodes, each way, or LOW,HIGH", speeds)
-    links_from = "captures of several ranks (profile=torch): the links' speed, and the slowdown"
+    add("--network GB/S", "bandwidth per GPU between nodes, in each direction, or LOW,HIGH", speeds)
+    links_from = (
+        "captures of several ranks (profile=torch) that give the speed of the links and the "
+        "slowdown"
+    )
     add("--links-from FOLDER", links_from, Path)
-    slower = "by how much compute is longer beside a collective, or copies, in per cent"
+    slower = "how much longer compute takes during a collective or copies, in per cent"
     add("--slowdown PERCENT", slower, within(float, 0, 1000))
-    host = "of the host for a step of fsdp or hsdp, as time/host_step_ms of such a run"
+    host = "host time for a step of fsdp or hsdp, such as time/host_step_ms of such a run"
     add("--host-ms MS", host, within(float, 0, 1_000_000))
-    add("--manifest FILE", "the window's manifest, where it does not lie beside CAPTURE", Path)
-    page = "one page with a chart"
+    add("--manifest FILE", "the manifest of the window, if it is not beside CAPTURE", Path)
+    page = "one HTML page with a chart"
     output_flags(parser, json="all figures (docs/report-schema.md)", markdown="a table", html=page)
     flags = parser.parse_args(argv)
     inputs = filter(None, [flags.capture, flags.manifest, flags.links_from])
@@ -114,7 +121,7 @@ def asked_of(flags: Namespace) -> Request:
     if flags.shard_update:
         check_shard_update(counts, modes)
     elif flags.reduce_dtype != "float32":
-        raise ValueError(f"--reduce-dtype {flags.reduce_dtype}: is for --shard-update")
+        raise ValueError(f"--reduce-dtype {flags.reduce_dtype}: only works with --shard-update")
     return Request(
         counts,
         flags.gpus_per_node,
@@ -133,20 +140,22 @@ def asked_of(flags: Namespace) -> Request:
 def check_copies(counts: Sequence[int], gpus_per_node: int, modes: Sequence[Mode]) -> None:
     """Raise ValueError if no prediction would use --all-reduce copies."""
     if "ddp" not in modes:
-        raise ValueError(f"--all-reduce copies: is for ddp, not for --parallel {modes[0]}")
+        raise ValueError(
+            f"--all-reduce copies: only works with ddp, not with --parallel {modes[0]}"
+        )
     if not any(1 < gpus <= gpus_per_node for gpus in counts):
         raise ValueError(
-            "--all-reduce copies: is for several GPUs of one node; "
-            f"--gpus has no number from 2 to --gpus-per-node {gpus_per_node}"
+            "--all-reduce copies: only works on several GPUs of one node; --gpus has no number "
+            f"from 2 to --gpus-per-node {gpus_per_node}"
         )
 
 
 def check_shard_update(counts: Sequence[int], modes: Sequence[Mode]) -> None:
     """Raise ValueError if no prediction would use --shard-update."""
     if "ddp" not in modes:
-        raise ValueError(f"--shard-update: is for ddp, not for --parallel {modes[0]}")
+        raise ValueError(f"--shard-update: only works with ddp, not with --parallel {modes[0]}")
     if max(counts) == 1:
-        raise ValueError("--shard-update: is for several GPUs; --gpus has one alone")
+        raise ValueError("--shard-update: needs several GPUs, but --gpus has only one")
 
 
 def ranks_of(place: Path) -> RanksReport:
@@ -157,7 +166,7 @@ def ranks_of(place: Path) -> RanksReport:
         raise ValueError(f"--links-from {place}: no such file or folder")
     paths = rank_captures([place], ranks=place.is_file())
     if not paths:
-        raise ValueError(f"--links-from {place}: holds no captures of several ranks")
+        raise ValueError(f"--links-from {place}: contains no captures of several ranks")
     return read_ranks(paths).report
 
 

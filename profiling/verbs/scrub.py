@@ -1,14 +1,15 @@
 """\
-Takes the environment and the folders out of captures, so that they can be passed on. Every number
-stays, and so do the names of kernels and ranges.
+Removes the environment and the folders from captures so that they can be shared. All numbers and
+the names of kernels and ranges stay.
 
-nsys stores the environment of the traced program, and that of every process above it: the shell's
-too, secrets and all, whatever the program itself was given. It also lists every process and thread
-of the machine; those that nothing was recorded of go too. A .nsys-rep cannot be edited: scrub its
-export, and keep the report. What the program was told on its command line stays, less its folders.
+nsys stores the environment of the traced program and of all its parent processes, including the
+shell and its secrets, even if the program itself did not get them. It also lists every process and
+thread of the machine; those without recorded events are removed too. A .nsys-rep cannot be edited:
+scrub its export, and do not share the report. The command line of the program stays, without its
+folders.
 
-What is taken out of a file is gone: so a copy is written with -o, and the file itself is changed
-with --in-place alone.
+Removed data cannot be restored, so use -o to write a copy; the file itself is changed only with
+--in-place.
 
 {flags}
 
@@ -16,7 +17,7 @@ examples
   python -m profiling scrub nsys.sqlite -o passed-on.sqlite
   python -m profiling scrub --in-place out-slow/profile/*.sqlite
 
-exit code: 0; 2 for a mistake, and for a file that is no capture, which stays as it was
+exit code: 0; 2 for a mistake or for a file that is not a capture, which is left unchanged
 """
 
 import argparse
@@ -51,13 +52,13 @@ def parse(words: list[str]) -> argparse.Namespace:
     )
     parser.add_argument("captures", nargs="+", type=Path, metavar="CAPTURE", help=what)
     places = parser.add_mutually_exclusive_group()
-    flag(places, "-o --output FILE", "the copy to write, of one CAPTURE", Path)
+    flag(places, "-o --output FILE", "write a scrubbed copy of one CAPTURE to FILE", Path)
     flag(places, "--in-place", "change each CAPTURE itself")
     asked = parser.parse_args(words)
     if not (asked.output or asked.in_place):
         parser.error("give -o FILE for a copy, or --in-place to change the capture itself")
     if asked.output and len(asked.captures) > 1:
-        parser.error("-o: takes one capture; --in-place changes each of several")
+        parser.error("-o: works on one capture only; use --in-place to change several")
     return asked
 
 

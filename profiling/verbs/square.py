@@ -1,6 +1,7 @@
 """Squares a matrix in six ways (three spellings of eager PyTorch, torch.compile, a Triton kernel, a
-CUDA C++ kernel), checks each against float64, and gives each one's bandwidth as a share of a plain
-copy's. All read and write every element once, so a copy of the same size is what can be reached.
+CUDA C++ kernel), checks each result against float64, and shows each bandwidth as a share of that of
+a plain copy. All variants read and write every element once, so a copy of the same size is the
+upper limit.
 
 {flags}
 
@@ -9,10 +10,10 @@ examples
   python -m profiling square --mib 64 --profiler
   python -m profiling square --device cpu --mib 1,16
 
-What needs a GPU, nvcc or triton says so where it lacks them, and the rest runs. The sources to
-read are profiling/lab/square_triton.py and profiling/lab/square.cu.
+Variants that need a missing GPU, nvcc or triton say so, and the others run. The sources are
+profiling/lab/square_triton.py and profiling/lab/square.cu.
 
-exit code: 0; 1 when a variant gave wrong results; 2 for bad flags
+exit code: 0; 1 if a variant gave wrong results; 2 for bad flags
 """
 
 import argparse
@@ -69,6 +70,8 @@ def parse(argv: list[str]) -> argparse.Namespace:
     sizes = "sizes of the matrix in MiB (1,64,1024)"
     add("--mib N,N,...", sizes, positive_integers, default="1,64,1024")
     add("--dtype", "(%(default)s)", choices=DTYPES, default="float32")
-    add("--profiler", "torch.profiler's table of one call of each, at the first size")
+    add(
+        "--profiler", "print torch.profiler's table for one call of each variant, at the first size"
+    )
     output_flags(parser, json="all figures")
     return parser.parse_args(argv)

@@ -1,6 +1,7 @@
-"""Opens a capture window on a run that is under way: the run looks for this when it logs its next
-row, and the window of profile.steps iterations begins with the iteration behind it. torch.profiler
-warms up for profile.warmup iterations first. A window moves behind an evaluation.
+"""Opens a capture window in a running training. The run checks for requests when it logs its next
+row, and the window of profile.steps iterations starts with the iteration after that. torch.profiler
+first warms up for profile.warmup iterations. A window that would contain an evaluation starts after
+it.
 
 {flags}
 
@@ -26,25 +27,35 @@ LOOK_S = 0.2  # between two looks whether the run has taken the request
 def main(argv: list[str]) -> int:
     """Ask the run for a window; return the exit code. Raises ValueError for a user's mistake."""
     parser = Parser("trigger", __doc__)
-    parser.add_argument("folder", type=Path, metavar="OUT_DIR", help="of the run")
+    parser.add_argument("folder", type=Path, metavar="OUT_DIR", help="out_dir of the run")
     parser.add_argument(
-        "--kind", choices=KINDS, default="torch", help="nsys: of a run that was started under it"
+        "--kind",
+        choices=KINDS,
+        default="torch",
+        help="nsys: only for a run that was started under nsys",
     )
-    flag(parser, "--steps N", "iterations; default: the run's profile.steps", within(int, 1))
+    flag(
+        parser,
+        "--steps N",
+        "iterations to record; default: profile.steps of the run",
+        within(int, 1),
+    )
     flags = parser.parse_args(argv)
     folder, path = flags.folder, flags.folder / TRIGGER
     check_alive(folder)
     check_kind(folder, flags.kind)
     if path.exists():
-        raise ValueError(f"{path}: a window was asked for already; the run has not looked yet")
+        raise ValueError(
+            f"{path}: a window has already been requested; the run has not read the request yet"
+        )
     try:
         write_text(path, to_json(Trigger(flags.kind, flags.steps)))
-        print(f"{folder}: asked for a {flags.kind} window; waiting for the run's next row")
+        print(f"{folder}: requested a {flags.kind} window; waiting for the next row of the run")
         wait_until_taken(folder, path)
     finally:
         path.unlink(missing_ok=True)
-    print(f"{folder}: the run has taken it, and says where its files are")
-    print(as_called(f"when they are there: python -m profiling report {folder}"))
+    print(f"{folder}: the run has accepted the request and prints where its files are")
+    print(as_called(f"once the files exist, run: python -m profiling report {folder}"))
     return 0
 
 
@@ -57,7 +68,8 @@ def check_alive(folder: Path) -> None:
     except InUse:
         return
     raise ValueError(
-        f"{folder}: no run is under way there; profile=torch captures one from its beginning"
+        f"{folder}: no run is in progress in this folder; to capture a new run, start it with "
+        "profile=torch"
     )
 
 
@@ -66,7 +78,9 @@ def check_kind(folder: Path, kind: str) -> None:
     in_force = read_config(folder).get("in_force")
     device = in_force.get("device") if isinstance(in_force, dict) else None
     if kind in ("memory", "nsys") and device in ("cpu", "mps"):
-        raise ValueError(f"--kind {kind}: needs a CUDA GPU, this run is on {device}; use torch")
+        raise ValueError(
+            f"--kind {kind}: needs a CUDA GPU, but this run is on {device}; use --kind torch"
+        )
 
 
 def wait_until_taken(folder: Path, path: Path) -> None:

@@ -107,8 +107,8 @@ def test_the_capture_tells_what_a_manifest_would():
 
 def test_the_largest_kernel_and_the_family_with_the_most_to_gain_are_named():
     text = " ".join(advise("gpu_compute", report(ALL_IN_FORCE, "flash", roofline=ROOFLINE)))
-    assert "Begin with norm, where there is the most to gain: up to 0.60 ms a step" in text
-    assert "it runs at 40 % of its roof" in text
+    assert "Start with norm kernels, which can save the most: up to 0.60 ms per step" in text
+    assert "they run at 40 % of their roof" in text
     assert "ncu --range none --kernel vectorized_layer_norm_kernel -- COMMAND" in text
     lines = advise("gpu_memory", report(ALL_IN_FORCE, "flash", kernels=()))
     assert not any(" ncu " in line for line in lines)

@@ -100,10 +100,12 @@ def test_noise_says_what_it_would_take():
     found = compare(noisy("a.sqlite", 10.0, 1), noisy("b.sqlite", 10.2, 2))
     assert found.verdict == "cannot_tell" and found.cannot_tell.reason == "noise"
     assert found.cannot_tell.needed > STEPS and found.step_ms.ci95 is not None
-    assert f"it would take about {found.cannot_tell.needed:,} steps of each" in found.sentence
+    assert f"about {found.cannot_tell.needed:,} steps of each are needed" in found.sentence
     assert found.sentence.startswith("cannot tell whether ")
     run = replace(noisy("out", 10.0, 1), kind=TRAINING)
-    assert "logged rows of each, here are 20" in compare(run, run, True, 0.1).sentence
+    assert ("logged rows of each are needed, and there are 20") in compare(
+        run, run, True, 0.1
+    ).sentence
 
 
 def test_the_band_is_the_users_and_recorded():
@@ -122,7 +124,7 @@ def test_few_steps_are_described_and_not_judged(count, force):
     assert found.verdict == "cannot_tell" and found.cannot_tell.reason == "few_steps"
     assert found.step_ms.ci95 is None and found.step_ms.ratio == pytest.approx(0.7, abs=0.02)
     assert found.comparability.comparable and found.kernels.added
-    assert f"described, not judged, because 20 and {count} steps" in found.sentence
+    assert f"no verdict, because 20 and {count} steps" in found.sentence
     assert found.sentence.endswith("attention 4.10 -> 0.900 ms, everything else within noise")
 
 
@@ -142,9 +144,9 @@ def test_what_a_profiler_lengthens_is_no_answer():
     one, other = eager("a.sqlite", 12.0, 2.0), eager("b.sqlite", 7.0, 14.0)
     found = compare(one, other)
     assert found.verdict == "cannot_tell" and found.cannot_tell.reason == "profiler"
-    assert "GPU idle, launch-bound 2.00 -> 14.00 ms" in found.sentence
+    assert "GPU idle while waiting for launches 2.00 -> 14.00 ms" in found.sentence
     assert (
-        "its kernels take 5.00 ms less; time both without one: python -m profiling ab"
+        "its kernels take 5.00 ms less; time both without a profiler: python -m profiling ab"
         in found.sentence
     )
     assert found.step_ms.ci95 is not None and found.ratio_bound is None
@@ -156,7 +158,9 @@ def test_parts_of_the_host_count_together():
     other = without_manifest(side("b.sqlite", {"gemm": 10.0}, {"launch": 0.15, "cpu": 0.16}))
     found = compare(one, other)
     assert found.cannot_tell.reason == "profiler"
-    assert "behind the CPU 0 -> 0.160 ms, GPU idle, launch-bound 0 -> 0.150" in found.sentence
+    assert (
+        "waiting for the CPU 0 -> 0.160 ms, GPU idle while waiting for launches 0 -> 0.150"
+    ) in found.sentence
 
 
 def test_host_time_that_hides_what_the_kernels_lost_is_not_equality():
@@ -185,7 +189,7 @@ def test_kernels_that_outlast_the_other_step_are_an_answer():
     found = compare(one, other)
     assert found.verdict == "faster"
     assert found.ratio_bound == pytest.approx(6.0 / 8.0, rel=0.01)
-    assert "b is at least 1.33x faster than a (captured 20.00 -> 6.00 ms a step; " in found.sentence
+    assert "b is at least 1.33x faster than a (captured 20.00 -> 6.00 ms per step" in found.sentence
     mirrored = compare(other, one)
     assert mirrored.verdict == "slower"
     assert mirrored.ratio_bound == pytest.approx(8.0 / 6.0, rel=0.01)

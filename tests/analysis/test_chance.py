@@ -81,7 +81,7 @@ def test_too_few_runs_say_how_many_it_takes():
     one, other = run([10.0, 14.0], runs=2), run([12.0, 11.0], runs=2)
     found = compare(one, other)
     assert found.cannot_tell.reason == "noise" and found.cannot_tell.needed > 2
-    assert f"it would take about {found.cannot_tell.needed} runs of each" in found.sentence
+    assert f"about {found.cannot_tell.needed} runs of each are needed" in found.sentence
 
 
 def test_one_run_of_each_on_a_cpu_shows_medians_and_spreads_and_no_interval():
@@ -89,16 +89,16 @@ def test_one_run_of_each_on_a_cpu_shows_medians_and_spreads_and_no_interval():
     other = run([2.0, 2.5, 3.0, 2.6, 2.4, 2.5], cores_at_work=1.94)
     found = compare(one, replace(other, config=CPU_WORK | {"attention": "slow"}))
     assert found.sentence == (
-        "cannot tell whether slow is faster than flash (34.00 -> 2.50 ms a step): there is one run "
-        "of each, on a CPU, where starts of one program differ by chance (1.0 and 1.9 cores were "
-        "at work); several runs of each, in turns, would: python -m profiling ab, or folders of "
-        "such runs"
+        "cannot tell whether slow is faster than flash (34.00 -> 2.50 ms per step): there is one "
+        "run of each, and on a CPU the speed of a program varies from start to start (1.0 and "
+        "1.9 cores were at work); alternate several runs of each: use python -m profiling ab, or "
+        "give folders of such runs"
     )
     assert found.step_ms.ci95 is None
     shown = dict(facts(found))
     assert shown["flash"] == "34.00 ms" and shown["slow"] == "2.50 ms"
     assert shown["spread (interquartile)"] == "1.50 -> 0.150 ms"
-    assert shown["95 % interval"] == "none: one run each, on a CPU"
+    assert shown["95 % interval"] == "none: one run of each, on a CPU"
 
 
 def test_means_that_are_far_from_the_medians_are_shown_because_the_parts_add_up_to_them():
@@ -107,7 +107,7 @@ def test_means_that_are_far_from_the_medians_are_shown_because_the_parts_add_up_
     assert not [what for what, _ in facts(compare(one, other)) if "mean" in what]
     apart = replace(other, mean_ms=9.5)
     shown = dict(facts(compare(one, apart)))
-    assert shown["mean step, of the parts"] == "10.00 -> 9.50 ms"
+    assert shown["mean step, sum of the parts"] == "10.00 -> 9.50 ms"
     bare = replace(apart, captured=CapturedStep(8))
     assert not [what for what, _ in facts(compare(one, bare)) if "mean" in what]
 
@@ -152,7 +152,7 @@ def test_other_positions_and_another_optimizer_are_other_work(key, others):
     """Older runs have neither key; they were trained with the defaults."""
     differences = config_differences(CPU_WORK, CPU_WORK | {key: others})
     (reason,) = work_reasons(differences)
-    assert reason.endswith(f"against {others}, so a step does other work")
+    assert reason.endswith(f"against {others}, so a step does different work")
     assert config_differences(CPU_WORK, CPU_WORK | {key: BEFORE[key]}) == {}
 
 
@@ -181,22 +181,20 @@ def test_a_key_that_leaves_the_work_as_it_is_names_no_difference(on_cpu, changed
     found = compare(one, replace(other, config=CPU_WORK | changed))
     (key,) = changed
     assert (
-        f"(10.00 -> 17.30 ms a step; equal work by their keys, only {key} differs)"
+        f"(10.00 -> 17.30 ms per step; equal work according to the keys, where only {key} differs)"
         in found.sentence
     )
     assert (found.baseline.name, found.candidate.name) == ("out-a", "out-b")
     if on_cpu:
-        assert found.sentence.endswith(
-            "several runs of each, in turns, would: give folders of such runs"
-        )
+        assert found.sentence.endswith("alternate several runs of each: give folders of such runs")
 
 
 def test_equal_work_is_not_said_of_what_differs():
     assert "equal work" not in compare(slow(), flash()).sentence
-    assert "equal work by their keys)" in compare(slow(), slow()).sentence
+    assert "equal work according to the keys)" in compare(slow(), slow()).sentence
     many = dict(seed=2, learning_rate=0.1, min_lr=0, max_iters=9)
     other = run([10.0] * 20, config=CPU_WORK | many)
-    assert "; equal work by their keys)" in compare(run([10.0] * 20), other).sentence
+    assert "; equal work according to the keys)" in compare(run([10.0] * 20), other).sentence
 
 
 def test_other_cores_are_other_conditions_on_a_cpu():
@@ -219,6 +217,6 @@ def test_other_cores_are_other_conditions_on_a_cpu():
 def test_work_that_could_not_be_checked_is_said_beside_the_figures():
     found = compare(replace(slow(), config=None), flash())
     assert found.sentence.startswith(
-        "flash is 1.42x faster than slow (10.80 -> 7.61 ms a step; whether both did the same work "
-        "could not be checked): "
+        "flash is 1.42x faster than slow (10.80 -> 7.61 ms per step; could not check whether "
+        "both did the same work): "
     )

@@ -53,7 +53,7 @@ def test_the_json_of_a_comparison_is_the_fixed_schema_and_reads_back():
         *("comparability", "sentence"),
     ]
     assert {"baseline", "candidate", "ratio", "ci95"} <= set(json["step_ms"])
-    assert "unit" not in json["step_ms"] and found.step_ms.unit == "ms a step"
+    assert "unit" not in json["step_ms"] and found.step_ms.unit == "ms per step"
     assert set(json["kernels"]) == {"added", "removed", "changed"}
     assert found.differs == ["attention"] and found.comparability.comparable is True
     assert found.comparability.reasons == []
@@ -66,7 +66,7 @@ def test_flash_is_faster_by_its_attention_and_the_sentence_says_so():
     assert found.verdict == "faster"
     assert low < found.step_ms.ratio < high < 0.8
     assert found.sentence == (
-        "flash is 1.42x faster than slow (10.80 -> 7.61 ms a step): "
+        "flash is 1.42x faster than slow (10.80 -> 7.61 ms per step): "
         "attention 4.10 -> 0.900 ms, everything else within noise"
     )
 
@@ -116,7 +116,7 @@ def test_without_phases_either_there_are_no_buckets():
     one, other = (replace(each, captured=CapturedStep(20)) for each in (slow(), flash()))
     found = compare(one, other)
     assert found.buckets is None and found.ranges is None
-    assert found.sentence == "flash is 1.42x faster than slow (10.80 -> 7.61 ms a step)"
+    assert found.sentence == "flash is 1.42x faster than slow (10.80 -> 7.61 ms per step)"
 
 
 def test_equal_captures_do_not_differ_in_either_direction():
@@ -150,7 +150,7 @@ def test_a_part_that_went_and_one_that_came_count_from_and_to_nothing():
 def test_many_small_changes_are_not_called_noise():
     one = side("a.sqlite", {f"family{i}": 1.0 for i in range(10)})
     other = side("b.sqlite", {f"family{i}": 0.8 for i in range(10)})
-    assert compare(one, other).sentence.endswith("all else -1.20 ms together")
+    assert compare(one, other).sentence.endswith("everything else -1.20 ms together")
 
 
 def test_saved_kernel_time_that_only_became_idle_is_told():
@@ -158,7 +158,7 @@ def test_saved_kernel_time_that_only_became_idle_is_told():
     other = side("flash.sqlite", {"gemm": 5.0, "attention": 1.0}, {"launch": 4.5})
     found = compare(one, other)
     assert found.verdict == "slower"
-    assert "GPU idle, launch-bound 1.00 -> 4.50 ms" in found.sentence
+    assert "GPU idle while waiting for launches 1.00 -> 4.50 ms" in found.sentence
     assert "attention 4.00 -> 1.00 ms" in found.sentence
 
 
@@ -308,8 +308,8 @@ def test_clocks_that_differ_are_noted(mhz, noted):
     ]
     found = compare(*map(compared_capture, reports)).comparability
     said = (
-        f"GPU clock: 1980 MHz, against {mhz:.0f} MHz, held down by its power limit 95 % of the "
-        "time; at the lower one also kernels that did not change take longer"
+        f"GPU clock: 1980 MHz, against {mhz:.0f} MHz, throttled by its power limit 95 % of the "
+        "time; at the lower clock unchanged kernels take longer too"
     )
     assert found.comparable and (said in found.notes) == noted
     one = compare(slow(), compared_capture(reports[1])).comparability
@@ -319,7 +319,9 @@ def test_clocks_that_differ_are_noted(mhz, noted):
 def test_captured_steps_that_contradict_the_uncaptured_ones_are_not_hidden():
     found = compare(slow(), replace(flash(), free_step_ms=10.3))
     assert found.free_step_ms.ratio == pytest.approx(10.3 / (10.8 * 0.97))
-    assert any(note.startswith("profiler: uncaptured") for note in found.comparability.notes)
+    assert any(
+        note.startswith("profiler: the ratio of uncaptured") for note in found.comparability.notes
+    )
 
 
 def test_differences_of_the_configuration_leave_out_names_and_folders():

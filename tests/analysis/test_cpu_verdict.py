@@ -62,15 +62,15 @@ def test_it_is_bound_by_the_cpu_and_the_longest_phase_is_named(reported):
     assert verdict_line(report).startswith("Bound by the CPU: the run has no GPU")
     assert verdict_line(report).endswith("backward takes 60 % of a step")
     assert found.evidence == [
-        "The longest phase is backward: 6.00 of 10.00 ms a step (60 %); then forward 3.00 ms, "
+        "The longest phase is backward: 6.00 of 10.00 ms per step (60 %); then forward 3.00 ms, "
         "optimizer 0.900 ms.",
-        "Operators take 7.00 of 10.00 ms a step (70 %), Python the rest.",
-        "Most of the operators' time: aten::mm 4.50 ms (64 %), aten::gelu 2.00 ms (29 %), "
-        "aten::linear 0.500 ms (7 %) a step.",
+        "Operators take 7.00 of 10.00 ms per step (70 %), and Python takes the rest.",
+        "Operators with the most time per step: aten::mm 4.50 ms (64 %), aten::gelu 2.00 ms (29 "
+        "%), aten::linear 0.500 ms (7 %).",
         "On average 3.0 of 8 cores were at work; PyTorch computes with 2 threads.",
-        "The process held 445.0 MB of memory.",
+        "The process used 445.0 MB of memory.",
     ]
-    assert found.most_to_gain == "aten::mm, at most 4.50 of 10.00 ms a step (45 %)"
+    assert found.most_to_gain == "aten::mm, at most 4.50 of 10.00 ms per step (45 %)"
     assert found.cannot_tell == []
 
 
@@ -101,7 +101,7 @@ def test_a_process_that_waits_is_told_as_such(reported):
     waits = replace(CPU_MANIFEST, process=ProcessUse(cores_used=0.4))
     evidence = reported(waits).bottleneck.evidence
     assert "On average 0.4 of 8 cores were at work." in evidence
-    assert any("It had to wait" in line for line in evidence)
+    assert any("The process had to wait" in line for line in evidence)
     unknown = reported(replace(CPU_MANIFEST, process=None)).bottleneck.evidence
     assert unknown[-1] == "Operators were called on 1 thread."
 

@@ -170,15 +170,15 @@ def test_the_evidence_is_sentences_with_numbers():
     text = " ".join(found.evidence)
     assert "the next batch was being prepared" in text
     text = " ".join(diagnosed(before_update=lambda p: p.work(8 * MS)).evidence)
-    assert "Most of it is before what optimizer launches" in text
+    assert "Most of this is before the kernels that optimizer launches" in text
     text = " ".join(diagnosed(before_update=items).evidence)
     assert "cudaStreamSynchronize was called" in text
     text = " ".join(diagnosed(data=lambda p: p.pageable_copy(12 * MS)).evidence)
-    assert "12.00 ms a step: 12 copies to the GPU (pageable memory), 1,610.6 MB" in text
+    assert "12.00 ms per step: 12 copies to the GPU (pageable memory), 1,610.6 MB" in text
     assert "the GPU was idle while" not in text  # in the data phase that is a part of `data`
     text = " ".join(diagnosed(before_update=snapshot).evidence)
-    assert "1.40 ms a step the GPU was idle while the host moved bytes" in text
-    assert "3.00 ms a step (29 %): only copies ran, or the host was moving their bytes" in text
+    assert "The GPU was idle for 1.40 ms per step while the host moved bytes" in text
+    assert "3.00 ms per step (29 %): only copies ran, or the CPU was copying their data" in text
 
 
 def test_reasons_of_the_host_that_only_together_outweigh_communication_are_the_host():
@@ -281,11 +281,11 @@ def test_arithmetic_and_bytes_are_both_told_where_they_lie_close(
 ):
     family_ms = {"gemm": gemm, "elementwise": elementwise, "other": other, "communication": 99.0}
     found, evidence = gpu.verdict_by_families(family_ms, 0.0)
-    told = [line for line in evidence if "lie close together" in line]
+    told = [line for line in evidence if "the two are close" in line]
     assert found == verdict and bool(told) == both
     if both:
-        assert f"moves bytes takes {elementwise:.2f} ms ({elementwise:.0f} %)" in told[0]
-        assert f"take {gemm:.2f} of 100.00 ms kernel time a step ({gemm:.0f} %)" in evidence[0]
+        assert f"move data take {elementwise:.2f} ms ({elementwise:.0f} %)" in told[0]
+        assert f"take {gemm:.2f} of 100.00 ms of kernel time per step ({gemm:.0f} %)" in evidence[0]
 
 
 def test_hardware_counters_decide_where_they_are_decided():
@@ -326,7 +326,7 @@ def test_a_cause_is_not_guessed_where_the_launching_calls_were_cut_out():
     trace.operations.call[:] = -1
     found = summarize(Analysis(trace)).bottleneck
     assert found.verdict == "unknown"
-    assert "cannot be told without the CUDA calls" in found.evidence[-1]
+    assert "does not show why the GPU was idle" in found.evidence[-1]
 
 
 def test_without_a_gpu_nothing_is_guessed():
@@ -337,7 +337,7 @@ def test_without_a_gpu_nothing_is_guessed():
     found = summarize(Analysis(program.trace())).bottleneck
     assert found.verdict == "unknown"
     assert any("no GPU activity" in line for line in found.cannot_tell)
-    assert "forward, 5.00 ms a step" in found.evidence[1]
+    assert "forward, 5.00 ms per step" in found.evidence[1]
 
 
 @own

@@ -119,10 +119,10 @@ def test_markdown_has_iterations_and_start_side_by_side(experiment, tmp_path):
 @pytest.mark.parametrize(
     ("later_s", "gain_ms", "iterations", "said"),
     [
-        (6.0, 5.0, 1200.0, "b comes to its speed 6.0 s after a, and its step is 5.00 ms shorter"),
-        (-6.0, -5.0, 1200.0, "a comes to its speed 6.0 s after b, and its step is 5.00 ms shorter"),
-        (6.0, -5.0, None, "b comes to its speed 6.0 s after a, and its step is longer: it never"),
-        (-6.0, 5.0, None, "a comes to its speed 6.0 s after b, and its step is longer: it never"),
+        (6.0, 5.0, 1200.0, "b reaches its speed 6.0 s after a, and its step is 5.00 ms shorter"),
+        (-6.0, -5.0, 1200.0, "a reaches its speed 6.0 s after b, and its step is 5.00 ms shorter"),
+        (6.0, -5.0, None, "b reaches its speed 6.0 s after a, and its step is longer, so it never"),
+        (-6.0, 5.0, None, "a reaches its speed 6.0 s after b, and its step is longer, so it never"),
     ],
 )
 def test_the_sentence_names_the_one_that_starts_slowly(later_s, gain_ms, iterations, said):

@@ -13,7 +13,7 @@ from tests.helpers.folders import rows_of_start, with_rows
 from tests.paths import CAPTURES
 
 CLOCK = {"gpu/sm_clock_mhz": 1634.0, "gpu/throttle_power_percent": 95.0}
-SAID = "Over the run the GPU's clock was 1634 MHz, held down by its power limit 95 % of the time."
+SAID = "Over the run the GPU's clock was 1634 MHz, throttled by its power limit 95 % of the time."
 
 
 def of_run(out_dir: Path, **values: float) -> Report:
@@ -72,5 +72,5 @@ def test_rows_that_cannot_be_read_are_told_and_the_capture_is_reported(tmp_path)
     manifest = tmp_path / "out" / "profile" / MANIFESTS["flash_metrics"]
     report = open_report(tmp_path / "out", manifest).report
     assert report.run is not None and report.run.gpu_clock is None
-    assert "clocks are not known" in report.health.findings[-1].what
+    assert "clocks of the GPUs are not known" in report.health.findings[-1].what
     assert "metrics.jsonl:1" in report.health.findings[-1].what

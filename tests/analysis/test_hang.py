@@ -75,7 +75,9 @@ def test_ranks_that_call_different_things(read, other):
     (stuck,) = hang.stuck
     assert hang.answer == "hang" and stuck.why == "mismatch" and stuck.sequence == 8
     assert [variant.ranks for variant in stuck.variants] == [[0, 1, 2], [3]]
-    words = "the ranks part at collective 8 of group 0 (default_pg): ranks 0-2 call all_reduce of "
+    words = (
+        "the ranks disagree at collective 8 of group 0 (default_pg): ranks 0-2 call all_reduce of "
+    )
     assert headline(hang).startswith(f"{words}[1376] Float, rank 3 calls ")
 
 
@@ -107,7 +109,7 @@ def test_a_rank_without_a_dump(read):
     hang = read(ranks)
     assert hang.no_dump == hang.stuck[0].no_dump == [3] and hang.world_size == 4
     assert hang.stuck[0].why == "no_dump"
-    lost = "rank 3 left no dump: it died, or could not be reached"
+    lost = "rank 3 left no dump: the process died or could not be reached"
     assert headline(hang).endswith(f"ranks 0-2 have waited in it for 692.0 s, {lost}")
 
 
@@ -136,7 +138,7 @@ def test_what_one_rank_has_finished_is_over_for_all_that_entered_it(tmp_path):
 def test_nothing_hangs(read):
     hang = read(planted(4))
     assert hang.answer == "none" and hang.stuck == [] and hang.notes == []
-    assert headline(hang) == "nothing hangs: every collective that was entered has ended"
+    assert headline(hang) == "nothing hangs: every collective that was entered has finished"
     assert all(rank.last_finished and rank.last_finished.sequence == 7 for rank in hang.ranks)
 
 
@@ -221,9 +223,7 @@ def test_an_error_of_its_own_comes_before_all_that_follows_from_it(tmp_path):
     second.write(tmp_path, 8.1, error="IndexError: out of range", stack=["data/x.py:7 in draw"])
     hang = read_hang([tmp_path])
     assert hang.answer == "error" and hang.stuck[0].absent == [1]
-    said = (
-        "rank 1 was ended by an error of its own: IndexError: out of range, at data/x.py:7 in draw"
-    )
+    said = "rank 1 ended with an error: IndexError: out of range, at data/x.py:7 in draw"
     assert headline(hang) == said
 
 
@@ -267,8 +267,8 @@ def test_a_dump_that_was_asked_for_before_tells_nothing_of_a_later_hang(tmp_path
     assert (stuck.why, stuck.sequence, stuck.no_dump) == ("no_dump", 18, [1])
     assert stuck.waited_s == 600 and hang.no_dump == [1]
     assert hang.notes == [
-        "rank 1: the dump is of an earlier moment, and is left out: the other ranks have finished "
-        "more since"
+        "rank 1: the dump was written earlier and is left out: the other ranks have finished "
+        "more collectives since then"
     ]
 
 
@@ -276,7 +276,9 @@ def test_dumps_of_two_runs_are_noticed(tmp_path):
     first, second = planted(2)
     first.write(tmp_path, 9)
     second.write(tmp_path, 4000)
-    assert read_hang([tmp_path]).notes == ["the dumps are 3,991 s apart: are they of one run?"]
+    assert read_hang([tmp_path]).notes == [
+        "the dumps are 3,991 s apart, so they may be from different runs"
+    ]
 
 
 @pytest.mark.slow

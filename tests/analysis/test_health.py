@@ -54,7 +54,7 @@ def test_without_a_manifest_the_overhead_is_unknown_and_not_zero():
     [
         (
             {"compiled_inside": replace(MANIFEST.compiled_inside, graphs=3)},
-            "torch.compile made 3 graphs inside",
+            "torch.compile compiled 3 graphs inside",
         ),
         ({"window": CapturedWindow(ended_by="interrupted")}, "ended early: interrupted"),
         ({"window": CapturedWindow(errors=["OSError: full"])}, "OSError: full"),
@@ -83,8 +83,8 @@ def test_restless_steps():
     for step in range(1, 8, 2):  # each second one ends late, so that the next one is short
         begin = step * 10 * MS
         build.launched(begin + 2 * MS, begin + 3 * MS, begin + 9 * MS)
-    assert level_of(findings(build), "the steps are restless") == "warning"
-    assert not level_of(findings(training(steps=8)), "restless")
+    assert level_of(findings(build), "the step times vary a lot") == "warning"
+    assert not level_of(findings(training(steps=8)), "vary a lot")
 
 
 @pytest.mark.parametrize("name", ["evaluate", "checkpoint"])
@@ -117,7 +117,7 @@ def test_what_was_not_captured():
     build = training()
     call = build.call(5 * MS, 6 * MS, "cudaGraphLaunch")
     build.operation(7 * MS, 8 * MS, "CUDA graph 1", call, kind=GRAPH)
-    assert level_of(findings(build), "graphs were captured as wholes") == "warning"
+    assert level_of(findings(build), "graphs were captured as a whole") == "warning"
     build = training()
     build.operations = [row | {"call": -1} for row in build.operations]
     build.operation(0, 5, TO_DEVICE, kind=COPY)

@@ -77,7 +77,9 @@ def test_above_five_per_cent_nothing_names_a_bottleneck(share, lost):
     found = report.bottleneck
     assert (found.verdict, found.ranked, found.most_to_gain) == ("unknown", [], None)
     assert "capture again: fewer steps" in found.next[0]
-    assert verdict_line(report).startswith(f"No bottleneck named: {lost} of 252 launched kernels")
+    assert verdict_line(report).startswith(
+        f"No bottleneck can be named: {lost} of 252 launched kernels"
+    )
     for words in everywhere(report):
         assert f"{lost} of 252 launched kernels" in words and "Bound by" not in words
 
@@ -104,7 +106,7 @@ def test_no_kernel_at_all_is_no_known_share_and_no_verdict():
     lost = report.health.lost_kernels
     assert (lost.launched, lost.lost, lost.percent, lost.no_verdict) == (252, None, None, True)
     assert report.bottleneck.verdict == "unknown"
-    assert "none of 252 launches has its kernel" in report.health.findings[0].what
+    assert "no kernel for any of its 252 launches" in report.health.findings[0].what
 
 
 def test_without_calls_or_launches_nothing_is_known():

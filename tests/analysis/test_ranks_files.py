@@ -21,7 +21,7 @@ from profiling.report.ranks.document import verdict_line
 from tests.helpers.fleet import report_of, write_fleet
 from tests.paths import CAPTURES, PROJECT
 
-AS_TRANSFER = "; a wait for them counts as transfer"
+AS_TRANSFER = "; time spent waiting for them counts as transfer"
 FLEET = Fleet(ranks=4, steps=3, forward=8, backward=16, fault=Fault("slow_loader"))
 NO_GPU = '{"schemaVersion": 1, "deviceProperties": [], "traceEvents": [{"ph": "X", "cat": "cpu_op",'
 NO_GPU += '"name": "aten::mm", "pid": 1, "tid": 1, "ts": 1, "dur": 5, "args": {}}]}'
@@ -50,17 +50,17 @@ def test_gaps_are_named_where_no_capture_tells_how_many_ranks_there_are(tmp_path
 def test_where_the_late_rank_is_missing_the_others_are_not_said_to_transfer(tmp_path: Path) -> None:
     report = report_of(write_fleet(FLEET, tmp_path, ranks=[0, 2, 3]))
     assert report.verdict == "communication"
-    assert verdict_line(report).endswith("transfers take the time, or the ranks that are missing")
+    assert verdict_line(report).endswith("the time goes to transfers, or to the missing ranks")
 
 
 @pytest.mark.parametrize(
     "content, why",
     [
         (b"", "is empty"),
-        (b'{"traceEvents": [{"ph": "X", "cat": "kern', "is cut off, damaged or no trace"),
-        (NO_GPU.encode(), "holds no GPU activity"),
+        (b'{"traceEvents": [{"ph": "X", "cat": "kern', "is cut off, damaged or not a trace"),
+        (NO_GPU.encode(), "contains no GPU activity"),
         (b"\x1f\x8b\x08\x00damaged", "is cut off or damaged"),
-        (b"hello", "is no capture"),
+        (b"hello", "is not a capture"),
     ],
 )
 def test_one_that_cannot_be_read_is_left_out(tmp_path: Path, content: bytes, why: str) -> None:
@@ -80,7 +80,7 @@ def test_a_file_that_says_no_rank_is_left_out(tmp_path: Path) -> None:
     report = report_of(paths)
     assert ranks_and_straggler(report) == ([0, 1, 3], 1)
     assert {row.rank_from for row in report.ranks} == {"name"}
-    assert "says not which rank it is; put rankN into its name" in findings_of(report)[0]
+    assert "does not say which rank it is from; put rankN into its name" in findings_of(report)[0]
 
 
 def test_two_runs_in_one_folder_are_not_mixed(tmp_path: Path) -> None:
@@ -93,17 +93,17 @@ def test_two_runs_in_one_folder_are_not_mixed(tmp_path: Path) -> None:
     report = report_of([*newest, *other])
     assert {row.file for row in report.ranks} == {path.name for path in newest}
     (line,) = findings_of(report)
-    assert line.startswith("left out: ranks 0, 1, 2, 3 in 4 files, as a-rank")
-    assert line.endswith("are there two runs in one folder? Name one's files")
+    assert line.startswith("left out: ranks 0, 1, 2, 3 in 4 files, such as a-rank")
+    assert line.endswith("if the folder contains two runs, name the files of one")
 
 
 def test_runs_of_other_world_sizes_are_left_out(tmp_path: Path) -> None:
     eight = write_fleet(replace(FLEET, ranks=8), tmp_path / "8", ranks=[5, 6])
     report = report_of([*write_fleet(FLEET, tmp_path / "4"), *eight])
     assert ranks_and_straggler(report) == ([0, 1, 2, 3], 1)
-    assert findings_of(report)[0].startswith("left out: ranks 5, 6 in 2 files, as rank")
+    assert findings_of(report)[0].startswith("left out: ranks 5, 6 in 2 files, such as rank")
     assert findings_of(report)[0].endswith(
-        "another number of ranks than 4; are there two runs in one folder?"
+        "another number of ranks than 4; there may be two runs in one folder"
     )
 
 
@@ -115,8 +115,9 @@ def test_a_rank_of_another_window_is_left_out(tmp_path: Path) -> None:
     report = report_of(paths)
     assert ranks_and_straggler(report) == ([0, 1, 2], 1)
     assert findings_of(report)[0] == (
-        "left out: rank 3 in rank3.trace.json captured ProfilerStep 15 to 17, most ranks "
-        "ProfilerStep 10 to 12; capture the same window on each: profile.start and profile.steps"
+        "left out: rank 3 in rank3.trace.json captured ProfilerStep 15 to 17, but most ranks "
+        "captured ProfilerStep 10 to 12; capture the same window on each: profile.start and "
+        "profile.steps"
     )
 
 
@@ -142,7 +143,7 @@ def test_no_iteration_in_common_is_told_in_one_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "tool, why",
     [
-        ("kineto", "ranks are compared by their GPUs, and none took part"),
+        ("kineto", "ranks are compared by their GPU work, and these captures contain none"),
         ("nsys", "fewer than two ranks to compare; left out: "),
     ],
 )
@@ -159,7 +160,7 @@ def test_nothing_to_compare_is_told_in_one_line(tmp_path: Path, tool: str, why: 
 
 def test_a_single_file_of_one_process_is_no_comparison(tmp_path: Path) -> None:
     (path,) = write_fleet(FLEET, tmp_path, ranks=[0])
-    with pytest.raises(ValueError, match="fewer than two ranks to compare; the files hold one"):
+    with pytest.raises(ValueError, match="fewer than two ranks to compare; the files contain one"):
         report_of([path])
     with pytest.raises(ValueError, match="no such file"):
         report_of([tmp_path / "rank0.json", tmp_path / "rank1.json"])
@@ -247,7 +248,7 @@ def test_a_killed_reader_is_told_in_one_line(
             with suppress(ProcessLookupError):  # it was killed already, for another file
                 os.kill(child.pid or 0, signal.SIGKILL)
 
-    with pytest.raises(ValueError, match="a process that read one of them was killed"):
+    with pytest.raises(ValueError, match="a process that read one of the files was killed"):
         open_ranks(paths * 6, kill_one)
 
 

@@ -201,7 +201,9 @@ def test_what_is_left_in_a_folder_is_told(tmp_path: Path) -> None:
     laid(tmp_path, *window(1), "summary.json", "window-1-rank0.json")
     told = left_out_finding(mine, [tmp_path])
     assert told is not None and told.level == "note"
-    assert told.what.startswith("left out: 3 captures beside these, as window-1-rank0.trace")
+    assert told.what.startswith(
+        "left out: 3 captures in the same folders, such as window-1-rank0.trace"
+    )
     laid(tmp_path, "other.sqlite")
     told = left_out_finding(mine, [tmp_path])
     assert told is not None and told.level == "warning" and "4 captures" in told.what
@@ -218,7 +220,7 @@ def test_two_runs_in_two_folders_are_not_mixed(tmp_path: Path) -> None:
     newest = laid(tmp_path / "b", "rank0.json", "rank1.json", seconds=1_700_000_100)
     assert captures_in(tmp_path) == newest
     told = left_out_finding(newest, [tmp_path])
-    assert told is not None and "2 captures beside these, as rank0.json" in told.what
+    assert told is not None and "2 captures in the same folders, such as rank0.json" in told.what
 
 
 def test_previous_runs_are_left_alone(tmp_path: Path) -> None:

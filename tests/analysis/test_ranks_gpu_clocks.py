@@ -26,18 +26,22 @@ def of_run(out_dir: Path, *mhz: float | None, fleet: Fleet = LATE, **more: float
 @pytest.mark.parametrize(
     "mhz, more, said",
     [
-        ((1980, 1970, 1500, 1980), {}, "Over the run its clock was 1500 MHz; the others' 1980."),
+        (
+            (1980, 1970, 1500, 1980),
+            {},
+            "Over the run its clock was 1500 MHz; the others ran at 1980.",
+        ),
         (
             (1980, 1970, 1500, 1980),
             HOT,
-            "Over the run its clock was 1500 MHz, held down by its temperature 90 % of the time; "
-            "the others' 1980.",
+            "Over the run its clock was 1500 MHz, throttled by its temperature 90 % of the time; "
+            "the others ran at 1980.",
         ),
         (
             (1980, 1970, 1975, 1980),
             {},
-            "Over the run its clock was 1975 MHz, the others' 1980: that is not why. "
-            "Look at what else runs on that GPU.",
+            "Over the run its clock was 1975 MHz, and the others ran at 1980, so the clock is "
+            "not the reason. Check what else runs on that GPU.",
         ),
     ],
     ids=["slower", "hot", "as high"],
@@ -46,7 +50,7 @@ def test_the_clock_of_a_late_rank_is_held_against_the_others(tmp_path, mhz, more
     report = of_run(tmp_path / "out", *mhz, **more)
     assert report.straggler is not None and report.straggler.rank == 2
     _, slower, clock = report.straggler.evidence
-    assert slower.startswith("It runs the same kernels over the same grids, and each takes longer.")
+    assert slower.startswith("It runs the same kernels with the same grids, but each takes longer.")
     assert clock == said
     clocks = [row.gpu_clock for row in report.ranks]
     assert [clock and clock.sm_mhz for clock in clocks] == list(mhz)
@@ -59,9 +63,9 @@ def test_where_no_row_tells_of_a_rank_the_reader_has_to_look(tmp_path):
     """Ranks of another machine than rank 0's have no rows, for example."""
     report = of_run(tmp_path / "out", 1980, 1980)
     assert [row.gpu_clock is None for row in report.ranks] == [False, False, True, True]
-    assert report.straggler is not None and "Look at its clocks" in report.straggler.evidence[2]
+    assert report.straggler is not None and "Check the GPU's clocks" in report.straggler.evidence[2]
     alone = report_of(write_fleet(LATE, tmp_path / "elsewhere"))
-    assert alone.straggler is not None and "Look at its clocks" in alone.straggler.evidence[2]
+    assert alone.straggler is not None and "Check the GPU's clocks" in alone.straggler.evidence[2]
     assert all(row.gpu_clock is None for row in alone.ranks) and not alone.findings
 
 
@@ -72,7 +76,7 @@ def test_rows_that_cannot_be_read_are_told_and_the_captures_reported(tmp_path):
     report = report_of(write_fleet(LATE, out_dir / "profile"))
     assert report.straggler is not None and report.straggler.rank == 2
     (found,) = report.findings
-    assert found.level == "note" and "clocks are not known" in found.what
+    assert found.level == "note" and "clocks of the GPUs are not known" in found.what
     assert "config.yaml" in found.what
 
 

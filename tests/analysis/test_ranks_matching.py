@@ -64,8 +64,8 @@ def test_a_rank_without_collectives_leaves_the_others_their_verdict(tmp_path, al
     rows = ranks_table(report, {}).rows
     assert rows is not None and (rows[0], rows[-1]) == (report.ranks[1], row)
     assert [each.what for each in report.findings] == [
-        f"rank {alone} shares no collective with the others, and nothing is said of whom they "
-        "wait for"
+        f"rank {alone} shares no collective with the others, so the report does not say whom "
+        "they wait for"
     ]
 
 
@@ -82,7 +82,7 @@ def test_two_groups_that_share_no_collective_are_told_apart(tmp_path) -> None:
     assert [row.clock_offset_us is None for row in report.ranks] == [False, False, True, True]
     said = report.findings[0].what
     assert said.startswith("ranks 2, 3 share no collective with the others")
-    assert said.endswith("; are there two runs? Name one's files")
+    assert said.endswith("; if there are two runs, name the files of one")
 
 
 @pytest.mark.parametrize("tool", TOOLS)
@@ -130,7 +130,7 @@ def test_a_collective_of_one_rank_alone_is_counted_and_the_others_are_kept(tmp_p
     facts = FileFacts(clocks_of_hosts(3, 1), sequence=False)
     without = analyse_files(write_fleet(fleet, tmp_path / "without", facts=facts))
     assert unmatched(without) == 3 * 3 + 1  # nothing tells which of that step's it is
-    assert without.report.findings[-1].what == "10 of 37 collectives were found on no other rank"
+    assert without.report.findings[-1].what == "10 of 37 collectives were found on one rank only"
     assert without.report.findings[-1].level == "warning"
     numbered = analyse_files(write_fleet(fleet, tmp_path / "numbered"))
     assert unmatched(numbered) == 1
@@ -150,8 +150,8 @@ def test_windows_that_differ_are_compared_where_they_overlap(tmp_path: Path) -> 
     assert report.steps.iterations == [12, 13, 14, 15]
     assert [row.steps for row in report.ranks] == [6, 7, 5]
     assert report.findings[0].what == (
-        "rank 1 in rank1.trace.json captured ProfilerStep 11 to 17, others ProfilerStep 10 to 15; "
-        "compared are the 4 steps that all have, of up to 7"
+        "rank 1 in rank1.trace.json captured ProfilerStep 11 to 17, the others ProfilerStep 10 "
+        "to 15; the comparison uses the 4 steps that all have, of up to 7"
     )
     assert report.straggler is not None and report.straggler.of_steps == 4
     assert report.straggler.costs_ms_per_step == pytest.approx(3.0, rel=0.05)
@@ -171,7 +171,7 @@ def test_several_processes_of_one_file_are_ranks_by_their_gpus(tmp_path: Path, h
     assert {row.rank_from for row in report.ranks} == {"order"}
     assert [row.device for row in report.ranks] == [n % each for n in range(4)]
     assert report.straggler is not None and report.straggler.rank == 2
-    clock = "the one clock of the capture" if hosts == 1 else "the ends of 16 collectives"
+    clock = "the capture's single clock" if hosts == 1 else "the ends of 16 collectives"
     assert report.clock.aligned_on == clock
 
 
@@ -270,4 +270,4 @@ def test_a_group_that_nobody_names_makes_no_claim(
     fleet = replace(fleet, fault=Fault("slow_loader", ranks=(late,)))
     report = report_of(written_in_part(fleet, tmp_path, few, tool))
     assert (report.verdict, report.straggler) == ("unknown", None)
-    assert "groups of ranks whose captures do not name their groups" in report.evidence[0]
+    assert "may form groups that the captures do not name" in report.evidence[0]

@@ -132,7 +132,7 @@ def test_extra_products_on_an_h200_are_found_though_every_wait_is_hidden() -> No
     (product,) = late.kernels  # 24 were planted
     assert product.name.startswith("nvjet_sm90_tst_256x128_64x4") and product.more == 24
     assert 3.9 < product.longer_ms < 4.3
-    assert late.evidence[1].endswith(f" Most of it: {product.name} (24 more a step, 4.07 ms).")
+    assert late.evidence[1].endswith(f" Mainly: {product.name} (24 more per step, 4.07 ms).")
 
 
 @pytest.mark.parametrize("kind", ["larger_kernels", "slower_kernels"])

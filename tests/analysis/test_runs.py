@@ -108,9 +108,7 @@ def test_a_half_written_last_line_is_left_out_and_said(tmp_path):
     with open(folder / "metrics.jsonl", "a", encoding="utf-8") as file:
         file.write('{"iter": 400, "train/lo')
     found = read_run(folder)
-    assert found.notes == [
-        f"{folder}/metrics.jsonl: the last line is half-written and was left out"
-    ]
+    assert found.notes == [f"{folder}/metrics.jsonl: the last line is incomplete and was left out"]
     assert np.array_equal(found.columns["train/loss"].value, whole.columns["train/loss"].value)
 
 
@@ -119,7 +117,9 @@ def test_a_damaged_line_is_named_with_its_number(tmp_path, line):
     folder = with_rows(tmp_path / "run", step_row(0, 1.0))
     text = (folder / "metrics.jsonl").read_text()
     (folder / "metrics.jsonl").write_text(f"{text}{line}\n{json.dumps(step_row(1, 1.0))}\n")
-    with pytest.raises(ValueError, match=r"run/metrics.jsonl:3: not a row that training wrote"):
+    with pytest.raises(
+        ValueError, match=r"run/metrics.jsonl:3: this line was not written by training"
+    ):
         read_run(folder)
 
 
@@ -141,7 +141,7 @@ def test_run_folders_are_found_below_a_folder_without_the_previous_ones(tmp_path
 
 
 def test_a_folder_without_metrics_is_named(tmp_path):
-    with pytest.raises(ValueError, match="no metrics.jsonl in it or below"):
+    with pytest.raises(ValueError, match="no metrics.jsonl in this folder or below"):
         find_run_folders([tmp_path])
     with pytest.raises(ValueError, match="nowhere: no such folder"):
         find_run_folders([tmp_path / "nowhere"])
@@ -254,7 +254,7 @@ def test_one_run_each_on_a_cpu_and_equal_work_call_no_group_faster(tmp_path):
     (section,) = groups_of(*rates)
     found = compare_speed(section, *section.groups)
     assert found.over_runs and found.equal_work and found.answer == "cannot_tell"
-    assert "do the same work in a step: 5.01 against 6.01 ms a step" in headline(section)
+    assert "do the same work per step: 5.01 against 6.01 ms per step" in headline(section)
 
 
 def test_a_difference_that_two_starts_of_one_program_have_is_none(tmp_path, monkeypatch):

@@ -26,22 +26,22 @@ def test_a_clock_at_its_power_limit_is_assumed_to_stay(percent, said):
     rows = {"gpu/sm_clock_mhz": 1573.0, "gpu/throttle_power_percent": percent}
     limited = replace(capture_of("flash_eager.trace"), clocks=RunClocks(rows))
     found = scale(limited, Request((1, 4), 8)).assumed
-    at_the_limit = "the GPU's clock stays as it was, 1573 MHz, held down by its power limit 97 %"
+    at_the_limit = "the GPU's clock stays as it was, 1573 MHz, throttled by its power limit 97 %"
     assert any(each.startswith(at_the_limit) for each in found) == said
 
 
 def test_what_is_assumed_is_said():
     result = scale(capture_of("flash_eager.trace"), Request((1, 4), 8))
     said = " ".join(result.assumed)
-    assert "data sheet" in said and "--slowdown" in said and "activations: not measured" in said
+    assert "data sheet" in said and "--slowdown" in said and "activations were not measured" in said
     assert result.network is None
     assert (result.slowdown.percent, result.slowdown.source) == (SLOWDOWN_PERCENT, "assumed")
-    assert "compute is 100 % longer beside a collective" in said and "(--host-ms)" in said
+    assert "compute takes 100 % longer during a collective" in said and "(--host-ms)" in said
     given = LinkSpeed(300.0, 300.0, 300.0, "given", "--link")
     asked = Request((1, 4), 8, link=given, slowdown_percent=5.0, host_step_ms=30.0)
     said = " ".join(scale(capture_of("flash_eager.trace"), asked, peak_bytes=2 * 10**9).assumed)
     assert "data sheet" not in said and "--slowdown" not in said and "--host-ms" not in said
-    assert "activations are those of the measured run" in said
+    assert "activations take as much memory as in the measured run" in said
     assert to_json(result)
 
 
@@ -51,14 +51,14 @@ def test_predictions_tell_whether_rows_travel():
     rows = {(row.gpus, row.mode): row.embedding_rows for row in result.predictions}
     assert [key for key, travel in rows.items() if travel] == [(2, "ddp")]
     saved = f"{result.measured.embedding_backward_ms:.2f} ms of backward"
-    assert "ddp of up to 2 GPUs the embedding's gradient travels" in " ".join(result.assumed)
+    assert "ddp on up to 2 GPUs the embedding's gradient is sent" in " ".join(result.assumed)
     assert saved in " ".join(result.assumed)
     table = 4 * 50_257 * 384
     assert result.model.last_bucket_bytes > table > result.model.rows_last_bucket_bytes
     whole = scale_capture(asked, compile_scope="model")
     assert not any(row.embedding_rows for row in whole.predictions)
     assert "compile_scope=model" in " ".join(whole.assumed)
-    assert "travels as a row" not in " ".join(scale_capture(asked, vocab_size=65).assumed)
+    assert "is sent as one row" not in " ".join(scale_capture(asked, vocab_size=65).assumed)
 
 
 def test_copies_are_assumed_to_slow_less_and_are_for_one_node():
@@ -68,7 +68,7 @@ def test_copies_are_assumed_to_slow_less_and_are_for_one_node():
     assert result.slowdown == Slowdown(SLOWDOWN_PERCENT, "assumed")
     assert result.slowdown_beside_copies == Slowdown(COPIES_SLOWDOWN_PERCENT, "assumed")
     said = " ".join(result.assumed)
-    assert "4 to 9 %" in said and "ddp of several averages by collectives" in said
+    assert "4 to 9 %" in said and "ddp on several nodes averages with collectives" in said
     collective = scale_capture(replace(asked, all_reduce="collective"))
     assert collective.slowdown_beside_copies is None
     assert "all_reduce=copies" not in " ".join(collective.assumed)
@@ -95,7 +95,7 @@ def test_a_shared_update_is_said_and_makes_ddp_shorter():
     # the first bucket of 25 MiB; the second one has the table, which all update
     said = " ".join(shared.assumed)
     assert "each GPU updates its part of 6.6 of 10.7 million weights" in said
-    assert f"of {shared.measured.update_ms:.2f} ms for all; what the norm takes" in said
+    assert f"{shared.measured.update_ms:.2f} ms for all; the time of the norm" in said
     assert "shard_update" not in " ".join(alone.assumed)
     # norms and positions are in no bucket
     assert shared.model.last_bucket_bytes == 4 * ((72 - 45) * 384**2 + 65 * 384)
@@ -114,13 +114,13 @@ def test_gradients_in_16_bits_are_said_and_halve_what_is_sent_of_them():
     saved = long.predictions[1].sent_bytes - short.predictions[1].sent_bytes
     assert saved == 45 * 384**2  # half of two bytes of each weight in the bucket that is shared
     assert short.predictions[1].step_ms < long.predictions[1].step_ms
-    said = "products that leave them so take as long"
+    said = "products that write 16 bits take as long"
     assert said in " ".join(short.assumed) and said not in " ".join(long.assumed)
 
 
 def test_pieces_of_graphs_are_said_where_there_are_graphs():
     said = {on: scale_capture(Request((1, 2), 8), cuda_graphs=on) for on in ("true", "false")}
-    pauses = ["CUDA graphs are cut" in " ".join(result.assumed) for result in said.values()]
+    pauses = ["CUDA graphs are split" in " ".join(result.assumed) for result in said.values()]
     assert pauses == [True, False]
     with_them, without = (result.predictions[1].step_ms for result in said.values())
     assert with_them > without

@@ -76,7 +76,7 @@ def test_bandwidth_is_what_a_collective_took_behind_its_latency():
     speed = measured_link(rows, 8, "ranks")
     assert speed.gb_per_s == pytest.approx(300.0) == speed.high_gb_per_s
     assert speed.low_gb_per_s == pytest.approx(240.0) and speed.source == "measured"
-    with pytest.raises(ValueError, match="ranks: tells the bandwidth of no collective"):
+    with pytest.raises(ValueError, match="ranks: contains the bandwidth of no collective"):
         measured_link(rows[2:], 8, "ranks")
 
 

@@ -84,4 +84,4 @@ def test_ddp_is_for_all_that_fits():
     assert [row.fits for row in rows] == [False, False, True, False, True, True]
     found = choices(rows)
     assert [each.mode for each in found] == ["one", "fsdp", "hsdp"]
-    assert "none fits" in found[0].why and "ddp does not fit, 17.0 MB" in found[2].why
+    assert "no mode fits" in found[0].why and "ddp does not fit, 17.0 MB" in found[2].why

@@ -10,15 +10,19 @@ from tests.helpers.scale import FUSED, scale_capture
 
 def test_counts_fill_their_nodes():
     assert checked_counts((16, 2, 2, 1), 8) == (1, 2, 16)
-    with pytest.raises(ValueError, match="--gpus 12: no multiple of --gpus-per-node 8"):
+    with pytest.raises(ValueError, match="--gpus 12: must be a multiple of --gpus-per-node 8"):
         checked_counts((12,), 8)
 
 
 @pytest.mark.parametrize(
     ("changes", "micro_steps", "why"),
     [
-        ({"compile": True}, 1, "is for compile=false, this run has compile=true"),
-        ({}, 3, "is for gradient_accumulation_steps=1, this run has gradient_accumulation_steps=3"),
+        ({"compile": True}, 1, "needs compile=false, but this run has compile=true"),
+        (
+            {},
+            3,
+            "needs gradient_accumulation_steps=1, but this run has gradient_accumulation_steps=3",
+        ),
     ],
 )
 def test_16_bits_are_refused_where_the_trainer_refuses_them(changes, micro_steps, why):
@@ -31,10 +35,13 @@ def test_16_bits_are_refused_where_the_trainer_refuses_them(changes, micro_steps
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        ({"kernels": "compiled"}, "is for kernels=fused, this run has kernels=compiled"),
-        ({"optimizer": "muon"}, "is for optimizer=adamw, this run has optimizer=muon"),
-        ({"dtype": "float32"}, "is for dtype=bfloat16, this run has dtype=float32"),
-        ({"bucket_mb": 1000.0}, "not for 2 GPUs: of buckets of 1000 MiB none is of blocks alone"),
+        ({"kernels": "compiled"}, "needs kernels=fused, but this run has kernels=compiled"),
+        ({"optimizer": "muon"}, "needs optimizer=adamw, but this run has optimizer=muon"),
+        ({"dtype": "float32"}, "needs dtype=bfloat16, but this run has dtype=float32"),
+        (
+            {"bucket_mb": 1000.0},
+            "not possible for 2 GPUs: no bucket of 1000 MiB contains only blocks",
+        ),
     ],
 )
 def test_a_shared_update_is_refused_where_the_trainer_refuses_it(changes, why):
@@ -44,5 +51,5 @@ def test_a_shared_update_is_refused_where_the_trainer_refuses_it(changes, why):
 
 
 def test_a_number_of_gpus_that_has_no_equal_parts_is_refused():
-    with pytest.raises(ValueError, match="not for 7 GPUs: .* a multiple of 56 weights"):
+    with pytest.raises(ValueError, match="not possible for 7 GPUs: .* a multiple of 56 weights"):
         scale_capture(Request((2, 7), 8, shard_update=True), **FUSED)

@@ -131,7 +131,7 @@ def test_steps_with_nothing_inside_are_phases_themselves():
 
 
 def test_an_empty_capture_is_refused():
-    with pytest.raises(ValueError, match="hand.sqlite: it holds no event"):
+    with pytest.raises(ValueError, match="hand.sqlite: the file contains no events"):
         steps_and_names(Builder())
 
 

@@ -64,7 +64,7 @@ def test_what_a_compiled_run_is_told():
     text = " ".join(bottleneck.next)
     for setting in ("compile=true", "cuda_graphs=true", "attention=flash", "dtype=bfloat16"):
         assert setting not in text
-    assert "of it" in text and "profiling ncu" in text
+    assert "of their roof" in text and "profiling ncu" in text
 
 
 def test_a_trace_of_torch_profiler_has_our_names_and_loses_no_kernel():

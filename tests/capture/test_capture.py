@@ -235,7 +235,7 @@ def test_auto_opens_by_itself(run):
         ),
         (
             "profile.start=345 max_iters=360",
-            "profile.start=345: window 1, moved behind an evaluation, would be iterations 350 to",
+            "profile.start=345: window 1, moved to after an evaluation, would be iterations 350 to",
         ),
         ("profile.windows=2", "profile.windows=2: window 2 would be iterations 500 to 519"),
         ("profile.steps=0", "profile.steps=0: must be at least 1"),
@@ -244,12 +244,18 @@ def test_auto_opens_by_itself(run):
         ("profile.windows=2 profile.every=19", "profile.every=19: the windows of 20 iterations"),
         ("profile.start=soon", "profile.start=soon: must be auto or an iteration"),
         ("profile.start=-3", "profile.start=-3: must be auto or an iteration"),
-        ("profile.ranks=[]", "profile.ranks=[]: must be ranks from 0 up, each once"),
-        ("profile.ranks=[0,0]", "profile.ranks=[0,0]: must be ranks"),
-        ("profile.ranks=[0,all]", "profile.ranks=[0,all]: must be ranks from 0 up, each once, or"),
-        ("profile.ranks=[-1]", "profile.ranks=[-1]: must be ranks"),
-        ("profile.ranks=[1.5]", "profile.ranks=[1.5]: must be ranks"),
-        ("profile.ranks=every", "profile.ranks=every: must be a list, as [a,b] or [all]"),
+        (
+            "profile.ranks=[]",
+            "profile.ranks=[]: must be all, or rank numbers of at least 0, each once",
+        ),
+        ("profile.ranks=[0,0]", "profile.ranks=[0,0]: must be all, or rank numbers"),
+        (
+            "profile.ranks=[0,all]",
+            "profile.ranks=[0,all]: must be all, or rank numbers of at least 0, each once",
+        ),
+        ("profile.ranks=[-1]", "profile.ranks=[-1]: must be all, or rank numbers"),
+        ("profile.ranks=[1.5]", "profile.ranks=[1.5]: must be all, or rank numbers"),
+        ("profile.ranks=every", "profile.ranks=every: must be a list such as [a,b] or [all]"),
         ("profile.detail=layer", "profile.detail=layer: no such choice; did you mean layers?"),
         ("profile.detail=layers compile=true", "profile.detail=layers: torch.compile fuses"),
         (
@@ -266,7 +272,7 @@ def test_auto_opens_by_itself(run):
         ("profile=nsis", "profile=nsis: no such choice; did you mean nsys?"),
         ("profile=null", "profile=null: no such choice"),
         ("profile.kind=torch", "profile.kind=torch: write profile=torch"),
-        ("~profile", "~profile: keys are neither added nor deleted"),
+        ("~profile", "~profile: keys cannot be added or deleted"),
     ],
 )
 def test_impossible_windows_are_refused_by_name(words, message):
@@ -280,9 +286,9 @@ def test_impossible_windows_are_refused_by_name(words, message):
 @pytest.mark.parametrize(
     "profile, device, ranks, message",
     [
-        (dict(kind="nsys"), "cpu", 1, "profile=nsys: needs a CUDA GPU, this run is on cpu"),
-        (dict(kind="memory"), "mps", 1, "profile=memory: needs a CUDA GPU, this run is on mps"),
-        (dict(kind="nsys", ranks=["1"]), "cuda", 1, "profile.ranks=[1]: this run is rank 0 alone"),
+        (dict(kind="nsys"), "cpu", 1, "profile=nsys: needs a CUDA GPU, but this run is on cpu"),
+        (dict(kind="memory"), "mps", 1, "profile=memory: needs a CUDA GPU, but this run is on mps"),
+        (dict(kind="nsys", ranks=["1"]), "cuda", 1, "profile.ranks=[1]: this run has only rank 0"),
         (dict(kind="torch", ranks=["0", "4"]), "cpu", 4, "profile.ranks=[0,4]: this run has"),
     ],
 )

@@ -161,7 +161,7 @@ def test_a_refused_metric_is_lost_alone_and_said_once(
     row = sampler.read(10.0)
     assert {*PROMISED, "gpu/energy_j"} - set(row) == names
     assert all(row[name] is not None for name in set(PROMISED) - names)
-    said = [record for record in caplog.records if "does not tell" in record.message]
+    said = [record for record in caplog.records if "does not report" in record.message]
     assert len(said) == 1 and "Fake 0" in said[0].message
     summary = sampler.summary(10.0)
     assert (summary["perf/energy_j"] is None) == ("gpu/energy_j" in names)
@@ -200,7 +200,7 @@ def test_an_error_of_ours_ends_the_sampling_alone(nvml, monkeypatch, caplog):
     with GpuSampler(gpus, 10) as sampler:
         time.sleep(0.03)
     assert [r.message for r in caplog.records] == [
-        "gpu_metrics: ZeroDivisionError: division by zero; no more of them"
+        "gpu_metrics: ZeroDivisionError: division by zero; sampling ends here"
     ]
     row = sampler.read(1.0)
     assert row.pop("perf/energy_per_token_j") is None and set(row) == HOST
@@ -267,7 +267,7 @@ def test_off_with_a_reason(nvml, properties, monkeypatch, caplog):
 
     cpu, mps = torch.device("cpu"), torch.device("mps")
     assert reason(cpu) == "off: this run is on cpu" and not caplog.records
-    assert reason(mps) == "off: this run is on mps" and "not known" in caplog.text
+    assert reason(mps) == "off: this run is on mps" and "not recorded" in caplog.text
     assert reason(CUDA, "false") == "off: gpu_metrics.enabled=false"
     with pytest.raises(ValueError, match="^gpu_metrics.enabled=true: this run is on cpu"):
         reason(cpu, "true")

@@ -125,7 +125,7 @@ def test_moving_is_said_and_recorded(tmp_path, caplog):
     caplog.set_level("INFO")
     loop = Loop(tmp_path, start="45", steps=10)
     assert loop.run() == list(range(50, 60))
-    assert "moved there from iteration 45, behind an evaluation" in caplog.text
+    assert "moved from iteration 45 to after an evaluation" in caplog.text
     assert loop.manifest()["window"]["moved_from"] == 45
 
 
@@ -143,7 +143,7 @@ def test_windows_that_are_moved_do_not_overlap():
 def test_iterations_count_from_the_run_s_beginning_after_a_resume(tmp_path, caplog):
     loop = Loop(tmp_path, first=30, start="20", steps=5, windows=2, every=20)
     assert loop.run() == list(range(40, 45))
-    assert "the run goes on at iteration 30; no window at 20" in caplog.text
+    assert "the run continues at iteration 30; the window at 20 is skipped" in caplog.text
     again = Loop(tmp_path, first=50, start="60", steps=5)
     again.run()
     assert again.manifest(1)["window"]["first_iteration"] == 40  # not overwritten
@@ -231,7 +231,7 @@ def test_a_compilation_inside_is_recorded(tmp_path, caplog):
     loop = Loop(tmp_path, start="10", steps=5)
     loop.run(work)
     assert loop.manifest()["compiled_inside"]["graphs"] == 1
-    assert "torch.compile made 1 graphs inside the window" in caplog.text
+    assert "torch.compile compiled 1 graphs inside the window" in caplog.text
 
 
 def test_a_rank_that_is_not_captured_labels_its_laps_alike(tmp_path):

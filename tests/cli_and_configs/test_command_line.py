@@ -149,15 +149,15 @@ def test_train_sees_the_typed_command_line(run):
         ("n_embd=100", "n_embd=100: not divisible by n_head=6"),
         ("+new=1", "new: no such key"),
         ("++new=1", "new: no such key"),
-        ("+n_layer=1", "+n_layer=1: keys are neither added nor deleted; write n_layer=VALUE"),
-        ("~n_layer", "~n_layer: keys are neither added nor deleted; write n_layer=VALUE"),
+        ("+n_layer=1", "+n_layer=1: keys cannot be added or deleted; write n_layer=VALUE"),
+        ("~n_layer", "~n_layer: keys cannot be added or deleted; write n_layer=VALUE"),
         ("n_layer=[", "n_layer=[: not understood"),
         ("=3", "=3: no key before the '='"),
         ("attention=slow,flash", "attention=slow,flash: several values; add -m"),
         ("seed=range(3)", "seed=range(3): several values; add -m"),
         ("out_dir=${nope}", "out_dir: Interpolation key 'nope' not found"),
         ("n_layer=${attention}", "n_layer: While dereferencing"),
-        ("attention", "attention: a key, and lacks its value; write attention=VALUE"),
+        ("attention", "attention: this key has no value; write attention=VALUE"),
         (
             "hello",
             "hello: neither key=value nor a config file (configs/ has finetune_shakespeare, ",
@@ -168,17 +168,26 @@ def test_train_sees_the_typed_command_line(run):
         ("--multi", "--multi: no such flag; did you mean --multirun?"),
         ("-x", "-x: no such flag; see python "),
         ("--cfg=nope", "argument --cfg/-c: invalid choice: 'nope'"),
-        ("--config-path=/", "--config-path: not offered"),
-        ("--experimental-rerun=x", "--experimental-rerun: not offered"),
+        ("--config-path=/", "--config-path: this flag of Hydra is not supported"),
+        ("--experimental-rerun=x", "--experimental-rerun: this flag of Hydra is not supported"),
         ("hydra.nope=1", "hydra.nope: has no effect here"),
         ("+hydra.x=1", "hydra.x: has no effect here"),
-        ("hydra.run.dir=x", "hydra.run.dir: has no effect here; out_dir=FOLDER"),
-        ("hydra.job.chdir=true", "hydra.job.chdir: has no effect here; out_dir=FOLDER"),
-        ("hydra.sweeper.params.seed=1,2", "hydra.sweeper.params.seed=1,2: no effect without -m"),
+        (
+            "hydra.run.dir=x",
+            "hydra.run.dir: has no effect here; set the folder of a run with out_dir=FOLDER",
+        ),
+        (
+            "hydra.job.chdir=true",
+            "hydra.job.chdir: has no effect here; set the folder of a run with out_dir=FOLDER",
+        ),
+        (
+            "hydra.sweeper.params.seed=1,2",
+            "hydra.sweeper.params.seed=1,2: has no effect without -m",
+        ),
         ("go_on=3", "go_on=3: must be true or false"),
         ("decay_lr=2", "decay_lr=2: must be true or false"),
         ("exact_resume=0.5", "exact_resume=0.5: must be true or false"),
-        ("--package=x", "--package x: only with --cfg"),
+        ("--package=x", "--package x: only works together with --cfg"),
     ],
 )
 def test_a_mistake_is_one_line(error_of, argument, message):
@@ -211,12 +220,12 @@ def test_a_number_of_thousands_of_digits_is_told_by_its_key(error_of, tmp_path, 
     written = f"{section}: {{{name}: {digits}}}" if section else f"{name}: [{digits}]"
     (tmp_path / "mine.yaml").write_text(written)
     said = error_of(str(tmp_path / "mine.yaml"))
-    assert f"mine.yaml: {setting}: a number too long to be read" in said
+    assert f"mine.yaml: {setting}: this number has too many digits" in said
 
 
 def test_a_second_file_is_refused(error_of):
-    assert "one config file at most" in error_of("shakespeare_char", "shakespeare_bpe")
-    assert "one config file at most" in error_of("-cn", "shakespeare_char", "shakespeare_bpe")
+    assert "at most one config file" in error_of("shakespeare_char", "shakespeare_bpe")
+    assert "at most one config file" in error_of("-cn", "shakespeare_char", "shakespeare_bpe")
 
 
 @pytest.mark.parametrize(
@@ -224,12 +233,12 @@ def test_a_second_file_is_refused(error_of):
     [
         ("n_layers: 4\n", ": n_layers: no such key; did you mean n_layer?"),
         ("wandb: {mod: x}\n", ": wandb.mod: no such key; did you mean wandb.mode?"),
-        ("wandb.mode: offline\n", ": wandb.mode: in a file, write the key under its section"),
+        ("wandb.mode: offline\n", ": wandb.mode: in a file, write this key under its section"),
         ("n_layer: two\n", ": n_layer=two: must be a whole number"),
         ("n_layer: 0\n", ": n_layer=0: must be at least 1"),
         ("attention: flsh\n", ": attention=flsh: no such choice; did you mean flash?"),
         ("a: 1\nb: [1,\nc: : 2\n", ":3:4: broken YAML: "),
-        ("seed: &x [*x]\n", ": its aliases (*NAME) go round in a circle"),
+        ("seed: &x [*x]\n", ": its YAML aliases (*NAME) are circular"),
         ("min_lr: ${learning_rte}\n", ": min_lr: Interpolation key 'learning_rte' not found; did"),
         ("n_layer: 1\nn_layer: 2\n", ":2:1: broken YAML: found duplicate key n_layer"),
         ("n_layer:\n\t2\n", ":2:1: broken YAML: found character"),
@@ -306,7 +315,7 @@ def test_hydra_s_launcher_gets_the_same_jobs(run, capsys, setting):
 
 def test_a_launcher_that_is_not_installed_says_how_to_get_it(error_of):
     told = error_of("-m", "hydra/launcher=submitit_none", "seed=1,2")
-    assert told.endswith("; submitit's come with pip install '.[slurm]'")
+    assert told.endswith("; install those of submitit with pip install '.[slurm]'")
 
 
 def test_jobs_of_submitit_say_what_runs_and_where_their_lines_are(run, monkeypatch, capsys):
@@ -314,7 +323,7 @@ def test_jobs_of_submitit_say_what_runs_and_where_their_lines_are(run, monkeypat
     run("-m", "seed=1,2", "out_dir=o", "hydra/launcher=basic", train=lambda config: None)
     lines = capsys.readouterr().out.splitlines()
     assert lines[:2] == ["job 1 of 2 (o/seed=1)", "job 2 of 2 (o/seed=2)"]
-    assert lines[2].startswith("basic: what they print lies in .submitit/")
+    assert lines[2].startswith("basic: the output of the jobs is in .submitit/")
 
 
 @pytest.mark.slow
@@ -339,15 +348,23 @@ def test_one_configuration_for_a_verb():
     config = compose_one(["shakespeare_char_cpu", "--compile=false"], "compile=true", "seed=3")
     assert (config.n_layer, config.compile, config.seed) == (4, False, 3)
     for words in (["-m", "seed=1,2"], ["--cfg", "job"]):
-        with pytest.raises(ValueError, match=f"^{words[0]}: a flag of train.py; here one run at"):
+        with pytest.raises(
+            ValueError, match=f"^{words[0]}: this flag of train.py does not work here"
+        ):
             compose_one(words)
 
 
 @pytest.mark.parametrize(
     "argument, message",
     [
-        ("seed=glob(*)", "seed=glob(*): no patterns here; name the values: seed=VALUE,VALUE"),
-        ("profile=glob(*)", "profile=glob(*): no patterns here; name the values: profile=memory,"),
+        (
+            "seed=glob(*)",
+            "seed=glob(*): patterns are not supported; name the values: seed=VALUE,VALUE",
+        ),
+        (
+            "profile=glob(*)",
+            "profile=glob(*): patterns are not supported; name the values: profile=memory,",
+        ),
         ("attention=slow,flsh", "attention=flsh: no such choice; did you mean flash?"),
         ("n_layer=2,x", "n_layer=x: must be a whole number"),
         ("n_head=6,5", "n_embd=384: not divisible by n_head=5"),
@@ -621,19 +638,21 @@ def test_nanogpt_s_other_experiments_are_ours(run, theirs, ours):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["out_dir=${oc.env:NOPE_}"], "out_dir: the environment has no NOPE_; set it, or write "
-         "${oc.env:NOPE_,VALUE}"),
+        (["out_dir=${oc.env:NOPE_}"], "out_dir: the environment variable NOPE_ is not "
+         "set; set it, or write ${oc.env:NOPE_,VALUE}"),
         (["out_dir=${nope:1}"], "out_dir: Unsupported interpolation type nope; write ${KEY} or "
          "${oc.env:VARIABLE}"),
         (["hydra.job.env_set.X=1"], "hydra.job.env_set.X: Key 'X' is not in struct; to add it, "
          "write +hydra.job.env_set.X=VALUE"),
         (["hydra.launcher.x=1"], "hydra.launcher.x: Key 'x' not in 'BasicLauncherConf'; --cfg "
          "hydra shows what there is"),
-        (["hydra.launcher=basic"], "hydra.launcher=basic: a section; write hydra/launcher=NAME"),
-        (["hydra/launcher=x"], "hydra/launcher=x: no such option; there are basic"),
+        (["hydra.launcher=basic"], "hydra.launcher=basic: this is a section; write hydra/launcher="
+         "NAME"),
+        (["hydra/launcher=x"], "hydra/launcher=x: no such option; the options are basic"),
         (["hydra.searchpath=[x]"], "hydra.searchpath=[x]: x: no such folder"),
-        (["-sc"], "-sc: write -sc install=bash; uninstall and fish, zsh likewise"),
-        (["-sc", "install=x"], "-sc: write -sc install=bash; uninstall and fish, zsh likewise"),
+        (["-sc"], "-sc: write -sc install=bash; uninstall, fish and zsh work the same way"),
+        (["-sc", "install=x"], "-sc: write -sc install=bash; uninstall, fish and zsh work the same "
+         "way"),
     ],
 )  # fmt: skip
 def test_what_hydra_says_has_a_cure(error_of, monkeypatch, words, said):
@@ -648,7 +667,7 @@ def test_a_searchpath_of_a_file_is_looked_at_too(error_of, tmp_path):
 
 def test_keys_of_sweeps_are_said_where_there_is_none(run, capsys):
     run("hydra.sweep.dir=x")
-    assert capsys.readouterr().err == "warning: hydra.sweep.dir: no effect without -m\n"
+    assert capsys.readouterr().err == "warning: hydra.sweep.dir: has no effect without -m\n"
     run("-m", "hydra.sweep.dir=x", "seed=1,2")
     assert "no effect" not in capsys.readouterr().err
 
@@ -658,7 +677,8 @@ def test_a_file_of_nanogpt_s_says_what_it_lies_over(run, tmp_path, capsys):
     (config,) = run("mine.py", "--n_layer=3")
     assert (config.n_layer, config.n_head, config.n_embd) == (3, 4, 768)
     assert capsys.readouterr().err == (
-        "mine.py: what it leaves out is as in nanoGPT's train.py: GPT-2 124M on openwebtext\n"
+        "mine.py: keys that this file does not set are as in nanoGPT's train.py: GPT-2 124M on "
+        "openwebtext\n"
     )
 
 

@@ -79,7 +79,7 @@ def test_the_second_is_refused_with_process_host_and_since_when(tmp_path, hold):
         pass
     host = os.uname().nodename
     pattern = rf"out_dir={folder}: in use by process {process.pid} on host {host} since 20\d\d-"
-    refusal.match(pattern + r".*; take another folder, or end that process first")
+    refusal.match(pattern + r".*; give another folder, or end that process first")
     with pytest.raises(InUse, match=f"^X: in use by process {process.pid} on"):
         check_free(folder, "X")
     assert owner(folder).startswith(f"process {process.pid} on host ")
@@ -93,7 +93,7 @@ def test_the_name_of_a_process_that_was_killed_is_not_taken_for_the_owner_s(tmp_
     dead.wait()
     name = owner(folder).split(" ", 2)
     (folder / NAME).write_text(f"process {dead.pid} {name[2]}\n")
-    with pytest.raises(InUse, match="^X: in use by another process; take another folder"):
+    with pytest.raises(InUse, match="^X: in use by another process; give another folder"):
         check_free(folder, "X")
 
 
@@ -222,13 +222,18 @@ def test_any_content_is_overwritten(tmp_path, content):
 def test_a_place_that_cannot_be_written_is_one_line(tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     with (
-        pytest.raises(ValueError, match="^out_dir=file: cannot write there: it is a file"),
+        pytest.raises(
+            ValueError, match="^out_dir=file: cannot write to this folder: this path is a file"
+        ),
         Lock(tmp_path / "file", "out_dir=file"),
     ):
         pass
     (link := tmp_path / "link").symlink_to(tmp_path / "nowhere")
-    said = "is a link that leads nowhere"
-    with pytest.raises(ValueError, match=f"^X: cannot write there: it {said}"), Lock(link, "X"):
+    said = "is a link to a place that does not exist"
+    with (
+        pytest.raises(ValueError, match=f"^X: cannot write to this folder: this path {said}"),
+        Lock(link, "X"),
+    ):
         pass
     with pytest.raises(ValueError, match=f"^{link}: {said}; name a folder"):
         make_folder(link)
@@ -239,7 +244,7 @@ def test_a_place_that_cannot_be_written_is_one_line(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "pwrite", full)
     with (
-        pytest.raises(ValueError, match="^out_dir=new: cannot write there: No space left"),
+        pytest.raises(ValueError, match="^out_dir=new: cannot write to this folder: No space left"),
         Lock(tmp_path / "new", "out_dir=new"),
     ):
         pass

@@ -51,8 +51,8 @@ def test_a_run_of_another_length_decays_over_all_of_it():
 def test_on_a_cpu_it_says_which_keys_to_set(text_file, tmp_path):
     words = ["recipe=fast", "device=cpu", f"data_source={text_file}", f"out_dir={tmp_path}/out"]
     for more, told in (
-        ([], "attention=triton: exists on CUDA only, this run is on cpu; use slow, math, flash"),
-        (["attention=flash"], "kernels=fused: exists on CUDA only, .*; use kernels=compiled"),
+        ([], "attention=triton: runs only on CUDA, but this run is on cpu; use slow, math, flash"),
+        (["attention=flash"], "kernels=fused: runs only on CUDA, .*; use kernels=compiled"),
     ):
         with pytest.raises(ValueError, match=f"^{told}"):
             train(composed(MAIN, *words, *more))
@@ -115,7 +115,7 @@ def test_a_mistake_names_the_recipe_that_sets_its_key(words, mistake, told):
 def test_on_a_cpu_the_refusal_names_what_was_typed(text_file, tmp_path):
     words = ["recipe=fast", "device=cpu", f"data_source={text_file}", f"out_dir={tmp_path}/out"]
     with (
-        pytest.raises(ValueError, match="^recipe=fast sets attention=triton: exists on CUDA only"),
+        pytest.raises(ValueError, match="^recipe=fast sets attention=triton: runs only on CUDA"),
         name_recipe_in_errors(words),
     ):
         train(composed(MAIN, *words))

@@ -10,14 +10,14 @@ from configs.sampling import SampleConfig
 from configs.schema import Config
 from configs.without_effect import SAMPLING, SWITCHES, TRAINING, idle_keys, say_idle_keys
 
-ONE_RANK = "on one rank; torchrun starts several"
+ONE_RANK = "on one rank; start several with torchrun"
 
 
 def idle(*words):
     """The keys that are said, each with what it lacks."""
     typed = [word.partition("=")[0] for word in words]
     lines = idle_keys(TRAINING, typed, [compose_one(list(words))])
-    return dict(line.split(": no effect ") for line in lines)
+    return dict(line.split(": has no effect ") for line in lines)
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_a_line_is_said_once_and_by_the_first_rank(monkeypatch, capsys):
     assert capsys.readouterr().err == ""
     monkeypatch.setenv("RANK", "0")
     say_idle_keys(SAMPLING, words, [SampleConfig()])
-    line = "warning: profile.steps: no effect without profile=nsys|torch|memory\n"
+    line = "warning: profile.steps: has no effect without profile=nsys|torch|memory\n"
     assert capsys.readouterr().err == line
 
 

@@ -417,7 +417,7 @@ def test_a_text_too_small_for_the_vocabulary_is_mentioned(tmp_path, data_dir, ca
     )
     size = prepare.prepare(config, data_dir).tokenizer.vocab_size
     assert size < 2048
-    assert f"bpe_vocab_size=2048: the text gives only {size} tokens" in caplog.text
+    assert f"bpe_vocab_size=2048: the text yields only {size} tokens" in caplog.text
 
 
 def test_auto_takes_a_local_vocabulary_without_gpt2_and_says_so(tmp_path, data_dir, caplog):
@@ -494,7 +494,9 @@ def test_a_folder_with_files_of_somebody_else_is_left_alone(data_dir):
     other = data_dir / "shakespeare_char"
     other.mkdir(parents=True)
     (other / "prepare.py").write_text("print('mine')")
-    with pytest.raises(ValueError, match=r"shakespeare_char: holds prepare\.py.*move the folder"):
+    with pytest.raises(
+        ValueError, match=r"shakespeare_char: contains prepare\.py.*move the folder"
+    ):
         prepare.prepare(DataConfig(), data_dir)
     assert (other / "prepare.py").read_text() == "print('mine')"
 
@@ -503,7 +505,7 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path):
     blocked = tmp_path / "file"
     blocked.write_text("")
     source = write(tmp_path / "play.txt", PLAY)
-    with pytest.raises(ValueError, match=f"{blocked}: data could not be prepared there"):
+    with pytest.raises(ValueError, match=f"{blocked}: could not prepare data in this folder"):
         prepare.prepare(DataConfig(data_source=source), blocked)
 
 
@@ -628,5 +630,7 @@ def test_texts_lie_in_a_checkout_or_in_the_users_cache(tmp_path, monkeypatch):
 def test_a_cache_that_cannot_be_written_is_told_with_its_cure(tmp_path):
     source = write(tmp_path / "play.txt", PLAY)
     (tmp_path / "cache").write_text("a file")
-    with pytest.raises(ValueError, match="could not be prepared there: .*XDG_CACHE_HOME=FOLDER"):
+    with pytest.raises(
+        ValueError, match="could not prepare data in this folder: .*XDG_CACHE_HOME=FOLDER"
+    ):
         prepare.prepare(DataConfig(data_source=source), tmp_path / "cache/profiling-nanogpt")

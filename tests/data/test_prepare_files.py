@@ -104,10 +104,12 @@ def test_what_is_there_already_is_not_made_again(tmp_path, make, monkeypatch):
     first = make(source)
     monkeypatch.setattr(encode_blocks.Encode, "__call__", None)
     assert make(source).text_sha256 == first.text_sha256
-    with pytest.raises(ValueError, match="out: there is something else already; name another"):
+    with pytest.raises(
+        ValueError, match="out: this folder exists and has other content; name another"
+    ):
         make(source, tokenizer="local")
     (tmp_path / "file").write_text("")
-    with pytest.raises(ValueError, match="file: there is something else already"):
+    with pytest.raises(ValueError, match="file: this folder exists and has other content"):
         make(source, out=str(tmp_path / "file"))
 
 
@@ -166,7 +168,9 @@ def test_other_files_or_keys_do_not_go_on(tmp_path, make, monkeypatch):
     with pytest.raises(ZeroDivisionError):
         make(source)
     monkeypatch.undo()
-    with pytest.raises(ValueError, match="out.unfinished: begun with other files or keys; remove"):
+    with pytest.raises(
+        ValueError, match="out.unfinished: was started with other files or keys; remove"
+    ):
         make(source, val_fraction=0.2)
 
 
@@ -252,9 +256,9 @@ def test_no_worker_outlives_a_first_process_that_was_killed(tmp_path):
 @pytest.mark.parametrize(
     "files, complaint",
     [
-        ({}, "holds neither *.txt nor *.parquet"),
-        ({"a.txt": "x", "b.parquet": "y"}, "holds both *.txt and *.parquet"),
-        ({"a.md": "x"}, "holds neither"),
+        ({}, "contains neither *.txt nor *.parquet"),
+        ({"a.txt": "x", "b.parquet": "y"}, "contains both *.txt and *.parquet"),
+        ({"a.md": "x"}, "contains neither"),
     ],
 )
 def test_a_folder_without_texts_is_named(tmp_path, files, complaint):
@@ -295,14 +299,14 @@ def test_out_that_cannot_be_replaced_is_refused_before_the_work(tmp_path, make, 
         (tmp_path / name).mkdir()
     monkeypatch.chdir(tmp_path / "here")
     monkeypatch.setattr(Path, "is_mount", lambda path: path.name == "disk")
-    with pytest.raises(ValueError, match=f"^out={out}: .*name a folder in it, as out="):
+    with pytest.raises(ValueError, match=f"^out={out}: .*name a folder in it, such as out="):
         make(write(tmp_path / "a.txt", PLAY), out=out)
     assert not list(tmp_path.rglob("*.unfinished"))
 
 
 def test_out_that_is_a_link_to_itself_is_one_line(tmp_path, make):
     (link := tmp_path / "link").symlink_to(link)
-    with pytest.raises(ValueError, match=f"^{link}: a link that leads to itself"):
+    with pytest.raises(ValueError, match=f"^{link}: is a link that points to itself"):
         make(write(tmp_path / "a.txt", PLAY), out=str(link))
 
 
@@ -321,13 +325,15 @@ def test_a_split_without_a_token_is_refused(tmp_path, make):
 
 def test_folders_of_the_built_in_texts_are_not_taken(tmp_path, make):
     source = write(tmp_path / "shakespeare_char.txt", PLAY)
-    with pytest.raises(ValueError, match="shakespeare_char is for what training prepares"):
+    with pytest.raises(
+        ValueError, match="shakespeare_char is reserved for texts that training prepares"
+    ):
         make(source, out=None)
     assert list(tmp_path.iterdir()) == [source]
 
 
 def test_a_file_without_a_byte_is_named(tmp_path, make):
-    with pytest.raises(ValueError, match="empty.txt: holds no text"):
+    with pytest.raises(ValueError, match="empty.txt: contains no text"):
         make(write(tmp_path / "empty.txt", ""), workers=2)
 
 
@@ -335,7 +341,7 @@ def test_parquet_without_pyarrow_says_what_to_install(tmp_path, make, monkeypatc
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
     source = write(tmp_path / "a.parquet", "PAR1")
-    with pytest.raises(ValueError, match="Parquet needs pyarrow: pip install pyarrow"):
+    with pytest.raises(ValueError, match="reading Parquet needs pyarrow; run pip install pyarrow"):
         make(source)
 
 
@@ -383,7 +389,7 @@ def test_each_row_of_parquet_is_a_document(parquet, make):
     "column, complaint",
     [
         ("content", "column=content: .* has no such column; it has text, number"),
-        ("number", "column=number: in .* it holds int64, not text"),
+        ("number", "column=number: in .* this column contains int64, not text"),
     ],
 )
 def test_a_column_that_is_no_text_is_named(parquet, make, column, complaint):
@@ -437,12 +443,15 @@ def test_nanogpts_shakespeare_is_made_of_the_text_where_it_is(tmp_path, monkeypa
 @pytest.mark.parametrize(
     "words, complaint",
     [
-        (["source=a", "."], "source=a: . is named already; leave one out"),
+        (["source=a", "."], "source=a: . was already given; leave one of the two out"),
         (["openwebtext", "source=nowhere"], "nowhere: no such file or folder"),
         (["my_texts/", "out=mine"], "my_texts/: no such file or folder"),
         (["shakespere_char"], "shakespere_char: no such file or folder; did you mean shakes"),
         ([".", "val_fraction=1"], "val_fraction=1.0: must be at least 0 and less than 1"),
-        ([".", "val_fraction=0"], "val_fraction=0: training needs something to validate on"),
+        (
+            [".", "val_fraction=0"],
+            "val_fraction=0: training needs a validation split; give a larger fraction",
+        ),
         ([".", "workers=0"], "workers=0: must be at least 1"),
         ([".", "batch_size=2"], "batch_size: no such key"),
     ],
@@ -457,5 +466,7 @@ def test_mistakes_are_one_line(tmp_path, monkeypatch, capsys, words, complaint):
 
 def test_a_column_of_a_text_is_refused(tmp_path, make):
     source = write(tmp_path / "a.txt", "To be.\n" * 99)
-    with pytest.raises(ValueError, match="column=content: of Parquet files, and these are texts"):
+    with pytest.raises(
+        ValueError, match="column=content: only for Parquet files, and these are text files"
+    ):
         make(source, column="content")

@@ -55,7 +55,7 @@ def test_without_meta_pkl_tokens_are_gpt2s(tmp_path, caplog):
     folder = write_nanogpt(tmp_path / "mine", characters=None)
     dataset = prepare.prepare(DataConfig(dataset=str(folder)), tmp_path / "data")
     assert dataset.tokenizer.vocab_size == 50257
-    assert "no meta.pkl: tokens are GPT-2's, as in nanoGPT" in caplog.text
+    assert "no meta.pkl, so the tokens are taken to be GPT-2's, as in nanoGPT" in caplog.text
     again = load_tokenizer(dataset.tokenizer.to_record())
     assert isinstance(again, Gpt2Tokenizer)  # and no vocabulary was asked for
 
@@ -147,7 +147,7 @@ def test_a_file_that_is_cut_off_while_it_is_read(folder):
     tokens = load_dataset(folder).tokens("train")
     os.truncate(folder / "train.bin", 100)
     last = np.array([len(tokens) - 9])
-    with pytest.raises(ValueError, match=r"train.bin: has become shorter since the run began"):
+    with pytest.raises(ValueError, match=r"train.bin: has become shorter since the run started"):
         tokens.read(last, 9)
     assert tokens.read(np.zeros(1, np.int64), 50).shape == (1, 50)
 
@@ -155,14 +155,22 @@ def test_a_file_that_is_cut_off_while_it_is_read(folder):
 @pytest.mark.parametrize(
     "name, content, complaint",
     [
-        ("train.bin", b"\0" * 4001, "4001 bytes, an odd number, so no whole uint16 tokens"),
+        (
+            "train.bin",
+            b"\0" * 4001,
+            "4001 bytes, an odd number, so these are not whole uint16 tokens",
+        ),
         ("val.bin", b"\0" * 3, "3 bytes, an odd number"),
         ("val.bin", b"", "empty; copy or prepare it again"),
         ("val.bin", None, "no val split: it needs val.bin, or shards with val in their names"),
         ("train.bin", None, "no train split: it needs train.bin"),
         ("train.bin", shard(np.arange(900))[:-100], "cut off, or damaged: 900 tokens announced, 8"),
         ("train.bin", shard(np.arange(900), count=-1), "cut off, or damaged: -1 tokens announced"),
-        ("train.bin", shard(np.arange(900), version=2), "a shard of version 2; only 1 is read"),
+        (
+            "train.bin",
+            shard(np.arange(900), version=2),
+            "a shard of version 2; only version 1 can be read",
+        ),
         ("val.bin", np.array([20240801, 7, 9], "<i4").tobytes(), "tokens of Llama 3"),
     ],
 )
@@ -181,14 +189,14 @@ def test_a_damaged_file_is_named_in_one_line(folder, name, content, complaint):
 def test_what_is_no_file_is_named_and_nobody_waits_for_it(folder, name, make):
     (folder / name).unlink(missing_ok=True)
     make(folder / name)
-    assert f"{folder / name}: is no file; copy or prepare it again" in refusal(folder)
+    assert f"{folder / name}: is not a file; copy or prepare it again" in refusal(folder)
 
 
 @pytest.mark.parametrize(
     ("name", "content", "complaint"),
     [
         ("meta.json", "{", "meta.json: Expecting property name"),
-        ("meta.json", "[]", "meta.json: holds no names with values"),
+        ("meta.json", "[]", "meta.json: does not contain names with values"),
         ("meta.json", "{}", "lacks 'source'"),
         ("vocab.json", "\x00", "vocab.json: Expecting value"),
     ],
@@ -201,7 +209,7 @@ def test_a_damaged_record_is_named_in_one_line(folder, name, content, complaint)
 
 def test_a_name_that_says_no_split_is_named(tmp_path):
     (tmp_path / "tokens.bin").write_bytes(b"\0\0")
-    assert "; of tokens.bin the name does not say" in refusal(tmp_path)
+    assert "; the name of tokens.bin does not say" in refusal(tmp_path)
 
 
 def test_ids_beyond_the_vocabulary_are_found_before_the_run(folder):
@@ -209,8 +217,8 @@ def test_ids_beyond_the_vocabulary_are_found_before_the_run(folder):
     ids[77] = len(CHARACTERS)
     ids.tofile(folder / "val.bin")
     assert refusal(folder) == (
-        f"{folder}/val.bin: token 77 is 29, beyond the vocabulary of 29; the file is damaged, or "
-        "of another tokenizer"
+        f"{folder}/val.bin: token 77 is 29, beyond the vocabulary of 29; the file is damaged or "
+        "from another tokenizer"
     )
 
 
@@ -231,16 +239,16 @@ class Code:
 @pytest.mark.parametrize(
     "content, complaint",
     [
-        (pickle.dumps({"vocab_size": Code()}), "which may be code; nothing of it was run"),
+        (pickle.dumps({"vocab_size": Code()}), "which may be code; no code in it was run"),
         (pickle.dumps({"vocab_size": Code()}, 0), "GLOBAL (__builtin__ print), which may be code"),
-        (pickle.dumps([1, 2]), "more than a dict of str and int, EMPTY_LIST"),
-        (pickle.dumps({"vocab_size": 3.0}), "more than a dict of str and int, BINFLOAT"),
-        (pickle.dumps("text"), "not nanoGPT's: holds str, not a dict"),
+        (pickle.dumps([1, 2]), "more than a dict of str and int: EMPTY_LIST"),
+        (pickle.dumps({"vocab_size": 3.0}), "more than a dict of str and int: BINFLOAT"),
+        (pickle.dumps("text"), "not nanoGPT's: contains a str, not a dict"),
         (pickle.dumps({"vocab_size": 3})[:-4], "damaged"),
         (b"\x80\x04}r\xff\xff\xff\x7f.", "damaged (UnpicklingError)"),
         (b"", "damaged"),
-        (b"not a pickle", "damaged (no pickle)"),
-        (pickle.dumps({"vocab_size": 3}), "lacks itos"),
+        (b"not a pickle", "damaged (not a pickle)"),
+        (pickle.dumps({"vocab_size": 3}), "has no itos"),
     ],
 )
 def test_meta_pkl_is_data_or_refused(folder, capfd, content, complaint):
@@ -257,7 +265,7 @@ def test_meta_pkl_is_data_or_refused(folder, capfd, content, complaint):
         ({"itos": {}}, "itos and stoi must be dicts"),
         ({"itos": {0: "ab"}, "vocab_size": 1}, "a token must be one character"),
         ({"itos": {1: "a"}, "vocab_size": 1}, "which must count from 0"),
-        ({"stoi": {"a": 1}}, "stoi is not itos the other way round"),
+        ({"stoi": {"a": 1}}, "stoi is not the inverse of itos"),
     ],
 )
 def test_meta_pkl_must_be_a_vocabulary(folder, changed, complaint):
@@ -270,7 +278,7 @@ def test_meta_pkl_must_be_a_vocabulary(folder, changed, complaint):
     [
         ("nowhere/at/all", "no such folder (shakespeare_char, shakespeare_bpe, or a folder"),
         ("shakespear_char", "no such folder; did you mean shakespeare_char?"),
-        ("openwebtext", "not there yet; make it: python -m data.prepare openwebtext"),
+        ("openwebtext", "does not exist yet; run: python -m data.prepare openwebtext"),
         ("mine/train.bin", "a file; name its folder"),
         ("", "no such folder"),
     ],

@@ -66,7 +66,7 @@ MANIFEST = Manifest(
     step_ms=WindowSteps(before=LAPS, captured=LAPS, after=LAPS),
     overhead_percent=3.0,
     vocab_size=65,
-    attention=AttentionFacts("slow", "slow", "no fused one in 620 kernels"),
+    attention=AttentionFacts("slow", "slow", "no fused kernel among 620 kernels"),
     compile=CompileFacts(False, False, 0, 0, None, None),
     environment={"packages": {"torch": "2.11.0"}, "gpus": [{"name": "NVIDIA H200"}]},
     config=CONFIG,

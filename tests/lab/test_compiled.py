@@ -235,7 +235,7 @@ def test_mistakes_are_refused_before_compiling(tmp_path):
     with pytest.raises(ValueError, match="one run at a time"):
         compiled.main(["-m", "seed=1,2"])
     (tmp_path / "precious").write_text("mine")
-    with pytest.raises(ValueError, match="holds no index.json of this verb"):
+    with pytest.raises(ValueError, match="contains no index.json of this verb"):
         compiled.main(["--out", str(tmp_path)])
     assert (tmp_path / "precious").read_text() == "mine"
 

@@ -26,7 +26,7 @@ def test_a_cpu_is_measured_and_what_it_has_not_is_said(capsys):
         "copy of memory",
         "matrix product, bfloat16",
         "Ridge",
-        "a CPU has none",
+        "does not exist on a CPU",
         "not known",
     ):
         assert word in printed

@@ -64,13 +64,13 @@ def test_the_command_measures_what_it_can_and_says_the_rest(dropout, tmp_path, c
     assert kernels.main(words.split()) == 0
     printed, said = capsys.readouterr()
     assert said.startswith("measuring\nembedding, dropout, norm, eager\n")
-    assert "GELU" in printed and "exists on CUDA only" in printed
+    assert "GELU" in printed and "runs only on CUDA" in printed
     made = json.loads(file.read_text("utf-8"))
     assert (made["tokens"], made["width"], made["dtype"]) == (8, 16, "float32")
     assert len(made["rows"]) == 12
     for row in made["rows"]:
         if row["way"] == "fused":
-            assert row["missing"] == "exists on CUDA only" and row["median_ms"] is None
+            assert row["missing"] == "runs only on CUDA" and row["median_ms"] is None
         else:
             assert row["gbps"] == pytest.approx(row["bytes"] / row["median_ms"] / 1e6)
             assert (row["relative_error"] is None) == (dropout != "0")

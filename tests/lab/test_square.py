@@ -108,7 +108,7 @@ def test_the_command_prints_and_writes_and_a_wrong_variant_is_exit_code_1(
         ("--dtype int8", "--dtype: invalid choice: 'int8'"),
         ("--device mps", "--device mps"),
         ("--max-s -1", "--max-s: -1"),
-        ("--json nowhere/s.json", "no folder nowhere"),
+        ("--json nowhere/s.json", "the folder nowhere does not exist"),
         ("extra", "extra"),
     ),
 )

@@ -93,7 +93,7 @@ def test_processes_are_interleaved_and_a_difference_is_found(fake, capsys):
 def test_what_the_machine_refuses_is_known_before_the_first_process(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("FAKE_LOG", str(tmp_path / "starts.log"))
-    with pytest.raises(ValueError, match="^cudnn: attention=cudnn: exists on CUDA only"):
+    with pytest.raises(ValueError, match="^cudnn: attention=cudnn: runs only on CUDA"):
         ab.main([CPU, "attention=slow,cudnn", "dropout=0", "--steps", "40"], FAKE)
     assert list(tmp_path.iterdir()) == []
 
@@ -159,11 +159,11 @@ def test_more_than_two_values_are_compared_with_the_first(fake, capsys):
 def test_sizes_of_a_batch_are_compared_by_the_token(fake, capsys):
     fake("batch_size=4,8", "attention=slow", "--repeats", "3")
     found = results("out-ab/batch_size-4-8")["result"]
-    assert found["unit"] == "ns a token"
+    assert found["unit"] == "ns per token"
     assert found["comparisons"][0]["verdict"] == "equal"  # twice as long, twice the tokens
     out = capsys.readouterr().out
-    assert "ns a token" in out
-    assert "not alike: batch_size: 4 against 8, so a step does other work" in out
+    assert "ns per token" in out
+    assert "not alike: batch_size: 4 against 8, so a step does different work" in out
 
 
 @pytest.mark.slow
@@ -187,7 +187,7 @@ def test_a_process_that_fails_shows_its_end_and_the_rest_goes_on(fake, monkeypat
 @pytest.mark.slow
 def test_a_folder_of_another_experiment_is_not_mixed_with(fake):
     fake("attention=slow,flash", "--repeats", "2", "--out", "exp")
-    with pytest.raises(ValueError, match="--out exp: holds an experiment with another words"):
+    with pytest.raises(ValueError, match="--out exp: contains an experiment with another words"):
         fake("attention=slow,flash", "n_layer=1", "--repeats", "2", "--out", "exp")
 
 
@@ -206,7 +206,7 @@ def test_iterations_are_told_side_by_side_with_what_came_before_them(fake, capsy
     assert code == 0
     out = " ".join(capsys.readouterr().out.split())
     assert "Iteration by iteration" in out and "Before the first iteration" in out
-    assert "flash comes to its speed 2.6 s after slow" in out
+    assert "flash reaches its speed 2.6 s after slow" in out
     found = results("out-ab/attention-slow-flash")["first_iterations"]
     slow, flash = found["values"]
     assert [len(value["ms"]) for value in (slow, flash)] == [3, 3]
@@ -334,7 +334,7 @@ def test_dry_run_prints_the_commands_and_starts_nothing(fake, capsys):
         (["attention=slow,flash", "--stesp", "20"], "arguments: --stesp; did you mean --steps"),
         (
             ["attention=slow,flash", "--json", "nowhere/x.json"],
-            "nowhere/x.json: there is no folder",
+            "nowhere/x.json: the folder nowhere does not exist",
         ),
         (["nowhere.yaml", "attention=slow,flash"], "nowhere.yaml.*no such file|one config file"),
     ],
@@ -428,7 +428,7 @@ def test_a_record_of_before_there_were_four_answers_goes_on(tmp_path):
 def test_a_process_that_did_not_run_alone_is_named():
     found = analyse(experiment({"slow": [1.0, 1.01, 3.0], "flash": [1.0, 1.0, 1.01]}))
     (warning,) = found.warnings
-    assert warning.startswith("a process of slow took 3.000 ms a step, the middle one 1.010")
+    assert warning.startswith("a process of slow took 3.000 ms per step, the middle one 1.010")
 
 
 def test_a_value_with_one_process_has_no_interval():

@@ -183,7 +183,7 @@ def test_both_are_run_read_and_compared_and_the_series_goes_on(run, checkout, tm
     assert all(not row["against"] for row in made["result"])  # of one process each
     work = {row["what"]: row for row in made["work"]}
     assert work["parameters"]["equal"] is False and work["parameters"]["theirs"] == "7.00M"
-    assert work["tokens an iteration"]["equal"] and work["vocabulary"]["equal"]
+    assert work["tokens per iteration"]["equal"] and work["vocabulary"]["equal"]
     assert work["n_head"]["equal"] is None and work["seed"]["theirs"] is None
     assert work["evaluations"] == {
         "what": "evaluations",
@@ -206,7 +206,7 @@ def test_both_are_run_read_and_compared_and_the_series_goes_on(run, checkout, tm
     (pair,) = again["result"][0]["against"]
     assert (pair["baseline"], pair["candidate"]) == ("theirs", "ours")
     assert len(again["work"]) == len(made["work"])
-    assert "time of ours over theirs" in Path("b/bench.html").read_text()
+    assert "our time divided by theirs" in Path("b/bench.html").read_text()
     assert "| step | ms |" in Path("b/bench.md").read_text()
     with pytest.raises(ValueError, match="^--out b: holds another series of processes"):
         run("--rounds 2 --out b --parts step grad_clip=2")
@@ -221,7 +221,7 @@ def test_a_process_that_fails_shows_its_end_and_the_rest_goes_on(run, monkeypatc
     assert "  the GPU has left the building" in capsys.readouterr().out
     monkeypatch.delenv("FAIL")
     assert run("--rounds 1 --out b --parts step") == 0
-    assert "3 of this series are there already" in capsys.readouterr().out
+    assert "3 of this series are already done" in capsys.readouterr().out
 
 
 @pytest.mark.slow
@@ -229,7 +229,9 @@ def test_another_text_is_refused_and_left_as_it_is(run, checkout):
     data = checkout / "data/shakespeare_char"
     for name in ("train.bin", "val.bin", "meta.pkl"):
         (data / name).write_bytes(b"ab")
-    with pytest.raises(ValueError, match="^--against: .* holds another text than test-.*remove"):
+    with pytest.raises(
+        ValueError, match="^--against: .* contains a different text than test-.*remove"
+    ):
         run("--rounds 1 --out b --parts step")
     assert (data / "train.bin").read_bytes() == b"ab"
 
@@ -260,16 +262,16 @@ def test_beside_the_real_one(run, tmp_path):
     ("words", "message"),
     [
         ("--against nowhere", "^--against nowhere: no such folder; give a checkout of nanoGPT"),
-        ("--against empty", "^--against empty: has no train.py; is it a checkout of nanoGPT"),
-        ("--parts stpe", "^--parts stpe: there are step, start"),
+        ("--against empty", "^--against empty: contains no train.py; give a checkout of nanoGPT"),
+        ("--parts stpe", "^--parts stpe: no such part; use step, start"),
         ("--steps 25", "^--steps 25: must be a multiple of 10"),
-        ("--rounds 0", "--rounds: 0: must be from 1 up"),
-        ("--iterations 10", "--iterations: 10: must be from 70 up"),
+        ("--rounds 0", "--rounds: 0: must be at least 1"),
+        ("--iterations 10", "--iterations: 10: must be at least 70"),
         ("--agianst x", "arguments: --agianst; did you mean --against"),
         ("max_iters=10", "^max_iters: bench sets it itself; use --iterations"),
         ("--out_dir=x", "^out_dir: bench sets it itself; use --out"),
         ("n_lyaer=2", "^n_lyaer: no such key; did you mean n_layer"),
-        ("--html nowhere/x.html", "nowhere/x.html: there is no folder"),
+        ("--html nowhere/x.html", "nowhere/x.html: the folder nowhere does not exist"),
     ],
 )
 def test_mistakes_are_refused_before_anything_runs(words, message, tmp_path, monkeypatch):
@@ -435,7 +437,7 @@ def test_the_other_one_is_captured_as_a_whole_process(checkout, tmp_path, monkey
     options = ["--trace=cuda,nvtx", "--sample=none", "--force-overwrite=true"]
     assert words[:7] == ["/opt/nsys", "profile", *options, "-o", str(report)]
     assert words[8:10] == ["-u", "train.py"] and "--max_iters=71" in words
-    with pytest.raises(ValueError, match="^nsys captures CUDA, this is cpu"):
+    with pytest.raises(ValueError, match="^nsys captures CUDA, but this device is cpu"):
         command(plan, trial, {"device": "cpu"})
 
 
@@ -448,7 +450,7 @@ def test_a_captured_process_counts_over_free_ones():
         ("theirs", [1.25]),
         ("ours", [1.03]),
     ]
-    assert not row.against and row.remark.startswith("the other one as a whole process")
+    assert not row.against and row.remark.startswith("the other program: a whole process")
 
 
 def test_a_loss_that_was_not_reached_is_none_and_said():

@@ -110,7 +110,10 @@ def test_an_importer_without_its_library(no_nsys, tmp_path, monkeypatch):
     monkeypatch.setitem(nsight.PLACES, "nsys", (str(program),))
     found, broken = doctor.nsys(gpu=True)
     assert (found.severity, found.finding) == ("ok", f"2025.3.1.90 at {program}")
-    assert (broken.severity, broken.finding) == ("error", f"{importer} lacks libdw.so.1")
+    assert (broken.severity, broken.finding) == (
+        "error",
+        f"{importer} needs libdw.so.1, which is missing",
+    )
     assert broken.cure == "apt-get install libdw1 libelf1"
     importer.write_text("#!/bin/sh\necho 2025.3.1\n")
     assert [check.severity for check in doctor.nsys(gpu=True)] == ["ok", "ok"]
@@ -167,7 +170,10 @@ def test_nvml_and_its_hopper_metrics(monkeypatch):
     monkeypatch.setitem(sys.modules, "pynvml", fake)
     found = list(doctor.nvml(gpu=True))
     assert [check.severity for check in found] == ["ok", "ok", "note"]
-    assert "driver 580.95, 2 GPU" in found[0].finding and "A100 has none" in found[2].finding
+    assert (
+        "driver 580.95, 2 GPU" in found[0].finding
+        and ("A100 does not support it") in found[2].finding
+    )
 
     def no_driver():
         raise NVMLError("Driver Not Loaded")

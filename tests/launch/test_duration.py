@@ -80,7 +80,7 @@ def test_the_offered_experiment_is_one_and_takes_minutes():
 def test_who_has_the_small_size_already_is_told_to_run_fewer():
     slow = pace_of(SMALL, iteration_s=(5.0, 6.0))
     _, offer = said_by_ab(SMALL, FACTOR, paces=[slow] * 2)
-    assert "the size for a CPU already" in offer and "--steps 20 --repeats 2" in offer
+    assert "already of a size for CPUs" in offer and "--steps 20 --repeats 2" in offer
 
 
 def test_on_a_gpu_nothing_is_offered_and_the_arithmetic_is_told():
@@ -94,7 +94,7 @@ def test_on_a_gpu_nothing_is_offered_and_the_arithmetic_is_told():
 def test_a_gpu_of_unknown_speed_is_said_to_be_that():
     gpu = pace_of(FULL, device="cuda", name="NVIDIA X1", iteration_s=gpu_iteration_s(1e12, None))
     (line,) = said_by_ab(FULL, FACTOR, paces=[gpu] * 2)
-    assert "and its iterations, of which nothing is known on NVIDIA X1" in line
+    assert "plus the iterations, whose time on NVIDIA X1 is not known" in line
 
 
 @pytest.mark.parametrize("measured_ms", [3.47, 5.41, 8.14, 13.4])
@@ -120,7 +120,7 @@ def test_compiling_on_a_cpu_widens_the_range():
     eager, compiled = pace_of(SMALL, compiles=False), pace_of(SMALL, compiles=True)
     widths = [high - low for low, high in (total_s([Process(p, 10)]) for p in (eager, compiled))]
     assert widths[1] > widths[0] + 60
-    assert "to compile included" in duration_line([Process(compiled, 10)], {"a": compiled})
+    assert "including compilation" in duration_line([Process(compiled, 10)], {"a": compiled})
 
 
 def test_half_an_hour_is_where_it_begins_to_be_long():

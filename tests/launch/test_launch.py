@@ -265,9 +265,9 @@ def test_a_report_for_each_window(install, trainer, words, out_dir, capfd):
         ("no range", 1, "no window was opened", "profile.start"),
         ("qdstrm", 1, "no working QdstrmImporter", "apt-get install libdw1 libelf1"),
         ("permission", 1, "RmProfilingAdminOnly", "--preset light"),
-        ("attached", 1, "another profiler is attached", "end it"),
+        ("attached", 1, "another profiler is attached", "end the other profiler"),
         ("illegal", 1, "cannot sample metrics of this GPU", "--preset light"),
-        ("option", 1, "nsys refused an option", "--dry-run"),
+        ("option", 1, "nsys rejected an option", "--dry-run"),
         ("export fails", 1, "sqlite  none", "disk full"),
     ],
 )
@@ -289,8 +289,8 @@ def test_the_capture_that_was_not_imported_is_kept(install, trainer, words, out_
     importer.chmod(0o755)
     assert run.main(words, trainer()) == 1
     said = capfd.readouterr()
-    cure = f"{importer} lacks libdw.so.1; apt-get install libdw1 libelf1"
-    assert f"warning: without it the report stays a .qdstrm: {cure}" in said.err
+    cure = f"{importer} needs libdw.so.1, which is missing; apt-get install libdw1 libelf1"
+    assert f"warning: the report will stay a .qdstrm file: {cure}" in said.err
     assert cure in said.out
     assert "--input-file" in said.out and (out_dir / "profile" / "nsys.qdstrm").exists()
 
@@ -434,18 +434,18 @@ def test_the_ranks_of_the_key_are_those_of_the_flag():
         (["bogus_key=1"], "bogus_key: no such key"),
         (["nowhere.yaml"], "nowhere.yaml: no such file"),
         (["--preset", "heavy"], "--preset"),
-        (["--ranks", "0"], "--ranks: only with --nproc-per-node"),
+        (["--ranks", "0"], "--ranks: needs --nproc-per-node"),
         (["--nproc-per-node", "2", "--ranks", "2"], "starts ranks 0 to 1"),
-        (["--nproc-per-node", "0"], "must be from 1 up"),
-        (["--nproc-per-node", "2", "--ranks", "a"], "--ranks: a: write numbers"),
+        (["--nproc-per-node", "0"], "must be at least 1"),
+        (["--nproc-per-node", "2", "--ranks", "a"], "--ranks: a: give numbers"),
         (["--metric-set", "gh100"], "only with --preset metrics"),
         (["--preset", "metrics", "--metric-set", "tu10x"], "this nsys has ga100, gh100"),
         (["-m", "attention=slow,flash"], "one run at a time"),
-        (["--cfg", "job"], "--cfg: a flag of train.py"),
-        (["profile=torch"], "this verb is nsys's"),
+        (["--cfg", "job"], "--cfg: this flag of train.py"),
+        (["profile=torch"], "this verb always uses nsys"),
         (["profile.start=5000"], "profile.start=5000"),
-        (["--nsys", "/nowhere/nsys"], "does not answer --version"),
-        (["--", "-o", "here"], "the report goes to out_dir/profile"),
+        (["--nsys", "/nowhere/nsys"], "does not answer to --version"),
+        (["--", "-o", "here"], "the report is always written to out_dir/profile"),
     ],
 )
 def test_mistakes_are_refused_before_anything_starts(install, words, out_dir, argv, message):
@@ -513,7 +513,7 @@ def test_generation_runs_under_nsys_too(install, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["sample.py", "profile=torch"], "profile=torch: this verb is nsys's"),
+        (["sample.py", "profile=torch"], "profile=torch: this verb always uses nsys"),
         (["sample.py", "num_sample=3"], "num_sample: no such key; did you mean num_samples"),
         (["sample.py", "profile.steps=501"], "profile.steps=501: the window would be tokens"),
         (["--nproc-per-node", "2", "sample.py"], "--nproc-per-node: sample.py runs in one process"),

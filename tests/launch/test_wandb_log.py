@@ -169,8 +169,11 @@ def test_rows_that_the_server_lacks_are_sent_once(shell, tmp_path):
     "words, message",
     [
         (["out/profile/nsys.nsys-rep"], "cannot be scrubbed; give its export, nsys.sqlite"),
-        (["out/profile/nsys.sqlite"], "lies in no run with W&B; name the run's folder with --run"),
-        (["out/profile/nsys.sqlite", "--run", "out"], "W&B recorded no run there"),
+        (
+            ["out/profile/nsys.sqlite"],
+            "is not in the folder of a run with W&B; name that folder with --run",
+        ),
+        (["out/profile/nsys.sqlite", "--run", "out"], "W&B recorded no run in this folder"),
         ([], "the following arguments are required: CAPTURE; see python -m profiling log --help"),
         (["out/profile/nsys.sqlite", "--rum", "out"], "unrecognized arguments: --rum out"),
     ],
@@ -194,4 +197,4 @@ def test_a_run_that_goes_on_is_left_alone(capture, tmp_path):
 def test_help(capsys):
     with pytest.raises(SystemExit, match="0"):
         log.main(["--help"])
-    assert "never a .nsys-rep" in capsys.readouterr().out
+    assert "a .nsys-rep is never" in capsys.readouterr().out

@@ -59,7 +59,7 @@ def test_the_answer_of_compare_is_a_row_of_wandb_s_table(shell):
         for name, content in server.uploads.items()
         if name.endswith(".table.json") and "artifact" in name
     }
-    assert tables["step_ms"]["columns"] == ["side", "number", "ms a step"]
+    assert tables["step_ms"]["columns"] == ["side", "number", "ms per step"]
     sides = [row[0] for row in tables["step_ms"]["data"]]
     assert sides.count("baseline") == sides.count("candidate") == 20
     families = {row[0]: row[1:] for row in tables["families"]["data"]}
@@ -113,5 +113,5 @@ def test_a_project_that_wandb_refuses_is_refused_at_once():
 @pytest.mark.slow
 def test_switched_off_it_says_so(shell):
     done = shell("-m", "profiling", "compare", *PAIR, "--wandb", "mine", WANDB_MODE="disabled")
-    assert done.returncode == 2 and "switches W&B off; unset it" in done.stderr
+    assert done.returncode == 2 and "turns W&B off; unset this variable" in done.stderr
     assert "1.23x faster" in done.stdout, "the answer is there all the same"

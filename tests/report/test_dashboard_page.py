@@ -43,9 +43,9 @@ def headline_and_findings(runs, loss=None):
 def test_the_verdict_is_said_in_words(tmp_path):
     headline, findings = headline_and_findings(both(tmp_path, (1, 2, 3)), loss=2.5)
     assert re.fullmatch(
-        r"flash is 1\.2[12]x faster than slow: 5\.4\d against 6\.\d\d ms a step", headline
+        r"flash is 1\.2[12]x faster than slow: 5\.4\d against 6\.\d\d ms per step", headline
     )
-    assert findings[0] == "The configurations differ in attention alone."
+    assert findings[0] == "The configurations differ only in attention."
     assert re.search(
         r"95 % interval 1\.\d+ to 1\.\d+ times as fast, over 3 against 3 runs", findings[1]
     )
@@ -53,7 +53,7 @@ def test_the_verdict_is_said_in_words(tmp_path):
     reach = next(line for line in findings if "validation loss of 2.5" in line)
     slow_s, flash_s = (float(x) for x in re.findall(r"(?:slow|flash) ([\d.]+) s", reach))
     assert flash_s < slow_s
-    assert findings[-1].startswith("Energy, µJ a token: slow 2")
+    assert findings[-1].startswith("Energy, µJ per token: slow 2")
 
 
 def test_equal_runs_are_not_called_faster(tmp_path):
@@ -74,15 +74,15 @@ def test_noise_is_said_to_tell_nothing_and_what_would(tmp_path, monkeypatch):
             runs.append(read_run(write_run(tmp_path / f"{attention}{seed}", attention, seed)))
     headline, _ = headline_and_findings(runs)
     assert re.match(
-        r"Cannot tell whether flash is faster than slow: .*; about \d+ runs of each would$",
+        r"Cannot tell whether flash is faster than slow: .*; about \d+ runs of each would show it$",
         headline,
     )
 
 
 def test_one_seed_a_side_is_said_to_be_little(tmp_path):
     _, findings = headline_and_findings(both(tmp_path, (1,)))
-    assert "speaks of these runs alone" in findings[1]
-    assert "one seed a configuration cannot tell whether that is chance" in findings[2]
+    assert "is valid only for these runs" in findings[1]
+    assert "with one seed per configuration this may be chance" in findings[2]
 
 
 def test_many_configurations_stay_readable(tmp_path):
@@ -141,11 +141,11 @@ def test_values_are_shown_in_the_unit_of_the_axis(tmp_path):
 
 def test_what_held_a_run_back_is_told_where_it_said_so(tmp_path):
     folder = write_run(tmp_path / "run")
-    assert "What held each run back" not in dashboard_page([read_run(folder)])
+    assert "What limited each run" not in dashboard_page([read_run(folder)])
     results = json.loads((folder / "summary.json").read_text()) | {"verdict": "evaluation: 60 %"}
     (folder / "summary.json").write_text(json.dumps(results))
     page = dashboard_page([read_run(folder)])
-    assert "What held each run back" in page and "evaluation: 60 %" in page
+    assert "What limited each run" in page and "evaluation: 60 %" in page
 
 
 def test_names_of_runs_are_text_and_no_markup(tmp_path):
@@ -159,8 +159,8 @@ def test_what_was_not_logged_is_said(tmp_path):
     page = dashboard_page(runs)
     assert "These runs logged no GPU metrics" in page
     assert (
-        "Not logged by these runs: wait of the host for a batch, model FLOP utilisation (MFU), peak"
-        in page
+        "Not logged by these runs: time the host waits for a batch, model FLOP utilisation "
+        "(MFU), peak" in page
     )
 
 
@@ -195,12 +195,12 @@ def write_run_of_ranks(folder, slowest=(1, 1, 1, 0), wait_ms=2.0, seed=1):
 def test_who_was_waited_for_is_shown_where_ranks_logged_it(tmp_path):
     ranks, alone = write_run_of_ranks(tmp_path / "ranks"), write_run(tmp_path / "alone", dropout=0)
     page = dashboard_page([read_run(ranks), read_run(alone)], extra=["time/wait_ms/rank0"])
-    assert "what slower ranks cost, ms a step" in page and "1, in 75% of the rows" in page
-    assert "rank 0 2.00" in page and "rank 0: wait for the last rank, ms a step" in page
+    assert "cost of slower ranks, ms per step" in page and "1, in 75% of the rows" in page
+    assert "rank 0 2.00" in page and "rank 0: wait for the last rank, ms per step" in page
     for name in ("wait_ms", "straggler_ms", "sync_ms", "slowest_rank_ms"):
         assert f'"s0-time/{name}"' in page
     _, findings = headline_and_findings([read_run(ranks), read_run(alone)])
-    waited = "Wait for the last rank, ms a step: dropout=0.2 2.00 (slowest: rank 1, in 75% of"
+    waited = "Wait for the last rank, ms per step: dropout=0.2 2.00 (slowest: rank 1, in 75% of"
     assert [line.startswith(waited) for line in findings].count(True) == 1
 
 
@@ -210,7 +210,7 @@ def test_seeds_whose_slowest_ranks_differ_name_none(tmp_path):
         for seed in (0, 1)
     ]
     _, findings = headline_and_findings(runs)
-    assert "Wait for the last rank, ms a step: flash 0.500." in findings
+    assert "Wait for the last rank, ms per step: flash 0.500." in findings
 
 
 def test_a_page_of_runs_of_one_rank_says_nothing_of_ranks(tmp_path):
@@ -471,7 +471,7 @@ def test_the_page_says_which_time_its_axis_is(tmp_path, start_s, told):
     page = dashboard_page([read_run(folder) for folder in folders])
     assert f'data-title="{told}, s"' in page and f"{told.capitalize()} to a validation loss" in page
     assert f"validation loss over {told}" in page
-    assert ("compiling, evaluations and checkpoints are in it" in page) == (start_s is not None)
+    assert ("includes compiling, evaluations and checkpoints" in page) == (start_s is not None)
     text = re.search(r'id="figures">(.*?)</script>', page, re.S)[1]
     figures = json.loads(text)
     assert figures["s0-loss_time"]["layout"]["xaxis"]["title"]["text"] == f"{told}, s"

@@ -61,7 +61,7 @@ def test_the_parts_that_are_not_told_are_summed_up():
     lines = text_of(first_screen(report_of("flash_eager"))).splitlines()
     told = [line.split() for line in lines if line.endswith(" %") and " ms " in line]
     rows = [float(words[-2]) for words in told if "share" not in words]
-    place = next(i for i, line in enumerate(lines) if "all else" in line)
+    place = next(i for i, line in enumerate(lines) if "everything else" in line)
     legend = [float(line.split()[-2]) for line in lines[place - 3 : place + 1]]
     assert sum(legend) == pytest.approx(100, abs=0.2) and len(rows) >= 5
 
@@ -72,15 +72,15 @@ def test_what_changes_the_figures_stays_in_a_line_for_each_level():
         report.health,
         findings=[
             Finding("warning", PERSONAL, "scrub"),
-            Finding("warning", "capturing made a step 69 % longer: 34.67 ms here", "read shares"),
-            Finding("warning", "the steps are restless: a quarter took up to 1 ms"),
+            Finding("warning", "capturing made a step 69 % longer: 34.67 ms here", "read"),
+            Finding("warning", "the step times vary a lot: a quarter took up to 1 ms"),
             Finding("note", "this is process 7 on GPU 0, one of 2 GPUs of processes in this capture"
                     " (process 7 on GPU 0, process 7 on GPU 1); sums are of all"),
-            Finding("note", "only 3 steps: their spread says little"),
+            Finding("note", "only 3 steps: their spread is not reliable"),
         ],
     )  # fmt: skip
     assert list(findings(replace(report, health=health))) == [
-        "warning: capturing made a step 69 % longer; the steps are restless; 1 more (--full)",
+        "warning: capturing made a step 69 % longer; the step times vary a lot; 1 more (--full)",
         "note: this is process 7 on GPU 0, one of 2 GPUs of processes in this capture",
     ]
     alone = replace(health, findings=health.findings[:1])

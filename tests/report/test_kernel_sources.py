@@ -49,7 +49,7 @@ def test_every_kernel_of_inductor_leads_to_its_source(out_dir, tmp_path, place):
     anchors = [anchor for _, _, anchor in found]
     assert all(f'id="{anchor}"' in sources for anchor in anchors)
     assert sorted(anchors) == sorted(kernel["anchor"] for kernel in kernels_of(out_dir))
-    assert "leads to its source" in page.read_text("utf-8")
+    assert "links to its source" in page.read_text("utf-8")
 
 
 def test_a_name_that_both_graphs_have_gets_both_links(out_dir, tmp_path):
@@ -112,5 +112,5 @@ def test_a_damaged_index_costs_the_links_alone(out_dir, tmp_path, capsys, conten
     page = tmp_path / "r.html"
     assert command.main([str(out_dir), "--html", str(page)]) == 0
     assert addresses(page) == []
-    (said,) = [line for line in capsys.readouterr().err.splitlines() if "no links" in line]
+    (said,) = [line for line in capsys.readouterr().err.splitlines() if "do not link" in line]
     assert "index.json: " in said

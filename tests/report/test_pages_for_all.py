@@ -364,7 +364,7 @@ def test_a_table_is_taken_away_as_csv_and_json(report):
     assert {row["family"] for row in told} == {"norm"}
     steps = capture_of("flash_metrics").report.window.steps
     for row in told:
-        assert row["total a step [ns]"] == pytest.approx(row["total [ns]"] / steps)
+        assert row["total per step [ns]"] == pytest.approx(row["total [ns]"] / steps)
     gaps = json.loads(saved(report, "gaps", "json"))
     assert all(isinstance(gap["ms"], float) for gap in gaps)
 

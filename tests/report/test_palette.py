@@ -18,7 +18,7 @@ TOGETHER = {  # colours that touch in a bar or share a chart
     "parts of a step": [part.name for part in PARTS],
     "series": SERIES,
     "attention backends": [backend.colour for backend in TABLE],
-    "host against GPU": ["compute", "host"],
+    "host and GPU time": ["compute", "host"],
     "calls": ["call", "synchronization"],
     "step times": ["accent", "muted", "good"],
     "changes": ["good", "bad", "muted"],

@@ -45,7 +45,7 @@ def test_the_parts_of_a_row_add_up_to_its_step(analysis):
 def test_the_first_screen_says_what_its_figures_are_in(analysis):
     document = first_screen(ranks_document(analysis.report))
     titles = [block.title for section in document.sections for block in section.blocks]
-    assert titles == ["Ranks, ms a step", "Collectives, ms of one"]
+    assert titles == ["Ranks, ms per step", "Collectives, ms each"]
 
 
 def test_of_many_ranks_those_are_drawn_that_wait_least_and_most(analysis):
@@ -59,7 +59,7 @@ def test_of_many_ranks_those_are_drawn_that_wait_least_and_most(analysis):
     assert len(block(many, Chart, "waits").figure["data"][0]["y"]) == 301
     assert len(block(many, Table, "ranks").rows) == 301
     lead = next(s.lead for s in ranks_document(many).sections if s.name == "ranks")
-    assert "Drawn are 32 of 301 ranks" in lead
+    assert "Shown are 32 of 301 ranks" in lead
 
 
 def test_a_loader_that_is_late_has_more_than_one_cure(analysis):
@@ -80,7 +80,9 @@ def test_the_cures_are_for_the_program_that_was_captured(analysis):
     advice = next_steps(ours, "data", None)
     assert advice and advice != elsewhere(analysis)
     assert not any("DataLoader" in line for line in advice)
-    assert next_steps(other, "gpu_compute", "slower_kernels")[0].startswith("Measure rank 0's GPU")
+    assert next_steps(other, "gpu_compute", "slower_kernels")[0].startswith(
+        "Measure the GPU of rank 0"
+    )
 
 
 def elsewhere(analysis: RanksAnalysis) -> list[str]:

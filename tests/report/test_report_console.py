@@ -71,7 +71,7 @@ def test_the_parts_of_the_step_add_up_to_its_mean():
 
 def test_what_was_not_captured_is_said_and_not_zero():
     said = text_of(nothing_captured())
-    assert "No bottleneck named" in said
+    assert "No bottleneck can be named" in said
     assert "Attribution: not known" in said
     assert "Not captured: no GPU activity" in said
     assert re.search(r"GPU busy +–", said)
@@ -94,7 +94,7 @@ def test_markdown_has_whole_tables_and_no_markup_of_names():
     for block in re.findall(r"(?:^\|.*\n)+", said, re.M):
         assert len({len(re.findall(r"(?<!\\)\|", line)) for line in block.splitlines()}) == 1
     assert len(said) < 12_000  # of a pull request's comment; GitHub takes 65,536
-    assert markdown(report_document(nothing_captured())).startswith("## No bottleneck named")
+    assert markdown(report_document(nothing_captured())).startswith("## No bottleneck can be named")
 
 
 def test_overlap_is_told_where_there_is_any():
@@ -110,7 +110,7 @@ def test_overlap_is_told_where_there_is_any():
     slows = replace(hidden, slowed_ms=1.25)
     for row, is_told in ((slows, True), (hidden, False)):
         said = markdown(report_document(replace(report, overlap=[row, copies])))
-        assert ("makes the kernels beside it 1.25 ms a step longer" in said) == is_told
+        assert ("makes concurrent kernels 1.25 ms per step longer" in said) == is_told
 
 
 def test_the_tables_of_a_page_are_in_a_terminal_and_in_markdown_too():

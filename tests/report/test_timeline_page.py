@@ -255,8 +255,8 @@ def test_a_click_tells_all_of_a_kernel_and_draws_its_launch(opened):
     assert found["launched by"].startswith(events.names[events.calls.name[call]])
     assert found["grid, blocks"] == f"{launched.blocks[row]:,}"
     assert found["block, threads"] == f"{launched.threads[row]:,}"
-    assert found["registers a thread"] == str(launched.registers[row])
-    assert found["shared memory a block"] == f"{launched.shared_bytes[row]:,} B"
+    assert found["registers per thread"] == str(launched.registers[row])
+    assert found["shared memory per block"] == f"{launched.shared_bytes[row]:,} B"
     assert found["phase"] == events.names[launched.phase[row]] and found["row"] == "stream 7"
     at_ms = (events.operations.start_ns[row] - events.bounds_ns[0]) / 1e6
     assert found["at"] == f"{at_ms:.6f} ms"
@@ -448,7 +448,7 @@ def test_of_a_window_with_too_many_events_it_says_which_steps_it_has(monkeypatch
     events = replace(capture.step_events, shown=capture.step_events.shown.copy())
     events.shown[:15] = False
     text = page(report_document(capture.report, events))
-    assert "5 of 20 steps, those around the median and the slowest" in text
+    assert "5 of 20 steps are shown, those around the median and the slowest" in text
     linked = [gap for gap in capture.report.idle.gaps if gap.step >= 15]
     assert text.count('href="#t=') == len(linked) < len(capture.report.idle.gaps)
 
@@ -517,7 +517,7 @@ def test_each_stream_has_a_row_and_keys_go_from_row_to_row(browser, written_of):
 
 def test_the_canvas_has_a_text_for_who_does_not_see_it(opened):
     canvas = opened.find_element("css selector", "#timeline-view canvas")
-    assert "each is told in words" in canvas.get_property("textContent")
+    assert "each slice is described in words" in canvas.get_property("textContent")
     press(opened, "?")
     button = opened.find_element("css selector", "[data-do=help]")
     assert button.get_attribute("aria-expanded") == "true"

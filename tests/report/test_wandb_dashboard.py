@@ -127,7 +127,7 @@ def test_who_is_waited_for_is_shown_where_it_is_asked_for(spec, logged, view):
 
 def test_the_wait_of_each_rank_is_named_after_it():
     assert metric_of("time/wait_ms/rank12").title == "rank 12: wait for the last rank"
-    assert metric_of("time/wait_ms/rank12").unit == metric_of("time/wait_ms").unit == "ms a step"
+    assert metric_of("time/wait_ms/rank12").unit == metric_of("time/wait_ms").unit == "ms per step"
 
 
 def test_metrics_of_other_gpus_are_named_after_the_first():
@@ -188,7 +188,9 @@ def test_publishing_sends_both_views(tmp_path):
 @pytest.mark.slow
 def test_without_a_login_the_way_to_one_is_said(tmp_path):
     done = published(tmp_path, WANDB_BASE_URL="http://127.0.0.1:9")
-    assert "wandb login` or set WANDB_API_KEY, or see what would be made: --dry-run" in done.stderr
+    assert (
+        "wandb login` or set WANDB_API_KEY, or use --dry-run to see what would be created"
+    ) in done.stderr
 
 
 @pytest.mark.slow

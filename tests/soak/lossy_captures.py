@@ -32,7 +32,7 @@ OF_TRACE = ("kernel", "cuda_runtime", "cuda_driver", "gpu_memcpy", "gpu_memset")
 REFUSED_PERCENT = 5.0  # of the launched kernels; if more are lost there may be no verdict
 BOGUS_NS = (10**10, 3 * 10**16)  # 10 s, longer than any session here, and a year
 GAP_NS = 2000  # between two calls, at least, where more calls are inserted
-OURS = ("not in the capture", "its kernel in the capture", "longer than the whole", "lost its end")
+OURS = ("not in the capture", "no kernel for any of its", "longer than the whole", "lost its end")
 
 
 @dataclass

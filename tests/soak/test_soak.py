@@ -241,7 +241,9 @@ NOT_SAFE = "train.py: out_dir=disk/run: not on the disk: summary.json; there is 
         (ProcessEnd(1, "", "train.py: no room\n", 1), "exit code 1"),
         (ProcessEnd(1, "", "a\n" + NOT_SAFE, 1), "2 lines"),
         (
-            ProcessEnd(2, "", "train.py: error: out_dir=disk/run: cannot write there\n", 1),
+            ProcessEnd(
+                2, "", "train.py: error: out_dir=disk/run: cannot write to this folder\n", 1
+            ),
             "row.txt changed",
         ),
         (ProcessEnd(-9, "", "killed", 1), "exit code -9"),

@@ -126,11 +126,13 @@ def test_dumps_are_found_by_rank(tmp_path):
         (folder / name).write_text("")
     expected = {rank: folder / f"{DUMP}{rank}" for rank in range(11)}
     assert find([tmp_path / "out"]) == find([folder]) == find(list(expected.values())) == expected
-    with pytest.raises(ValueError, match="are both of rank 0; give one run's"):
+    with pytest.raises(ValueError, match="both are from rank 0; give the dumps of one run only"):
         find([folder, folder / f"{DUMP}0"])
-    with pytest.raises(ValueError, match="whose is it"):
+    with pytest.raises(ValueError, match="does not say which rank"):
         find([folder / "window-0.json"])
-    with pytest.raises(ValueError, match="no dump of a flight recorder .* there or in profile/"):
+    with pytest.raises(
+        ValueError, match="no dump of a flight recorder .* in this folder or in its profile/"
+    ):
         find([tmp_path])
 
 
@@ -156,7 +158,7 @@ def test_other_files_are_refused_in_a_line(tmp_path, content):
     path = tmp_path / f"{DUMP}0"
     path.write_bytes(content)
     with pytest.raises(
-        ValueError, match=f"^{re.escape(str(path))}: no dump of a flight .*"
+        ValueError, match=f"^{re.escape(str(path))}: not a dump of a flight .*"
     ) as error:
         read(path, 0)
     assert "\n" not in str(error.value)
@@ -166,5 +168,5 @@ def test_a_huge_file_is_not_read(tmp_path):
     path: Path = tmp_path / f"{DUMP}0"
     with path.open("wb") as file:
         os.truncate(file.fileno(), 2**40)
-    with pytest.raises(ValueError, match="1,099,512 MB are no dump; the most is 67"):
+    with pytest.raises(ValueError, match="1,099,512 MB are too much for a dump; the limit is 67"):
         read(path, 0)

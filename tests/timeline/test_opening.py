@@ -66,8 +66,8 @@ def test_a_bare_list_of_events_is_a_trace(tmp_path):
         (b"", ["is empty"]),
         (b"\x89PNG\r\n\x1a\n" + b"x" * 99, ["a picture"]),
         (b"\x80\x04\x95" + b"x" * 99, ["a pickle"]),
-        (b"Time (%),Total Time (ns)\n1,2\n", ["no capture", ".sqlite"]),
-        (b"[1, 2]", ["no capture"]),
+        (b"Time (%),Total Time (ns)\n1,2\n", ["not a capture", ".sqlite"]),
+        (b"[1, 2]", ["not a capture"]),
         (b"{}", ["traceEvents"]),
         (b'{"traceEvents": 7}', ["traceEvents"]),
         (b'{"traceEvents": [7]}', ["damaged"]),
@@ -81,10 +81,10 @@ def test_a_bare_list_of_events_is_a_trace(tmp_path):
         (b"SQLite format 3\0" + b"\xff" * 4000, []),
         (b"SQLite format 3\0", []),
         (gzip.compress(b"", mtime=0), ["is empty"]),
-        (gzip.compress(b"hello", mtime=0), ["no capture"]),
+        (gzip.compress(b"hello", mtime=0), ["not a capture"]),
         (gzip.compress(b"{" * 99999, mtime=0)[:-20], ["cut off"]),
         (b"\x1f\x8b" + b"x" * 99, ["damaged"]),
-        (gzip.compress(gzip.compress(b"{}", mtime=0), mtime=0), ["no capture"]),
+        (gzip.compress(gzip.compress(b"{}", mtime=0), mtime=0), ["not a capture"]),
     ],
 )
 def test_each_wrong_file_is_told_in_one_line(tmp_path, content, words):
@@ -95,22 +95,22 @@ def test_each_wrong_file_is_told_in_one_line(tmp_path, content, words):
 
 def test_what_is_no_file(tmp_path):
     refused(tmp_path / "none", "no such file")
-    refused(tmp_path, "no capture in it")
+    refused(tmp_path, "no capture in this folder")
     os.mkfifo(tmp_path / "pipe")
-    refused(tmp_path / "pipe", "no file")  # and does not wait for a writer
+    refused(tmp_path / "pipe", "is not a")  # and does not wait for a writer
 
 
 def test_a_database_of_something_else(tmp_path):
     database = sqlite3.connect(tmp_path / "x.sqlite")
     database.execute("CREATE TABLE runs (id INT)")
     database.close()
-    refused(tmp_path / "x.sqlite", "no nsys export")
+    refused(tmp_path / "x.sqlite", "not an nsys export")
 
 
 def test_a_locked_export(export):
     writer = sqlite3.connect(export, isolation_level=None)
     writer.execute("BEGIN EXCLUSIVE")
-    refused(export, "another program is writing it")
+    refused(export, "another program is writing this file")
     writer.close()
     assert open_capture(export).kind == "nsys"
 
@@ -132,7 +132,7 @@ def test_a_bomb_is_not_unpacked(tmp_path):
     with gzip.open(path, "wb", compresslevel=9) as file:
         for _ in range(70):
             file.write(bytes(1 << 20))
-    refused(path, "grows beyond")
+    refused(path, "is larger than")
 
 
 def test_the_newest_capture_of_a_run_folder(tmp_path, export, capsys):
@@ -169,7 +169,7 @@ def test_a_report_beside_its_export(tmp_path, export, capsys, monkeypatch):
     assert open_capture(path).kind == "nsys"
     assert "the export of nsys.nsys-rep" in capsys.readouterr().err
     os.utime(tmp_path / "nsys.sqlite", (0, 0))  # of an older report
-    refused(path, "only nsys reads")
+    refused(path, "only nsys can read")
 
 
 @pytest.mark.parametrize("works", [True, False])

@@ -198,7 +198,7 @@ def test_a_trace_loses_its_folders(tmp_path, monkeypatch, block_bytes):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["a.sqlite", "b.sqlite", "-o", "c.sqlite"], "-o: takes one capture"),
+        (["a.sqlite", "b.sqlite", "-o", "c.sqlite"], "-o: works on one capture"),
         (["a.sqlite"], "give -o FILE for a copy, or --in-place to change the capture itself"),
         (["a.sqlite", "--in-place", "-o", "c.sqlite"], "not allowed with argument"),
         (["none.sqlite", "-o", "c.json"], "c.json: the name must end in .sqlite or .sqlite.gz"),

@@ -134,7 +134,7 @@ def test_the_programs_own_output_before_the_page_is_skipped():
 def test_what_is_no_page_is_refused_by_name(tmp_path):
     path = tmp_path / "other.csv"
     path.write_text("a,b\n1,2\n")
-    with pytest.raises(ValueError, match=r"other\.csv: no header of an ncu CSV page"):
+    with pytest.raises(ValueError, match=r"other\.csv: has no header of an ncu CSV page"):
         ncu.main([str(path)])
 
 
@@ -230,11 +230,11 @@ def test_an_existing_report_is_read_through_ncu_in_base_units(fake, tmp_path, ca
     "outcome, code, said",
     [
         ("permission", 1, "for the administrator (ERR_NVGPUCTRPERM)"),
-        ("option", 1, "ncu refused an option"),
+        ("option", 1, "ncu rejected an option"),
         ("crash", 3, "the program or ncu failed"),
-        ("no kernel", 1, "in the range forward and called like gemm"),
-        ("no kernel", 1, "there were reduce_kernel, vectorized_elementwise_kernel"),
-        ("no kernel at all", 1, "was the window opened"),
+        ("no kernel", 1, "in the range forward with a name that matches gemm"),
+        ("no kernel", 1, "these kernels ran: reduce_kernel, vectorized_elementwise_kernel"),
+        ("no kernel at all", 1, "check that the window was opened"),
     ],
 )
 def test_no_report_is_explained(fake, capfd, outcome, code, said):
@@ -247,9 +247,9 @@ def test_no_report_is_explained(fake, capfd, outcome, code, said):
 @pytest.mark.parametrize(
     "words, said",
     [
-        ([], "give a command behind --"),
-        (["a.csv", "--", "python"], "give a command behind --"),
-        (["--", "python", "train.py"], "lacks; add profile=nsys profile.start=10"),
+        ([], "give a command after --"),
+        (["a.csv", "--", "python"], "give a command after --"),
+        (["--", "python", "train.py"], "does not have; add profile=nsys profile.start=10"),
         (["--count", "0", "--", *TRAIN], "--count: 0"),
         (["--set", "everything", "--", *TRAIN], "--set"),
         (["absent.csv"], r"absent\.csv: no such file"),

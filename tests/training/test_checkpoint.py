@@ -113,7 +113,7 @@ def test_a_refused_resume_leaves_everything_as_it_was(run):
 
 
 def test_no_checkpoint_is_said(run, tmp_path):
-    with pytest.raises(ValueError, match="ckpt.pt: no checkpoint there.*init_from=scratch"):
+    with pytest.raises(ValueError, match="ckpt.pt: there is no checkpoint.*init_from=scratch"):
         run(init_from="resume")
 
 
@@ -160,7 +160,7 @@ def test_a_full_disk_costs_the_checkpoint_and_not_the_run(run, monkeypatch, caps
     )
     said = capsys.readouterr().out
     assert said.count("not saved (") == said.count("No space left") == 1 and "next:" not in said
-    assert "iteration 12 not saved" in said and "it holds iteration 8" in said
+    assert "iteration 12 not saved" in said and "the checkpoint there is of iteration 8" in said
     assert json.loads((out_dir / "summary.json").read_text())["iterations"] == 16
     assert read(out_dir, "ckpt_best.pt")["iter_num"] == 4
     assert read(out_dir)["iter_num"] == 8
@@ -181,8 +181,10 @@ def test_a_checkpoint_that_was_refused_is_tried_again_at_the_next_evaluation(
     evaluations(monkeypatch, [5.0, 3.0, 4.0])
     assert read(run(max_iters=8))["iter_num"] == 8
     said = capsys.readouterr().out
-    assert "iteration 4 not saved" in said and "there is none yet" in said
-    assert "saved again, after 1 in vain" in said and "next: python sample.py" in said
+    assert "iteration 4 not saved" in said and "there is no checkpoint yet" in said
+    assert (
+        "saving works again, after 1 failed attempts"
+    ) in said and "next: python sample.py" in said
 
 
 def test_a_file_that_cannot_be_written_whole_leaves_nothing_behind(tmp_path):
@@ -293,11 +295,11 @@ def test_a_damaged_file_is_one_line_and_runs_nothing(tmp_path, good_bytes, kind)
     with pytest.raises(ValueError) as refusal:
         read_state(path)
     message = str(refusal.value)
-    assert message.startswith(f"{path}: damaged or no checkpoint (") and "\n" not in message
+    assert message.startswith(f"{path}: damaged or not a checkpoint (") and "\n" not in message
     assert len(message) < len(str(path)) + 250
     assert not canary.exists()
     if kind == "pickle in a checkpoint":
-        assert "(names posix.system, which is code); nothing of it was run" in message
+        assert "(it names posix.system, which is code); no code in it was run" in message
         assert "scratch" not in message and "Weights only" not in message
 
 

@@ -31,18 +31,24 @@ OTHERS = {"WORLD_SIZE": "2", "RANK": "1", "MASTER_ADDR": "localhost", "MASTER_PO
     "environ, message",
     [
         ({"WORLD_SIZE": "abc"}, "^WORLD_SIZE=abc: not a number; torchrun sets"),
-        ({"WORLD_SIZE": "0"}, "^WORLD_SIZE=0: a run has a rank; torchrun sets"),
+        ({"WORLD_SIZE": "0"}, "^WORLD_SIZE=0: a run needs at least one rank; torchrun sets"),
         ({"LOCAL_RANK": "-1"}, "^LOCAL_RANK=-1: not a number"),
-        ({"WORLD_SIZE": "2"}, "^WORLD_SIZE=2, but RANK is not set; start it as torchrun"),
+        ({"WORLD_SIZE": "2"}, "^WORLD_SIZE=2, but RANK is not set; start training with torchrun"),
         ({"WORLD_SIZE": "2", "RANK": "0"}, "^WORLD_SIZE=2, but MASTER_ADDR is not set"),
         ({"LOCAL_WORLD_SIZE": "abc"}, "^LOCAL_WORLD_SIZE=abc: not a number"),
-        ({**OTHERS, "LOCAL_WORLD_SIZE": "0"}, "^LOCAL_WORLD_SIZE=0: a host has 1 to 2 of 2 ranks"),
-        ({**OTHERS, "LOCAL_WORLD_SIZE": "3"}, "^LOCAL_WORLD_SIZE=3: a host has 1 to 2 of 2 ranks"),
+        (
+            {**OTHERS, "LOCAL_WORLD_SIZE": "0"},
+            "^LOCAL_WORLD_SIZE=0: a host must have 1 to 2 of the 2 ranks",
+        ),
+        (
+            {**OTHERS, "LOCAL_WORLD_SIZE": "3"},
+            "^LOCAL_WORLD_SIZE=3: a host must have 1 to 2 of the 2 ranks",
+        ),
         ({**OTHERS, "RANK": "a"}, "^RANK=a: not a number"),
-        ({**OTHERS, "RANK": "2"}, "^RANK=2: there are 2 ranks .WORLD_SIZE., from 0 on"),
+        ({**OTHERS, "RANK": "2"}, "^RANK=2: must be from 0 to one less than WORLD_SIZE=2"),
         ({**OTHERS, "MASTER_PORT": "x"}, "^MASTER_PORT=x: not a number"),
-        ({**OTHERS, "MASTER_PORT": "0"}, "^MASTER_PORT=0: a port is from 1 to 65535"),
-        ({**OTHERS, "MASTER_PORT": "80000"}, "^MASTER_PORT=80000: a port is"),
+        ({**OTHERS, "MASTER_PORT": "0"}, "^MASTER_PORT=0: a port must be from 1 to 65535"),
+        ({**OTHERS, "MASTER_PORT": "80000"}, "^MASTER_PORT=80000: a port must be"),
     ],
 )
 def test_an_environment_that_torchrun_did_not_make(monkeypatch, environ, message):
@@ -79,8 +85,8 @@ def test_a_wait_for_the_others_is_explained(monkeypatch, caplog):
     ):
         pass
     unknown, waiting = caplog.messages
-    assert unknown.startswith("MASTER_ADDR=no.such.invalid: no host of this name is known here")
-    assert waiting.startswith("rank 1 of 2: has waited 0 s for all ranks to meet at no.such.inv")
+    assert unknown.startswith("MASTER_ADDR=no.such.invalid: this host name is not known")
+    assert waiting.startswith("rank 1 of 2: has waited 0 s for all ranks to connect at no.such.inv")
 
 
 @pytest.mark.parametrize("number, word", [(signal.SIGINT, "RANK=1"), (signal.SIGTERM, "RANK=0")])
@@ -263,8 +269,8 @@ def test_ranks_that_were_started_with_other_keys_are_refused(monkeypatch):
     check_same_keys(config, told_of_ranks(monkeypatch, {}, {}))
     ranks = told_of_ranks(monkeypatch, {}, {}, {"seed": "7", "profile.kind": "torch"})
     said = (
-        r"^seed=7, profile\.kind=torch: of rank 2; rank 0 has seed=1337, profile\.kind=none; start "
-        "all ranks with the same keys$"
+        r"^seed=7, profile\.kind=torch: this is rank 2, but rank 0 has seed=1337, "
+        r"profile\.kind=none; start all ranks with the same keys$"
     )
     with pytest.raises(ValueError, match=said):
         check_same_keys(config, ranks)
@@ -281,5 +287,7 @@ def test_a_place_of_ones_own_is_no_other_key(monkeypatch):
 def test_ranks_that_have_other_texts_are_refused(monkeypatch, tmp_path):
     dataset = Dataset("a text", "1f", CharTokenizer("ab"), tmp_path, {})
     check_same_text(Config(), dataset, told_of_ranks(monkeypatch, None, None))
-    with pytest.raises(ValueError, match="^dataset=shakespeare_char: rank 1 has another text in "):
+    with pytest.raises(
+        ValueError, match="^dataset=shakespeare_char: rank 1 has a different text in "
+    ):
         check_same_text(Config(), dataset, told_of_ranks(monkeypatch, None, "2e"))

@@ -117,7 +117,7 @@ def test_dumps_of_the_run_before_are_set_aside(tmp_path, caplog):
     caplog.set_level("INFO", "training")
     move_earlier_dumps(tmp_path, resumed=True)
     assert sorted(path.name for path in folder.iterdir()) == [f"{EARLIER}{n}" for n in range(3)]
-    assert f"did last before: python -m profiling hang {tmp_path}" in caplog.text
+    assert f"of the previous run did last: python -m profiling hang {tmp_path}" in caplog.text
 
 
 def test_a_run_that_is_moved_aside_takes_its_dumps_along(tmp_path, caplog):
@@ -162,10 +162,10 @@ def test_a_rank_that_lost_another_says_so_in_a_line(two_ranks, tmp_path, monkeyp
     monkeypatch.setattr(flight_recorder, "ANSWER_S", 0.0)
     monkeypatch.setenv("RANK", "1")
     gone = dist.DistBackendError("[/gloo/pair.cc:553] Connection closed by peer\n[1.2.3.4]:5.")
-    said = "train.py: rank 1: DistBackendError: Connection closed by peer [1.2.3.4]:5.; what "
+    said = "train.py: rank 1: DistBackendError: Connection closed by peer [1.2.3.4]:5.; "
     with pytest.raises(SystemExit) as ended, enable_recording(str(tmp_path)):
         raise gone  # before the run has its folder: nothing may be written yet
-    assert ended.value.code == f"{said}another rank printed last may say why"
+    assert ended.value.code == f"{said}the last lines of another rank may say why"
     assert list(tmp_path.iterdir()) == []
     with (
         pytest.raises(SystemExit) as ended,
@@ -173,7 +173,7 @@ def test_a_rank_that_lost_another_says_so_in_a_line(two_ranks, tmp_path, monkeyp
         dump_on_error(tmp_path, Ranks(1, 2, CPU), False),
     ):
         raise gone
-    assert ended.value.code == f"{said}each rank did last: python -m profiling hang {tmp_path}"
+    assert ended.value.code == f"{said}what each rank did last: python -m profiling hang {tmp_path}"
     note = json.loads((tmp_path / "profile" / f"{DUMP}1").read_bytes())
     assert note["in_collective"] and "test_flight_recorder.py" in note["stack"][0]
 

@@ -266,7 +266,7 @@ def entry(name: str, value: Tensor | None) -> Change:
 
 
 WRONG = {
-    "another depth": (deeper, "n_layer=2, but it has weights of 3 blocks"),
+    "another depth": (deeper, "n_layer=2, but the file has weights of 3 blocks"),
     "another width": (
         entry("transformer.h.0.mlp.c_fc.weight", torch.zeros(24, 95)),
         "transformer.h.0.mlp.c_fc.weight is (95, 24), not (96, 24)",
@@ -282,24 +282,24 @@ WRONG = {
     "no embedding": (entry("transformer.wte.weight", None), "lacks 'wte.weight'"),
     "a bias is missing": (
         entry("transformer.h.1.ln_2.bias", None),
-        "lacks transformer.h.1.ln_2.bias",
+        "has no transformer.h.1.ln_2.bias",
     ),
     "a tensor too many": (
         entry("transformer.h.1.crossattention.q_attn.weight", torch.zeros(3)),
-        "has a strange transformer.h.1.crossattention.q_attn.weight",
+        "has an unknown transformer.h.1.crossattention.q_attn.weight",
     ),
     "a head of its own": (untied, "lm_head.weight is not the embedding"),
     "whole numbers": (
         entry("transformer.ln_f.bias", torch.zeros(24, dtype=torch.int64)),
-        "transformer.ln_f.bias is of torch.int64",
+        "transformer.ln_f.bias has dtype torch.int64",
     ),
     "nan in the embedding, which is the head": (
         entry("transformer.wte.weight", torch.full((29, 24), float("nan"))),
-        "wte.weight is not finite everywhere",
+        "wte.weight has values that are not finite",
     ),
     "nan": (
         entry("transformer.ln_f.bias", torch.full((24,), float("nan"))),
-        "transformer.ln_f.bias is not finite everywhere",
+        "transformer.ln_f.bias has values that are not finite",
     ),
 }
 
@@ -319,7 +319,7 @@ def test_weights_that_do_not_fit_are_one_line(exported, case):
 def test_a_truncated_file_is_one_line(exported, kept):
     path = exported / "model.safetensors"
     path.write_bytes(path.read_bytes()[:kept])
-    with pytest.raises(ValueError, match="damaged, or no safetensors") as refusal:
+    with pytest.raises(ValueError, match="damaged or not a safetensors") as refusal:
         loaded(exported)
     assert str(path) in str(refusal.value) and "\n" not in str(refusal.value)
 
@@ -332,7 +332,7 @@ def test_a_pickle_is_not_opened(exported, tmp_path, monkeypatch):
         with pytest.raises(ValueError, match="pytorch_model.bin is a pickle, .* not opened; give"):
             find_weights("gpt2", str(path))
     shutil.copy(pickle, exported / "model.safetensors")  # under a name that is not its own
-    with pytest.raises(ValueError, match="damaged, or no safetensors"):
+    with pytest.raises(ValueError, match="damaged or not a safetensors"):
         loaded(exported)
 
 
@@ -341,8 +341,8 @@ def test_a_pickle_is_not_opened(exported, tmp_path, monkeypatch):
     [
         ("nowhere", "no such file or folder"),
         ("nowhere.safetensors", "no such file"),
-        ("empty", "has no model.safetensors"),
-        ("text.md", "is no .safetensors file"),
+        ("empty", "contains no model.safetensors"),
+        ("text.md", "is not a .safetensors file"),
     ],
 )
 def test_a_path_without_weights_is_one_line(tmp_path, name, said):
@@ -356,18 +356,18 @@ def test_a_path_without_weights_is_one_line(tmp_path, name, said):
 def test_weights_that_are_in_no_cache_name_the_place_and_the_download(an_empty_cache):
     with pytest.raises(ValueError) as refusal:
         find_weights("gpt2_xl", None)
-    assert f"cache, {an_empty_cache}; download them, hf download" in str(refusal.value)
+    assert f"cache, {an_empty_cache}; download them with hf download" in str(refusal.value)
     assert "openai-community/gpt2-xl model.safetensors" in str(refusal.value)
 
 
 @pytest.mark.parametrize(
     "keys, said",
     [
-        ({"model_type": "llama"}, "no configuration of a GPT-2"),
-        ({"n_layer": None}, "n_layer=null is no whole number"),
-        ({"n_embd": "24"}, "n_embd=24 is no whole number"),
+        ({"model_type": "llama"}, "not the configuration of a GPT-2"),
+        ({"n_layer": None}, "n_layer=null is not a whole number"),
+        ({"n_embd": "24"}, "n_embd=24 is not a whole number"),
         ({"n_inner": 97}, "n_inner=97 is not supported"),
-        ({"activation_function": "relu"}, "does not know 'relu'"),
+        ({"activation_function": "relu"}, "has missing or unknown values: 'relu'"),
         ({"layer_norm_epsilon": 1e-6}, "layer_norm_epsilon=1e-06 is not supported, only 1e-05"),
         ({"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx=true is not"),
         ({"tie_word_embeddings": False}, "tie_word_embeddings=false is not supported"),
@@ -387,7 +387,7 @@ def test_a_broken_config_json_is_one_line(exported, text):
     with pytest.raises(ValueError, match=f"^{exported / 'config.json'}: cannot be used"):
         shape_of("weights", str(exported))
     (exported / "config.json").unlink()
-    with pytest.raises(ValueError, match="^init_from=weights: there is no .*config.json"):
+    with pytest.raises(ValueError, match="^init_from=weights: .*config.json is missing"):
         shape_of("weights", str(exported))
 
 
@@ -431,7 +431,7 @@ def test_training_refuses_weights_of_other_tokens(run, exported):
     shape = shape_of("weights", str(exported))
     with pytest.raises(ValueError, match="^dataset=shakespeare_char: has .* tokenizer=gpt2$"):
         run(**shape, init_from="weights", weights=str(exported))
-    with pytest.raises(ValueError, match="^init_from=gpt2: its weights are not in Hugging Face's"):
+    with pytest.raises(ValueError, match="^init_from=gpt2: the weights are not in Hugging Face's"):
         run(init_from="gpt2")
 
 
@@ -466,7 +466,7 @@ def test_export_says_what_is_missing_in_one_line(tmp_path, capsys):
     with pytest.raises(SystemExit) as ended:
         export.main(ExportConfig(out_dir=str(tmp_path)))
     assert ended.value.code == 2
-    assert f"{tmp_path}/ckpt.pt: no checkpoint there" in capsys.readouterr().err
+    assert f"{tmp_path}/ckpt.pt: there is no checkpoint" in capsys.readouterr().err
 
 
 def test_a_full_disk_costs_the_export_alone(tmp_path):
@@ -523,11 +523,11 @@ def test_weights_without_their_vocabulary_are_one_line(few_tokens, monkeypatch, 
         program.main(SampleConfig(init_from="gpt2", device="cpu"))
     (line,) = capsys.readouterr().err.splitlines()
     assert ended.value.code == 2 and "could not be downloaded (OSError: no network)" in line
-    assert f"{few_tokens}: " in line and line.endswith("put GPT-2's vocab.json there")
+    assert f"{few_tokens}: " in line and line.endswith("put GPT-2's vocab.json into this folder")
 
 
 def test_sampling_from_weights_of_other_tokens_is_one_line(exported, capsys):
     with pytest.raises(SystemExit) as ended:
         program.main(SampleConfig(init_from="weights", weights=str(exported), device="cpu"))
     assert ended.value.code == 2
-    assert f"is of {VOCAB} tokens, and only GPT-2's" in capsys.readouterr().err
+    assert f"has {VOCAB} tokens, but only GPT-2's" in capsys.readouterr().err

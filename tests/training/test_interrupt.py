@@ -25,7 +25,7 @@ def wait_for_line(caplog):
 
     def wait() -> None:
         until = time.monotonic() + 10
-        while "once more to leave now" not in caplog.text and time.monotonic() < until:
+        while "interrupt again to exit now" not in caplog.text and time.monotonic() < until:
             time.sleep(0.01)
 
     return wait
@@ -166,7 +166,7 @@ def test_the_second_signal_leaves_at_once(command, start, tmp_path):
     process = start(command(gradient_accumulation_steps=20_000, batch_size=1, eval_iters=1))
     read_until(process, "step 0:")
     process.send_signal(signal.SIGINT)
-    read_until(process, "once more to leave now")
+    read_until(process, "interrupt again to exit now")
     time.sleep(interrupt_module.ECHO_S + 0.1)
     assert process.poll() is None
     process.send_signal(signal.SIGINT)

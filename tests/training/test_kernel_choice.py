@@ -61,11 +61,11 @@ def test_what_they_leave_unfused_is_compiled(gpu, word):
         (dict(capability=(8, 0)), "", "our own kernels were not tested on A100"),
         (dict(triton="3.9.0"), "", "our own kernels were not tested with Triton 3.9.0"),
         (dict(triton=None), "", "our own kernels were not tested with no Triton"),
-        (dict(), "dtype=float16", "this run is in float16"),
-        (dict(), "dtype=float32 attention=efficient", "this run is in float32"),
+        (dict(), "dtype=float16", "this run uses float16"),
+        (dict(), "dtype=float32 attention=efficient", "this run uses float32"),
         (dict(), "n_embd=2048 n_head=16", "not tested with n_embd=2048, above 1600"),
-        (dict(), "activation_checkpointing=full", "not go with activation_checkpointing=full"),
-        (dict(), "cuda_graphs=false", "do not go with cuda_graphs=false"),
+        (dict(), "activation_checkpointing=full", "not work with activation_checkpointing=full"),
+        (dict(), "cuda_graphs=false", "do not work with cuda_graphs=false"),
     ],
 )
 def test_elsewhere_it_is_the_compiler_and_the_reason_names_the_way_out(gpu, machine, words, reason):
@@ -73,7 +73,7 @@ def test_elsewhere_it_is_the_compiler_and_the_reason_names_the_way_out(gpu, mach
     kernels, compiled, _ = settled(*words.split())
     assert (kernels, compiled) == ("compiled", True)
     told = reasons(compose_one(words.split()), GPU)["kernels"]
-    assert reason in told and told.endswith("; kernels=fused tries this project's own")
+    assert reason in told and told.endswith("; try this project's own kernels with kernels=fused")
 
 
 @pytest.mark.parametrize("compiled", [True, False])

@@ -26,7 +26,9 @@ CPU = torch.device("cpu")
     ids=str,
 )
 def test_a_model_beyond_all_memory_is_refused_before_it_is_made(config, keys):
-    with pytest.raises(ValueError, match=r"^n_layer=.* GiB or more, this machine has .*; lower"):
+    with pytest.raises(
+        ValueError, match=r"^n_layer=.* GiB or more, but this machine has .*; lower"
+    ):
         check_model_fits(config(**keys), CPU)
 
 
@@ -84,7 +86,7 @@ def test_what_backward_needs_is_less_than_what_pytorch_keeps(config):
         (dict(n_layer=10**8), "^n_layer=100000000"),
         (dict(gradient_accumulation_steps=10**9), "with gradient_accumulation_steps=1000000000: "),
         (dict(batch_size=10**20), "^batch_size=100000000000000000000, "),
-        (dict(eval_iters=10**14), "with eval_iters=100000000000000: .*lower one of them"),
+        (dict(eval_iters=10**14), "with eval_iters=100000000000000: .*lower one of these keys"),
     ],
 )
 def test_a_run_says_which_key_is_too_large(run, tmp_path, keys, message):

@@ -166,7 +166,7 @@ def test_every_other_dropout_drops_in_training_alone(kept):
 @pytest.mark.parametrize(
     "keys, message",
     [
-        (dict(n_embd=33), "n_embd=33: not divisible by n_head=2; 32 would be"),
+        (dict(n_embd=33), "n_embd=33: not divisible by n_head=2; 32 is possible"),
         (dict(n_embd=6, positions="rotary"), "positions=rotary: .* a head has 3"),
         (dict(n_layer=0), "n_layer=0: must be at least 1"),
         (dict(dropout=1.0), "dropout=1.0: must be"),

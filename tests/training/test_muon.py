@@ -195,5 +195,5 @@ def test_with_our_own_kernels_it_writes_the_copies_that_products_read(config):
 def test_float16_is_refused(config):
     check_muon(config(optimizer="muon", dtype="float32"))
     check_muon(config(optimizer="adamw", dtype="float16"))
-    with pytest.raises(ValueError, match="optimizer=muon: not with dtype=float16"):
+    with pytest.raises(ValueError, match="optimizer=muon: does not work with dtype=float16"):
         check_muon(config(optimizer="muon", dtype="float16"))

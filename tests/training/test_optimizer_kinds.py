@@ -22,7 +22,7 @@ def test_an_optimizer_without_a_fused_form_is_refused_with_fused_kernels(config,
     """The run would train with another optimizer in its place."""
     monkeypatch.setitem(kinds.KINDS, "muon", replace(kinds.KINDS["muon"], fused=None))
     tiny = config(optimizer="muon", kernels="fused", device="cuda", attention="auto")
-    message = "^optimizer=muon: has no form with kernels=fused; use kernels=compiled$"
+    message = "^optimizer=muon: does not support kernels=fused; use kernels=compiled$"
     with pytest.raises(ValueError, match=message):
         kinds.make_optimizer(make_model(replace(tiny, kernels="compiled"), 11), tiny, CPU)
     with pytest.raises(ValueError, match=message):

@@ -21,7 +21,8 @@ OTHERS = ["nvjet_hsh_128x256_64x4_1x2_h_bz_coopA_NTT", "triton_poi_fused__unsafe
 
 def test_a_cpu_refuses_them_in_one_line(run):
     with pytest.raises(
-        ValueError, match="^kernels=fused: exists on CUDA only, this run is on cpu; use kernels=co"
+        ValueError,
+        match="^kernels=fused: runs only on CUDA, but this run is on cpu; use kernels=co",
     ) as refusal:
         run(kernels="fused")
     assert "\n" not in str(refusal.value)

@@ -67,24 +67,36 @@ def test_stretches_are_of_one_length_in_order():
 @pytest.mark.parametrize(
     "ranks, keys, message",
     [
-        (1, dict(parallel="fsdp"), "^parallel=fsdp: one rank has nobody to share with"),
-        (1, dict(parallel="hsdp", shard_ranks=2), "^parallel=hsdp: one rank has nobody"),
-        (4, dict(shard_ranks=2), "^shard_ranks=2: is for parallel=hsdp, .* parallel=auto"),
+        (1, dict(parallel="fsdp"), "^parallel=fsdp: needs several ranks, but there is one"),
+        (1, dict(parallel="hsdp", shard_ranks=2), "^parallel=hsdp: needs several ranks"),
+        (4, dict(shard_ranks=2), "^shard_ranks=2: only works with parallel=hsdp, .* parallel=auto"),
         (4, dict(parallel="hsdp", shard_ranks=3), "^shard_ranks=3: does not divide the 4 ranks"),
-        (4, dict(parallel="hsdp", shard_ranks=4), "^shard_ranks=4: all ranks .* parallel=fsdp"),
+        (
+            4,
+            dict(parallel="hsdp", shard_ranks=4),
+            "^shard_ranks=4: this is all ranks .* parallel=fsdp",
+        ),
         (4, dict(parallel="hsdp", shard_ranks=1), "^shard_ranks=1: .* parallel=ddp"),
         (4, dict(parallel="hsdp"), "^parallel=hsdp: shards among the 4 ranks of a host, "),
-        (4, dict(parallel="fsdp", optimizer="muon"), "^optimizer=muon: not with parallel=fsdp"),
-        (4, dict(parallel="fsdp", kernels="fused"), "^kernels=fused: not with parallel=fsdp"),
+        (
+            4,
+            dict(parallel="fsdp", optimizer="muon"),
+            "^optimizer=muon: does not work with parallel=fsdp",
+        ),
+        (
+            4,
+            dict(parallel="fsdp", kernels="fused"),
+            "^kernels=fused: does not work with parallel=fsdp",
+        ),
         (
             4,
             dict(parallel="fsdp", compile=True, compile_scope="model"),
-            "^compile_scope=model: not with parallel=fsdp",
+            "^compile_scope=model: does not work with parallel=fsdp",
         ),
         (
             4,
             dict(parallel="fsdp", device="auto", cuda_graphs="true"),
-            "^cuda_graphs=true: not with parallel=fsdp",
+            "^cuda_graphs=true: does not work with parallel=fsdp",
         ),
     ],
 )
@@ -100,10 +112,22 @@ GPU = torch.device("cuda", 0)
 @pytest.mark.parametrize(
     "ranks, on_host, device, keys, message",
     [
-        (1, 1, GPU, {}, "one rank has nobody to average with"),
-        (4, 4, GPU, dict(parallel="fsdp"), "is for parallel=ddp, this run has parallel=fsdp"),
-        (4, 4, CPU, {}, "copy engines are a GPU's, this run is on cpu"),
-        (4, 2, GPU, {}, "they reach the GPUs of one host, this run has several"),
+        (1, 1, GPU, {}, "there is only one rank"),
+        (
+            4,
+            4,
+            GPU,
+            dict(parallel="fsdp"),
+            "only works with parallel=ddp, but this run has parallel=fsdp",
+        ),
+        (4, 4, CPU, {}, "only GPUs have copy engines, but this run is on cpu"),
+        (
+            4,
+            2,
+            GPU,
+            {},
+            "copy engines reach only the GPUs of one host, but this run has several hosts",
+        ),
         (4, 4, GPU, {}, "needs PyTorch 2.10 or newer, with NCCL 2.28"),
     ],
 )
@@ -132,18 +156,18 @@ def test_graphs_are_left_out_where_weights_or_activations_come_and_go(config, mo
     gpu = torch.device("cuda", 0)
     settled = resolve(config(device="auto", dtype="auto", compile=True, **keys), gpu, 2)
     assert (settled.cuda_graphs, settled.compile_scope) == ("false", "block")
-    with pytest.raises(ValueError, match="^cuda_graphs=true: not with "):
+    with pytest.raises(ValueError, match="^cuda_graphs=true: (does )?not (work )?with "):
         resolve(config(device="auto", cuda_graphs="true", **keys), gpu, 2)
 
 
 @pytest.mark.parametrize(
     "ranks, keys, message",
     [
-        (1, {}, "one rank has nobody to share with"),
-        (4, dict(parallel="fsdp"), "is for parallel=ddp, this run has parallel=fsdp"),
-        (4, dict(kernels="compiled"), "is for kernels=fused, this run has kernels=compiled"),
-        (4, dict(optimizer="muon"), "is for optimizer=adamw, this run has optimizer=muon"),
-        (4, dict(dtype="float16"), "is for dtype=bfloat16, this run has dtype=float16"),
+        (1, {}, "needs several ranks, but there is one"),
+        (4, dict(parallel="fsdp"), "needs parallel=ddp, but this run has parallel=fsdp"),
+        (4, dict(kernels="compiled"), "needs kernels=fused, but this run has kernels=compiled"),
+        (4, dict(optimizer="muon"), "needs optimizer=adamw, but this run has optimizer=muon"),
+        (4, dict(dtype="float16"), "needs dtype=bfloat16, but this run has dtype=float16"),
     ],
 )
 def test_a_shared_update_is_refused_where_there_are_no_parts(config, ranks, keys, message):
@@ -157,9 +181,9 @@ def test_a_shared_update_is_refused_where_there_are_no_parts(config, ranks, keys
 @pytest.mark.parametrize(
     "ranks, keys, message",
     [
-        (2, dict(shard_update=False), "shard_update=true, this run has shard_update=false"),
-        (2, dict(compile=True), "compile=false, this run has compile=true"),
-        (4, {}, "gradient_accumulation_steps=4, this run has gradient_accumulation_steps=2"),
+        (2, dict(shard_update=False), "shard_update=true, but this run has shard_update=false"),
+        (2, dict(compile=True), "compile=false, but this run has compile=true"),
+        (4, {}, "gradient_accumulation_steps=4, but this run has gradient_accumulation_steps=2"),
     ],
 )
 def test_gradients_are_not_sent_in_16_bits_where_no_product_writes_them(
@@ -167,7 +191,7 @@ def test_gradients_are_not_sent_in_16_bits_where_no_product_writes_them(
 ):
     fitting = dict(shard_update=True, compile=False, gradient_accumulation_steps=2)
     with pytest.raises(
-        ValueError, match=f"^reduce_dtype=bfloat16: is for {message}; use reduce_dtype=float32$"
+        ValueError, match=f"^reduce_dtype=bfloat16: needs {message}; use reduce_dtype=float32$"
     ):
         check_reduce_dtype(config(reduce_dtype="bfloat16", **{**fitting, **keys}), ranks)
     check_reduce_dtype(config(reduce_dtype="bfloat16", **fitting), 2)

@@ -20,7 +20,9 @@ def trained(run):
 
 @pytest.mark.parametrize("dtype", ["float32", "auto"])
 def test_it_needs_products_of_its_type(run, dtype):
-    said = "^residual_dtype=bfloat16: needs dtype=bfloat16, this run has dtype=float32; use resid"
+    said = (
+        "^residual_dtype=bfloat16: needs dtype=bfloat16, but this run has dtype=float32; use resid"
+    )
     with pytest.raises(ValueError, match=said) as refusal:
         run(dtype=dtype, residual_dtype="bfloat16")
     assert "\n" not in str(refusal.value)

@@ -59,7 +59,7 @@ def test_a_step_that_does_not_say_who_is_who_is_refused():
 
 @pytest.mark.parametrize("name", ["SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_LOCALID"])
 def test_what_is_no_number_is_named_as_slurm_names_it(name):
-    with pytest.raises(ValueError, match=f"^{name}=abc: not a number; srun sets it"):
+    with pytest.raises(ValueError, match=f"^{name}=abc: not a number; srun sets"):
         torchrun_variables(TASK | {name: "abc"})
 
 

@@ -102,7 +102,9 @@ def test_a_batch_may_be_split_in_another_way(run, trained):
 
 
 def test_fewer_iterations_than_it_has_are_one_line(run, trained):
-    with pytest.raises(ValueError, match=r"^max_iters=3: .* iteration 4 already; raise max_iters"):
+    with pytest.raises(
+        ValueError, match=r"^max_iters=3: .* already at iteration 4; raise max_iters"
+    ):
         run(init_from="resume", max_iters=3)
     run(init_from="resume", max_iters=3, eval_only=True)
 
@@ -145,48 +147,52 @@ def spoilt(state: dict) -> None:
 
 # what is done to the state, what is said of it, whether sample.py can use it
 WRONG = {
-    "no optimizer": (without("optimizer"), "the optimizer's state of 0 of", True),
-    "half an optimizer": (half_an_optimizer, "the optimizer's state of", True),
+    "no optimizer": (without("optimizer"), "the optimizer state of only 0 of", True),
+    "half an optimizer": (half_an_optimizer, "the optimizer state of", True),
     "moments of another shape": (
         entry(torch.zeros(3), "optimizer", 0, "exp_avg"),
         "the optimizer's exp_avg of parameter 0",
         True,
     ),
-    "no random states": (without("random_states"), "lacks random_states", True),
+    "no random states": (without("random_states"), "has no random_states", True),
     "a random state of another size": (
         entry([torch.zeros(7, dtype=torch.uint8)], "random_states", "cpu"),
         "its random state of cpu does not fit",
         True,
     ),
     "a random state that is none": (entry([5], "random_states", "cpu"), "random state", True),
-    "no text": (without("text"), "does not say which text", True),
-    "no seed": (without("config", "seed"), "its configuration lacks seed", True),
+    "no text": (without("text"), "does not contain the text", True),
+    "no seed": (without("config", "seed"), "its configuration has no seed", True),
     "no width": (without("config", "n_embd"), "lacks 'n_embd'", False),
-    "width is a word": (entry("wide", "config", "n_embd"), "n_embd=wide is no int", False),
+    "width is a word": (entry("wide", "config", "n_embd"), "n_embd=wide is not of type int", False),
     "a config of text": (entry("n_layer: 2", "config"), "its config is a str", False),
     "a tensor in the configuration": (
         entry(torch.zeros(3), "config", "seed"),
-        "its config has seed, which is no plain value",
+        "its config has seed, which is not a plain value",
         False,
     ),
     "a tensor in a section": (
         entry(torch.zeros(3), "config", "profile", "steps"),
-        "its config has profile, which is no plain value",
+        "its config has profile, which is not a plain value",
         False,
     ),
     "no tokenizer": (without("tokenizer"), "lacks 'tokenizer'", False),
     "iter_num is a word": (entry("abc", "iter_num"), "iter_num is 'abc'", False),
     "iter_num below 0": (entry(-5, "iter_num"), "iter_num is -5", False),
     "no best loss": (entry(None, "best_val_loss"), "best_val_loss is None", False),
-    "no weights": (entry({}, "model"), "it has weights of 0 blocks", False),
-    "a weight is missing": (without("model", "lm_head.weight"), "lacks lm_head.weight", False),
+    "no weights": (entry({}, "model"), "the file has weights of 0 blocks", False),
+    "a weight is missing": (without("model", "lm_head.weight"), "has no lm_head.weight", False),
     "a weight of another shape": (
         entry(torch.zeros(3, 3), "model", "transformer.wpe.weight"),
         "transformer.wpe.weight is (3, 3), not (32, 32)",
         False,
     ),
-    "a weight is text": (entry("x", "model", "lm_head.weight"), "no dictionary of tensors", False),
-    "nan": (spoilt, "its weights are spoilt: transformer.ln_f.weight", False),
+    "a weight is text": (
+        entry("x", "model", "lm_head.weight"),
+        "not a dictionary of tensors",
+        False,
+    ),
+    "nan": (spoilt, "its weights are invalid: transformer.ln_f.weight", False),
     "absurdly deep": (entry(10**8, "config", "n_layer"), "n_layer=100000000, but", False),
     "absurdly wide": (entry(10**8, "config", "n_embd"), "not (", False),
 }

@@ -217,7 +217,7 @@ def test_a_gradient_that_is_no_number_ends_the_run_an_iteration_later_and_costs_
     expected = torch.load(straight / "ckpt.pt", weights_only=True)
     steps = spoil_gradient(monkeypatch, call=11)
     late()
-    words = r"gradients are not finite from iteration 10 on; .*ckpt.pt is the last good checkpoint"
+    words = r"gradients are not finite since iteration 10; .*ckpt.pt is the last good checkpoint"
     with pytest.raises(SystemExit, match=words):
         run(max_iters=24, log_interval=log_interval, **keys)
     assert torch.load(tmp_path / "out" / "ckpt.pt", weights_only=True)["iter_num"] == 8

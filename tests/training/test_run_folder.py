@@ -95,8 +95,8 @@ def test_a_job_is_refused_without_a_trace(config, tmp_path):
     for keys, message in (
         (dict(data_source="/missing.txt"), "^data_source=/missing.txt: No such file"),
         (dict(device="cuda:99"), "^device=cuda:99: "),
-        (dict(attention="cudnn"), "^attention=cudnn: exists on CUDA only"),
-        (dict(init_from="resume"), "ckpt.pt: no checkpoint there"),
+        (dict(attention="cudnn"), "^attention=cudnn: runs only on CUDA"),
+        (dict(init_from="resume"), "ckpt.pt: there is no checkpoint"),
     ):
         with pytest.raises(ValueError, match=message):
             check_job(config(**keys))
@@ -121,11 +121,13 @@ def test_its_size_is_told(tmp_path, caplog):
     make_way(folder, "all")
     assert names(folder) == {"mine.txt", "previous-1"}
     assert caplog.messages == [
-        f"out_dir={folder}: the run that lay there (7 rows, 0.3 MB) is now in previous-1"
+        f"out_dir={folder}: the earlier run in this folder (7 rows, 0.3 MB) is now in previous-1"
     ]
     run_at(folder, 7, "ckpt.pt")
     make_way(folder, "all")
-    assert caplog.messages[-1] == ("2 earlier runs there take 0.5 MB; keep_previous=N limits them")
+    assert caplog.messages[-1] == (
+        "2 earlier runs in this folder take 0.5 MB; keep_previous=N limits their number"
+    )
 
 
 @pytest.mark.parametrize(
@@ -222,7 +224,7 @@ def test_one_that_was_resumed_where_it_lies_is_kept(tmp_path, caplog):
 def test_a_run_is_not_started_over_where_that_is_refused(run, tmp_path):
     out_dir = run()
     before = {path.name: path.read_bytes() for path in out_dir.iterdir()}
-    pattern = rf"^out_dir={out_dir}: holds a run \(8 rows, .* keep_previous=refuse; .*=resume"
+    pattern = f"^out_dir={out_dir}: contains a run \(8 rows, .* keep_previous=refuse; .*=resume"
     with pytest.raises(ValueError, match=pattern):
         run(keep_previous="refuse", data_source="/missing.txt")
     assert {path.name: path.read_bytes() for path in out_dir.iterdir()} == before
@@ -302,8 +304,8 @@ def test_a_deleted_folder_is_made_again_with_all_rows(run, tmp_path, monkeypatch
     files = {"ckpt.pt", "config.yaml", "environment.json", "metrics.jsonl"}
     assert names(out_dir) == files | {"summary.json", "step_times.json"}
     (warning,) = re.findall("^warning: .* deleted .*", capsys.readouterr().out, re.M)
-    assert f"{out_dir}: deleted in the midst of the run: config.yaml, " in warning
-    assert "ckpt.pt; made again with all rows; the next evaluation saves a checkpoint" in warning
+    assert f"{out_dir}: deleted during the run: config.yaml, " in warning
+    assert "ckpt.pt; written again with all rows; the next evaluation saves a checkpoint" in warning
     assert torch.load(out_dir / "ckpt.pt", weights_only=True)["iter_num"] in (8, 10)
     run(init_from="resume", max_iters=12)
 
@@ -356,7 +358,7 @@ def test_a_deleted_folder_that_is_another_run_s_by_now_is_left_alone(run, tmp_pa
 
     other = Lock(out_dir, "X")
     deleting(monkeypatch, 5, take_its_place)
-    with pytest.raises(SystemExit, match="deleted in the midst of the run, and out_dir=.*in use"):
+    with pytest.raises(SystemExit, match="deleted during the run, and out_dir=.*in use"):
         run()
     assert names(out_dir) == {"metrics.jsonl", NAME}
     assert (out_dir / "metrics.jsonl").read_text() == "another's"
@@ -374,7 +376,7 @@ def test_nothing_is_saved_into_another_run_s_folder(run, tmp_path, monkeypatch):
         save(saved)
 
     monkeypatch.setattr(checkpoint, "save", save_too_late)
-    with pytest.raises(SystemExit, match="deleted in the midst of the run, and out_dir=.*in use"):
+    with pytest.raises(SystemExit, match="deleted during the run, and out_dir=.*in use"):
         run()
     assert names(out_dir) == {NAME}
     other.__exit__()
@@ -400,7 +402,7 @@ def test_rows_wait_where_the_folder_cannot_be_made_again(run, tmp_path, monkeypa
     run(max_iters=11, eval_interval=20)
     assert trained_rows(out_dir) == list(range(11))
     said = [line for line in capsys.readouterr().out.splitlines() if "deleted" in line]
-    assert len(said) == 2 and "it is a file" in said[0] and "made again" in said[1]
+    assert len(said) == 2 and "this path is a file" in said[0] and "written again" in said[1]
 
 
 # a disk that is full to the end

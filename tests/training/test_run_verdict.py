@@ -46,7 +46,7 @@ def test_the_largest_part_of_the_wall_time_is_named(part, words):
 def test_a_clock_that_is_held_down_is_told_where_the_gpu_is_late(host_ms, power, told):
     means = {"gpu/sm_clock_mhz": 1634.4, "gpu/throttle_power_percent": power}
     known = steps(host_ms=host_ms, gpu_busy_percent=61.0, gpu_clock=gpu_clock(means))
-    said = "; its clock was 1634 MHz, held down by its power limit 97 % of the time"
+    said = "; its clock was 1634 MHz, throttled by its power limit 97 % of the time"
     assert (said in run_verdict(SECONDS, known).sentence) == told
 
 

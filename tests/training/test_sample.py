@@ -296,7 +296,7 @@ def test_stdout_has_the_text_alone_and_stderr_the_facts(run, out_dir):
     first, second, rest = out.split(SEPARATOR)
     assert first.startswith("ROMEO:") and len(first) == len(second) == len("ROMEO:") + 30
     assert first != second and rest == ""
-    assert "iteration 20, val loss 1.2500" in err and "stand-in" in err
+    assert "iteration 20, val loss 1.2500" in err and "substitute" in err
     assert "cpu, float32, attention auto" in err and "60 tokens in" in err and "tokens/s" in err
 
 
@@ -327,7 +327,7 @@ def test_of_a_long_prompt_the_last_block_counts(run, out_dir):
     keys = [out_dir, "num_samples=1", "max_new_tokens=20"]
     prompt = "the quick answer, my lord, is not to be had"
     _, out, err = run(*keys, f"start={prompt}")
-    assert f"start: {len(prompt)} tokens, the model sees the last {BLOCK_SIZE}" in err
+    assert f"start: {len(prompt)} tokens, of which the model sees only the last {BLOCK_SIZE}" in err
     _, short, err = run(*keys, f"start={prompt[-BLOCK_SIZE:]}")
     assert out.endswith(short) and out.startswith(prompt) and "the last" not in err
 
@@ -352,16 +352,16 @@ def test_attention_of_the_checkpoint_that_does_not_exist_here(run, tmp_path, out
     trained_with_cudnn = write_checkpoint(tmp_path, CharTokenizer(TEXT), "cudnn")
     keys = ["num_samples=1", "max_new_tokens=20"]
     code, out, err = run(trained_with_cudnn, *keys)
-    assert code == 0 and "attention=cudnn" in err and "Sampling with attention=auto" in err
+    assert code == 0 and "attention=cudnn" in err and "Sampling uses attention=auto" in err
     assert out == run(out_dir, *keys)[1]
     code, out, err = run(trained_with_cudnn, *keys, "attention=cudnn")
-    assert (code, out) == (2, "") and "attention=cudnn: exists on CUDA only" in err
+    assert (code, out) == (2, "") and "attention=cudnn: runs only on CUDA" in err
 
 
 def test_what_would_be_compiled_first_is_used_where_it_is_asked_for(run, tmp_path):
     keys = [write_checkpoint(tmp_path, CharTokenizer(TEXT), "flex"), "max_new_tokens=2"]
     err = run(*keys)[2]
-    assert "attention=flex is compiled first" in err and "float32, attention auto" in err
+    assert "attention=flex would compile" in err and "float32, attention auto" in err
     assert "float32, attention flex" in run(*keys, "attention=flex")[2]
 
 
@@ -386,7 +386,7 @@ def test_a_checkpoint_loads_under_every_backend(run, out_dir, attention):
         (["start=RO~EO"], "start: character '~' (U+007E) at index 2"),
         (["start="], "start: empty"),
         (["start=FILE:no/such.txt"], "start=FILE:no/such.txt: No such file"),
-        (["out_dir=no/such"], "no/such/ckpt.pt: no checkpoint"),
+        (["out_dir=no/such"], "no/such/ckpt.pt: there is no checkpoint"),
         (["temperature=-1"], "temperature=-1.0: must be"),
         (["temperature=nan"], "temperature=nan: must be"),
         (["top_k=0"], "top_k=0: must be at least 1"),

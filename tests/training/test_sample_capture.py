@@ -133,7 +133,7 @@ def test_without_a_profile_nothing_is_left(run, out_dir):
         (["profile=torch", "profile.steps=0"], "profile.steps=0: must be at least 1"),
         (["profile=torch", "profile.stesp=3"], "profile.stesp: no such key; did you mean profile."),
         (["profile=nsis"], "profile=nsis: no such choice; did you mean nsys"),
-        (["profile=nsys"], "profile=nsys: needs a CUDA GPU, this run is on cpu"),
+        (["profile=nsys"], "profile=nsys: needs a CUDA GPU, but this run is on cpu"),
         (["profile=memory"], "profile=memory: needs a CUDA GPU"),
     ],
 )

@@ -38,7 +38,9 @@ def test_the_interval_is_the_key_s_or_that_of_the_device(config):
     assert checkpoint_interval_s(config(), cuda) == 600
     assert checkpoint_interval_s(config(checkpoint_interval_s=7.5), cuda) == 7.5
     assert checkpoint_interval_s(config(checkpoint_interval_s=0), cpu) == 0
-    with pytest.raises(ValueError, match="^checkpoint_interval_s=-1: must be a number from 0 up"):
+    with pytest.raises(
+        ValueError, match="^checkpoint_interval_s=-1: must be a number of at least 0"
+    ):
         config(checkpoint_interval_s=-1)
 
 

@@ -92,7 +92,7 @@ def test_one_that_the_disk_refuses_is_tried_again_and_told(run, beside, monkeypa
     evaluations(monkeypatch, [5.0, 3.0, 4.0])
     assert read(run(max_iters=8))["iter_num"] == 8
     said = capsys.readouterr().out
-    assert "iteration 4 not saved" in said and "saved again, after 1 in vain" in said
+    assert "iteration 4 not saved" in said and "saving works again, after 1 failed attempts" in said
 
 
 def test_a_run_whose_last_save_fails_ends_with_1_and_says_what_is_safe(run, beside, monkeypatch):

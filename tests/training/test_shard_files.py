@@ -230,15 +230,21 @@ def reindex(out_dir: Path, key: str, value: object) -> None:
 DAMAGE = {
     "missing": (lambda out, file: file.unlink(), "__0_0.distcp: cannot be read (No such file"),
     "cut": (lambda out, file: os.truncate(file, file.stat().st_size // 2), "__0_0.distcp: damaged"),
-    "a bit": (lambda out, file: flip(file), "__0_0.distcp: damaged or no checkpoint (wrong check"),
+    "a bit": (
+        lambda out, file: flip(file),
+        "__0_0.distcp: damaged or not a checkpoint (wrong check",
+    ),
     "code": (
         lambda out, _: in_place_of_embedding(out, Attack(out / "canary")),
-        "(names posix.system, which is code); nothing of it was run",
+        "(it names posix.system, which is code); no code in it was run",
     ),
-    "another shape": (lambda out, _: in_place_of_embedding(out, torch.ones(3)), "does not hold"),
+    "another shape": (
+        lambda out, _: in_place_of_embedding(out, torch.ones(3)),
+        "does not contain the data",
+    ),
     "another type": (
         lambda out, _: in_place_of_embedding(out, torch.ones(65, 32).double()),
-        "does not hold",
+        "does not contain the data",
     ),
     "nan": (
         lambda out, _: in_place_of_embedding(out, torch.full((65, 32), torch.nan)),
@@ -246,21 +252,21 @@ DAMAGE = {
     ),
     "rows that lack": (
         lambda out, _: reindex(out, "shards", [[0, 60, "__0_0.distcp", 0, 9000]]),
-        "model.transformer.wte.weight are 60 rows of 65",
+        "model.transformer.wte.weight have 60 of 65 rows",
     ),
     "rows twice": (
         lambda out, _: reindex(out, "shards", 2 * [[0, 65, "__0_0.distcp", 0, 9000]]),
-        "do not go on at row 65",
+        "do not continue at row 65",
     ),
     "a number": (
         lambda out, _: reindex(out, "shards", [[0, 65, "__0_0.distcp", -1, 9000]]),
-        "a strange number",
+        "an invalid number",
     ),
     "a file above": (
         lambda out, _: reindex(out, "shards", [[0, 65, "../../x", 0, 9000]]),
-        "a strange file",
+        "an invalid file",
     ),
-    "a folder above": (lambda out, _: reindex(out, "folder", ".."), "a strange folder"),
+    "a folder above": (lambda out, _: reindex(out, "folder", ".."), "an invalid folder"),
     "another model": (lambda out, _: reindex(out, "shape", [65, 31]), "do not fit its config"),
 }
 
@@ -316,9 +322,11 @@ def test_a_disk_that_is_full_for_one_rank_costs_one_checkpoint_and_no_wait(
     script = tmp_path / "full.py"
     script.write_text(FULL)
     _, output = together(2, script, parallel="fsdp", max_iters=12, **KEYS)
-    refused = "iteration 4 not saved (rank 1: [Errno 27] File too large); there is none yet"
+    refused = (
+        "iteration 4 not saved (rank 1: [Errno 27] File too large); there is no checkpoint yet"
+    )
     assert output.count(refused) == output.count("not saved") == 1, output
-    assert "saved again, after 1 in vain" in output
+    assert "saving works again, after 1 failed attempts" in output
     assert (
         folders(tmp_path / "out") == ["12"]
         and read_checkpoint(tmp_path / "out/ckpt.pt").iteration == 12

@@ -21,7 +21,7 @@ def warnings_after(caplog):
 def test_long_and_five_times_slower_is_said_once(warnings_after):
     (line,) = warnings_after([(60, 10), (56, 10), *[(1830, 10)] * 5])
     assert line.startswith(
-        "steps take 1,830 ms, 56 ms before: another process may use this machine"
+        "steps take 1,830 ms, 56 ms before: another process may be using this machine"
     )
 
 

@@ -35,7 +35,7 @@ def lines(out_dir: Path) -> list[dict]:
 
 def test_a_run_s_folder(run, config, capsys):
     out_dir = run()
-    assert "profiling report" not in capsys.readouterr().out, "there is no capture"
+    assert "profiling report" not in capsys.readouterr().out, "there is not a capture"
     assert {path.name for path in out_dir.iterdir()} == {
         "ckpt.pt",
         "config.yaml",
@@ -187,7 +187,7 @@ def test_a_refused_run_moves_nothing(run):
 
 def test_an_unwritable_folder_is_refused_by_name(run, tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(ValueError, match=r"^out_dir=.*/file/out: cannot write there"):
+    with pytest.raises(ValueError, match=r"^out_dir=.*/file/out: cannot write to this folder"):
         run(out_dir=str(tmp_path / "file" / "out"))
 
 
@@ -210,7 +210,7 @@ def test_nan_stops_the_run_and_the_good_checkpoint_stays(run):
 
 @pytest.mark.parametrize("log_interval", [1, 1000])
 def test_nan_before_any_checkpoint_is_found_at_a_log_or_an_evaluation(run, log_interval):
-    with pytest.raises(SystemExit, match="loss is nan at iteration .*nothing was saved yet"):
+    with pytest.raises(SystemExit, match="loss is nan at iteration .*nothing has been saved yet"):
         run(learning_rate=1e30, log_interval=log_interval, always_save_checkpoint=True)
 
 
@@ -223,7 +223,7 @@ def test_a_gradient_that_is_no_number_costs_no_weight_and_names_its_iteration(
     straight = run(max_iters=10, out_dir=str(tmp_path / "straight"), **keys)
     expected = torch.load(straight / "ckpt.pt", weights_only=True)
     steps = spoil_gradient(monkeypatch, call=11)
-    words = r"gradients are not finite from iteration 10 on; .*ckpt.pt is the last good checkpoint"
+    words = r"gradients are not finite since iteration 10; .*ckpt.pt is the last good checkpoint"
     with pytest.raises(SystemExit, match=words):
         run(max_iters=24, log_interval=log_interval, **keys)
     kept = torch.load(tmp_path / "out" / "ckpt.pt", weights_only=True)

@@ -50,7 +50,7 @@ def refused(*words) -> str:
 def test_a_run_under_way_captures_when_it_is_asked_and_asked_again(start, tmp_path, capsys):
     process, out_dir = under_way(start, tmp_path)
     assert trigger.main([str(out_dir)]) == 0
-    assert "the run has taken it" in capsys.readouterr().out
+    assert "the run has accepted the request" in capsys.readouterr().out
     first = window(out_dir)
     assert first["kind"] == "torch" and first["config"]["profile"]["kind"] == "torch"
     assert first["window"]["complete"] and first["window"]["steps"] == 4
@@ -65,7 +65,7 @@ def test_a_run_under_way_captures_when_it_is_asked_and_asked_again(start, tmp_pa
     report = open_report(out_dir / "profile" / "window-1.trace.json.gz").report
     assert {"forward", "backward", "optimizer"} <= {phase.name for phase in report.phases}
     assert not (out_dir / TRIGGER).exists()
-    assert refused(out_dir).startswith(f"{out_dir}: no run is under way there")
+    assert refused(out_dir).startswith(f"{out_dir}: no run is in progress in this folder")
 
 
 def test_what_cannot_be_is_said_by_the_run_and_it_goes_on(start, tmp_path):
@@ -89,9 +89,9 @@ def test_what_cannot_be_is_said_by_the_run_and_it_goes_on(start, tmp_path):
 
 def test_nobody_is_asked_where_no_run_is(tmp_path):
     assert "no such folder" in refused(tmp_path / "no")
-    assert "no run is under way there" in refused(tmp_path)
+    assert "no run is in progress in this folder" in refused(tmp_path)
     (tmp_path / "run.lock").write_text("process 1 on host here since 2026-01-01 00:00:00+00:00")
-    assert "no run is under way there" in refused(tmp_path), "it was killed"
+    assert "no run is in progress in this folder" in refused(tmp_path), "it was killed"
     assert not (tmp_path / TRIGGER).exists()
 
 

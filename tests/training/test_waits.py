@@ -218,8 +218,8 @@ LONG = round(LONG_S) + 1
 def test_a_rank_that_is_slower_for_long_is_said_once(lines_after):
     (line,) = lines_after([SLOW] * 5 * LONG)
     assert line == (
-        "the others wait 4.00 of each 14.00 ms step for rank 1: rank 1 works 12.00 ms, "
-        "rank 0 8.00; see why: start it with profile=torch profile.ranks=[0,1], then python -m "
+        "the others wait 4.00 of each 14.00 ms step for rank 1: rank 1 works 12.00 ms, rank 0 "
+        "8.00; to see why: start it with profile=torch profile.ranks=[0,1], then python -m "
         "profiling compare out/profile/window-1-rank0.trace.json.gz "
         "out/profile/window-1-rank1.trace.json.gz"
     )

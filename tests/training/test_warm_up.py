@@ -22,4 +22,4 @@ def test_nobody_is_told_to_run_the_command_that_runs(caplog, monkeypatch, file, 
         warm_up.say_how_long(SimpleNamespace(micro_steps=1), x, x, config, config.max_iters)
     (warning,) = caplog.messages
     assert ("python train.py config/shakespeare_char_cpu.yaml" in warning) == advised
-    assert ("has the size for a CPU already" in warning) != advised
+    assert ("is already of a size for CPUs" in warning) != advised

@@ -79,7 +79,7 @@ def test_what_a_profiler_made_of_eager_steps_is_no_answer(pair, tmp_path):
     found = compared(tmp_path, *pair)
     assert found["verdict"] == "cannot_tell" and found["cannot_tell"]["reason"] == "profiler"
     assert found["cannot_tell"]["needed"] is None and "profiling ab" in found["sentence"]
-    assert "GPU idle, launch-bound" in found["sentence"]
+    assert "GPU idle while waiting for launches" in found["sentence"]
     assert "its kernels take 5.55 ms" in found["sentence"]
 
 
@@ -118,11 +118,11 @@ def test_one_run_of_each_on_a_cpu_cannot_tell_and_names_the_command_that_can(tmp
     other = on_cpu(write_run(tmp_path / "b", "flash", compile=False))
     assert comparison_command.main([str(one), str(other), "--fail-on-regression", "5"]) == 3
     out = " ".join(capsys.readouterr().out.split())
-    assert "cannot tell whether b is faster than a (6.60 -> 5.41 ms a step): there is one" in out
+    assert "cannot tell whether b is faster than a (6.60 -> 5.41 ms per step): there is one" in out
     assert f"profiling ab {one}/config.yaml attention=slow,flash # attention alone" in out
     assert f"profiling ab {one}/config.yaml compile=true,false # compile alone" in out
     assert "learning_rate=" not in out
-    assert "spread (interquartile) 0.0" in out and "none: one run each, on a CPU" in out
+    assert "spread (interquartile) 0.0" in out and "none: one run of each, on a CPU" in out
 
 
 def test_folders_of_several_runs_are_judged_over_runs(tmp_path, capsys):
@@ -136,7 +136,7 @@ def test_folders_of_several_runs_are_judged_over_runs(tmp_path, capsys):
     assert found["verdict"] == "faster" and len(found["step_ms"]["baseline_values"]) == 3
     assert found["step_ms"]["noise_percent"] < 1
     out = " ".join(capsys.readouterr().out.split())
-    assert "flash is 1.22x faster than slow" in out and "equal runs differ by" in out
+    assert "flash is 1.22x faster than slow" in out and "difference between equal runs" in out
     assert f"profiling ab {sides[0]}/seed=1/config.yaml attention=slow,flash" in out
 
 
@@ -146,11 +146,13 @@ def test_folders_of_runs_that_are_no_sides_are_refused(tmp_path):
     alone = write_run(tmp_path / "alone" / "1")
     several = str(tmp_path / "several")
     for one in (alone, alone.parent):
-        with pytest.raises(ValueError, match=f"^{alone.parent}.*: no folder of several runs"):
+        with pytest.raises(ValueError, match=f"^{alone.parent}.*: not a folder of several runs"):
             comparison_command.main([several, str(one)])
     assert comparison_command.main([str(alone.parent), str(alone)]) == 0, "one run in a folder"
     write_run(tmp_path / "several" / "3", "slow")
-    with pytest.raises(ValueError, match="several: 1 and 3 differ in attention; the runs of a"):
+    with pytest.raises(
+        ValueError, match="several: 1 and 3 differ in attention; the runs of one side"
+    ):
         comparison_command.main([several, several])
     shutil.rmtree(tmp_path / "several" / "3")
     for folder, threads in ((on_cpu(tmp_path / "several" / seed), seed) for seed in "12"):
@@ -251,11 +253,14 @@ def test_names_of_kernels_and_files_stay_text():
         (["slow", "nowhere"], "nowhere: no such file"),
         (
             ["slow", "flash", "--fail-on-regression", "-1"],
-            "--fail-on-regression: -1: must be from 0",
+            "--fail-on-regression: -1: must be at least 0",
         ),
         (["slow", "flash", "--fail-on-regression", "nan"], "--fail-on-regression: nan: must be"),
         (["slow", "flash", "--jsn", "x"], "unrecognized arguments: --jsn x; did you mean --json"),
-        (["slow", "flash", "--html", "no/c.html"], "--html: no/c.html: there is no folder no"),
+        (
+            ["slow", "flash", "--html", "no/c.html"],
+            "--html: no/c.html: the folder no does not exist",
+        ),
     ],
 )
 def test_mistakes_of_the_command_line(by_hand, words, message):

@@ -44,7 +44,7 @@ def test_a_half_written_line_is_said(tmp_path, capsys):
     with open(folder / "metrics.jsonl", "a", encoding="utf-8") as file:
         file.write('{"iter"')
     dashboard_command.main([str(folder), "-o", str(tmp_path / "made.html")])
-    note = "the last line is half-written and was left out"
+    note = "the last line is incomplete and was left out"
     assert note in capsys.readouterr().out and note in (tmp_path / "made.html").read_text()
 
 
@@ -55,8 +55,8 @@ def test_mistakes_are_one_line_that_names_them(tmp_path):
     assert "empty: no metrics.jsonl" in refused(tmp_path / "empty", "-o", out)
     assert "did you mean gpu/power_w" in refused(run, "--metric", "gpu/power", "-o", out)
     assert "--loss: nan: must be" in refused(run, "--loss", "nan", "-o", out)
-    assert "which runs?" in refused()
-    assert "--project: is missing" in refused("--entity", "me")
+    assert "no runs are given" in refused()
+    assert "--project: this flag is missing" in refused("--entity", "me")
     assert "--group: needs --entity" in refused(run, "--group", "g")
     assert "--ranks: needs --entity" in refused(run, "--ranks")
     assert "--by: needs --entity" in refused(run, "--by", "dropout")
@@ -64,7 +64,7 @@ def test_mistakes_are_one_line_that_names_them(tmp_path):
         "--entity", "me", "--project", "p", "--by", "attentio"
     )
     assert "not both" in refused(run, "--entity", "me", "--project", "p")
-    assert "there is no folder" in refused(run, "-o", tmp_path / "no" / "made.html")
+    assert "does not exist; create it first" in refused(run, "-o", tmp_path / "no" / "made.html")
     (tmp_path / "made.html").mkdir()
     assert "is a folder" in refused(run, "-o", out)
     out.rmdir()
@@ -84,8 +84,8 @@ def test_the_command_line_ends_with_2_on_a_mistake(start, tmp_path):
     said = process.communicate(timeout=60)[0]
     assert process.returncode == 2
     assert said == (
-        f"profiling dashboard: error: {tmp_path}: no metrics.jsonl in it or below; "
-        "give the out_dir of a run\n"
+        f"profiling dashboard: error: {tmp_path}: no metrics.jsonl in this folder or below; give "
+        "the out_dir of a run\n"
     )
 
 
@@ -253,7 +253,7 @@ def test_a_damaged_line_is_said_to_who_follows(tmp_path):
     with serving(tmp_path) as server, following(server) as events:
         append_row(folder, "damaged\n")
         name, _, said = next(events)
-        assert name == "trouble" and said.endswith("not a row that training wrote: damaged")
+        assert name == "trouble" and said.endswith("this line was not written by training: damaged")
 
 
 @pytest.mark.parametrize("others", [0, 1])
@@ -363,7 +363,9 @@ def test_the_server_has_nothing_but_the_page(tmp_path):
         assert get(server, "/", "POST")[0] == 501
         append_row(folder, "damaged\n")
         status, content = get(server, "/")
-        assert status == 503 and re.search(r"metrics.jsonl:\d+: not a row", content)
+        assert status == 503 and re.search(
+            r"metrics.jsonl:\d+: this line was not written by training", content
+        )
         assert 'http-equiv="refresh"' in content, "the browser asks again"
 
 
@@ -554,7 +556,7 @@ def test_a_port_that_is_taken_is_named(tmp_path):
     write_run(tmp_path / "run")
     with serving(tmp_path) as server:
         said = refused(tmp_path, "--watch", "--port", server.server_port)
-    assert f"--port {server.server_port}: cannot listen: " in said
-    assert said.endswith("; --port 0 takes a free one")
+    assert f"--port {server.server_port}: cannot listen on this address: " in said
+    assert said.endswith("; --port 0 picks a free port")
     said = refused(tmp_path, "--watch", "--host", "192.0.2.1", "--port", "0")
-    assert "--host 192.0.2.1" in said and "takes a free one" not in said
+    assert "--host 192.0.2.1" in said and "picks a free port" not in said

@@ -30,8 +30,8 @@ FOLDERS = [
 ANSWERS = {
     "demo-report.html": "Bound by GPU compute",
     "demo-compare.html": "flash_compile is 1.23x faster than slow_compile",
-    "demo-ranks.html": "Rank 1 holds the others up by 5.35 ms a step: its GPU computes 4.59 ms",
-    "demo-dashboard.html": "kernels=fused is the fastest of 4: 4.01 ms a step",
+    "demo-ranks.html": "Rank 1 holds the others up by 5.35 ms per step: its GPU computes 4.59 ms",
+    "demo-dashboard.html": "kernels=fused is the fastest of 4: 4.01 ms per step",
 }
 
 
@@ -97,10 +97,10 @@ def test_it_writes_onto_no_file_of_a_run_and_into_no_file(opened, quick):
     Path("run/metrics.jsonl").write_text("{}\n")
     Path("pages").mkdir()
     Path("pages/demo-compare.html").symlink_to(Path("run/metrics.jsonl").resolve())
-    with pytest.raises(ValueError, match="demo-compare.html: belongs to the run in"):
+    with pytest.raises(ValueError, match="demo-compare.html: this file belongs to the run in"):
         demo.main(["-o", "pages"])
     assert [path.name for path in Path("pages").iterdir()] == ["demo-compare.html"]
-    with pytest.raises(ValueError, match="metrics.jsonl: is a file, or lies below one"):
+    with pytest.raises(ValueError, match="metrics.jsonl: is a file or has a file as parent"):
         demo.main(["-o", "run/metrics.jsonl"])
 
 

@@ -53,7 +53,9 @@ def test_nothing_hangs(tmp_path, capsys):
     for rank in planted(2):
         rank.write(tmp_path, 9)
     assert hang.main([str(tmp_path)]) == 0
-    assert "nothing hangs: every collective that was entered has ended" in capsys.readouterr().out
+    assert (
+        "nothing hangs: every collective that was entered has finished"
+    ) in capsys.readouterr().out
 
 
 def test_names_in_a_dump_do_nothing_to_a_terminal(tmp_path, capsys):
@@ -69,10 +71,10 @@ def test_names_in_a_dump_do_nothing_to_a_terminal(tmp_path, capsys):
     ("words", "message"),
     [
         (["nowhere"], "nowhere: no such file or folder; give the out_dir"),
-        (["a", "b", "--now"], "--now: asks one run"),
-        (["train.py"], "train.py: whose is it"),
+        (["a", "b", "--now"], "--now: works on one run"),
+        (["train.py"], "train.py: the name does not say which rank"),
         (["."], "no dump of a flight recorder"),
-        ([".", "--now"], "no run is under way there"),
+        ([".", "--now"], "no run is in progress in this folder"),
     ],
 )
 def test_mistakes(words, message, tmp_path, monkeypatch):
@@ -88,14 +90,14 @@ def test_a_damaged_file_is_left_out_in_a_line(out_dir, capsys):
     path.write_bytes(path.read_bytes()[:300])
     assert hang.main([str(out_dir), "--json", "-"]) == 1
     said = json.loads(capsys.readouterr().out)
-    assert said["notes"][0].startswith(f"left out: {path}: no dump of a flight recorder: ")
+    assert said["notes"][0].startswith(f"left out: {path}: not a dump of a flight recorder: ")
     assert said["no_dump"] == [3] and said["stuck"][0]["absent"] == [1]
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
 def test_what_is_no_file_is_not_waited_for(tmp_path, make):
     make(tmp_path / "flight-rank0")
-    with pytest.raises(ValueError, match="flight-rank0: is no file$"):
+    with pytest.raises(ValueError, match="flight-rank0: is not a file$"):
         hang.main([str(tmp_path)])
 
 
@@ -105,7 +107,9 @@ def test_nothing_but_damaged_files_is_a_line_and_exit_code_2(out_dir):
     command = [sys.executable, "-m", "profiling", "hang", str(out_dir)]
     done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True)
     assert done.returncode == 2 and done.stdout == ""
-    assert done.stderr.count("\n") == 1 and f"{path}: no dump of a flight recorder" in done.stderr
+    assert (
+        done.stderr.count("\n") == 1 and f"{path}: not a dump of a flight recorder" in done.stderr
+    )
 
 
 def test_an_output_onto_a_dump_is_refused(out_dir):

@@ -56,26 +56,26 @@ def refused(words: str, capsys) -> str:
     ("words", "why"),
     [
         ("report c.json.gz --html c.json.gz", "the name must end in .html"),
-        ("report c.json --json c.json", "is read by this command"),
-        ("report c.json --json soft.json", "is read by this command"),
-        ("report c.json --json hard.json", "is read by this command"),
-        ("report c.json --manifest m.json --json m.json", "is read by this command"),
+        ("report c.json --json c.json", "this command reads"),
+        ("report c.json --json soft.json", "this command reads"),
+        ("report c.json --json hard.json", "this command reads"),
+        ("report c.json --manifest m.json --json m.json", "this command reads"),
         ("report run --html run/ckpt.pt", "the name must end in .html"),
         ("report run --json run/summary.json", "belongs to the run in"),
         ("report run --json run/profile/window-1.json", "belongs to the run in"),
         ("report run --json checkpoint.json", "belongs to the run in"),
-        ("report run --json twin.json", "is read by this command"),
-        ("compare run c.json --json c.json", "is read by this command"),
+        ("report run --json twin.json", "this command reads"),
+        ("compare run c.json --json c.json", "this command reads"),
         ("compare run run --json run/metrics.jsonl", "the name must end in .json"),
         ("compare run run --json run/environment.json", "belongs to the run in"),
         ("dashboard run -o run/metrics.jsonl", "the name must end in .html"),
-        ("dashboard run -o page.html", "is read by this command"),
+        ("dashboard run -o page.html", "this command reads"),
         ("dashboard --entity e --project p --dry-run run/summary.json", "belongs to the run in"),
-        ("export c.json --perfetto c.json", "is read by this command"),
-        ("export c.json.gz --perfetto c.json.gz", "is read by this command"),
+        ("export c.json --perfetto c.json", "this command reads"),
+        ("export c.json.gz --perfetto c.json.gz", "this command reads"),
         ("export c.json --perfetto run/profile/window-1.trace.json.gz", "belongs to the run in"),
-        ("scrub c.json -o c.json", "is read by this command"),
-        ("scrub c.json -o hard.json", "is read by this command"),
+        ("scrub c.json -o c.json", "this command reads"),
+        ("scrub c.json -o hard.json", "this command reads"),
         ("scrub c.json -o run/profile/window-1.trace.json.gz", "belongs to the run in"),
         ("scrub c.json -o c.sqlite", "the name must end in .json"),
         ("scrub c.json", "give -o FILE for a copy, or --in-place"),
@@ -83,8 +83,11 @@ def refused(words: str, capsys) -> str:
         ("square --json run/step_times.json", "belongs to the run in"),
         ("ncu ncu.csv --json run/summary.json", "belongs to the run in"),
         ("ab attention=slow,flash --json run/summary.json", "belongs to the run in"),
-        ("ab attention=slow,flash --out c.json", "cannot write there: it is a file"),
-        ("ab attention=slow,flash --out c.json/x", "cannot write there: Not a directory"),
+        (
+            "ab attention=slow,flash --out c.json",
+            "cannot write to this folder: this path is a file",
+        ),
+        ("ab attention=slow,flash --out c.json/x", "cannot write to this folder: Not a directory"),
     ],
 )
 def test_an_output_is_no_input_and_no_file_of_a_run(run, capsys, words, why):
@@ -158,7 +161,7 @@ def test_a_read_only_file_system_is_told_in_a_line(run, capsys, monkeypatch, wor
     for name in ("unlink", "mkdir"):
         monkeypatch.setattr(os, name, refuse)
     said = refused(words.format("."), capsys)
-    assert re.search("cannot (be written|write there): Read-only file system", said)
+    assert re.search("cannot (be written|write to this folder): Read-only file system", said)
 
 
 @pytest.mark.parametrize("words", [WRITES[1], *WRITES[4:]])  # each that writes by itself
@@ -177,9 +180,9 @@ def test_a_link_stays_and_the_file_that_it_names_is_written(run, words):
 @pytest.mark.parametrize(
     ("leads_to", "why"),
     [
-        ("/dev/null", "/dev/null: is a device or a pipe; name a file"),
-        ("o.json", "o.json: a link that leads to itself; name another place"),
-        ("nowhere/o.json", "there is no folder"),
+        ("/dev/null", "/dev/null: is a device or a pipe; name a regular file"),
+        ("o.json", "o.json: is a link that points to itself; name another place"),
+        ("nowhere/o.json", "nowhere does not exist"),
     ],
 )
 def test_a_link_that_leads_to_no_file_is_refused(run, capsys, leads_to, why):

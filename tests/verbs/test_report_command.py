@@ -26,7 +26,7 @@ def test_without_an_output_one_screen_is_printed_and_the_verdict_last(capsys, mo
     assert 24 <= len(lines) <= 40 and max(map(len, lines)) <= 100
     assert lines[0] == "flash_compile.sqlite.gz · NVIDIA H200"
     assert lines[-1] == lines[3] and lines[3].startswith("Bound by GPU compute")
-    assert any("--full prints all" in line for line in lines)
+    assert any("--full prints the whole" in line for line in lines)
 
 
 def test_in_full_all_is_printed_with_what_to_do_next_and_the_verdict_last(capsys, monkeypatch):
@@ -98,7 +98,7 @@ def test_a_manifest_can_lie_elsewhere(tmp_path, capsys):
         ([CAPTURE, "--step", "nothing"], "step=nothing"),
         ([CAPTURE, "--phases", "nothing"], "phases=nothing"),
         ([CAPTURE, "--json", "-", "--html", "-"], "same FILE"),
-        ([CAPTURE, "--json", "/nowhere/at/all.json"], "no folder"),
+        ([CAPTURE, "--json", "/nowhere/at/all.json"], "does not exist; create it first"),
         ([CAPTURE, "--json", "."], r"\.: the name must end in \.json"),
         ([CAPTURE, "--manifest", "nowhere.json"], "nowhere.json"),
     ],

@@ -31,7 +31,7 @@ def test_a_table_a_choice_and_what_is_assumed(capsys):
     found = [line.split()[:2] for line in said.splitlines() if line.strip()]
     rows = [words for words in found if words[0].isdigit() and words[1] in MODES]
     assert rows == PAIRS
-    assert "One GPU takes 7.42 ms a step; 64 GPUs with ddp keep" in said
+    assert "One GPU takes 7.42 ms per step; 64 GPUs with ddp reach" in said
     assert "4 to 64 GPUs: ddp" in said and "data sheet's 450 GB/s" in said
 
 
@@ -123,8 +123,8 @@ def test_the_memory_of_a_run_is_in_its_folder(tmp_path):
     ("words", "why"),
     [
         (["nowhere"], "nowhere: no such file or folder"),
-        ([TRACE], "no manifest beside it tells the model's sizes"),
-        ([*GIVEN, "--gpus", "12"], "--gpus 12: no multiple of --gpus-per-node 8"),
+        ([TRACE], "there is no manifest beside the capture with the model's sizes"),
+        ([*GIVEN, "--gpus", "12"], "--gpus 12: must be a multiple of --gpus-per-node 8"),
         ([*GIVEN, "--gpus", "0"], "--gpus: 0: must be 1 to 131072"),
         ([*GIVEN, "--gpus", "many"], "--gpus: invalid"),
         ([*GIVEN, "--gpus-per-node", "0"], "--gpus-per-node: 0: must be 1 to"),
@@ -134,27 +134,30 @@ def test_the_memory_of_a_run_is_in_its_folder(tmp_path):
         ([*GIVEN, "--all-reduce", "ring"], "--all-reduce: invalid choice: 'ring'"),
         (
             [*GIVEN, "--all-reduce", "copies", "--parallel", "fsdp"],
-            "--all-reduce copies: is for ddp, not for --parallel fsdp",
+            "--all-reduce copies: only works with ddp, not with --parallel fsdp",
         ),
         (
             [*GIVEN, "--all-reduce", "copies", "--gpus", "1,16"],
-            "--all-reduce copies: is for several GPUs of one node",
+            "--all-reduce copies: only works on several GPUs of one node",
         ),
         (
             [*GIVEN, "--shard-update", "--parallel", "hsdp"],
-            "--shard-update: is for ddp, not for --parallel hsdp",
+            "--shard-update: only works with ddp, not with --parallel hsdp",
         ),
-        ([*GIVEN, "--reduce-dtype", "bfloat16"], "--reduce-dtype bfloat16: is for --shard-update"),
+        (
+            [*GIVEN, "--reduce-dtype", "bfloat16"],
+            "--reduce-dtype bfloat16: only works with --shard-update",
+        ),
         ([*GIVEN, "--reduce-dtype", "float16"], "--reduce-dtype: invalid choice: 'float16'"),
-        ([*GIVEN, "--shard-update", "--gpus", "1"], "--shard-update: is for several GPUs"),
+        ([*GIVEN, "--shard-update", "--gpus", "1"], "--shard-update: needs several GPUs"),
         (
             [*GIVEN, "--shard-update"],
-            "--shard-update: is for kernels=fused, this run has kernels=compiled",
+            "--shard-update: needs kernels=fused, but this run has kernels=compiled",
         ),
         ([*GIVEN, "--links-from", "nowhere"], "--links-from nowhere: no such file or folder"),
         ([*GIVEN, "--links-from", str(CAPTURES)], "--links-from"),
         ([*GIVEN, "--json", TRACE], "the name must end in .json"),
-        ([str(CAPTURES / "ncu_flash.details.csv")], "no capture"),
+        ([str(CAPTURES / "ncu_flash.details.csv")], "not a capture"),
     ],
 )
 def test_mistakes_are_told_in_one_line(words, why, capsys, tmp_path, monkeypatch):
@@ -168,10 +171,13 @@ def test_mistakes_are_told_in_one_line(words, why, capsys, tmp_path, monkeypatch
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"world_size": 4}, "is of one rank of 4; give a capture of a run on one GPU"),
-        ({"vocab_size": None}, "no manifest beside it tells the model's sizes"),
-        ({"config": {"n_layer": -1}}, "its manifest's configuration is damaged"),
-        ({"config": None}, "no manifest beside it tells the model's sizes"),
+        (
+            {"world_size": 4},
+            "the capture is from one rank of 4; give a capture of a run on one GPU",
+        ),
+        ({"vocab_size": None}, "there is no manifest beside the capture with the model's sizes"),
+        ({"config": {"n_layer": -1}}, "the configuration in its manifest is damaged"),
+        ({"config": None}, "there is no manifest beside the capture with the model's sizes"),
     ],
 )
 def test_a_manifest_that_does_not_tell(change, why, capsys, tmp_path):

@@ -123,7 +123,9 @@ def finish(progress: Progress) -> None:
         return
     progress.saved_iteration = saving.iteration
     if progress.failed_saves:
-        log.info("%s: saved again, after %d in vain", saving.path, progress.failed_saves)
+        log.info(
+            "%s: saving works again, after %d failed attempts", saving.path, progress.failed_saves
+        )
     progress.owes_checkpoint, progress.failed_saves, progress.save_error = False, 0, ""
 
 
@@ -134,9 +136,13 @@ def say_not_saved(path: Path, progress: Progress, iteration: int, error: str) ->
     """
     if error != progress.save_error:
         there = progress.saved_iteration
-        holds = "there is none yet" if there is None else f"it holds iteration {there}"
+        holds = (
+            "there is no checkpoint yet"
+            if there is None
+            else (f"the checkpoint there is of iteration {there}")
+        )
         log.error(
-            "%s: iteration %d not saved (%s); %s; each evaluation tries again",
+            "%s: iteration %d not saved (%s); %s; saving is tried again at each evaluation",
             *(path, iteration, error, holds),
         )
     progress.owes_checkpoint, progress.save_error = True, error
@@ -162,7 +168,7 @@ def leave_best(run: Run) -> None:
         os.replace(best_path, path)
         sync_folder(path.parent)
     except (OSError, ValueError) as error:
-        log.warning("%s: the best checkpoint stays there (%s)", best_path, one_line(error))
+        log.warning("%s: the best checkpoint stays in this file (%s)", best_path, one_line(error))
         return
     progress.saved_iteration = progress.best_iteration
     remove_unnamed(path.parent)
@@ -272,15 +278,17 @@ def announce(saved: Checkpoint, config: Config, ranks: Ranks) -> None:
     changes_text = f"; changed: {', '.join(changed)}" if changed else ""
     log.info("resumed %s at iteration %d (%s)%s", saved.path, saved.iteration, best, changes_text)
     if saved.iteration == config.max_iters and not config.eval_only:
-        log.warning("max_iters=%d: that far it is; raise it to train on", config.max_iters)
+        log.warning(
+            "max_iters=%d: the run has already reached this iteration; raise max_iters to train "
+            "further",
+            config.max_iters,
+        )
 
 
 def check_random_states(saved: Checkpoint, ranks: Ranks) -> None:
     """Raises ValueError if the generators of this rank would refuse their saved states."""
     if saved.random_states is None:
-        raise ValueError(
-            f"{saved.path}: lacks random_states, without which no run resumes; {AGAIN}"
-        )
+        raise ValueError(f"{saved.path}: has no random_states, which a resume needs; {AGAIN}")
     for kind in random_generators(ranks.device):
         try:
             of_ranks = saved.random_states.get(kind, [])

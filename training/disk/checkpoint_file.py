@@ -27,7 +27,7 @@ from training.disk.shard_index import ShardIndex
 from training.machine.model_description import WithoutInit
 
 ADVICE = "Weights only load failed"
-AGAIN = "take another copy of it, or start again with init_from=scratch"
+AGAIN = "use another copy of the file, or start again with init_from=scratch"
 
 
 @dataclass(frozen=True)
@@ -85,11 +85,13 @@ def read_state(
     Raises ValueError if the file is missing, damaged or no dictionary.
     """
     if not path.is_file():
-        raise ValueError(f"{path}: no checkpoint there; train first, with init_from=scratch")
+        raise ValueError(f"{path}: there is no checkpoint; train first, with init_from=scratch")
     state = read_data(path, path, device, at_a_glance)
     if not isinstance(state, dict):
         kind = type(state).__name__
-        raise ValueError(f"{path}: damaged or no checkpoint (a {kind}, not a dictionary); {AGAIN}")
+        raise ValueError(
+            f"{path}: damaged or not a checkpoint (a {kind}, not a dictionary); {AGAIN}"
+        )
     return state
 
 
@@ -114,14 +116,15 @@ def read_data(
     except Exception as error:  # PyTorch's unpickler raises a dozen kinds on broken bytes
         if code := re.search(r"GLOBAL (\S+)", str(error)):
             raise ValueError(
-                f"{path}: damaged or no checkpoint (names {code[1]}, which is code); nothing of it "
-                "was run: do not open it elsewhere, unless you know where it comes from"
+                f"{path}: damaged or not a checkpoint (it names {code[1]}, which is code); no "
+                "code in it was run: do not open this file elsewhere unless you know where it "
+                "comes from"
             ) from error
         text = str(error)
         if ADVICE in text:  # the reason comes after a paragraph for programmers
             text = text.partition("\n")[2]
         reason = one_line(text).strip()[:120] or type(error).__name__
-        raise ValueError(f"{path}: damaged or no checkpoint ({reason}); {AGAIN}") from error
+        raise ValueError(f"{path}: damaged or not a checkpoint ({reason}); {AGAIN}") from error
 
 
 def checkpoint_from(path: Path, state: Mapping[str, object], at_a_glance: bool) -> Checkpoint:
@@ -131,7 +134,7 @@ def checkpoint_from(path: Path, state: Mapping[str, object], at_a_glance: bool) 
     """
     config = entry(state, "config", dict)
     if strange := [name for name, value in config.items() if not is_plain(value)]:
-        raise ValueError(f"its config has {strange[0]}, which is no plain value")
+        raise ValueError(f"its config has {strange[0]}, which is not a plain value")
     model_config = model_config_of(config)
     tokenizer = load_tokenizer(entry(state, "tokenizer", dict))
     shards = ShardIndex.of(path, state)
@@ -183,7 +186,7 @@ def model_config_of(config: Mapping[str, Value]) -> ModelConfig:
         values[name] = value
         kinds = (int, float) if key.kind is float else (key.kind,)
         if not isinstance(value, kinds) or isinstance(value, bool) and key.kind is not bool:
-            raise ValueError(f"{name}={spell(value)[:40]} is no {key.kind.__name__}")
+            raise ValueError(f"{name}={spell(value)[:40]} is not of type {key.kind.__name__}")
     return ModelConfig(**values)
 
 
@@ -196,23 +199,25 @@ def check_weights(
     looked at: whoever reads them has to check that they are finite.
     """
     if not isinstance(weights, dict) or not all(isinstance(w, Tensor) for w in weights.values()):
-        raise ValueError("its model is no dictionary of tensors")
+        raise ValueError("its model is not a dictionary of tensors")
     blocks = {str(name).split(".")[2] for name in weights if str(name).count(".") > 2}
     if len(blocks) != config.n_layer:  # first, because `expected` makes all n_layer blocks
-        raise ValueError(f"n_layer={config.n_layer}, but it has weights of {len(blocks)} blocks")
+        raise ValueError(
+            f"n_layer={config.n_layer}, but the file has weights of {len(blocks)} blocks"
+        )
     with torch.device("meta"):
         expected = model_to_fill(config, vocab_size).state_dict()
     if unlike := sorted(set(weights) ^ set(expected), key=str):
         missing = unlike[0] in expected
-        raise ValueError(f"its model {'lacks' if missing else 'has a strange'} {unlike[0]}")
+        raise ValueError(f"its model {'has no' if missing else 'has an unknown'} {unlike[0]}")
     for name, weight in weights.items():
         if weight.shape != expected[name].shape:
             shapes = f"{tuple(weight.shape)}, not {tuple(expected[name].shape)}"
             raise ValueError(f"its weights do not fit its configuration: {name} is {shapes}")
         if not weight.is_floating_point():
-            raise ValueError(f"its weights are spoilt: {name} is of {weight.dtype}")
+            raise ValueError(f"its weights are invalid: {name} has dtype {weight.dtype}")
         if name not in unread and not weight.isfinite().all():
-            raise ValueError(f"its weights are spoilt: {name} is not finite everywhere")
+            raise ValueError(f"its weights are invalid: {name} has values that are not finite")
 
 
 def model_to_fill(config: ModelConfig, vocab_size: int) -> GPT:
@@ -228,7 +233,7 @@ def count(state: Mapping[str, object], name: str) -> int:
     """The iteration number state[name]. Raises ValueError if it is no integer from 0 up."""
     value = state[name]
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise ValueError(f"{name} is {value!r:.40}, not a number from 0 up")
+        raise ValueError(f"{name} is {value!r:.40}, not a number of at least 0")
     return value
 
 
@@ -250,8 +255,9 @@ def check_optimizer(checkpoint: Checkpoint, expected: dict[int, dict[str, torch.
         state = states.get(number)
         if not isinstance(state, dict) or len(states) != len(expected):
             raise ValueError(
-                f"{checkpoint.path}: has the optimizer's state of {len(states)} of "
-                f"{len(expected)} parameters; sample.py can use it, a resume cannot: {AGAIN}"
+                f"{checkpoint.path}: has the optimizer state of only {len(states)} of "
+                f"{len(expected)} parameters; sample.py can use this file, but a resume cannot: "
+                f"{AGAIN}"
             )
         for name, shape in shapes.items():
             value = state.get(name)

@@ -58,11 +58,11 @@ def begin_from(model: GPT, config: Config, dataset: Dataset) -> None:
     if vocab_size != tokenizer.vocab_size or is_gpt2_s and tokenizer.kind != "gpt2":
         raise ValueError(
             f"dataset={config.dataset}: has {tokenizer.vocab_size:,} tokens ({tokenizer.kind}), "
-            f"init_from={config.init_from} {vocab_size:,} others; GPT-2's come with "
-            "dataset=shakespeare_bpe tokenizer=gpt2"
+            f"init_from={config.init_from} {vocab_size:,} different ones; use GPT-2's tokens "
+            "with dataset=shakespeare_bpe tokenizer=gpt2"
         )
     model.load_state_dict(weights)
-    log.info("begun from %s", files[0])
+    log.info("started from %s", files[0])
 
 
 def load_pretrained(init_from: str, weights: str | None) -> Pretrained:
@@ -75,8 +75,8 @@ def load_pretrained(init_from: str, weights: str | None) -> Pretrained:
     ours, vocab_size = load(files, config)
     if vocab_size != GPT2_TOKENS + 1:
         raise ValueError(
-            f"{files[0]}: is of {vocab_size:,} tokens, and only GPT-2's {GPT2_TOKENS + 1:,} can be "
-            "told apart here; sample from the run's own checkpoint"
+            f"{files[0]}: has {vocab_size:,} tokens, but only GPT-2's {GPT2_TOKENS + 1:,} can be "
+            "decoded here; sample from the run's own checkpoint"
         )
     return Pretrained(files[0], config, ours, BpeTokenizer.gpt2(beside=files[0].parent))
 
@@ -92,8 +92,9 @@ def find_weights(init_from: str, weights: str | None) -> list[Path]:
         return [path]
     repository = REPOSITORIES[init_from][0]
     raise ValueError(
-        f"init_from={init_from}: its weights are not in Hugging Face's cache, {hub_folder()}; "
-        f"download them, hf download {repository} {WHOLE} vocab.json, or name them, weights=PATH"
+        f"init_from={init_from}: the weights are not in Hugging Face's cache, {hub_folder()}; "
+        f"download them with hf download {repository} {WHOLE} vocab.json, or name them with "
+        "weights=PATH"
     )
 
 
@@ -125,7 +126,7 @@ def read(path: Path) -> dict[str, Tensor]:
             return {short[n]: file.get_tensor(n) for n in names if not MASKS.fullmatch(short[n])}
     except (SafetensorError, OSError) as error:
         reason = one_line(error)[:120]
-        raise ValueError(f"damaged, or no safetensors ({reason}); copy it again") from error
+        raise ValueError(f"damaged or not a safetensors file ({reason}); copy it again") from error
 
 
 def from_transformers(theirs: dict[str, Tensor], block_size: int) -> dict[str, Tensor]:
@@ -136,7 +137,7 @@ def from_transformers(theirs: dict[str, Tensor], block_size: int) -> dict[str, T
     embedding, places = theirs["wte.weight"], theirs[PLACES]
     head = theirs.get(HEAD)
     if head is not None and not torch.equal(head, embedding):
-        raise ValueError(f"{HEAD} is not the embedding, wte.weight; here they are one")
+        raise ValueError(f"{HEAD} is not the embedding, wte.weight; here both are the same tensor")
     if embedding.dim() != 2 or places.dim() != 2 or len(places) < block_size:
         raise ValueError(
             f"wte.weight is {tuple(embedding.shape)} and {PLACES} {tuple(places.shape)}, for "

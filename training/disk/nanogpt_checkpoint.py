@@ -47,7 +47,7 @@ def convert_checkpoint(path: Path, state: Mapping[str, object]) -> dict[str, obj
     rows = min(len(weights[name]) for name in VOCABULARY)
     if tokenizer.vocab_size > rows:
         raise ValueError(
-            f"of {rows:,} tokens, which meta.pkl describes, and there is none for "
+            f"has {rows:,} tokens, which meta.pkl describes, and there is no meta.pkl for "
             f"dataset={trained['dataset']} in {folder}; copy it to {path.parent}"
         )
     for name in VOCABULARY:

@@ -66,8 +66,8 @@ def check_previous(folder: Path, keep: str) -> None:
     there = run_in(folder)
     if keep == "refuse" and there and there.matters:
         raise ValueError(
-            f"out_dir={folder}: holds a run {there}, and keep_previous=refuse; go on with it by "
-            "init_from=resume, or give another out_dir"
+            f"out_dir={folder}: contains a run {there}, and keep_previous=refuse; continue it "
+            "with init_from=resume, or give another out_dir"
         )
 
 
@@ -80,7 +80,9 @@ def make_way(folder: Path, keep: str) -> None:
     try:
         move_aside(folder, keep)
     except OSError as error:
-        raise ValueError(f"out_dir={folder}: cannot write there: {error.strerror}") from error
+        raise ValueError(
+            f"out_dir={folder}: cannot write to this folder: {error.strerror}"
+        ) from error
 
 
 def move_aside(folder: Path, keep: str) -> None:
@@ -91,14 +93,16 @@ def move_aside(folder: Path, keep: str) -> None:
     if not there.matters:
         for path in there.files:
             remove_of_run(path)
-        log.info("out_dir=%s: the run that lay there %s is replaced", folder, what)
+        log.info("out_dir=%s: the earlier run in this folder %s is replaced", folder, what)
         return
     kept = previous_folders(folder)
     target = folder / f"previous-{max(kept, default=0) + 1}"
     target.mkdir()
     for path in there.files:
         os.rename(path, target / path.name)
-    log.info("out_dir=%s: the run that lay there %s is now in %s", folder, what, target.name)
+    log.info(
+        "out_dir=%s: the earlier run in this folder %s is now in %s", folder, what, target.name
+    )
     if any((target / "profile").glob(f"*{DUMP}*")):
         log.info("what each of its ranks did last: %s", hang_command(str(target)))
     tidy(folder, keep)
@@ -116,13 +120,17 @@ def tidy(folder: Path, keep: str) -> None:
         if left := remove_run(kept.pop(number)):
             names = ", ".join(str(path.relative_to(folder)) for path in left[:3])
             more = f" and {len(left) - 3} more" if len(left) > 3 else ""
-            log.info("out_dir=%s: kept, for no run wrote it: %s%s", folder, names, more)
+            log.info("out_dir=%s: kept, because no run wrote it: %s%s", folder, names, more)
     if spare:
         names = ", ".join(f"previous-{number}" for number in spare)
         log.info("out_dir=%s: removed %s (keep_previous=%s)", folder, names, keep)
     elif len(kept) > 1:
         taken = size_text(sum(map(size, kept.values())))
-        log.info("%d earlier runs there take %s; keep_previous=N limits them", len(kept), taken)
+        log.info(
+            "%d earlier runs in this folder take %s; keep_previous=N limits their number",
+            len(kept),
+            taken,
+        )
 
 
 def is_free(folder: Path) -> bool:

@@ -62,7 +62,9 @@ class RunFolder:
                 self.lock.take()
         except InUse as error:
             self.lost = True
-            raise SystemExit(f"train.py: deleted in the midst of the run, and {error}") from None
+            raise SystemExit(
+                f"train.py: the folder was deleted during the run, and {error}"
+            ) from None
         for name in self.missing():
             write_text(self.path / name, self.texts[name])
 
@@ -107,8 +109,8 @@ def open_run_folder(folder: RunFolder, config: Config, in_force: JsonObject) -> 
     facts = OmegaConf.to_yaml(OmegaConf.create({"in_force": in_force}))
     again = plain(shlex.quote(f"{folder.path}/config.yaml"))  # a comment is one line
     folder.texts["config.yaml"] = (
-        f"{BEGINNINGS['config.yaml'].decode()}; again: python train.py {again}\n{keys_text}"
-        f"\n# what the keys came to here; ignored when this file is read\n{facts}"
+        f"{BEGINNINGS['config.yaml'].decode()}; again: python train.py {again}\n{keys_text}\n# "
+        f"the resulting values in this run; ignored when this file is read\n{facts}"
     )
     folder.texts["environment.json"] = to_json(environment())
     with ExitStack() as until_moved:

@@ -48,25 +48,26 @@ def check_keys(saved: Checkpoint, config: Config) -> None:
     """Raises ValueError naming the key that forbids to resume the checkpoint; ignores the text."""
     if saved.is_nanogpts:
         raise ValueError(
-            f"{saved.path}: nanoGPT's checkpoint, which sample.py reads and a resume cannot; begin "
-            f"with its weights: python -m training.export out_dir={config.out_dir} folder=FOLDER, "
-            "then init_from=weights weights=FOLDER and another out_dir"
+            f"{saved.path}: is a checkpoint of nanoGPT, which sample.py can read but a resume "
+            f"cannot; start from its weights: python -m training.export out_dir={config.out_dir} "
+            "folder=FOLDER, then init_from=weights weights=FOLDER and another out_dir"
         )
     exact = [key for key in keys(Config) if key == "seed" or role_of(key) == "work"]
     for key in exact:
         if key not in keys_of(saved):
-            raise ValueError(f"{saved.path}: its configuration lacks {key}; {AGAIN}")
+            raise ValueError(f"{saved.path}: its configuration has no {key}; {AGAIN}")
     differ = changes(saved, config)
     for key, was, now in differ:
         if role_of(key) == "model":
             raise ValueError(
-                f"{key}={spell(now)}: the checkpoint has {spell(was)}, and what it holds fits no "
-                f"other; leave {key} out: {resume_command(config)}"
+                f"{key}={spell(now)}: the checkpoint has {spell(was)}, and its contents fit no "
+                f"other value; leave {key} out: {resume_command(config)}"
             )
     if saved.iteration > config.max_iters and not config.eval_only:
         raise ValueError(
-            f"max_iters={config.max_iters}: {saved.path} is at iteration {saved.iteration} "
-            "already; raise max_iters to train on, or look at it with eval_only=true"
+            f"max_iters={config.max_iters}: {saved.path} is already at iteration "
+            f"{saved.iteration}; raise max_iters to train further, or evaluate it with "
+            "eval_only=true"
         )
     refused = [each for each in differ if each[0] in exact]
     if sequences_per_iteration(saved.config) == sequences_per_iteration(vars(config)):
@@ -77,8 +78,8 @@ def check_keys(saved: Checkpoint, config: Config) -> None:
         asked = ", ".join(f"{key}={spell(now)}" for key, _, now in refused)
         were = ", ".join(f"{key}={spell(was)}" for key, was, _ in refused)
         raise ValueError(
-            f"{asked}: {saved.path} was trained with {were}, and would not go on as the same run; "
-            "keep these, or add exact_resume=false"
+            f"{asked}: {saved.path} was trained with {were}, and the run would not continue "
+            "unchanged; keep these values, or add exact_resume=false"
         )
 
 
@@ -98,12 +99,12 @@ def sequences_per_iteration(config: Mapping[str, Value]) -> Value:
 
 def check_text(saved: Checkpoint, config: Config, dataset: Dataset) -> None:
     if saved.text_sha256 is None:
-        raise ValueError(f"{saved.path}: does not say which text it was trained on; {AGAIN}")
+        raise ValueError(f"{saved.path}: does not contain the text that it was trained on; {AGAIN}")
     if saved.text_sha256 != dataset.text_sha256:
         raise ValueError(
             f"dataset={config.dataset}: the checkpoint was trained on another text "
-            f"({saved.source}, not {dataset.source}); use init_from=scratch, or go on with its own "
-            f"keys: {resume_command(config)}"
+            f"({saved.source}, not {dataset.source}); use init_from=scratch, or continue with "
+            f"its own keys: {resume_command(config)}"
         )
     if saved.tokenizer.to_record() != dataset.tokenizer.to_record():
         was, now = saved.tokenizer.vocab_size, dataset.tokenizer.vocab_size

@@ -200,8 +200,8 @@ def publish(temporary: Path, index: dict[str, ShardedTensor]) -> Path:
         path = temporary / file
         if not path.exists() or path.stat().st_size < end:
             raise OSError(
-                f"{path}: another rank wrote it, and rank 0 does not find it whole; out_dir must "
-                "be one folder for the ranks of all hosts"
+                f"{path}: another rank wrote this file, but rank 0 does not see all of it; "
+                "out_dir must be the same folder for the ranks of all hosts"
             )
     sync_folder(temporary)
     name = temporary.with_suffix("")
@@ -348,9 +348,9 @@ def shard_in(path: Path, shard: Shard, tensor: ShardedTensor) -> Tensor:
     value = read_data(path, content)
     shape = shard.rows, *tensor.shape[1:]
     if not isinstance(value, Tensor) or value.shape != shape or value.dtype != tensor.dtype:
-        raise ValueError(f"{path}: does not hold what ckpt.pt looks for in it; {AGAIN}")
+        raise ValueError(f"{path}: does not contain the data that ckpt.pt refers to; {AGAIN}")
     if not value.isfinite().all():
-        raise ValueError(f"{path}: is spoilt: it holds numbers that are not finite; {AGAIN}")
+        raise ValueError(f"{path}: contains numbers that are not finite; {AGAIN}")
     return value
 
 

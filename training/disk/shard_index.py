@@ -62,16 +62,16 @@ class ShardedTensor:
         shards = tuple(Shard(*values) for values in entry(record, "shards", list))
         numbers = [n for s in shards for n in (s.first, s.rows, s.offset, s.size_bytes)]
         if not shape or not all(type(n) is int and n >= 0 for n in (*shape, *numbers)):
-            raise ValueError(f"its index has a strange number for {name}")
+            raise ValueError(f"its index has an invalid number for {name}")
         if not all(re.fullmatch(FILE, shard.file) for shard in shards):
-            raise ValueError(f"its index has a strange file for {name}")
+            raise ValueError(f"its index has an invalid file for {name}")
         at = 0
         for shard in shards:
             if shard.first != at:
-                raise ValueError(f"its shards of {name} do not go on at row {at}")
+                raise ValueError(f"its shards of {name} do not continue at row {at}")
             at += shard.rows
         if at != shape[0]:
-            raise ValueError(f"its shards of {name} are {at} rows of {shape[0]}")
+            raise ValueError(f"its shards of {name} have {at} of {shape[0]} rows")
         return ShardedTensor(shape, DTYPES[entry(record, "dtype", str)], shards)
 
 
@@ -94,7 +94,7 @@ class ShardIndex:
         index = entry(state, "shards", dict)
         name, records = entry(index, "folder", str), entry(index, "tensors", dict)
         if not re.fullmatch(FILE, name):
-            raise ValueError("its index has a strange folder")
+            raise ValueError("its index has an invalid folder")
         tensors = {key: ShardedTensor.of_record(key, record) for key, record in records.items()}
 
         def sharded(entries: Mapping[str, object]) -> dict[str, ShardedTensor]:

@@ -62,7 +62,9 @@ def decide_dtype(dtype: str, device: torch.device) -> Decision:
     if dtype != AUTO:
         return Decision(dtype)
     if not on_cuda:
-        return Decision("float32", f"16 bits are for CUDA GPUs, this run is on {device.type}")
+        return Decision(
+            "float32", f"16-bit types are used only on CUDA GPUs, and this run is on {device.type}"
+        )
     if bfloat16:
         return Decision("bfloat16", "this GPU has units for it")
     return Decision("float16", "this GPU has no bfloat16 units")
@@ -111,7 +113,7 @@ def decide(config: Config, device: torch.device, world_size: int) -> dict[str, D
     compiled = decide_compile(config, kernels.value, without_graphs)
     graphs = decide_cuda_graphs(config, obstacle, kernels.value, compiled.value == "true")
     return {
-        "device": Decision(kind, "the fastest kind that PyTorch sees here"),
+        "device": Decision(kind, "the fastest kind of device that PyTorch finds here"),
         "dtype": dtype,
         "parallel": parallel,
         "all_reduce": decide_all_reduce(config, device, world_size),
@@ -128,7 +130,7 @@ def decide_compile_scope(config: Config, cuda_graphs: str, world_size: int) -> D
     if config.parallel in SHARDED:
         return Decision("block", "gathered block by block")
     if cuda_graphs == "true":
-        return Decision("block", "starts sooner; CUDA graphs save the launches already")
+        return Decision("block", "starts sooner; CUDA graphs already save the launches")
     if world_size > 1:
         return Decision("block", "its gradients are averaged while the next block's are computed")
     return Decision("model", "fewer launches")
@@ -157,8 +159,8 @@ def check_residual(config: ModelConfig, dtype: str) -> None:
     """
     if config.residual_dtype == "bfloat16" and dtype != "bfloat16":
         raise ValueError(
-            f"residual_dtype=bfloat16: needs dtype=bfloat16, this run has dtype={dtype}; "
-            "use residual_dtype=float32"
+            f"residual_dtype=bfloat16: needs dtype=bfloat16, but this run has dtype={dtype}; use "
+            "residual_dtype=float32"
         )
 
 
@@ -170,12 +172,12 @@ def check_attention(config: ModelConfig, device: torch.device, dtype: str) -> No
     backend = BACKENDS.get(config.attention)
     if device.type != "cuda" and backend and backend.cuda_only:
         raise ValueError(
-            f"attention={backend.name}: exists on CUDA only, this run is on {device.type}; "
-            "use slow, math, flash or auto"
+            f"attention={backend.name}: runs only on CUDA, but this run is on {device.type}; use "
+            "slow, math, flash or auto"
         )
     in_float32 = device.type == "cuda" and dtype == "float32"
     if in_float32 and backend and not backend.float32_on_cuda:
         raise ValueError(
-            f"attention={backend.name}: its CUDA kernels have no float32; "
-            "use dtype=bfloat16, or attention=efficient"
+            f"attention={backend.name}: its CUDA kernels do not support float32; use "
+            "dtype=bfloat16, or attention=efficient"
         )

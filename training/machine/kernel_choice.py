@@ -30,9 +30,11 @@ def decide_kernels(
     if config.speed != "fast":
         return Decision("compiled", f"speed={config.speed}")
     if device.type != "cuda":
-        return Decision("compiled", "this project's own kernels are for CUDA GPUs")
+        return Decision("compiled", "this project's own kernels run only on CUDA GPUs")
     if obstacle := obstacle_on_gpu(config, device, dtype, graphs_obstacle):
-        return Decision("compiled", f"{obstacle}; kernels=fused tries this project's own")
+        return Decision(
+            "compiled", f"{obstacle}; try this project's own kernels with kernels=fused"
+        )
     return Decision("fused", f"proved on this GPU in {dtype} with Triton {triton_version()}")
 
 
@@ -49,11 +51,11 @@ def obstacle_on_gpu(
         with_what = f"Triton {triton}" if triton else "no Triton"
         return f"our own kernels were not tested with {with_what}"
     if dtype != DTYPE:
-        return f"our own kernels are measured in {DTYPE} alone, this run is in {dtype}"
+        return f"our own kernels were tested only in {DTYPE}, and this run uses {dtype}"
     if config.n_embd > WIDEST:
         return f"our own kernels were not tested with n_embd={config.n_embd}, above {WIDEST}"
     if graphs_obstacle:
-        return f"without CUDA graphs, which do not go with {graphs_obstacle}"
+        return f"without CUDA graphs, which do not work with {graphs_obstacle}"
     return None
 
 
@@ -69,7 +71,7 @@ def decide_compile(config: Config, kernels: str, graphs_obstacle: str | None) ->
     if config.speed != "fast":
         return Decision(str(config.speed == "compiled").lower(), f"speed={config.speed}")
     if kernels != "fused" or graphs_obstacle:
-        return Decision("true", "it fuses what PyTorch would launch one by one")
+        return Decision("true", "it fuses kernels that PyTorch would launch one by one")
     if work := leaves_work_to_the_compiler(config.attention, config.activation):
         return Decision("true", f"kernels=fused leaves {work} to it")
     return Decision("false", "kernels=fused leaves nothing to compile")

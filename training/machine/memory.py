@@ -48,7 +48,7 @@ def check_model_fits(config: Config, device: torch.device, shards: int = 1) -> N
     needed[place] = needed.get(place, 0) + model_bytes(config, parameters, shards)
     refuse_beyond(needed, "this model and its optimizer", config, MODEL_KEYS, device)
     needed[place] += activation_bytes(config, parameters)
-    what = "this model, its optimizer and what backward needs of a batch"
+    what = "this model, its optimizer and the activations of a batch"
     refuse_beyond(needed, what, config, ("batch_size", *MODEL_KEYS), device)
 
 
@@ -102,8 +102,8 @@ def refuse_beyond(
             memory_bytes = torch.cuda.get_device_properties(device).total_memory
         if needed_bytes > memory_bytes:
             raise ValueError(
-                f"{named(config, keys)}: {what} take {needed_bytes / 2**30:,.0f} GiB or more, "
-                f"{place} has {memory_bytes / 2**30:,.0f}; lower them"
+                f"{named(config, keys)}: {what} take {needed_bytes / 2**30:,.0f} GiB or more, but "
+                f"{place} has {memory_bytes / 2**30:,.0f}; lower these keys"
             )
 
 
@@ -111,7 +111,7 @@ def announce_many_blocks(config: ModelConfig) -> None:
     """Logs how long construction takes, if the model has so many blocks that it is noticed."""
     if config.n_layer >= MANY_BLOCKS:
         seconds = config.n_layer * BLOCK_S
-        log.info("n_layer=%d: making them takes %.0f s or more", config.n_layer, seconds)
+        log.info("n_layer=%d: creating the layers takes %.0f s or more", config.n_layer, seconds)
 
 
 @contextmanager
@@ -125,8 +125,9 @@ def explain_out_of_memory(config: DataConfig) -> Iterator[None]:
     except torch.OutOfMemoryError as error:
         what = str(error).partition(" GPU ")[0]
         raise ValueError(
-            f"batch_size={config.batch_size}: does not fit into the GPU's memory ({what}); take a "
-            "smaller one with more gradient_accumulation_steps; profile=memory shows what fills it"
+            f"batch_size={config.batch_size}: does not fit into the GPU's memory ({what}); use a "
+            "smaller batch_size with more gradient_accumulation_steps; profile=memory shows "
+            "what fills the memory"
         ) from error
     except (MemoryError, RuntimeError) as error:
         if isinstance(error, RuntimeError) and NO_MEMORY not in str(error):
@@ -134,6 +135,6 @@ def explain_out_of_memory(config: DataConfig) -> Iterator[None]:
         what = str(error).partition(f"{NO_MEMORY}: ")[2] or str(error)
         raise ValueError(
             f"batch_size={config.batch_size}: does not fit into this machine's memory "
-            f"({what.partition('. Error')[0]}); take a smaller one with more "
+            f"({what.partition('. Error')[0]}); use a smaller batch_size with more "
             "gradient_accumulation_steps, or a smaller model: n_layer, n_embd, block_size"
         ) from error

@@ -30,7 +30,8 @@ def decide_parallel(config: Config, world_size: int) -> Decision:
     mode = config.parallel
     if config.shard_ranks is not None and mode != "hsdp":
         raise ValueError(
-            f"shard_ranks={config.shard_ranks}: is for parallel=hsdp, this run has parallel={mode}"
+            f"shard_ranks={config.shard_ranks}: only works with parallel=hsdp, but this run has "
+            f"parallel={mode}"
         )
     if mode in SHARDED:
         check_sharded(config, world_size)
@@ -38,8 +39,10 @@ def decide_parallel(config: Config, world_size: int) -> Decision:
     if mode != AUTO:
         return Decision(mode)
     if world_size == 1:
-        return Decision("ddp", "one rank, which trains alone")
-    return Decision("ddp", "gathers no weights, where the model fits into each rank's memory")
+        return Decision("ddp", "there is only one rank")
+    return Decision(
+        "ddp", "gathers no weights; use it if the model fits into the memory of each rank"
+    )
 
 
 def check_sharded(config: Config, world_size: int) -> None:
@@ -47,30 +50,31 @@ def check_sharded(config: Config, world_size: int) -> None:
     mode = config.parallel
     if world_size == 1:
         raise ValueError(
-            f"parallel={mode}: one rank has nobody to share with; start several with torchrun, "
-            "or use parallel=auto"
+            f"parallel={mode}: needs several ranks, but there is one; start several with "
+            "torchrun, or use parallel=auto"
         )
     if mode == "hsdp":
         check_shard_ranks(config, world_size)
     if config.optimizer == "muon":
         raise ValueError(
-            f"optimizer=muon: not with parallel={mode}: an update is of a whole matrix, and a rank "
-            "has a share of it; use optimizer=adamw or parallel=ddp"
+            f"optimizer=muon: does not work with parallel={mode}, because an update needs a "
+            "whole matrix and a rank has only a share of it; use optimizer=adamw or parallel=ddp"
         )
     if config.cuda_graphs == "true":
         raise ValueError(
-            f"cuda_graphs=true: not with parallel={mode}, which gathers weights into memory of "
-            "the moment; use cuda_graphs=auto"
+            f"cuda_graphs=true: does not work with parallel={mode}, which gathers weights into "
+            "temporary memory; use cuda_graphs=auto"
         )
     if config.compile and config.compile_scope == "model":
         raise ValueError(
-            f"compile_scope=model: not with parallel={mode}, which gathers block by block; "
-            "use compile_scope=block"
+            f"compile_scope=model: does not work with parallel={mode}, which gathers block by "
+            "block; use compile_scope=block"
         )
     if config.kernels == "fused":
         raise ValueError(
-            f"kernels=fused: not with parallel={mode}: a block norms for the next one, whose "
-            "weights are not gathered yet; use kernels=compiled"
+            f"kernels=fused: does not work with parallel={mode}, because each block also "
+            "computes the norm of the next block, whose weights are not gathered yet; use "
+            "kernels=compiled"
         )
 
 
@@ -82,9 +86,14 @@ def check_shard_ranks(config: Config, world_size: int) -> None:
     if world_size % shards:
         raise ValueError(f"{said}: does not divide the {world_size} ranks of this run")
     if shards == world_size:
-        raise ValueError(f"{said}: all ranks of this run, which is parallel=fsdp; lower it")
+        raise ValueError(
+            f"{said}: this is all ranks of the run, the same as parallel=fsdp; use a smaller number"
+        )
     if shards == 1:
-        raise ValueError(f"{said}: each rank would have all of it, which is parallel=ddp; raise it")
+        raise ValueError(
+            f"{said}: each rank would have the whole model, the same as parallel=ddp; use a "
+            "larger number"
+        )
 
 
 def shard_count(config: Config, world_size: int) -> int:
@@ -102,7 +111,7 @@ def decide_all_reduce(config: Config, device: torch.device, world_size: int) -> 
     Raises ValueError for all_reduce=copies where copies are not possible.
     """
     if config.all_reduce == AUTO:
-        return Decision("collective", "runs everywhere, and a report sees each of them")
+        return Decision("collective", "runs everywhere, and a report shows each collective")
     obstacle = None if config.all_reduce == "collective" else no_copies(config, device, world_size)
     if obstacle:
         raise ValueError(f"all_reduce=copies: {obstacle}; use all_reduce=auto")
@@ -118,8 +127,8 @@ def check_shard_update(config: Config, world_size: int) -> None:
         return
     if world_size == 1:
         raise ValueError(
-            "shard_update=true: one rank has nobody to share with; start several with torchrun, "
-            "or use shard_update=false"
+            "shard_update=true: needs several ranks, but there is one; start several with "
+            "torchrun, or use shard_update=false"
         )
     if reason := misfit(config):
         raise ValueError(f"shard_update=true: {reason}; use shard_update=false")
@@ -139,13 +148,13 @@ def check_reduce_dtype(config: Config, world_size: int) -> None:
 def no_copies(config: Config, device: torch.device, world_size: int) -> str | None:
     """Reason why gradients cannot be averaged by copies, or None if they can."""
     if world_size == 1:
-        return "one rank has nobody to average with"
+        return "there is only one rank"
     if config.parallel in SHARDED:
-        return f"is for parallel=ddp, this run has parallel={config.parallel}"
+        return f"only works with parallel=ddp, but this run has parallel={config.parallel}"
     if device.type != "cuda":
-        return f"copy engines are a GPU's, this run is on {device.type}"
+        return f"only GPUs have copy engines, but this run is on {device.type}"
     if (ranks_here(world_size) or world_size) < world_size:
-        return "they reach the GPUs of one host, this run has several"
+        return "copy engines reach only the GPUs of one host, but this run has several hosts"
     if not has_copies():
         return "needs PyTorch 2.10 or newer, with NCCL 2.28 or newer, and triton"
     return None

@@ -16,7 +16,10 @@ def local_rank_and_world_size() -> tuple[int, int]:
     adopt_slurm_ranks()  # here, too, because tasks of submitit do not begin in train.py
     world_size = from_torchrun("WORLD_SIZE", 1)
     if world_size == 0:
-        raise ValueError("WORLD_SIZE=0: a run has a rank; torchrun sets WORLD_SIZE, else unset it")
+        raise ValueError(
+            "WORLD_SIZE=0: a run needs at least one rank; torchrun sets WORLD_SIZE, so unset it "
+            "if you do not use torchrun"
+        )
     ranks_here(world_size)
     return from_torchrun("LOCAL_RANK", 0), world_size
 
@@ -33,8 +36,9 @@ def ranks_here(world_size: int) -> int | None:
         return None
     if not 1 <= number <= world_size:
         raise ValueError(
-            f"LOCAL_WORLD_SIZE={number}: a host has 1 to {world_size} of {world_size} ranks "
-            "(WORLD_SIZE); torchrun sets both, else unset them"
+            f"LOCAL_WORLD_SIZE={number}: a host must have 1 to {world_size} of the {world_size} "
+            "ranks (WORLD_SIZE); torchrun sets both variables, so unset them if you do not use "
+            "torchrun"
         )
     return number
 
@@ -46,5 +50,8 @@ def from_torchrun(name: str, alone: int) -> int:
     """
     word = os.environ.get(name) or str(alone)
     if not word.isdecimal() or len(word) > 9:
-        raise ValueError(f"{name}={word}: not a number; torchrun sets {name}, else unset it")
+        raise ValueError(
+            f"{name}={word}: not a number; torchrun sets {name}, so unset it if you do not use "
+            "torchrun"
+        )
     return int(word)

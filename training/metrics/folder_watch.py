@@ -40,7 +40,7 @@ class FolderWatch:
         self.refused = []
         evaluation = "; the next evaluation saves a checkpoint" * self.progress.owes_checkpoint
         log.warning(
-            "%s: deleted in the midst of the run: %s; made again with all rows%s",
+            "%s: deleted during the run: %s; written again with all rows%s",
             *(folder.path, ", ".join(gone), evaluation),
         )
 

@@ -49,8 +49,8 @@ from training.step.warm_up import WarmUp
 log = logging.getLogger(__name__)
 
 NO_CHECKPOINT = (
-    "no checkpoint: the validation loss was never better than at the start; train longer, or save "
-    "all the same with always_save_checkpoint=true"
+    "no checkpoint: the validation loss was never better than at the start; train longer, or "
+    "save anyway with always_save_checkpoint=true"
 )
 
 
@@ -186,12 +186,16 @@ class Record:
             problems.append(f"validation loss is {val_loss} at iteration {iteration + 1}")
         if skipped := int(readings.get("train/skipped_updates", 0)):
             first = iteration + 1 - skipped
-            problems.append(f"gradients are not finite from iteration {first} on")
+            problems.append(f"gradients are not finite since iteration {first}")
         if not problems:
             return
         checkpoint.finish(self.run.progress)
         path = Path(self.run.config.out_dir) / "ckpt.pt"
-        kept = f"{path} is the last good checkpoint" if path.exists() else "nothing was saved yet"
+        kept = (
+            f"{path} is the last good checkpoint"
+            if path.exists()
+            else ("nothing has been saved yet")
+        )
         raise self.run.ranks.exit_with(
             f"train.py: {', '.join(problems)}; training stopped, {kept}. "
             "A lower learning_rate, a longer warmup_iters or dtype=bfloat16 may help"
@@ -312,10 +316,10 @@ class Record:
             log.info("%s, median step %.2f ms, best val loss %s", done, speed.step_ms, best)
         run_j, token_j = energy.get("perf/energy_j"), energy.get("perf/energy_per_token_j")
         if run_j and token_j:
-            log.info("energy %.1f kJ, %.3g mJ a token while training", run_j / 1e3, token_j * 1e3)
+            log.info("energy %.1f kJ, %.3g mJ per token while training", run_j / 1e3, token_j * 1e3)
         if self.watch.unsaved_message():
             return
-        log.info("the record: %s/metrics.jsonl, summary.json, config.yaml", out_dir)
+        log.info("record: %s/metrics.jsonl, summary.json, config.yaml", out_dir)
         command = sample_command(out_dir, self.run.dataset.tokenizer)
         if not (Path(out_dir) / "ckpt.pt").exists():
             if self.run.progress.iteration > 0:  # else there is nothing to save
@@ -414,8 +418,8 @@ def announce(config: Config, in_force: InForce, warm: WarmUp) -> None:
         log.info(line)
     if attention_in_force(config.attention, config.device, config.dropout) != config.attention:
         log.warning(
-            "attention=%s: PyTorch's fused CPU kernel has no dropout, so training uses the math "
-            "kernel of the same function; evaluation and dropout=0 use the fused one",
+            "attention=%s: PyTorch's fused CPU kernel does not support dropout, so training uses "
+            "the math kernel of the same function; evaluation and dropout=0 use the fused kernel",
             config.attention,
         )
     if config.compile:

@@ -80,12 +80,12 @@ HELD_BACK_BY = {
     "compile": "Held back by compiling",
     "evaluation": "Held back by evaluation",
     "checkpoint": "Held back by its checkpoints",
-    "data": "Held back by its data, for which the steps wait",
+    "data": "Held back by its data: the steps wait for batches",
     "gpu": "Held back by the GPU, which is busy",
-    "host": "Held back by the host, for which the GPU waits",
+    "host": "Held back by the host: the GPU waits for it",
     "cpu": "Held back by the CPU, which computes the steps",
     "rank": "Held back by a slow rank",
-    None: "What held the training steps back is not known",
+    None: "It is not known what held back the training steps",
 }
 
 
@@ -114,7 +114,7 @@ def what_held_rank_back(steps: Steps, training_s: float) -> tuple[str | None, st
     starved = share >= MOSTLY
     if steps.on_cpu:
         cpu = steps.cpu_percent
-        busy = "" if cpu is None else f"; {cpu / 100:.1f} cores busy"
+        busy = "" if cpu is None else f"; {cpu / 100:.1f} cores were busy"
         return "data" if starved else "cpu", busy + evidence
     if steps.host_ms is not None and steps.step_ms is not None:
         evidence += f"; the host launches a step of {steps.step_ms:.2f} ms in {steps.host_ms:.2f}"
@@ -137,4 +137,4 @@ def waited_for_ranks(waits: Waits) -> tuple[bool, str]:
     if lost_ms < ALSO * waits.step_ms:
         return False, ""
     of_step = f"{lost_ms:.2f} of each {waits.step_ms:.2f} ms step"
-    return False, f"; ranks wait {of_step} for one another, and for no one in particular"
+    return False, f"; ranks wait {of_step} for one another, but not for one rank in particular"

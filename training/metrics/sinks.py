@@ -124,7 +124,7 @@ class JsonFiles(Sink):
             self.write()
         except OSError as error:
             if not self.refused:
-                log.warning("cannot write %s (%s); its lines wait in memory", self.path, error)
+                log.warning("cannot write %s (%s); its lines are kept in memory", self.path, error)
                 self.refused = True
 
     def write(self) -> None:
@@ -147,7 +147,7 @@ class JsonFiles(Sink):
             self.write()
         except OSError as error:
             lost = self.content.count(b"\n", self.written)
-            log.warning("%s lacks its last %d lines: %s", self.path, lost, error)
+            log.warning("%s is missing its last %d lines: %s", self.path, lost, error)
             self.unsaved[f"the last {lost} lines of {self.path.name}"] = str(error)
             with contextlib.suppress(OSError):
                 mend_last_line(self.path)
@@ -170,7 +170,7 @@ def mend_last_line(path: Path) -> None:
         with open(path, "ab") as file:
             file.write(b"\n")
     except ValueError:
-        log.warning("%s: cut off a half-written last line", path)
+        log.warning("%s: removed an incomplete last line", path)
         os.truncate(path, start)
 
 

@@ -50,7 +50,7 @@ class SlowRanks:
         if share >= SLOWER and judged.stragglers != self.said:
             self.said = judged.stragglers
             command = capture_of_ranks(self.out_dir, self.ranks, judged.slowest, judged.fastest)
-            log.warning("%s; see why: %s", stragglers_line(judged), command)
+            log.warning("%s; to see why: %s", stragglers_line(judged), command)
         elif share < SLOWER / 2:
             self.said = ()
 

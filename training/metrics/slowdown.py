@@ -8,7 +8,7 @@ log = logging.getLogger(__name__)
 
 TIMES_SLOWER = 5
 LONG_S = 10.0  # how long a run must be slow before the warning
-ON_CPU = "; a run started with OMP_WAIT_POLICY=passive loses less to it"
+ON_CPU = "; a run started with OMP_WAIT_POLICY=passive loses less time to other processes"
 
 
 @dataclass
@@ -31,7 +31,7 @@ class Slowdown:
         if self.slow_s >= LONG_S and not self.said:
             self.said = True
             log.warning(
-                "steps take %s ms, %s ms before: another process may use this machine%s%s",
+                "steps take %s ms, %s ms before: another process may be using this machine%s%s",
                 *(f"{ms:,.0f}" if ms >= 10 else f"{ms:.2f}" for ms in (step_ms, self.fastest_ms)),
                 load_text(),
                 self.cure,

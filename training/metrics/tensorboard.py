@@ -74,7 +74,7 @@ class TensorBoard(Sink):
             yield
         except Exception as error:
             self.writer = None
-            log.warning("TensorBoard failed (%s); metrics.jsonl goes on without it", error)
+            log.warning("TensorBoard failed (%s); metrics.jsonl is still written", error)
 
     def log(self, row: Row) -> None:
         self.write(row, row["iter"])

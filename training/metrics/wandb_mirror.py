@@ -91,7 +91,7 @@ def online_key() -> str | None:
     """
     check_wandb(WandbConfig(mode="online"))
     if reason := _why_unreachable(_base_url()):
-        raise ValueError(f"W&B does not answer, try again later: {reason}")
+        raise ValueError(f"W&B does not answer; try again later: {reason}")
     return _api_key()
 
 
@@ -149,7 +149,9 @@ class WandbMirror(Sink):
             self.queue.put(("log", row))
             return
         if self.rows_dropped == 0:
-            log.warning("W&B is too slow or hangs: rows are dropped there, metrics.jsonl has all")
+            log.warning(
+                "W&B is too slow or hangs: rows are dropped in W&B, but metrics.jsonl has all rows"
+            )
         self.rows_dropped += 1
 
     def summary(self, values: Row) -> None:
@@ -177,7 +179,7 @@ class WandbMirror(Sink):
         if self.sets_data_dir:
             os.environ.pop("WANDB_DATA_DIR", None)
         if self.files.refused and self.mode == "offline" and not self.failure:
-            self.failure = "its offline file may lack rows, too: the disk refused some"
+            self.failure = "its offline file may lack rows too, because the disk refused some"
             log.warning("W&B: %s", self.failure)  # wandb itself does not report this
         outcome = {"mode": self.mode, "failure": self.failure, "rows_dropped": self.rows_dropped}
         self.files.summary({"wandb": outcome})
@@ -323,7 +325,7 @@ class WandbMirror(Sink):
     def fail(self, reason: str) -> None:
         if self.failure is None:
             self.failure = f"{self.doing}: {reason}"
-            log.warning("W&B failed in %s; metrics.jsonl goes on without it", self.failure)
+            log.warning("W&B failed in %s; metrics.jsonl is still written", self.failure)
 
 
 def is_trial() -> bool:

@@ -27,7 +27,7 @@ def check_fused_form(config: Config) -> None:
     """Raises ValueError for kernels=fused with an optimizer that has no such form."""
     if config.kernels == "fused" and KINDS[config.optimizer].fused is None:
         raise ValueError(
-            f"optimizer={config.optimizer}: has no form with kernels=fused; use kernels=compiled"
+            f"optimizer={config.optimizer}: does not support kernels=fused; use kernels=compiled"
         )
 
 

@@ -176,6 +176,6 @@ def check_muon(config: TrainingConfig) -> None:
     """Raises ValueError for optimizer=muon with float16."""
     if config.optimizer == "muon" and config.dtype == "float16":
         raise ValueError(
-            "optimizer=muon: not with dtype=float16, whose loss scaler is for AdamW; use "
-            "dtype=bfloat16, dtype=float32 or optimizer=adamw"
+            "optimizer=muon: does not work with dtype=float16, whose loss scaler supports only "
+            "AdamW; use dtype=bfloat16, dtype=float32 or optimizer=adamw"
         )

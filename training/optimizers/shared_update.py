@@ -131,8 +131,8 @@ class SharedUpdate:
         """Raises ValueError if buckets came, but none of them can be shared."""
         if self.saw_bucket and not self.buckets:
             raise ValueError(
-                "shard_update=true: no bucket of gradients is of blocks alone and of one length on "
-                "all ranks; use a smaller bucket_mb, or shard_update=false"
+                "shard_update=true: no bucket of gradients contains only blocks and has the same "
+                "length on all ranks; use a smaller bucket_mb, or shard_update=false"
             )
 
     def shareable(self, gradients: Tensor, weights: list[Tensor]) -> bool:
@@ -277,8 +277,8 @@ class SharedAdamW(ClippedAdamW):
             shared = sum(p.numel() for p in self.shared.parts)
             total = sum(p.numel() for p in self.parameters)
             log.info(
-                "shard_update=true: each of %d ranks updates a part of %.1f million weights, and "
-                "all of %.1f million",
+                "shard_update=true: each of %d ranks updates its part of %.1f million weights, "
+                "and all ranks update the other %.1f million",
                 self.shared.ranks.world_size,
                 shared / 1e6,
                 (total - shared) / 1e6,

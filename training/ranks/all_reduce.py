@@ -285,7 +285,7 @@ class Copies:
         nccl_kernels = [name for name in names if "nccl" in name.lower()]
         if nccl_kernels:
             raise ValueError(
-                f"all_reduce=copies: NCCL copies by kernels here ({', '.join(nccl_kernels)}); "
+                f"all_reduce=copies: NCCL copies with kernels here ({', '.join(nccl_kernels)}); "
                 "use all_reduce=collective"
             )
-        log.info("all_reduce=copies: no kernel of NCCL's (kernels: %s)", ", ".join(names))
+        log.info("all_reduce=copies: NCCL runs no kernel (kernels: %s)", ", ".join(names))

@@ -176,7 +176,10 @@ def make_process_group(device: torch.device, world_size: int) -> None:
     except dist.DistError as error:
         reason = str(error).partition("\n")[0]
         if "EADDRINUSE" in reason:
-            reason = "in use by another program of this host; choose another, or end that first"
+            reason = (
+                "in use by another program on this host; choose another port, or end that program "
+                "first"
+            )
         raise ValueError(f"MASTER_PORT={port} of MASTER_ADDR={address}: {reason}") from error
     finally:
         patience.cancel()
@@ -198,7 +201,7 @@ def warn_unknown_host(address: str) -> None:
         socket.getaddrinfo(address, None)
     except (OSError, UnicodeError) as error:
         log.warning(
-            "MASTER_ADDR=%s: no host of this name is known here (%s); waiting until it is",
+            "MASTER_ADDR=%s: this host name is not known (%s); waiting until it can be resolved",
             address,
             getattr(error, "strerror", error),
         )
@@ -207,7 +210,7 @@ def warn_unknown_host(address: str) -> None:
 def warn_waiting(address: str, port: str) -> None:
     rank, world_size = os.environ["RANK"], os.environ["WORLD_SIZE"]
     log.warning(
-        "rank %s of %s: has waited %.0f s for all ranks to meet at %s, port %s (MASTER_ADDR, "
+        "rank %s of %s: has waited %.0f s for all ranks to connect at %s, port %s (MASTER_ADDR, "
         "MASTER_PORT)",
         *(rank, world_size, PATIENCE_S, address, port),
     )
@@ -232,13 +235,13 @@ def join_run(device: str) -> Iterator[Ranks]:
     for name in ("RANK", "MASTER_ADDR", "MASTER_PORT"):
         if not os.environ.get(name):
             raise ValueError(
-                f"WORLD_SIZE={world_size}, but {name} is not set; start it as torchrun "
+                f"WORLD_SIZE={world_size}, but {name} is not set; start training with torchrun "
                 f"--standalone --nproc_per_node={world_size} train.py ..., or unset WORLD_SIZE"
             )
     if not 0 < from_torchrun("MASTER_PORT", 0) < 1 << 16:  # each rank would choose its own for 0
-        raise ValueError(f"MASTER_PORT={os.environ['MASTER_PORT']}: a port is from 1 to 65535")
+        raise ValueError(f"MASTER_PORT={os.environ['MASTER_PORT']}: a port must be from 1 to 65535")
     if (number := from_torchrun("RANK", 0)) >= world_size:  # the others would wait for ever
-        raise ValueError(f"RANK={number}: there are {world_size} ranks (WORLD_SIZE), from 0 on")
+        raise ValueError(f"RANK={number}: must be from 0 to one less than WORLD_SIZE={world_size}")
     with handle_signals(signal.SIG_DFL):  # C++ code waits, for minutes, and runs no Python handler
         make_process_group(mine, world_size)
     try:

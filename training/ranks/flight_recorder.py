@@ -84,7 +84,7 @@ def enable_recording(out_dir: str) -> Iterator[None]:
     except Exception as error:
         if sys.flags.dev_mode or not out_of_collective(error):
             raise
-        where = getattr(error, "__notes__", ["what another rank printed last may say why"])
+        where = getattr(error, "__notes__", ["the last lines of another rank may say why"])
         line = "; ".join([f"rank {os.environ.get('RANK')}: {error_line(error)}", *where])
         raise SystemExit(f"train.py: {line}") from None
     finally:
@@ -135,7 +135,7 @@ def move_earlier_dumps(out_dir: Path, resumed: bool) -> None:
             path.replace(path.with_name(path.name.replace(DUMP, EARLIER)))
         (folder / REQUEST).unlink(missing_ok=True)
     if dumps and resumed:
-        log.info("what each rank of the run did last before: %s", hang_command(str(out_dir)))
+        log.info("what each rank of the previous run did last: %s", hang_command(str(out_dir)))
 
 
 def make_folder(out_dir: Path, ranks: Ranks) -> None:
@@ -272,7 +272,7 @@ def dump_bytes(on_cuda: bool) -> bytes:
     names = [OF_NCCL, OF_OTHERS] if on_cuda else [OF_OTHERS]
     dumps: list[Dump | None] = [getattr(torch_c10d(), name, None) for name in names]
     if dumps[0] is None:
-        raise RuntimeError(f"this torch has no {names[0]}: 2.8 and newer record gloo, too")
+        raise RuntimeError(f"this torch has no {names[0]}; version 2.8 and newer also record gloo")
     return b"".join(
         dump(includeCollectives=True, includeStackTraces=True, onlyActive=False)
         for dump in filter(None, dumps)

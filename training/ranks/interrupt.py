@@ -79,6 +79,6 @@ class Interrupt:
 
 
 def say(received: signal.Signals) -> None:
-    again = "" if received == signal.SIGHUP else "; once more to leave now"
+    again = "" if received == signal.SIGHUP else "; interrupt again to exit now"
     with suppress(BrokenPipeError):  # nobody reads any more: the run's next line ends it
         log.warning("%s: finishing this iteration, then saving%s", received.name, again)

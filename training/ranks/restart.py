@@ -10,8 +10,9 @@ from configs.schema import Config
 log = logging.getLogger(__name__)
 
 SHARED = (
-    "torchrun shares its store with the ranks, and those of several hosts find there what their "
-    "last life left (pytorch issue 135712); for restarts set TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1"
+    "torchrun shares its store with the ranks, and ranks of several hosts find old entries there "
+    "after a restart (pytorch issue 135712); for restarts set "
+    "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1"
 )
 
 
@@ -30,4 +31,7 @@ def warn_of_restarts(config: Config) -> None:
         log.warning(SHARED)
     restarted = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
     if restarted and not config.go_on and config.init_from != "resume":
-        log.warning("torchrun restarted this run, which begins anew; go_on=true goes on instead")
+        log.warning(
+            "torchrun restarted this run, which starts from the beginning; with go_on=true it "
+            "would continue instead"
+        )

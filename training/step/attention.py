@@ -87,7 +87,7 @@ def facts_on_cpu(config: ModelConfig, operators: list[str]) -> AttentionFacts:
     """
     fused = [name for name in dict.fromkeys(operators) if name in CPU_OPERATORS]
     ran = CPU_OPERATORS[fused[0]] if fused else unfused_backend(config.attention)
-    evidence = f"operators: {', '.join(fused) or 'no fused one; softmax of the scores'}"
+    evidence = f"operators: {', '.join(fused) or 'no fused operator; softmax of the scores'}"
     expected = attention_in_force(config.attention, "cpu", config.dropout)
     return check_backend(AttentionFacts(config.attention, ran, evidence), expected)
 
@@ -106,7 +106,7 @@ def facts_on_cuda(config: ModelConfig, kernels: list[str] | None) -> AttentionFa
         short_name(name) for names in kernels_of_backend.values() for name in names
     )
     evidence = (
-        f"kernels: {', '.join(names)}" if names else f"no fused one in {len(kernels)} kernels"
+        f"kernels: {', '.join(names)}" if names else f"no fused kernel among {len(kernels)} kernels"
     )
     return check_backend(AttentionFacts(config.attention, ran, evidence), config.attention)
 
@@ -120,7 +120,7 @@ def check_backend(facts: AttentionFacts, expected: str) -> AttentionFacts:
     """Returns `facts`; raises ValueError if another backend than the expected one ran."""
     if facts.requested in SPELLED_OUT and (times := fused_attentions()):
         raise ValueError(
-            f"attention={facts.requested}: torch.compile rewrote it into a fused call "
+            f"attention={facts.requested}: torch.compile replaced this backend by a fused call "
             f"({times} times); use compile=false"
         )
     if expected != "auto" and facts.ran != expected:

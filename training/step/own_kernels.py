@@ -37,8 +37,8 @@ def check_kernels(config: ModelConfig, device: torch.device) -> None:
     """Raises ValueError for kernels=fused without CUDA; `try_kernels` runs the kernels for real."""
     if config.kernels == "fused" and device.type != "cuda":
         raise ValueError(
-            f"kernels=fused: exists on CUDA only, this run is on {device.type}; "
-            "use kernels=compiled"
+            f"kernels=fused: runs only on CUDA, but this run is on {device.type}; use "
+            "kernels=compiled"
         )
 
 

@@ -122,13 +122,13 @@ def say_how_long(step: Step, x: Tensor, y: Tensor, config: Config, left: int) ->
     log.info("%s %d iterations take about %s on this CPU", which, left, spell_duration(run_s))
     if run_s > LONG_S and has_cpu_size(config):
         log.warning(
-            "the model has the size for a CPU already; a machine that does nothing else, or fewer "
-            "max_iters, make it shorter"
+            "the model is already of a size for CPUs; to shorten the run, use fewer max_iters or "
+            "a machine that does nothing else"
         )
     elif run_s > LONG_S:
         log.warning(
-            "for a result in minutes stop this (Ctrl-C) and take the size for a CPU: "
-            "python train.py config/%s.yaml attention=%s",
+            "for a result in minutes, stop this (Ctrl-C) and use the size for CPUs: python "
+            "train.py config/%s.yaml attention=%s",
             CPU_SIZE,
             config.attention,
         )
@@ -153,7 +153,7 @@ def timed_micro_step(step: Step, x: Tensor, y: Tensor) -> float:
         if not dynamo.is_compiler_error(error):
             raise
         raise ValueError(
-            f"compile=true: does not work here, use compile=false: {one_line(error)[:200]}"
+            f"compile=true: does not work here; use compile=false: {one_line(error)[:200]}"
         ) from error
     if x.is_cuda:
         torch.cuda.synchronize(x.device)

@@ -49,7 +49,13 @@ def tokens_per_s(process: TimedProcess, _: float) -> float | None:
 
 
 PARTS = {
-    "step": Part("step", "a training step, from line to line; and its MFU", "ms", "steps", step_ms),
+    "step": Part(
+        "step",
+        "a training step, from one printed line to the next, and its MFU",
+        "ms",
+        "steps",
+        step_ms,
+    ),
     "start": Part(
         "start to iteration 0",
         "from the start of the process to the line of iteration 0",
@@ -80,7 +86,7 @@ PARTS = {
     ),
     "sample": Part(
         "sampling one",
-        "sampling one sequence of --tokens, the first and only one of its process",
+        "sampling one sequence of --tokens, the only one of its process",
         RATE,
         "sample",
         tokens_per_s,
@@ -88,7 +94,8 @@ PARTS = {
     "samples": Part("sampling many", "sampling --samples sequences", RATE, "samples", tokens_per_s),
     "captured": Part(
         "captured / free step",
-        "a captured step over a free one, by nsys; without it by torch.profiler, of ours",
+        "time of a captured step divided by an uncaptured one: with nsys, or with torch.profiler "
+        "for ours if nsys is missing",
         "ratio",
         "captured",
         lambda process, _: process.captured_ratio,
@@ -135,8 +142,12 @@ def measure(bench: Bench, name: str, target: float, band: float) -> Measure | No
     if name == "loss":
         what, remark = f"{what} {target:g}", unreached_remark(processes, values_of)
     elif name == "captured" and bench.asked.against:
-        whole = "the other one as a whole process under nsys, over its free ones"
-        remark = whole if "theirs" in values_of else "the other one opens no window: not measured"
+        whole = "the other program: a whole process under nsys divided by its uncaptured processes"
+        remark = (
+            whole
+            if "theirs" in values_of
+            else ("not measured: the other program opens no capture window")
+        )
     rows = [side_values(side, values) for side, values in values_of.items()]
     pairs = ratios(values_of, part.unit, band)
     return Measure(name, what, part.unit, rows, pairs, detail(bench, name, processes), remark)
@@ -162,7 +173,7 @@ def detail(bench: Bench, name: str, processes: list[TimedProcess]) -> str | None
         return f"{bench.asked.iterations:,} iterations, {evaluations} evaluations"
     if name == "samples":
         return f"{bench.asked.samples} sequences of {tokens}"
-    return f"the first and only, {tokens}" if name == "sample" else None
+    return f"the only one, {tokens}" if name == "sample" else None
 
 
 def side_values(side: Side, values: list[float]) -> SideValues:
@@ -221,7 +232,7 @@ def counted_work(bench: Bench) -> list[Work]:
     ours, theirs = first["ours"], first["theirs"]
     iterations = ours.iterations or 0, theirs.iterations or 0
     evaluations = len(ours.evaluations), len(theirs.evaluations)
-    loop = "iterations; nanoGPT's loop ends one behind max_iters"
+    loop = "iterations; nanoGPT's loop ends one iteration after max_iters"
     return [
         Work(loop, str(iterations[0]), str(iterations[1]), iterations[1] - iterations[0] in (0, 1)),
         Work(

@@ -33,8 +33,8 @@ MOST_NAMED = 2  # parts of the host that are named
 # times as long
 MOST_LENGTHENED = 4
 PROFILER_SHIFT = 0.05  # change of the ratio by the profiler from which on it is worth a word
-WITHOUT_A_PROFILER = "time both without one: python -m profiling ab"
-IN_TURNS = "several runs of each, in turns, would"
+WITHOUT_A_PROFILER = "time both without a profiler: python -m profiling ab"
+IN_TURNS = "alternate several runs of each"
 
 
 @dataclass(frozen=True)
@@ -121,28 +121,30 @@ def judge(baseline: Compared, candidate: Compared, steps: Steps, band: float) ->
         bound = ratio_bound(baseline, candidate)
         if bound and outcome in ("faster", "slower"):
             return Judgement(outcome, ratio_bound=bound)
-        why = f"what changed is mostly time of the host, which a profiler lengthens ({host})"
+        why = f"most of the change is host time, which a profiler lengthens ({host})"
         return Judgement("cannot_tell", CannotTell("profiler", why, WITHOUT_A_PROFILER, None))
     can_tell = outcome != "cannot_tell"
     return Judgement(outcome, None if can_tell else noise(ratio, steps, unit, band))
 
 
 def one_process(baseline: Compared, candidate: Compared) -> CannotTell:
-    why = "there is one run of each, on a CPU, where starts of one program differ by chance"
+    why = "there is one run of each, and on a CPU the speed of a program varies from start to start"
     one, other = baseline.cores_at_work, candidate.cores_at_work
     if one is not None and other is not None:
         why += f" ({one:.1f} and {other:.1f} cores were at work)"
     by_ab = timed_keys(config_differences(baseline.config, candidate.config) or {})
     how = (
-        "python -m profiling ab, or folders of such runs" if by_ab else "give folders of such runs"
+        "use python -m profiling ab, or give folders of such runs"
+        if by_ab
+        else "give folders of such runs"
     )
     return CannotTell("one_process", why, f"{IN_TURNS}: {how}", None)
 
 
 def few_steps(steps: Steps, unit: str) -> CannotTell:
     counts = f"{len(steps.baseline_ms)} and {len(steps.candidate_ms)} {unit}"
-    why = f"described, not judged, because {counts} are too few for an interval"
-    cure = f"it takes {FEWEST_STEPS} of each, better 20"
+    why = f"no verdict, because {counts} are too few for an interval"
+    cure = f"at least {FEWEST_STEPS} of each are needed, better 20"
     return CannotTell("few_steps", why, cure, FEWEST_STEPS)
 
 
@@ -153,22 +155,23 @@ def noise(ratio: Ratio, steps: Steps, unit: str, band: float) -> CannotTell:
         return CannotTell("noise", why, runs_it_takes(needed), needed)
     needed = steps_to_tell(ratio, steps.fewest, steps.noise, band)
     if needed is None:
-        cure = f"more {unit} would not tell, several starts would: python -m profiling ab"
+        cure = f"more {unit} would not decide it, but several starts would: python -m profiling ab"
     else:
-        cure = f"it would take about {needed:,} {unit} of each, here are {steps.fewest}"
+        cure = f"about {needed:,} {unit} of each are needed, and there are {steps.fewest}"
     return CannotTell("noise", why, cure, needed)
 
 
 def runs_it_takes(needed: int | None) -> str:
     if needed is None:
-        return f"not even {MOST_PROCESSES:,} runs of each would tell"
-    return f"it would take about {needed} runs of each"
+        return f"even {MOST_PROCESSES:,} runs of each would not decide it"
+    return f"about {needed} runs of each are needed"
 
 
 def undecided_words(interval: tuple[float, float], noise: float, band: float) -> str:
     return (
-        f"the ratio is {interval[0]:.3f} to {interval[1]:.3f}, neither all beyond the noise of "
-        f"{number(float(f'{noise * 100:.2g}'))} % nor all within {band * 100:g} %"
+        f"the ratio is {interval[0]:.3f} to {interval[1]:.3f}, which is neither entirely beyond "
+        f"the noise of {number(float(f'{noise * 100:.2g}'))} % nor entirely within "
+        f"{band * 100:g} %"
     )
 
 

@@ -61,10 +61,10 @@ def reasons_against(
 
 
 def work_reasons(differences: dict[str, Pair] | None) -> Iterator[str]:
-    """A line for each key that differs and makes a step do other work."""
+    """A line for each key that differs and makes a step do different work."""
     for key, pair in (differences or {}).items():
         if is_work(key):
-            yield f"{key}: {pair.baseline} against {pair.candidate}, so a step does other work"
+            yield f"{key}: {pair.baseline} against {pair.candidate}, so a step does different work"
 
 
 def core_differences(baseline: Compared, candidate: Compared) -> str:

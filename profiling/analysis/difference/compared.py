@@ -93,7 +93,7 @@ def compared_capture(report: Report, manifest: Manifest | None = None) -> Compar
     if not min(report.window.step_ms.values, default=0) > 0:
         cure = "name another range with --step, or capture it again"
         raise ValueError(
-            f"{capture.file}: one of its steps took 0 ms, which none compares with; {cure}"
+            f"{capture.file}: one of its steps took 0 ms, so it cannot be compared; {cure}"
         )
     config = run.config if run else None
     gpu = capture.gpu or next(iter(capture.devices), None)
@@ -209,7 +209,7 @@ def environment_of(facts: JsonObject | None, file: str) -> Environment:
     try:
         return msgspec.convert(facts or {}, Environment)
     except msgspec.ValidationError as error:
-        raise ValueError(f"{file}: its environment is damaged: {error}") from error
+        raise ValueError(f"{file}: the environment in it is damaged: {error}") from error
 
 
 def text_of(facts: JsonObject | None, key: str) -> str | None:

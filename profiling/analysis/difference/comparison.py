@@ -231,8 +231,8 @@ def clock_notes(baseline: Compared, candidate: Compared) -> Iterator[str]:
     one, other = baseline.gpu_clock, candidate.gpu_clock
     if one and other and abs(other.sm_mhz / one.sm_mhz - 1) > CLOCK_SHIFT:
         yield (
-            f"GPU clock: {one.text}, against {other.text}; at the lower one also kernels that did "
-            "not change take longer"
+            f"GPU clock: {one.text}, against {other.text}; at the lower clock unchanged kernels "
+            "take longer too"
         )
 
 
@@ -255,17 +255,18 @@ def notes(
         yield f"{cores} of the host"
     if own.ratio and not own.over_processes and own.fewest < FEW_STEPS:
         counts = len(baseline.step_ms), len(candidate.step_ms)
-        yield f"steps: {counts[0]} and {counts[1]} are few, the interval is rough"
+        yield f"steps: {counts[0]} and {counts[1]} are few, so the interval is rough"
     captured = median(own.candidate_ms) / median(own.baseline_ms)
     if free and abs(free.ratio / captured - 1) > PROFILER_SHIFT:
         yield (
-            f"profiler: uncaptured steps say {free.ratio:.3f} ({free.baseline:.2f} -> "
-            f"{free.candidate:.2f} ms), captured ones {captured:.3f}; believe the uncaptured"
+            f"profiler: the ratio of uncaptured steps is {free.ratio:.3f} ({free.baseline:.2f} "
+            f"-> {free.candidate:.2f} ms), of captured steps {captured:.3f}; trust the "
+            "uncaptured steps"
         )
     for which, compared in () if free else sides:
         launch_ms = compared.captured.gpu_parts.get("idle_launch", 0.0)
         if compared.kind != TRAINING and launch_ms > LAUNCH_SHARE * compared.mean_ms:
             yield (
-                f"profiler: the {which} waits {launch_ms:.2f} ms a step for launches, which a "
+                f"profiler: the {which} waits {launch_ms:.2f} ms per step for launches, which a "
                 "profiler lengthens, and its uncaptured steps are not known"
             )

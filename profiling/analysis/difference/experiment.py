@@ -11,7 +11,7 @@ from profiling.analysis.difference.answer import undecided_words
 from profiling.analysis.difference.comparability import config_differences, work_reasons
 from profiling.analysis.difference.compared import text_of
 from profiling.analysis.difference.records import (
-    MS_A_STEP,
+    MS_PER_STEP,
     Against,
     CannotTell,
     Comparability,
@@ -33,7 +33,7 @@ from profiling.analysis.statistics import (
     spread,
 )
 
-NS_A_TOKEN = "ns a token"
+NS_PER_TOKEN = "ns per token"
 FEWEST_PROCESSES = 2
 DISTURBED = 0.2  # relative distance from the median above which a process did not run alone
 
@@ -51,8 +51,8 @@ def analyse(
     for label in labels:
         if len(times[label]) < FEWEST_PROCESSES:
             raise ValueError(
-                f"{label}: {len(times[label])} finished processes, an interval needs at least "
-                f"{FEWEST_PROCESSES}; the same command with --out goes on"
+                f"{label}: {len(times[label])} finished processes, but an interval needs at "
+                f"least {FEWEST_PROCESSES}; run the same command with --out to continue"
             )
     return ExperimentResult(
         unit=unit,
@@ -75,15 +75,15 @@ def process_times(experiment: Experiment) -> tuple[str, dict[str, list[float]]]:
     for run in experiment.runs:
         ms = statistics.median(run.step_ms)
         times[run.label].append(ms * 1e6 / run.tokens_per_iteration if per_token else ms)
-    return NS_A_TOKEN if per_token else MS_A_STEP, times
+    return NS_PER_TOKEN if per_token else MS_PER_STEP, times
 
 
 def disturbed_processes(label: str, times: list[float], unit: str) -> list[str]:
     """A line for each process that is far from the others of its value."""
     middle = statistics.median(times)
     return [
-        f"a process of {label} took {time:.3f} {unit}, the middle one {middle:.3f}: something else "
-        "ran beside it, or it found another clock; the interval is wide for it"
+        f"a process of {label} took {time:.3f} {unit}, the middle one {middle:.3f}: another "
+        "program was running, or the clock was different; this widens the interval"
         for time in times
         if len(times) > 2 and abs(time / middle - 1) > DISTURBED
     ]
@@ -194,9 +194,9 @@ def comparison_of(
 def cannot_tell(pair: Against, result: ExperimentResult) -> CannotTell:
     """Why a pair has no answer, and how many processes of each value would give one."""
     band = (result.equal_within_percent or 0) / 100
-    cure = f"not even {MOST_PROCESSES:,} processes of each would tell"
+    cure = f"even {MOST_PROCESSES:,} processes of each would not decide it"
     if needed := pair.processes_to_tell:
-        cure = f"it would take about {needed} processes of each: --repeats {needed}"
+        cure = f"about {needed} processes of each are needed: --repeats {needed}"
     why = undecided_words(pair.ci95, pair.noise_percent / 100, band)
     return CannotTell("noise", why, cure, pair.processes_to_tell)
 
@@ -226,6 +226,6 @@ def uncaptured_comparison(
             comparable=not reasons,
             reasons=reasons,
             forced=bool(reasons),  # whoever makes it the factor wants it compared
-            notes=["no captures, so nothing explains the difference"],
+            notes=["there are no captures to explain the difference"],
         ),
     )

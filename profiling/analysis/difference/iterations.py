@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from profiling.analysis.difference.records import (
-    MS_A_STEP,
+    MS_PER_STEP,
     Against,
     Evened,
     Experiment,
@@ -39,7 +39,7 @@ def first_iterations(experiment: Experiment, folder: Path, count: int) -> FirstI
         return None
     known = {value.label: value for value in values}
     # a token of the one is not an iteration of the other
-    pairs = result.comparisons if result.unit == MS_A_STEP else []
+    pairs = result.comparisons if result.unit == MS_PER_STEP else []
     return FirstIterations(values, [row for pair in pairs for row in break_even(pair, known)])
 
 

@@ -13,7 +13,7 @@ import msgspec
 from profiling.shared.records import JsonObject
 
 SCHEMA_VERSION = 1
-MS_A_STEP = "ms a step"
+MS_PER_STEP = "ms per step"
 # one of the four answers, or a refusal; no_difference occurs in older records of experiments
 Outcome = Literal["faster", "slower", "equal", "cannot_tell", "not_comparable", "no_difference"]
 
@@ -47,11 +47,11 @@ class StepComparison(msgspec.Struct, frozen=True, omit_defaults=True):
     baseline_mean: float | None = None  # this and the next: only for two captures or runs
     candidate_mean: float | None = None
     noise_percent: float | None = None  # how much groups of equal processes differ
-    experiment_unit: str | None = msgspec.field(default=None, name="unit")  # None: MS_A_STEP
+    experiment_unit: str | None = msgspec.field(default=None, name="unit")  # None: MS_PER_STEP
 
     @property
     def unit(self) -> str:
-        return self.experiment_unit or MS_A_STEP
+        return self.experiment_unit or MS_PER_STEP
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from profiling.analysis.difference.answer import PROFILER_SHIFT, is_host
 from profiling.analysis.difference.comparability import timed_keys
 from profiling.analysis.difference.compared import TRAINING
 from profiling.analysis.difference.records import (
-    MS_A_STEP,
+    MS_PER_STEP,
     BucketChange,
     Comparison,
     StepComparison,
@@ -46,7 +46,7 @@ def sentence(comparison: Comparison) -> str:
         text += f": {parts}"
         against = "less" if comparison.verdict == "slower" else "more"
         if against in (kernels := kernel_words(comparison)).split():
-            text += f"; and yet {kernels}"
+            text += f", although {kernels}"
     return text
 
 
@@ -57,12 +57,16 @@ def work_words(comparison: Comparison) -> str:
     """
     differences = comparison.differences
     if differences is None:
-        return "; whether both did the same work could not be checked"
+        return "; could not check whether both did the same work"
     if timed_keys(differences):
         return ""
     names = list(differences)
-    only = f", only {', '.join(names[:MOST_KEYS])} differ{'s' * (len(names) == 1)}" if names else ""
-    return "; equal work by their keys" + (only if len(names) <= MOST_KEYS else "")
+    only = (
+        (f", where only {', '.join(names[:MOST_KEYS])} differ{'s' * (len(names) == 1)}")
+        if names
+        else ""
+    )
+    return "; equal work according to the keys" + (only if len(names) <= MOST_KEYS else "")
 
 
 def why_not(comparison: Comparison) -> str:
@@ -104,7 +108,7 @@ class PartChange:
 def explanation(comparison: Comparison) -> str:
     """The parts of the step that changed, the largest first, and the rest; empty if no capture."""
     parts = parts_of(comparison)
-    if not parts or comparison.step_ms.unit != MS_A_STEP:
+    if not parts or comparison.step_ms.unit != MS_PER_STEP:
         return ""  # steps of different size have no parts to set against each other
     named = [part for part in parts if part.changed][:MOST_PARTS]
     rest = [part for part in parts if part not in named]
@@ -114,7 +118,7 @@ def explanation(comparison: Comparison) -> str:
     ]
     left_ms = sum(part.delta_ms for part in rest)
     if any(part.changed for part in rest) or abs(left_ms) > step_noise_ms(comparison):
-        words.append(f"all else {left_ms:+.2f} ms together")
+        words.append(f"everything else {left_ms:+.2f} ms together")
     else:
         words.append("everything else within noise" if named else "no part stands out")
     return ", ".join(words)

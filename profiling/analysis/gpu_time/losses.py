@@ -56,7 +56,7 @@ class Losses:
     @property
     def sentence(self) -> str:
         if not self.captured:
-            return f"none of {self.kernels:,} launches has its kernel in the capture"
+            return f"the capture has no kernel for any of its {self.kernels:,} launches"
         return (
             f"{self.lost:,} of {self.kernels:,} launched kernels are not in the capture "
             f"({100 * (self.share or 0.0):.1f} %)"

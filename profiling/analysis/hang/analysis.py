@@ -43,8 +43,8 @@ def hang_of(dumps: list[Dump], least: int = 0) -> Hang:
     groups = groups_of(dumps, world)
     if old := {rank for group in groups for rank in group.outdated_ranks(SKEW_NS)}:
         rest = hang_of([dump for dump in dumps if dump.rank not in old], dumps[-1].rank + 1)
-        whose = f"rank {', '.join(map(str, sorted(old)))}: the dump is of an earlier moment"
-        note = f"{whose}, and is left out: the other ranks have finished more since"
+        whose = f"rank {', '.join(map(str, sorted(old)))}: the dump was written earlier"
+        note = f"{whose} and is left out: the other ranks have finished more collectives since then"
         return replace(rest, notes=[note, *rest.notes])
     stuck = first_to_look_at([collective for group in groups if (collective := group.find_stuck())])
     known = {dump.rank for dump in dumps}
@@ -146,10 +146,10 @@ def notes(dumps: list[Dump]) -> list[str]:
     """Notes on properties of the dumps that may mislead."""
     lines = []
     if sent := sum(dump.point_to_point for dump in dumps):
-        lines.append(f"{sent} sends and receives are left out: they belong to two ranks alone")
+        lines.append(f"{sent} sends and receives are left out, because they involve only two ranks")
     if empty := [dump.rank for dump in dumps if not dump.groups]:
         lines.append(f"no collective was recorded by rank {', '.join(map(str, empty))}")
     times = [dump.dumped_ns for dump in dumps]
     if (apart_s := (max(times) - min(times)) / 1e9) > HANG_S:
-        lines.append(f"the dumps are {apart_s:,.0f} s apart: are they of one run?")
+        lines.append(f"the dumps are {apart_s:,.0f} s apart, so they may be from different runs")
     return lines

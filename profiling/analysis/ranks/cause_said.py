@@ -32,7 +32,7 @@ def held_up_text(late: Straggler) -> str:
     who = f"Ranks {join_numbers(numbers)} hold" if late.with_ranks else f"Rank {late.rank} holds"
     some = late.in_steps < late.of_steps
     where = f", in {late.in_steps} of {late.of_steps} steps" if some else ""
-    return f"{who} the others up by {late.costs_ms_per_step:.2f} ms a step{where}"
+    return f"{who} the others up by {late.costs_ms_per_step:.2f} ms per step{where}"
 
 
 def join_numbers(numbers: list[int]) -> str:
@@ -62,8 +62,8 @@ def work_lines(late: Straggler, costs: Costs, first: int, others: list[int]) -> 
 
 WORK: dict[Work, str] = {
     "more_kernels": "It launches more kernels than the others.",
-    "larger_kernels": "It launches the same kernels over larger grids: its share is larger.",
-    "slower_kernels": "It runs the same kernels over the same grids, and each takes longer.",
+    "larger_kernels": "It launches the same kernels with larger grids, so it has more work.",
+    "slower_kernels": "It runs the same kernels with the same grids, but each takes longer.",
 }
 
 
@@ -73,9 +73,9 @@ def kernels_text(kernels: list[LongerKernel], work: Work) -> str:
     for kernel in kernels:
         amount = f"{kernel.longer_ms:.2f} ms"
         more = work == "more_kernels" and kernel.more > 0
-        amount = f"{kernel.more:.3g} more a step, {amount}" if more else f"{amount} a step"
+        amount = f"{kernel.more:.3g} more per step, {amount}" if more else f"{amount} per step"
         texts.append(f"{function_name(kernel.name)} ({amount})")
-    return f" Most of it: {', '.join(texts)}." if texts else ""
+    return f" Mainly: {', '.join(texts)}." if texts else ""
 
 
 def launches_line(late: ReducedRank, others: list[ReducedRank]) -> str:
@@ -83,10 +83,10 @@ def launches_line(late: ReducedRank, others: list[ReducedRank]) -> str:
     least, most = theirs[0], theirs[-1]
     they = f"{least:.0f}" if most - least < 1 else f"{least:.0f} to {most:.0f}"
     if mine > (1 + OTHER_WORK) * most:
-        return f"Its host launches more kernels: {mine:.0f} a step, the others' {they}."
+        return f"Its host launches more kernels: {mine:.0f} per step, the others {they}."
     return (
-        f"Its host launches no more kernels than the others' ({mine:.0f} a step, they {they}), so "
-        "it is slower: look at its CPU's clock, and at what else runs there."
+        f"Its host launches no more kernels than the others ({mine:.0f} per step, the others "
+        f"{they}), so the host is slower: check the clock of its CPU and what else runs there."
     )
 
 
@@ -95,14 +95,14 @@ def clocks_line(costs: Costs, first: int, others: list[int]) -> str:
     mine = costs.ranks[first].gpu_clock
     theirs = [clock.sm_mhz for n in others if (clock := costs.ranks[n].gpu_clock)]
     if mine is None or not theirs:
-        return "Look at its clocks, temperature and power, and at what else runs on that GPU."
+        return "Check the GPU's clocks, temperature and power, and what else runs on it."
     median_mhz = float(np.median(theirs))
     if mine.sm_mhz >= (1 - SLOWER_CLOCK) * median_mhz:
         return (
-            f"Over the run its clock was {mine.text}, the others' {median_mhz:.0f}: that is not "
-            "why. Look at what else runs on that GPU."
+            f"Over the run its clock was {mine.text}, and the others ran at {median_mhz:.0f}, so "
+            "the clock is not the reason. Check what else runs on that GPU."
         )
-    return f"Over the run its clock was {mine.text}; the others' {median_mhz:.0f}."
+    return f"Over the run its clock was {mine.text}; the others ran at {median_mhz:.0f}."
 
 
 def waits_lines(late: Straggler, costs: Costs, others: list[int]) -> list[str]:
@@ -111,8 +111,8 @@ def waits_lines(late: Straggler, costs: Costs, others: list[int]) -> list[str]:
 
 
 SLOWED = (
-    "The others' waits are hidden by kernels, but not free: the waiting collectives hold "
-    "multiprocessors, and slow these kernels down by {:.2f} ms a step."
+    "Kernels hide the waits of the other ranks, but the waits still cost time: the waiting "
+    "collectives occupy multiprocessors and slow these kernels down by {:.2f} ms per step."
 )
 
 
@@ -130,16 +130,16 @@ def limit_lines(late: Straggler, limited_ms: float) -> list[str]:
 
 
 LIMITED = (
-    "All GPUs are at their power limits, and who waits draws less power: at this rank's clock the "
-    "others would take {:.2f} ms longer. So expect to gain {:.2f} ms."
+    "All GPUs are at their power limits, and a waiting GPU draws less power: at this rank's "
+    "clock the others would take {:.2f} ms longer. So expect to gain {:.2f} ms."
 )
 
 
 UNEVEN: dict[Work, str] = {
-    "more_kernels": "Find what launches these kernels on rank {} and not on the others: its own "
-    "report names the owner of each.",
-    "larger_kernels": "Share the work out evenly: the same kernels have more to do on rank {}.",
-    "slower_kernels": "Measure rank {}'s GPU by itself: python -m profiling device.",
+    "more_kernels": "Find what launches these kernels on rank {} but not on the others: the report "
+    "of this rank names the owner of each kernel.",
+    "larger_kernels": "Distribute the work evenly: the same kernels have more work on rank {}.",
+    "slower_kernels": "Measure the GPU of rank {} alone: python -m profiling device.",
 }
 
 

@@ -62,8 +62,8 @@ def keep_one_world(ranks: list[ReducedRank]) -> tuple[list[ReducedRank], list[st
     most = sizes.most_common(1)[0][0]
     other = [rank for rank in ranks if rank.world_size not in (most, None)]
     why = (
-        f"{ranks_in_files(other)} of another number of ranks than {most}; are there two runs in "
-        "one folder?"
+        f"{ranks_in_files(other)} had another number of ranks than {most}; there may be two runs "
+        "in one folder"
     )
     return [rank for rank in ranks if rank not in other], [why]
 
@@ -81,7 +81,9 @@ def keep_one_window(ranks: list[ReducedRank]) -> tuple[list[ReducedRank], list[s
     if not other:
         return kept, []
     window, usual = window_text(other[0]), window_text(kept[0])
-    return kept, [f"{ranks_in_files(other)} captured {window}, most ranks {usual}; {SAME_WINDOW}"]
+    return kept, [
+        f"{ranks_in_files(other)} captured {window}, but most ranks captured {usual}; {SAME_WINDOW}"
+    ]
 
 
 def window_text(rank: ReducedRank) -> str:
@@ -96,8 +98,11 @@ def keep_first_of_each(ranks: list[ReducedRank]) -> tuple[list[ReducedRank], lis
     again = [rank for rank in ranks if kept.setdefault(rank.rank, rank) is not rank]
     if not again:
         return ranks, []
-    why = f"{ranks_in_files(again)} for newer ones of the same ranks, as {kept[again[0].rank].file}"
-    return list(kept.values()), [f"{why}; are there two runs in one folder? Name one's files"]
+    why = (
+        f"{ranks_in_files(again)} because there are newer files of the same ranks, such as "
+        f"{kept[again[0].rank].file}"
+    )
+    return list(kept.values()), [f"{why}; if the folder contains two runs, name the files of one"]
 
 
 def ranks_in_files(ranks: Sequence[ReducedRank]) -> str:
@@ -105,7 +110,7 @@ def ranks_in_files(ranks: Sequence[ReducedRank]) -> str:
     numbers = sorted({rank.rank for rank in ranks})
     if len(ranks) == 1:
         return f"rank {numbers[0]} in {ranks[0].file}"
-    return f"ranks {list_numbers(numbers)} in {len(ranks)} files, as {ranks[0].file},"
+    return f"ranks {list_numbers(numbers)} in {len(ranks)} files, such as {ranks[0].file},"
 
 
 def list_numbers(numbers: Iterable[int], most: int = 8) -> str:

@@ -79,5 +79,5 @@ def spreads(ends_ns: np.ndarray, there: np.ndarray) -> np.ndarray:
 
 def alignment_text(clocks: int, collectives: int) -> str | None:
     if clocks == 1:
-        return "the one clock of the capture"
+        return "the capture's single clock"
     return f"the ends of {collectives:,} collectives" if collectives else None

@@ -31,7 +31,7 @@ from profiling.timeline.trace import Trace
 MOST_WORKERS = 16  # each holds a whole capture
 READ_HERE_BYTES = 4 << 20  # total size below which reading is faster than starting a process
 KILLED = (
-    "a process that read one of them was killed, it may be for want of memory; name fewer files"
+    "a process that read one of the files was killed, perhaps for lack of memory; name fewer files"
 )
 Progress = Callable[[int], None]  # how many files have been read
 
@@ -64,10 +64,11 @@ def open_ranks(
     findings += left_out
     if files and all(file.error == without_gpu(file.path) for file in files):
         raise TooFewRanks(
-            f"{files_text(paths)}: ranks are compared by their GPUs, and none took part"
+            f"{files_text(paths)}: ranks are compared by their GPU work, and these captures "
+            "contain none"
         )
     if len(ranks) < 2:
-        reason = findings[0].what if findings else "the files hold one process on one GPU"
+        reason = findings[0].what if findings else "the files contain one process on one GPU"
         raise TooFewRanks(f"{files_text(paths)}: fewer than two ranks to compare; {reason}")
     ranks, not_read = with_gpu_clocks(ranks, paths)
     return analyse(ranks, findings + shared_notes(ranks) + not_read)
@@ -143,7 +144,7 @@ def read_file(path: Path, step_names: StepNames) -> FileRead:
 
 
 def without_gpu(path: Path) -> str:
-    return f"{path}: holds no GPU activity"
+    return f"{path}: contains no GPU activity"
 
 
 def processes_of(trace: Trace) -> list[tuple[int, int]]:
@@ -178,7 +179,9 @@ def rank_of_file(trace: Trace, path: Path, step_names: StepNames) -> ReducedRank
     }
     source = next((source for source, rank in by.items() if rank is not None), None)
     if source is None:
-        raise ValueError(f"{path}: says not which rank it is; put rankN into its name")
+        raise ValueError(
+            f"{path}: the file does not say which rank it is from; put rankN into its name"
+        )
     reduced = reduce_rank(analysis, report, by[source] or 0, source, clock=str(path))
     if reduced.world_size is None and manifest:
         return replace(reduced, world_size=manifest.world_size)

@@ -144,8 +144,10 @@ def left_out_finding(paths: Sequence[Path], folders: Sequence[Path]) -> Finding 
     if not others:
         return None
     count = f"{len(others)} captures" if len(others) > 1 else "1 capture"
-    what = f"left out: {count} beside these, as {others[0].name}, of another window or run"
-    cure = "Name the files, to have them read together."
+    what = (
+        f"left out: {count} in the same folders, such as {others[0].name}, of another window or run"
+    )
+    cure = "To read them together, name the files."
     other_window = {NUMBER.sub("", window_of(file)) for file in others} <= {
         NUMBER.sub("", window_of(file)) for file in paths
     }

@@ -114,7 +114,7 @@ def reduce_rank(
     """
     parts_ns, activity, owned = parts_of_steps(analysis), analysis.activity, analysis.owned
     if parts_ns is None or activity is None or owned is None:
-        raise ValueError(f"{analysis.trace.file}: holds no GPU activity")
+        raise ValueError(f"{analysis.trace.file}: contains no GPU activity")
     collectives = collectives_of(analysis)
     communicating = union(collectives.start_ns, collectives.end_ns)
     bounds_ns, names = analysis.bounds_ns, analysis.trace.names

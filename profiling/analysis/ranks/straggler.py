@@ -29,12 +29,13 @@ MOST_SAID = 4  # at most so many ranks that lost kernels are named
 EVERY = 5  # nor is it with this many steps, in each of which it exceeds what the others cost
 
 LESS = (
-    "All GPUs are at their power limits, so expect to gain less: who waits draws less power, and "
-    "without the waits their clocks fall."
+    "All GPUs are at their power limits, so expect to gain less: a waiting GPU draws less power, "
+    "and without the waits the clocks drop."
 )
 NOT_TOGETHER = (
-    "Who waits cannot be told: collectives that the ranks should leave together end up to {:.2f} "
-    "ms apart in a step. Are these groups of ranks whose captures do not name their groups?"
+    "The captures do not show which rank waits: collectives that should end together on all "
+    "ranks end up to {:.2f} ms apart in a step. The ranks may form groups that the captures do "
+    "not name."
 )
 
 
@@ -51,10 +52,14 @@ def judge(costs: Costs) -> Judgement:
     if lossy := [
         f"Rank {rank.rank}: {rank.no_verdict}." for rank in costs.ranks if rank.no_verdict
     ]:
-        more = [f"{len(lossy) - MOST_SAID} more ranks likewise."] if len(lossy) > MOST_SAID else []
-        return Judgement("unknown", [*lossy[:MOST_SAID], *more, f"To tell, {CAPTURE_AGAIN}."])
+        more = (
+            [f"{len(lossy) - MOST_SAID} more ranks have the same problem."]
+            if len(lossy) > MOST_SAID
+            else []
+        )
+        return Judgement("unknown", [*lossy[:MOST_SAID], *more, f"To find out, {CAPTURE_AGAIN}."])
     if not costs.is_matched:
-        return Judgement("unknown", ["No collective of one rank was found on another."])
+        return Judgement("unknown", ["No collective of one rank was found on another rank."])
     everyone = range(len(costs.ranks))
     if (doubt_ms := costs.doubt_ms(everyone)) >= DOUBTFUL * costs.step_ms:
         return Judgement("unknown", [NOT_TOGETHER.format(doubt_ms)])
@@ -75,13 +80,17 @@ def judge(costs: Costs) -> Judgement:
     if costs.is_significant(jitter_ms, everyone):
         times = np.bincount(costs.alone_ns.argmax(axis=1), minlength=len(costs.ranks))
         most, steps = int(times.max()), len(costs.iterations)
-        turns = f"Not the same rank each step: the last costs the others {jitter_ms:.2f} ms, and "
+        turns = (
+            f"The last rank is not the same in each step. It costs the others {jitter_ms:.2f} ms, "
+            "and "
+        )
         if most < steps:
-            evidence.append(f"{turns}none of them is it in more than {most} of {steps} steps.")
+            evidence.append(f"{turns}no rank is the last in more than {most} of {steps} steps.")
         else:
             evidence.append(
-                f"Rank {costs.ranks[int(times.argmax())].rank} costs most, but others cost as much "
-                f"in their turns that it is not told apart: {jitter_ms:.2f} ms a step together."
+                f"Rank {costs.ranks[int(times.argmax())].rank} costs the most, but other ranks "
+                f"cost nearly as much in their turns, so no rank stands out: {jitter_ms:.2f} ms "
+                "per step in total."
             )
         evidence += [LESS] if limits_all_gpus(costs) else []
         return Judgement("jitter", evidence, None, jitter_ms)
@@ -93,17 +102,17 @@ def without_straggler(costs: Costs, jitter_ms: float) -> Judgement:
     transfer = costs.waits.exposed_ns - costs.waits.exposed_wait_ns
     a_step = costs.waits.sum_by_step(transfer, costs.iterations).mean(axis=0) / 1e6
     ms = float(np.median(a_step))
-    evidence = [f"In turns they cost one another {jitter_ms:.2f} ms a step."]
+    evidence = [f"In turns, the ranks cost one another {jitter_ms:.2f} ms per step."]
     if jitter_ms >= WORTH_TELLING * costs.step_ms:
         doubt_ms = costs.doubt_ms(range(len(costs.ranks)))
         evidence = [
-            f"Whether a rank holds the others up cannot be told: {jitter_ms:.2f} ms a step are "
-            f"less than the clocks leave open, {doubt_ms:.2f} ms."
+            f"The captures do not show whether a rank holds the others up: {jitter_ms:.2f} ms "
+            f"per step is less than the uncertainty of the clocks, {doubt_ms:.2f} ms."
         ]
     if ms < COMMUNICATING * costs.step_ms:
         return Judgement("balanced", evidence, None, jitter_ms)
     share = 100 * ms / costs.step_ms
-    evidence.append(f"Transfers that nothing hides take {ms:.2f} ms a step, {share:.0f} % of it.")
+    evidence.append(f"Transfers that no kernel hides take {ms:.2f} ms per step ({share:.0f} %).")
     return Judgement("communication", evidence, None, jitter_ms)
 
 

@@ -78,7 +78,7 @@ def most_exposed(sums: Sequence[CollectiveSum]) -> str:
     size = "" if row.bytes is None else f" of {size_bytes(row.bytes)}"
     rate = "" if row.bus_gb_per_s is None else f" at {row.bus_gb_per_s:.0f} GB/s"
     peak = "" if row.link_percent is None else f", {row.link_percent:.0f} % of the links' peak"
-    return f"Most of it is {row.kind}{size}, {row.transfer_ms:.2f} ms each{rate}{peak}."
+    return f"Most of this is {row.kind}{size}, {row.transfer_ms:.2f} ms each{rate}{peak}."
 
 
 def common_iterations(ranks: Sequence[ReducedRank]) -> np.ndarray:
@@ -176,8 +176,8 @@ def other_windows(ranks: Sequence[ReducedRank], common: int, longest: int) -> st
     other = next((rank for rank in ranks if window_text(rank) != usual), ranks[0])
     captured = [rank for rank in ranks if window_text(rank) == window_text(other)]
     return (
-        f"{ranks_in_files(captured)} captured {window_text(other)}, others {usual}; compared are "
-        f"the {common} steps that all have, of up to {longest}"
+        f"{ranks_in_files(captured)} captured {window_text(other)}, the others {usual}; the "
+        f"comparison uses the {common} steps that all have, of up to {longest}"
     )
 
 
@@ -190,8 +190,8 @@ def findings_of(ranks: Sequence[ReducedRank], clocks: Clocks, costs: Costs) -> l
     if missing := [number for number in range(first, last + 1) if number not in there]:
         whole = f"{world} ranks" if world else f"ranks {first} to {last}"
         what = (
-            f"of {whole} these are missing: {list_numbers(missing)}; a wait for them counts as "
-            "transfer"
+            f"of {whole} these are missing: {list_numbers(missing)}; time spent waiting for them "
+            "counts as transfer"
         )
         findings.append(Finding("warning", what))
     apart = [rank for rank, known in zip(ranks, clocks.known, strict=True) if not known]
@@ -199,9 +199,9 @@ def findings_of(ranks: Sequence[ReducedRank], clocks: Clocks, costs: Costs) -> l
         numbers = [rank.rank for rank in apart]
         several = len(apart) > 1
         who = f"ranks {list_numbers(numbers)} share" if several else f"rank {numbers[0]} shares"
-        what = f"{who} no collective with the others, and nothing is said of whom they wait for"
+        what = f"{who} no collective with the others, so the report does not say whom they wait for"
         if several and all(len(rank.collectives.start_ns) for rank in apart):
-            what += "; are there two runs? Name one's files"
+            what += "; if there are two runs, name the files of one"
         findings.append(Finding("warning", what))
     longest = max(rank.steps for rank in ranks)
     if longest > len(costs.iterations):
@@ -211,7 +211,7 @@ def findings_of(ranks: Sequence[ReducedRank], clocks: Clocks, costs: Costs) -> l
         findings.append(
             Finding(
                 "note" if count < 0.1 * total else "warning",
-                f"{count:,} of {total:,} collectives were found on no other rank",
+                f"{count:,} of {total:,} collectives were found on one rank only",
             )
         )
     return findings

@@ -137,7 +137,9 @@ def find_run_folders(places: list[Path]) -> list[Path]:
         inside = sorted(path.parent for path in place.rglob(METRICS))
         runs = [path for path in inside if not is_previous(path.relative_to(place))]
         if not runs:
-            raise ValueError(f"{place}: no {METRICS} in it or below; give the out_dir of a run")
+            raise ValueError(
+                f"{place}: no {METRICS} in this folder or below; give the out_dir of a run"
+            )
         for path in runs:
             folders.setdefault(path.resolve(), path)
     return list(folders.values())
@@ -206,14 +208,16 @@ def read_run(folder: Path) -> RunFolder:
         keys = msgspec.convert(config, Keys)
     except (msgspec.ValidationError, UnicodeEncodeError) as error:
         raise ValueError(
-            f"{folder}/config.yaml: {error}; is it one that training wrote?"
+            f"{folder}/config.yaml: {error}; give a folder that training wrote"
         ) from error
     in_force = config.pop("in_force", None)
     rows, settling, notes = read_rows(folder / METRICS)
     wall = all(ELAPSED_S in row for row in rows.values())
     columns = columns_of(rows, keys.tokens, wall)
     if not columns:
-        raise NoRowsYet(f"{folder / METRICS}: no row of metrics yet; did training start?")
+        raise NoRowsYet(
+            f"{folder / METRICS}: no row of metrics yet; check whether training has started"
+        )
     environment, summary = folder / "environment.json", folder / "summary.json"
     results = read_json(summary, JsonObject) if summary.is_file() else None
     verdict = (results or {}).get("verdict")
@@ -243,7 +247,7 @@ class WithoutAliases(yaml.SafeLoader):
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         if self.check_event(yaml.AliasEvent):
-            raise yaml.YAMLError("aliases (*NAME), which training does not write")
+            raise yaml.YAMLError("YAML aliases (*NAME), which training does not write")
         return super().compose_node(parent, index)
 
 
@@ -258,7 +262,9 @@ def read_config(folder: Path) -> JsonObject:
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise ValueError(f"{path}: cannot be read: {one_line(error)}") from error
     if not isinstance(config, dict):
-        raise ValueError(f"{path}: not a mapping of keys; is {folder} a run's folder?")
+        raise ValueError(
+            f"{path}: not a mapping of keys; check whether {folder} is the folder of a run"
+        )
     return config
 
 
@@ -283,10 +289,12 @@ def read_rows(path: Path) -> tuple[Rows, set[Place], list[str]]:
             place, numbers = read_row(line)
         except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
             if number == len(lines):  # it has no newline at its end
-                notes.append(f"{path}: the last line is half-written and was left out")
+                notes.append(f"{path}: the last line is incomplete and was left out")
                 break
             text = line[:60].decode(errors="replace")
-            raise ValueError(f"{path}:{number}: not a row that training wrote: {text}") from error
+            raise ValueError(
+                f"{path}:{number}: this line was not written by training: {text}"
+            ) from error
         if numbers is None:
             rows = {known: row for known, row in rows.items() if known[0] <= place[0]}
             unsettled = SETTLING_ROWS
@@ -311,7 +319,7 @@ def read_row(line: bytes) -> tuple[Place, Numbers | None]:
         raise ValueError("a step time without its tokens per second")
     speeds = [numbers[name] for name in (STEP_MS.name, TOKENS_PER_S.name) if name in numbers]
     if speeds and not min(speeds) > 1 / LARGEST:
-        raise ValueError("a step that took no time, or for ever")
+        raise ValueError("a step time that is zero or infinite")
     place = (iteration, not any(name in row for name in EVALUATION))
     return place, None if "run" in row else numbers
 

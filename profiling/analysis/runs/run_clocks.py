@@ -39,5 +39,5 @@ def run_clocks(folder: Path) -> RunClocks:
         columns = read_run(folder).columns
         medians = {name: float(np.nanmedian(series.value)) for name, series in columns.items()}
     except ValueError as error:
-        return RunClocks({}, f"the GPUs' clocks are not known: {error}")
+        return RunClocks({}, f"the clocks of the GPUs are not known: {error}")
     return RunClocks({name: value for name, value in medians.items() if name.startswith("gpu")})

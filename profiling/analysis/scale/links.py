@@ -92,8 +92,9 @@ def measured_link(collectives: list[CollectiveSum], gpus_per_node: int, file: st
     ]
     if not measured:
         raise ValueError(
-            f"{file}: tells the bandwidth of no collective of {LARGE_BYTES // 10**6} MB or more "
-            f"among the ranks of a node; capture all ranks with profile=torch, which tells sizes"
+            f"{file}: contains the bandwidth of no collective of {LARGE_BYTES // 10**6} MB or "
+            "more among the ranks of a node; capture all ranks with profile=torch, which "
+            "records sizes"
         )
     speeds = sorted(speed for speed, _ in measured)
     largest = max(measured, key=lambda row: row[1])[0]
@@ -129,7 +130,7 @@ def known_link(gpu: str | None) -> LinkSpeed | None:
 def known_network(gpu: str | None) -> LinkSpeed | None:
     """Speed of a NIC for each GPU, as in the vendor's own machines; None: not known."""
     peak = network_bytes_per_s(gpu) if gpu else None
-    return assumed_link(peak, NETWORK_SHARES, f"a NIC for each {gpu}") if peak else None
+    return assumed_link(peak, NETWORK_SHARES, f"one NIC per {gpu}") if peak else None
 
 
 def assumed_link(peak: float, shares: tuple[float, float, float], what: str) -> LinkSpeed:

@@ -144,17 +144,20 @@ def keys_of(manifest: Manifest | None, file: Path) -> Keys:
     """
     if manifest is None or manifest.config is None or manifest.vocab_size is None:
         raise ValueError(
-            f"{file}: no manifest beside it tells the model's sizes; give a capture of this "
-            "trainer (profile=torch), or its manifest: --manifest FILE"
+            f"{file}: there is no manifest beside the capture with the model's sizes; give a "
+            "capture of this trainer (profile=torch), or its manifest: --manifest FILE"
         )
     if manifest.world_size != 1:
         raise ValueError(
-            f"{file}: is of one rank of {manifest.world_size}; give a capture of a run on one GPU"
+            f"{file}: the capture is from one rank of {manifest.world_size}; give a capture of a "
+            "run on one GPU"
         )
     try:
         return msgspec.convert(manifest.config, Keys)
     except msgspec.ValidationError as error:
-        raise ValueError(f"{file}: its manifest's configuration is damaged: {error}") from error
+        raise ValueError(
+            f"{file}: the configuration in its manifest is damaged: {error}"
+        ) from error
 
 
 def model_of(manifest: Manifest, file: Path) -> ModelDescription:

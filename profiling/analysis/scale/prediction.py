@@ -188,9 +188,9 @@ def preference(row: Prediction) -> float:
 
 def why(best: Prediction, rows: Sequence[Prediction]) -> str:
     if best.fits is False:
-        return "none fits; a smaller batch or activation_checkpointing=full needs less memory"
+        return "no mode fits in memory; use a smaller batch or activation_checkpointing=full"
     if best.mode == "one":
-        return "nothing is sent"
+        return "sends nothing"
     others = [row for row in rows if row is not best]
     reason = "keeps CUDA graphs" if best.mode == "ddp" else "the fastest"
     return "; ".join([reason, *map(other_mode_text, others)])

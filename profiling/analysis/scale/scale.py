@@ -178,15 +178,15 @@ def machine_of(
         link = link or links.known_link(gpu)
         if link is None:
             raise ValueError(
-                f"--link: how fast the links of {gpu or 'this GPU'} are is not known; give their "
-                "bus bandwidth in GB/s, or --links-from captures of several ranks"
+                f"--link: the speed of the links of {gpu or 'this GPU'} is not known; give their "
+                "bus bandwidth in GB/s, or captures of several ranks with --links-from"
             )
     if most > request.gpus_per_node:
         network = request.network or links.known_network(gpu)
         if network is None:
             raise ValueError(
-                f"--network: how fast the network of {gpu or 'this GPU'} is is not known; give "
-                "GB/s of a GPU (400 Gb/s InfiniBand for each: 50)"
+                f"--network: the speed of the network of {gpu or 'this GPU'} is not known; give "
+                "the GB/s per GPU (50 for 400 Gb/s InfiniBand per GPU)"
             )
     return Machine(request.gpus_per_node, link, network, host, memory_bytes)
 
@@ -248,14 +248,14 @@ def assumptions(
     """
     slowdown, beside_copies = slowdowns
     modes = {row.mode for row in rows}
-    lines = ["each GPU has the batch of the one that was measured, and no rank is late"]
+    lines = ["each GPU has the same batch as the measured GPU, and no rank is late"]
     for speed in (machine.link, machine.network):
         if speed and speed.source == "assumed":
             lines.append(speed.why)
     if slowdown.source == "assumed":
         lines.append(
-            f"compute is {SLOWDOWN_PERCENT:.0f} % longer beside a collective, as it was beside "
-            "NCCL's on two H200s (--slowdown)"
+            f"compute takes {SLOWDOWN_PERCENT:.0f} % longer during a collective, as measured "
+            "with NCCL on two H200s (--slowdown)"
         )
     if beside_copies:
         lines.extend(about_copies(beside_copies, rows))
@@ -266,7 +266,9 @@ def assumptions(
         if work.reduce_dtype != "float32":
             lines.append(about_16_bits(work))
     if work.parts.blocks_from == "arithmetic":
-        lines.append("a block's share of a pass is its share of the arithmetic")
+        lines.append(
+            "the share of a block in the time of a pass equals its share of the arithmetic"
+        )
     if work.copy_bytes_per_ms is None:
         lines.append("copies, means and sums of gradients and gathered weights take no time")
     elif modes - {"one"}:
@@ -276,26 +278,29 @@ def assumptions(
         )
     if "ddp" in modes and work.in_buckets:
         lines.append(
-            "kernels=fused makes gradients in ddp's buckets, those of blocks, and the head's where "
-            "the embedding's travels as rows: none of these is copied there"
+            "kernels=fused writes gradients directly into ddp's buckets: those of blocks, and "
+            "the head's if the embedding's gradient is sent as rows. None of these is copied"
         )
     if "ddp" in modes and work.pause_ms:
         lines.append(
-            f"CUDA graphs are cut where ddp sends something, {work.pause_ms:.3f} ms each time, as "
+            f"CUDA graphs are split where ddp sends data, {work.pause_ms:.3f} ms each time, as "
             "measured between pieces of a backward pass on two H200s"
         )
     if modes & {"fsdp", "hsdp"} and machine.host.source == "assumed":
         lines.append(
-            f"fsdp and hsdp have no CUDA graphs: the host takes {HOST_MS_PER_BLOCK} ms a block and "
-            f"{HOST_MS_PER_STRETCH} for each stretch of blocks that travel together, by two steps "
-            "that were measured, and at best it is never waited for (--host-ms)"
+            f"fsdp and hsdp have no CUDA graphs: the host takes {HOST_MS_PER_BLOCK} ms per block "
+            f"and {HOST_MS_PER_STRETCH} per group of blocks that are sent together, from two "
+            "measured steps; at best the GPU never waits for the host (--host-ms)"
         )
     if modes & {"fsdp", "hsdp"} and keys.kernels == "fused":
-        lines.append("fsdp and hsdp compute as fast as this run, but refuse its kernels=fused")
+        lines.append(
+            "fsdp and hsdp are assumed to compute as fast as this run, but they do not support "
+            "its kernels=fused"
+        )
     if activations is None:
-        lines.append("activations: not measured, so what fits is not known")
+        lines.append("activations were not measured, so it is not known what fits in memory")
     else:
-        lines.append("activations are those of the measured run")
+        lines.append("activations take as much memory as in the measured run")
     return lines
 
 
@@ -303,38 +308,42 @@ def about_clock(clock: GpuClock | None) -> list[str]:
     if clock is None or clock.held_down_by != "power":
         return []
     return [
-        f"the GPU's clock stays as it was, {clock.text}; links draw power too, beside another one "
-        "an H200's was 2 % lower, and two of them at that limit took 3 to 4 % longer than predicted"
+        f"the GPU's clock stays as it was, {clock.text}. Links draw power too: next to a second "
+        "H200 the clock of one was 2 % lower, and two of them at that limit took 3 to 4 % "
+        "longer than predicted"
     ]
 
 
 def about_copies(beside: Slowdown, rows: Sequence[Prediction]) -> list[str]:
-    lines = ["all_reduce=copies sends as much as a collective, as fast"]
+    lines = ["all_reduce=copies sends as much data as a collective, at the same speed"]
     if beside.source == "assumed":
         lines.append(
-            f"compute is {beside.percent} % longer beside copies, the middle of the 4 to 9 % that "
-            "products took longer on two H200s (--slowdown)"
+            f"compute takes {beside.percent} % longer during copies, the middle of the 4 to 9 % "
+            "measured for matrix products on two H200s (--slowdown)"
         )
     if any(row.all_reduce == "collective" for row in rows):
-        lines.append("copies are for the GPUs of one node: ddp of several averages by collectives")
+        lines.append(
+            "all_reduce=copies works only within a node: ddp on several nodes averages with "
+            "collectives"
+        )
     return lines
 
 
 def about_rows(work: Work, rows: Sequence[Prediction]) -> list[str]:
     """Line on how the tied embedding's gradient travels with ddp."""
     if work.rows is None:
-        return ["compile_scope=model: the embedding's gradient is dense, its rows do not travel"]
+        return ["compile_scope=model: the embedding's gradient is sent dense, not as rows"]
     travelling = [row.gpus for row in rows if row.embedding_rows]
     if not travelling:
         return []
     saved_ms = work.parts.embedding_backward_ms
     if saved_ms is None:
-        saved = "what its dense one takes of backward is not known, and stays"
+        saved = "the time of the dense gradient in backward is not known, so it is not subtracted"
     else:
-        saved = f"its dense one, {saved_ms:.2f} ms of backward, is not made"
+        saved = f"the dense gradient, {saved_ms:.2f} ms of backward, is not computed"
     return [
-        f"with ddp of up to {max(travelling)} GPUs the embedding's gradient travels as a row for "
-        f"each token: {saved}"
+        f"with ddp on up to {max(travelling)} GPUs the embedding's gradient is sent as one row "
+        f"per token: {saved}"
     ]
 
 
@@ -343,21 +352,25 @@ def about_shared_update(work: Work, rows: Sequence[Prediction]) -> str:
     shared = {sum(work.shared_buckets(row.gpus).values()) for row in rows if row.shard_update}
     millions = " to ".join(f"{count / 1e6:.1f}" for count in sorted({min(shared), max(shared)}))
     if parts.squares_ms is None:
-        squares = "what the norm takes of it is not known, and counts as the update itself"
+        squares = "the time of the norm is not known and counts as part of the update"
     else:
-        squares = f"{parts.squares_ms:.2f} ms of it are the norm's, their part beside what travels"
+        squares = (
+            f"{parts.squares_ms:.2f} ms of this is the norm, which each GPU computes for its part "
+            "during communication"
+        )
     return (
         f"shard_update=true: with ddp each GPU updates its part of {millions} of "
-        f"{work.sizes.parameters / 1e6:.1f} million weights, and the time is by weights, of "
-        f"{parts.update_ms:.2f} ms for all; {squares}; the host begins each exchange in time, "
-        "which it does not where a model is small"
+        f"{work.sizes.parameters / 1e6:.1f} million weights, and its time is proportional to the "
+        f"weights: {parts.update_ms:.2f} ms for all; {squares}; the host is assumed to start "
+        "each exchange in time, which it does not for a small model"
     )
 
 
 def about_16_bits(work: Work) -> str:
     return (
-        f"reduce_dtype={work.reduce_dtype}: gradients of the weights that GPUs share are sent and "
-        "read in 16 bits; products that leave them so take as long as those that left float32"
+        f"reduce_dtype={work.reduce_dtype}: gradients of the weights that GPUs share are sent "
+        "and read in 16 bits; matrix products that write 16 bits take as long as those that "
+        "write float32"
     )
 
 
@@ -378,8 +391,8 @@ def check_shared(work: Work, counts: Sequence[int]) -> None:
     for gpus in counts:
         if gpus > 1 and not work.shared_buckets(gpus):
             raise ValueError(
-                f"--shard-update: not for {gpus} GPUs: of buckets of {work.bucket_mb:g} MiB none "
-                f"is of blocks alone and of a multiple of {EVEN * gpus} weights"
+                f"--shard-update: not possible for {gpus} GPUs: no bucket of {work.bucket_mb:g} "
+                f"MiB contains only blocks and a multiple of {EVEN * gpus} weights"
             )
 
 
@@ -390,5 +403,7 @@ def checked_counts(counts: Sequence[int], gpus_per_node: int) -> tuple[int, ...]
     """
     for gpus in counts:
         if gpus > gpus_per_node and gpus % gpus_per_node:
-            raise ValueError(f"--gpus {gpus}: no multiple of --gpus-per-node {gpus_per_node}")
+            raise ValueError(
+                f"--gpus {gpus}: must be a multiple of --gpus-per-node {gpus_per_node}"
+            )
     return tuple(sorted(set(counts)))

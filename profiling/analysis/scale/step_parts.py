@@ -29,14 +29,16 @@ def step_parts(capture: Capture, sizes: ModelSizes) -> StepParts:
     analysis, report = capture.analysis, capture.report
     owned, file = analysis.owned, analysis.trace.file
     if owned is None or not len(owned.row):
-        raise ValueError(f"{file}: no GPU activity in it; capture a run on a GPU (profile=torch)")
+        raise ValueError(
+            f"{file}: the capture contains no GPU activity; capture a run on a GPU (profile=torch)"
+        )
     if why := report.health.no_verdict:
         raise ValueError(f"{file}: {why}; {CAPTURE_AGAIN}")
     forward, backward = (phase_rows(analysis, owned, name) for name in ("forward", "backward"))
     if not forward or len(forward) != len(backward) or len(forward) % analysis.step_count:
         raise ValueError(
-            f"{file}: its steps have no forward and backward with kernels of their own; capture "
-            "them as phases (profile=torch of this trainer)"
+            f"{file}: its steps have no separate kernels for forward and backward; capture these "
+            "as phases (profile=torch of this trainer)"
         )
     begins = np.array([owned.start_ns[rows[0]] for rows in forward])
     turns = np.array([owned.start_ns[rows[0]] for rows in backward])

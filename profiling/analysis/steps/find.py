@@ -85,17 +85,17 @@ def choose_process_and_device(
     with_steps = set(distinct(ranges.process[step_mask(trace, step)]).tolist())
     if operations is None or not len(operations.start_ns):
         if device is not None:
-            raise ValueError(f"device={device}: {trace.file.name} holds no GPU activity")
+            raise ValueError(f"device={device}: {trace.file.name} contains no GPU activity")
         held = sorted(with_steps or processes_of(trace))
         if process is not None and process not in held:
-            raise ValueError(f"process={process}: {trace.file.name} holds ranges of {held}")
+            raise ValueError(f"process={process}: {trace.file.name} contains ranges of {held}")
         return process if process is not None else min(held, default=None), None
     used = used_gpus(trace)
     for key, wanted, column in (("device", device, 1), ("process", process, 0)):
         held = sorted({row[column] for row in used})
         used = [row for row in used if wanted in (None, row[column])]
         if not used:
-            raise ValueError(f"{key}={wanted}: {trace.file.name} holds GPU activity of {held}")
+            raise ValueError(f"{key}={wanted}: {trace.file.name} contains GPU activity of {held}")
     process, device, _ = max(used, key=lambda row: (row[0] in with_steps, row[2]))
     return process, device
 
@@ -145,7 +145,7 @@ def step_rows(trace: Trace, process: int | None, step: str | None) -> np.ndarray
     rows = np.flatnonzero(step_mask(trace, step) & (ranges.process == process))
     if not len(rows) and step is not None and trace.ranges is not None:
         known = sorted({trace.names[row] for row in used_names(ranges.name)})[:8]
-        raise ValueError(f"step={step}: no range is called so; there are {', '.join(known)}, ...")
+        raise ValueError(f"step={step}: no range has this name; there are {', '.join(known)}, ...")
     if not len(rows) and not optimizer_steps(trace, process, None):
         rows = repeated_rows(ranges, np.flatnonzero(program_mask(trace, ranges, process)))
     if not len(rows):
@@ -241,6 +241,8 @@ def whole_capture_step(trace: Trace, process: int | None, device: int | None) ->
         starts.append(int(table.start_ns[mine].min()))
         ends.append(int(table.end_ns[mine].max()))
     if not starts:
-        raise ValueError(f"{trace.file.name}: it holds no event; was a window captured at all?")
+        raise ValueError(
+            f"{trace.file.name}: the file contains no events; check that a window was captured"
+        )
     start, end = np.array([min(starts)]), np.array([max(ends)])
     return Steps(process, device, main_thread(trace, process), None, None, start, end)

@@ -77,5 +77,5 @@ def phase_names(trace: Trace, ranges: Ranges, phases: list[str]) -> list[int]:
     for phase in phases:
         if phase not in present:
             known = ", ".join(sorted(present)[:8])
-            raise ValueError(f"phases={phase}: no range is called so; there are {known}, ...")
+            raise ValueError(f"phases={phase}: no range has this name; there are {known}, ...")
     return [present[phase] for phase in phases]

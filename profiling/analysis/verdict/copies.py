@@ -23,11 +23,11 @@ def sentences(copies: list[CopySpeed], gpu: Device | None) -> Iterator[str]:
         memory = f" ({row.memory} memory)" if row.memory else ""
         speed = ""
         if row.bytes is not None and row.gb_per_s is not None:
-            speed = f", {row.bytes / 1e6:,.1f} MB in all, at {row.gb_per_s:.1f} GB/s"
+            speed = f", {row.bytes / 1e6:,.1f} MB in total, at {row.gb_per_s:.1f} GB/s"
         if row.link_percent is not None and peak:
             speed += f", {row.link_percent:.0f} % of the link's {peak / 1e9:.0f}"
         yield (
-            f"{row.exposed_ms:.2f} ms a step: {row.count} copies "
+            f"{row.exposed_ms:.2f} ms per step: {row.count} copies "
             f"{DIRECTION.get(row.direction, row.direction)}{memory}{speed}."
         )
 
@@ -35,6 +35,6 @@ def sentences(copies: list[CopySpeed], gpu: Device | None) -> Iterator[str]:
 def staging_sentence(idle_ms: float) -> str:
     """The line about idle time with the cause `staging`; `idle_ms` is of one step."""
     return (
-        f"{idle_ms:.2f} ms a step the GPU was idle while the host moved bytes from or to pageable "
-        "memory, through a buffer of the driver's."
+        f"The GPU was idle for {idle_ms:.2f} ms per step while the host moved bytes from or to "
+        "pageable memory through a buffer of the driver."
     )

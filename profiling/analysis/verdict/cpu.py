@@ -36,7 +36,7 @@ def longest_phase(report: Report) -> RangeTotal | None:
 def share_of_step(report: Report, ms: float) -> str:
     """The share of a step that `ms` milliseconds are: '16.36 of 29.63 ms a step (55 %)'."""
     step_ms = report.window.step_ms.mean
-    return f"{milliseconds(ms)} of {milliseconds(step_ms)} ms a step ({100 * ms / step_ms:.0f} %)"
+    return f"{milliseconds(ms)} of {milliseconds(step_ms)} ms per step ({100 * ms / step_ms:.0f} %)"
 
 
 def phase_sentences(report: Report) -> Iterator[str]:
@@ -62,14 +62,14 @@ def operator_sentences(analysis: Analysis, report: Report) -> Iterator[str]:
     own = table.rows(table.process == analysis.steps.process)
     busy_ns = union(own.start_ns, own.end_ns).clip(analysis.begin_ns, analysis.end_ns)
     busy_ms = busy_ns.total_ns() / 1e6 / analysis.step_count
-    yield f"Operators take {share_of_step(report, busy_ms)}, Python the rest."
+    yield f"Operators take {share_of_step(report, busy_ms)}, and Python takes the rest."
     whole_ns = sum(row.self_ns for row in report.operators)
     operators = [
         f"{row.name} {milliseconds(row.self_ns / 1e6 / analysis.step_count)} ms "
         f"({100 * row.self_ns / whole_ns:.0f} %)"
         for row in report.operators[:SHOWN]
     ]
-    yield f"Most of the operators' time: {', '.join(operators)} a step."
+    yield f"Operators with the most time per step: {', '.join(operators)}."
 
 
 def process_sentences(analysis: Analysis, report: Report) -> Iterator[str]:
@@ -82,12 +82,12 @@ def process_sentences(analysis: Analysis, report: Report) -> Iterator[str]:
         shared = f"; PyTorch computes with {in_threads}" if threads else ""
         yield f"On average {process.cores_used:.1f}{of_cores} cores were at work{shared}."
         if process.cores_used < WAITING:
-            yield "It had to wait: other programs took the cores, or it read files."
+            yield "The process had to wait: other programs used the cores, or it read files."
     elif table is not None and (mine := table.process == analysis.steps.process).any():
         count = len(np.unique(distinct(table.thread[mine])))
         yield f"Operators were called on {count} thread{'s' if count != 1 else ''}."
     if process and process.memory_bytes is not None:
-        yield f"The process held {size_bytes(process.memory_bytes)} of memory."
+        yield f"The process used {size_bytes(process.memory_bytes)} of memory."
 
 
 def most_to_gain(report: Report) -> str | None:

@@ -38,10 +38,10 @@ def diagnose(analysis: Analysis, report: Report) -> Bottleneck:
     """The bottleneck of a report that is complete but for its bottleneck."""
     unknowns = list(cannot_tell(report))
     if reason := report.health.no_verdict:
-        sentence = f"{reason}: records were lost, so what is added up here is too small."
-        unknowns = [f"what holds the step back: {reason}", *unknowns]
+        sentence = f"{reason}: records were lost, so the sums here are too small."
+        unknowns = [f"what limits the step: {reason}", *unknowns]
         return Bottleneck(
-            "unknown", [sentence], [f"To tell, {CAPTURE_AGAIN}."], cannot_tell=unknowns
+            "unknown", [sentence], [f"To find out, {CAPTURE_AGAIN}."], cannot_tell=unknowns
         )
     if report.on_cpu:
         return cpu.bottleneck(analysis, report, unknowns)
@@ -58,7 +58,7 @@ def diagnose(analysis: Analysis, report: Report) -> Bottleneck:
         evidence.append(overhead_sentence(report.health, taken_off))
     if step.idle_ms >= gpu.WAITING_SHARE * step_ms and not idle_is_explained(analysis):
         verdict = "unknown"
-        evidence.append("Why it was idle cannot be told without the CUDA calls.")
+        evidence.append("Without the CUDA calls, the capture does not show why the GPU was idle.")
     elif 2 * gaps_ms < step_ms and (named := waiting_verdict(waiting, step_ms)):
         waiting = dict(sorted(waiting.items(), key=lambda item: -item[1]))
         verdict = named
@@ -168,18 +168,18 @@ def most_to_gain(
     of_host = sum(ms for name, ms in lost.items() if VERDICT[name].host)
     if verdict in lost or verdict == "host":
         title, ms = VERDICT[verdict].title, of_host if verdict == "host" else lost[verdict]
-        return f"{title}, up to {ms:.2f} of {step_ms:.2f} ms a step"
+        return f"{title}, up to {ms:.2f} of {step_ms:.2f} ms per step"
     if most := most_above_roof(report.roofline):
         return (
-            f"{most.family}, up to {above_roof_ms(most):.2f} of {step_ms:.2f} ms a step "
+            f"{most.family}, up to {above_roof_ms(most):.2f} of {step_ms:.2f} ms per step "
             f"(it runs at {most.percent_of_bound:.0f} % of its roof)"
         )
     if verdict == "unknown" or not computing:
         return None
     family, ms = max(computing.items(), key=lambda item: item[1])
     return (
-        f"{family}, {ms:.2f} of {step_ms:.2f} ms a step (how much of it can be had back is not "
-        "known without a roofline)"
+        f"{family}, {ms:.2f} of {step_ms:.2f} ms per step (without a roofline it is not known "
+        "how much of this can be saved)"
     )
 
 
@@ -187,33 +187,33 @@ def busy_sentences(report: Report, step: TypicalStep) -> Iterator[str]:
     busy_ms = step.ms - step.idle_ms
     yield (
         f"The GPU is busy {100 * busy_ms / step.ms:.0f} % of the time: {busy_ms:.2f} of "
-        f"{step.ms:.2f} ms a step."
+        f"{step.ms:.2f} ms per step."
     )
     if step.of_steps < report.window.steps:
         yield (
-            f"Judged by the {step.of_steps} typical of {report.window.steps} steps; the longest "
-            f"took {report.window.step_ms.max:.2f} ms."
+            f"The verdict is based on the {step.of_steps} typical steps of "
+            f"{report.window.steps}; the longest step took {report.window.step_ms.max:.2f} ms."
         )
 
 
 def host_sentences(report: Report) -> Iterator[str]:
     """Evidence from a capture without GPU activity: the longest phase and operators."""
-    yield "Without GPU activity in the capture the bottleneck cannot be named."
+    yield "The capture contains no GPU activity, so the bottleneck cannot be named."
     if report.phases:
         longest = max(report.phases, key=lambda row: row.host_ms)
         ms = longest.host_ms / report.window.steps
-        yield f"The longest phase on the host: {longest.name}, {ms:.2f} ms a step."
+        yield f"The longest phase on the host: {longest.name}, {ms:.2f} ms per step."
     if report.operators:
         longest_first = sorted(report.operators, key=lambda row: -row.self_ns)[:3]
         per_step = [
             f"{row.name} {row.self_ns / 1e6 / report.window.steps:.2f}" for row in longest_first
         ]
-        yield f"The operators that took the most, ms a step: {', '.join(per_step)}."
+        yield f"Operators with the most time, in ms per step: {', '.join(per_step)}."
 
 
 def waiting_sentences(waiting: dict[str, float], step_ms: float) -> list[str]:
     return [
-        f"{ms:.2f} ms a step ({100 * ms / step_ms:.0f} %): {VERDICT[name].waiting}."
+        f"{ms:.2f} ms per step ({100 * ms / step_ms:.0f} %): {VERDICT[name].waiting}."
         for name, ms in waiting.items()
         if ms >= WORTH_TELLING * step_ms
     ]
@@ -221,14 +221,17 @@ def waiting_sentences(waiting: dict[str, float], step_ms: float) -> list[str]:
 
 def overhead_sentence(health: Health, taken_off: float) -> str:
     if health.free_step_ms is None:
-        added = f"By the events recorded, capturing added about {health.estimated_added_ms:.2f} ms"
+        added = (
+            "Judging by the recorded events, capturing added about "
+            f"{health.estimated_added_ms:.2f} ms"
+        )
         return (
-            f"{added} to a step: {taken_off:.2f} ms of the idle time are not held against the host."
+            f"{added} to a step: {taken_off:.2f} ms of the idle time does not count as host time."
         )
     return (
         f"Capturing made a step {health.overhead_percent:.0f} % longer "
-        f"({health.free_step_ms:.2f} ms without it): {taken_off:.2f} ms of the idle time are "
-        "not held against the host."
+        f"({health.free_step_ms:.2f} ms without it): {taken_off:.2f} ms of the idle time does "
+        "not count as host time."
     )
 
 
@@ -248,10 +251,10 @@ def details(
     }
     phase, most = max(of_phase.items(), key=lambda item: item[1], default=(None, 0.0))
     if phase is not None and 2 * most >= waiting[verdict]:
-        yield f"Most of it is before what {phase} launches: {most:.2f} ms a step."
+        yield f"Most of this is before the kernels that {phase} launches: {most:.2f} ms per step."
     launches = gpu.launches_of(analysis, report.capture.gpu)
     if verdict == "launch" and launches and launches.per_step:
-        yield f"{launches.per_step:.0f} launches a step."
+        yield f"{launches.per_step:.0f} launches per step."
     waits = [row for row in report.api if BLOCKING.fullmatch(row.name)]
     if verdict == "synchronization" and waits:
         often = max(waits, key=lambda row: row.count)
@@ -275,6 +278,7 @@ def cannot_tell(report: Report) -> Iterator[str]:
         )
     if report.roofline is None:
         yield (
-            "how far kernels are from the GPU's peaks: there is no roofline, the capture's health "
-            "says why; so compute and memory bandwidth are ranked by their whole kernel time"
+            "how far kernels are from the GPU's peaks: there is no roofline (the health of the "
+            "capture says why), so compute and memory bandwidth are ranked by their total kernel "
+            "time"
         )

@@ -51,7 +51,7 @@ def verdict(
         text = (
             f"A kernel takes {launches.mean_us:.1f} us on average; "
             f"{100 * launches.small_share:.0f} % of the kernel time is in kernels that are "
-            f"shorter than {SMALL_US:.0f} us or have blocks for less than half of the SMs."
+            f"shorter than {SMALL_US:.0f} us or have too few blocks to occupy half of the SMs."
         )
         gaps = [gaps_sentence(gaps_ms, step_ms)] if gaps_ms >= WAITING_SHARE * step_ms else []
         return "gpu_latency", [text, *gaps]
@@ -59,7 +59,9 @@ def verdict(
         return "gpu_gaps", [gaps_sentence(gaps_ms, step_ms)]
     read, written = counter(report, "DRAM Read"), counter(report, "DRAM Write") or 0.0
     if read is not None and read + written >= SATURATED_PERCENT:
-        return "gpu_memory", [f"DRAM is used to {read + written:.0f} % while the GPU is busy."]
+        return "gpu_memory", [
+            f"DRAM bandwidth is used to {read + written:.0f} % while the GPU is busy."
+        ]
     tensor = counter(report, "Tensor Active")
     if tensor is not None and tensor >= SATURATED_PERCENT:
         return "gpu_compute", [f"Tensor cores are active {tensor:.0f} % of the busy time."]
@@ -76,7 +78,7 @@ def clock_sentences(report: Report) -> list[str]:
 
 def gaps_sentence(gaps_ms: float, step_ms: float) -> str:
     share = 100 * gaps_ms / step_ms
-    return f"{gaps_ms:.2f} ms a step ({share:.0f} %) pass between kernels that are queued."
+    return f"{gaps_ms:.2f} ms per step ({share:.0f} %) is idle time between queued kernels."
 
 
 def verdict_by_families(family_ms: dict[str, float], unnamed_ms: float) -> tuple[str, list[str]]:
@@ -90,25 +92,25 @@ def verdict_by_families(family_ms: dict[str, float], unnamed_ms: float) -> tuple
     unnamed_ms += family_ms.get("other", 0.0)
     evidence = [
         f"Matrix products, convolutions and fused attention take {matrix:.2f} of {total:.2f} ms "
-        f"kernel time a step ({100 * matrix / total:.0f} %)."
+        f"of kernel time per step ({100 * matrix / total:.0f} %)."
     ]
     top = sorted(family_ms, key=lambda name: -family_ms[name])[:3]
     largest = ", ".join(f"{name} {family_ms[name]:.2f} ms" for name in top)
     if largest:
-        evidence.append(f"The largest families: {largest} a step.")
+        evidence.append(f"The largest kernel families per step: {largest}.")
     bytes_ms = total - matrix - unnamed_ms
     if max(matrix, bytes_ms) < CLOSE * min(matrix, bytes_ms):
         evidence.append(
-            f"What moves bytes takes {bytes_ms:.2f} ms ({100 * bytes_ms / total:.0f} %): the two "
-            "lie close together, both are worth work."
+            f"Kernels that mostly move data take {bytes_ms:.2f} ms ({100 * bytes_ms / total:.0f} "
+            "%): the two are close, so both are worth optimising."
         )
     if matrix >= MATRIX_SHARE * total:
         return "gpu_compute", evidence
     if matrix + unnamed_ms < MATRIX_SHARE * total or unnamed_ms < UNKNOWN_SHARE * total:
         return "gpu_memory", evidence
     evidence.append(
-        f"What {unnamed_ms:.2f} ms ({100 * unnamed_ms / total:.0f} %) are spent on, the names in "
-        "the capture do not tell."
+        f"Another {unnamed_ms:.2f} ms ({100 * unnamed_ms / total:.0f} %) go to kernels whose names "
+        "do not show what they compute."
     )
     return "gpu", evidence
 

@@ -21,8 +21,8 @@ LOW_COVERAGE = 0.95
 SLOW_START = 1.5  # the first step over the median of the rest
 RESTLESS = 0.2  # interquartile range of the step times over their median
 DISTURBANCES = ("evaluate", "checkpoint")
-WHOLE_GRAPHS = "CUDA graphs were captured as wholes, without their kernels"
-PERSONAL = "the capture still holds an environment, a user, a host or folders"
+WHOLE_GRAPHS = "CUDA graphs were captured as a whole, without their kernels"
+PERSONAL = "the capture still contains environment variables or names of a user, a host or folders"
 OTHERS = "GPUs of processes in this capture"
 # of the kernel time in kernels without a family: from here up families prove nothing, and it is
 # worth a warning
@@ -102,9 +102,11 @@ def overhead_findings(
 ) -> Iterator[Finding]:
     if overhead is None or free is None or overhead < HIGH_OVERHEAD_PERCENT:
         return
-    cure = "read shares of GPU time, not the step time; launch-bound steps suffer most"
+    cure = (
+        "rely on the shares of GPU time, not on the step time; launch-bound steps are affected most"
+    )
     if report.on_cpu:
-        cure = "read shares, not times; steps of many short operators suffer most"
+        cure = "rely on shares, not on times; steps of many short operators are affected most"
     yield warning(
         f"capturing made a step {overhead:.0f} % longer: {report.window.step_ms.median:.2f} ms "
         f"here, {free:.2f} ms without a profiler",
@@ -120,7 +122,7 @@ def manifest_findings(manifest: Manifest | None, gpu: Device | None) -> Iterator
         )
         return
     if graphs := manifest.compiled_inside.graphs:
-        what = f"torch.compile made {graphs} graphs inside the window"
+        what = f"torch.compile compiled {graphs} graphs inside the window"
         yield warning(what, "a later profile.start=")
     if manifest.window.ended_by:
         yield warning(f"the window ended early: {manifest.window.ended_by}")
@@ -133,22 +135,25 @@ def manifest_findings(manifest: Manifest | None, gpu: Device | None) -> Iterator
 def step_findings(report: Report, unclosed: int, endless: int) -> Iterator[Finding]:
     steps, values = report.window.steps, report.window.step_ms.values
     if report.window.step_name is None:
-        cure = "range your steps and phases, or name them: --step NAME --phases a,b"
-        yield warning("no range comes back as steps do: the whole capture counts as one step", cure)
+        cure = (
+            "put ranges around your steps and phases, or name existing ones: --step NAME --phases "
+            "a,b"
+        )
+        yield warning("no range recurs as steps do: the whole capture counts as one step", cure)
     elif steps < FEW_STEPS:
-        yield note(f"only {steps} steps: their spread says little", "profile.steps=20")
+        yield note(f"only {steps} steps: their spread is not reliable", "profile.steps=20")
     if steps >= 3 and values[0] > SLOW_START * (rest := float(np.median(values[1:]))):
         yield note(
-            f"the first step took {values[0]:.2f} ms, the rest {rest:.2f}: the window begins "
-            "with an empty queue, or before the program is warm",
-            "trust the median, or start the window later",
+            f"the first step took {values[0]:.2f} ms, the rest {rest:.2f}: the window starts "
+            "with an empty queue, or before the program has warmed up",
+            "use the median, or start the window later",
         )
     low, middle, high = np.quantile(values, (0.25, 0.5, 0.75)) if values else (0.0, 0.0, 0.0)
     if high - low > RESTLESS * middle:
         yield warning(
-            f"the steps are restless: a quarter took up to {low:.2f} ms, a quarter "
-            f"{high:.2f} ms and more; something beside the program may have held it up",
-            "capture again on a quieter machine, or compare with its neighbours: --html",
+            f"the step times vary a lot: a quarter took up to {low:.2f} ms and a quarter took "
+            f"{high:.2f} ms or more; something outside the program may have delayed it",
+            "capture again on a less busy machine, or look at single steps in the timeline: --html",
         )
     for row in report.phases:
         if row.name in DISTURBANCES:
@@ -157,10 +162,11 @@ def step_findings(report: Report, unclosed: int, endless: int) -> Iterator[Findi
     if unclosed:
         yield note(f"{unclosed} ranges were still open when the capture ended")
     if endless:
-        cure = "pop each range that is pushed; capture again with larger buffers or fewer steps"
+        cure = "pop each range that is pushed, or capture again with larger buffers or fewer steps"
         counted = "1 range lost its end" if endless == 1 else f"{endless} ranges lost their ends"
         yield warning(
-            f"{counted}: a step then ends where the next begins, a phase is left out", cure
+            f"{counted}: such a step ends where the next one starts, and such a phase is left out",
+            cure,
         )
 
 
@@ -178,8 +184,8 @@ def other_gpu_findings(analysis: Analysis) -> Iterator[Finding]:
     flag = "--device" if len({process for process, *_ in used}) == 1 else "--process"
     yield note(
         f"this is process {steps.process} on GPU {steps.device}, one of {len(used)} {OTHERS} "
-        f"({held}); sums of kernels, calls and copies are of all",
-        f"report about another: {flag}",
+        f"({held}); sums of kernels, calls and copies cover all of them",
+        f"to report on another one: {flag}",
     )
 
 
@@ -201,10 +207,13 @@ def content_findings(trace: Trace, report: Report) -> Iterator[Finding]:
     total_ms, other_ms = sum(report.family_ms.values()), report.family_ms.get("other", 0.0)
     if other_ms >= UNKNOWN_SHARE * total_ms > 0:
         share = 100 * other_ms / total_ms
-        yield warning(f"{share:.0f} % of the kernel time is in kernels whose names tell no family")
+        yield warning(f"{share:.0f} % of the kernel time is in kernels whose names match no family")
     covered = report.attribution.coverage if report.attribution else None
     if covered is not None and covered < LOW_COVERAGE and phases_from:
         what = f"{100 * covered:.1f} % of the kernel time belongs to a phase"
         yield warning(what, "name the phases: --phases a,b")
     if phases_from == "operators":
-        yield note("phases are guessed from PyTorch's operators", "range them in the program")
+        yield note(
+            "phases are inferred from PyTorch's operators",
+            "put ranges around the phases in the program",
+        )

@@ -27,7 +27,7 @@ def duration_lines(plan: Plan, left: Sequence[Trial], pace: Pace) -> list[str]:
     """Lines saying how long the trials take, and offering a shorter series if that is long."""
     captured = {trial for trial in left if trial.kind == "captured"}
     ahead = [Process(pace, iterations(plan, trial, pace), trial in captured) for trial in left]
-    alike = f"; {plan.checkout.name} is taken to be as fast" if plan.checkout else ""
+    alike = f"; {plan.checkout.name} is assumed to be as fast" if plan.checkout else ""
     against = f" --against {shlex.quote(plan.asked.against)}" if plan.asked.against else ""
     offer = offer_line(ahead, f"bench {{file}}{against} {SHORT}", SHORTEST)
     return [f"{duration_line(ahead, {'ours': pace})}{alike}", *([offer] if offer else [])]

@@ -47,7 +47,9 @@ def open_checkout(folder: Path) -> Checkout:
         raise ValueError(f"--against {folder}: no such folder; give a checkout of nanoGPT")
     lacking = [str(path) for path in NEEDED if not (folder / path).is_file()]
     if lacking:
-        raise ValueError(f"--against {folder}: has no {lacking[0]}; is it a checkout of nanoGPT?")
+        raise ValueError(
+            f"--against {folder}: contains no {lacking[0]}; give a checkout of nanoGPT"
+        )
     folder = folder.resolve()
     train = settings(folder / TRAINER) | settings(folder / EXPERIMENT)
     return Checkout(folder, commit_of(folder), train, settings(folder / SAMPLER))
@@ -119,8 +121,8 @@ def prepare_text(checkout: Checkout, ours: "Dataset", log: Path) -> bool:
         theirs = np.fromfile(folder / f"{split}.bin", np.uint16)
         if not np.array_equal(theirs, ours.tokens(split).read_all()):
             raise ValueError(
-                f"--against: {folder} holds another text than {ours.source}; remove its "
-                "input.txt, train.bin and val.bin, or name its text here: "
+                f"--against: {folder} contains a different text than {ours.source}; remove its "
+                "input.txt, train.bin and val.bin, or use its text here: "
                 f"data_source={folder / 'input.txt'}"
             )
     return was_prepared

@@ -44,9 +44,9 @@ THEIR_EVALUATION = 200  # batches of an evaluation, if the checkout's source doe
 # keys that bench sets itself, and what to use instead
 OWN = {
     "out_dir": "--out",
-    "max_iters": "--iterations, or --steps for those that are timed one by one",
+    "max_iters": "--iterations, or --steps for iterations that are timed one by one",
     "log_interval": "nothing: both log every ten iterations",
-    "always_save_checkpoint": "nothing: both save as their experiment does",
+    "always_save_checkpoint": "nothing: both save checkpoints as their experiment does",
     "init_from": "nothing: every process starts from scratch",
     "eval_only": "nothing: whole runs are timed",
     "profile": "--parts captured",
@@ -118,7 +118,8 @@ def check_words(plan: Plan) -> None:
             raise ValueError(f"{key}: bench sets it itself; use {OWN[section]}")
     if plan.checkout and plan.config.dataset != DATASET:
         raise ValueError(
-            f"dataset={plan.config.dataset}: --against trains on characters; use dataset={DATASET}"
+            f"dataset={plan.config.dataset}: --against trains on characters only; use "
+            f"dataset={DATASET}"
         )
     kinds: tuple[Kind, ...] = ("prepare", "steps", "run")
     for kind in kinds:
@@ -198,7 +199,7 @@ def their_command(
     prefix = []
     if trial.kind == "captured":
         if in_force.get("device") in captures.OTHERS:
-            raise ValueError(f"nsys captures CUDA, this is {in_force['device']}")
+            raise ValueError(f"nsys captures CUDA, but this device is {in_force['device']}")
         prefix = whole_process_prefix(nsys_tool.find(), report_of(plan, trial))
     return [*prefix, sys.executable, "-u", str(program), *before, *overrides(asked, known)]
 

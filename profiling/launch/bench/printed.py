@@ -19,7 +19,7 @@ EVALUATION = re.compile(r"step (\d+): train loss \S+, val loss (\S+)$")
 OWN_COUNT = re.compile(r"([\d,]+) tokens in \S+ s: ([\d,]+) tokens/s$")
 BEFORE_SAMPLES, SAMPLE_END = re.compile("Loading meta from|No meta.pkl found"), "-" * 15
 FACTS = {  # in nanoGPT's output
-    "tokens an iteration": re.compile(r"tokens per iteration will be: ([\d,]+)"),
+    "tokens per iteration": re.compile(r"tokens per iteration will be: ([\d,]+)"),
     "parameters": re.compile(r"number of parameters: ([\d.]+M)"),
     "vocabulary": re.compile(r"found vocab_size = (\d+)"),
 }

@@ -49,7 +49,9 @@ def open_bench(folder: Path, asked: Bench) -> Bench:
         return asked
     earlier = read_json(path, Bench)
     if earlier.asked != asked.asked:
-        raise ValueError(f"--out {folder}: holds another series of processes; give another folder")
+        raise ValueError(
+            f"--out {folder}: contains another series of processes; give another folder"
+        )
     return with_fields(earlier, result=[])
 
 
@@ -77,7 +79,7 @@ def measure(plan: Plan, bench: Bench, trials: list[Trial]) -> Bench:
             except ValueError as error:
                 if trial.kind != "captured":  # the series can do without a capture
                     raise
-                say(f"no capture, so no figure of it: {error}")
+                say(f"no capture, so this part has no result: {error}")
                 continue
             bench = with_fields(bench, processes=[*bench.processes, process])
             if trial.kind == "prepare":
@@ -156,8 +158,8 @@ def read_training(plan: Plan, process: TimedProcess, lines: list[printed.Line]) 
     if not run.rows or not run.evaluations or (process.kind == "steps" and not steps):
         log = f"{plan.folder / process.folder}.log"
         raise ValueError(
-            f"{log}: lacks lines such as 'iter 10: loss 4.1, time 5.0ms' or "
-            "'step 0: train loss 4.1, val loss 4.2'; does it print as nanoGPT does?"
+            f"{log}: no lines such as 'iter 10: loss 4.1, time 5.0ms' or 'step 0: train loss "
+            "4.1, val loss 4.2'; the checkout must print these lines as nanoGPT does"
         )
     return replace(
         process,
@@ -177,8 +179,9 @@ def read_sampling(plan: Plan, process: TimedProcess, lines: list[printed.Line]) 
     sampling_s = printed.sampling_s(lines, tokens)
     if sampling_s is None:
         raise ValueError(
-            f"{plan.folder / process.folder}.log: lacks the line before the samples, 'Loading "
-            f"meta from ...', or '{printed.SAMPLE_END}' behind one; does it print as nanoGPT does?"
+            f"{plan.folder / process.folder}.log: no line 'Loading meta from ...' before the "
+            f"samples, or no '{printed.SAMPLE_END}' after one; the checkout must print these "
+            "lines as nanoGPT does"
         )
     return replace(process, tokens=tokens, sampling_s=sampling_s)
 
@@ -226,7 +229,7 @@ def figure(process: TimedProcess) -> str:
     if process.tokens and process.sampling_s:
         return f"{number(process.tokens / process.sampling_s)} tokens/s"
     if process.kind == "steps":
-        return f"{milliseconds(median(process.row_ms))} ms a step"
+        return f"{milliseconds(median(process.row_ms))} ms per step"
     if process.captured_ratio:
         return f"captured steps {process.captured_ratio:.3f} times as long"
     return f"{process.wall_s:.1f} s"

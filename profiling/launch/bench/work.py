@@ -64,7 +64,7 @@ def prepared_work(plan: Plan, run_dir: Path, theirs: dict[str, str]) -> list[Wor
     both = [name for name in asked if name in plan.checkout.train]
     lacking = [name for name in STEP_KEYS if name not in plan.checkout.train]
     facts = {
-        "tokens an iteration": f"{ours.tokens:,}",
+        "tokens per iteration": f"{ours.tokens:,}",
         "parameters": f"{ours.in_force.parameters / 1e6:.2f}M",
         "vocabulary": str(ours.in_force.vocab_size),
     }

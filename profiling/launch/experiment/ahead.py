@@ -39,4 +39,4 @@ def duration_lines(
     line = duration_line(ahead, dict(zip(factor.labels, paces, strict=True)))
     word = shlex.quote(f"{factor.key}={','.join(factor.values)}")
     offer = offer_line(ahead, f"ab {{file}} {word} {SHORT}", SHORTEST)
-    return [f"{line}; the first process tells more", *([offer] if offer else [])]
+    return [f"{line}; the first process will give a better estimate", *([offer] if offer else [])]

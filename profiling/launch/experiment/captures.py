@@ -30,7 +30,7 @@ def explanations(experiment: Experiment, trainer: Path, folder: Path) -> list[Co
             analysed = open_report(path)
             sides.append(compared_capture(analysed.report, analysed.manifest))
         except ValueError as error:
-            say(f"no capture of {label}, so no explanation: {error}")
+            say(f"there is no capture of {label} to explain the difference: {error}")
             sides.append(None)
     first, *others = sides
     return [compare(first, other, force=True) if first and other else None for other in others]
@@ -54,7 +54,7 @@ def capture(experiment: Experiment, trainer: Path, folder: Path, value: int) -> 
     remove_checkpoints(run_dir)
     made = newest_capture(run_dir)
     if made is None:
-        raise ValueError(f"{run_dir}/profile: the process left no capture; see {run_dir}.log")
+        raise ValueError(f"{run_dir}/profile: the process wrote no capture; see {run_dir}.log")
     return made
 
 

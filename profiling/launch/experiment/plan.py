@@ -20,11 +20,11 @@ WARM_UP = 50  # iterations that are not timed; compiling comes before the first
 OWN = {
     "out_dir": "--out",
     "max_iters": "--steps",
-    "eval_interval": "nothing: an evaluation would fall among the timed steps",
+    "eval_interval": "nothing: an evaluation would interrupt the timed steps",
     "eval_iters": "nothing: evaluations are not timed",
-    "log_interval": "nothing: the step times are read every ten iterations",
+    "log_interval": "nothing: step times are read every ten iterations",
     "init_from": "nothing: every process starts from scratch",
-    "profile": "nothing: timed processes are not profiled, captures come after",
+    "profile": "nothing: timed processes are not profiled; captures are made afterwards",
     "wandb": "nothing: W&B is off in timed processes",
 }
 
@@ -104,7 +104,8 @@ def plan_experiment(words: list[str], steps: int, warm_up: int = WARM_UP) -> Exp
     if len(swept) != 1:
         given = f"{' and '.join(swept)}: {len(swept)} keys" if swept else "no key"
         raise ValueError(
-            f"{given} with several values; give exactly one, by comma, as attention=slow,flash"
+            f"{given} with several values; give exactly one key several values, separated by "
+            "commas, such as attention=slow,flash"
         )
     if steps % LOG_INTERVAL:
         raise ValueError(f"--steps {steps}: must be a multiple of {LOG_INTERVAL}")

@@ -53,7 +53,7 @@ def open_experiment(folder: Path, asked: Experiment) -> Experiment:
     for name in IDENTITY:
         if getattr(earlier, name) != getattr(asked, name):
             raise ValueError(
-                f"--out {folder}: holds an experiment with another {name}; give another folder"
+                f"--out {folder}: contains an experiment with another {name}; give another folder"
             )
     return replace(earlier, result=None, comparisons=[], first_iterations=None)
 
@@ -82,7 +82,7 @@ def measure(experiment: Experiment, values: list[int], trainer: Path, folder: Pa
             left_min = process.wall_s * (len(values) - len(experiment.runs)) / 60
             say(
                 f"{number + 1:3d}/{len(values)}  {process.label}  "
-                f"{statistics.median(process.step_ms):.3f} ms a step  "
+                f"{statistics.median(process.step_ms):.3f} ms per step  "
                 f"({process.wall_s:.0f} s, about {left_min:.1f} min left)",
             )
     return experiment
@@ -127,8 +127,8 @@ def time_process(
     expected = experiment.steps // experiment.log_interval
     if timed.sum() != expected:
         raise ValueError(
-            f"{run_dir}: {timed.sum()} rows of step times behind the warm-up instead of "
-            f"{expected}; was the run interrupted?"
+            f"{run_dir}: {timed.sum()} rows of step times after the warm-up instead of "
+            f"{expected}; the run may have been interrupted"
         )
     remove_checkpoints(run_dir)
     process = ProcessRun(
@@ -190,6 +190,6 @@ def check_ended(ended: Ended, command: list[str], log: Path, label: str) -> None
     if ended.status:
         say("\n".join(f"  {line}" for line in ended.output.splitlines()[-TAIL_LINES:]))
         raise ValueError(
-            f"{label}: the process ended with exit code {ended.status}, its last lines are above, "
-            f"all of them in {log}: {shlex.join(command)}"
+            f"{label}: the process ended with exit code {ended.status}; its last lines are "
+            f"above, and all of them are in {log}: {shlex.join(command)}"
         )

@@ -12,7 +12,7 @@ WIDEST = 1.5  # times the largest ratio; an interval that extends beyond it is c
 PARTS = {  # part of a whole run -> colour
     "up to iteration 0": "optimizer",
     "iterations and evaluations": "gemm",
-    "behind the last line": "attention",
+    "after the last line": "attention",
 }
 
 
@@ -53,7 +53,7 @@ def ratios(bench: Bench) -> Figure | None:
     one = guide("as fast", [1, 1], [-0.5, len(pairs) - 0.5], "text", width=2, dash="dash")
     ticks: Figure = {"tickvals": places, "ticktext": labels, "automargin": True}
     most = min(max(pair.ci95[1] for pair in pairs), WIDEST * max(values))
-    xaxis = fixed("time of ours over theirs", range=[0, 1.08 * max(1.0, most)])
+    xaxis = fixed("our time divided by theirs", range=[0, 1.08 * max(1.0, most)])
     yaxis = {"fixedrange": True, "range": [-0.5, len(pairs) - 0.5], **ticks}
     return figure([one, points], xaxis, yaxis, showlegend=False)
 

@@ -30,7 +30,7 @@ def bench_document(bench: Bench, equal_within_percent: float) -> Document:
 
 def command_words(bench: Bench) -> str:
     words, ours = " ".join(bench.asked.words), " ".join(bench.asked.ours)
-    return f"{words} · ours alone: {ours}" if ours else words
+    return f"{words} · ours only: {ours}" if ours else words
 
 
 def section(*made: Table) -> Section:
@@ -86,7 +86,11 @@ def findings(bench: Bench, other: str) -> list[Block]:
         what = f"the same work: {', '.join(work.what for work in bench.work if work.equal)}"
         blocks.append(Finding("note", what))
     if bench.work and any(work.what == "seed" for work in bench.work):
-        blocks.append(Finding("note", f"{other} has one seed for all rounds: no key sets another"))
+        blocks.append(
+            Finding(
+                "note", f"{other} uses the same seed in all rounds, because no key sets the seed"
+            )
+        )
     blocks += [Finding("note", f"{row.what}: {row.remark}") for row in bench.result if row.remark]
     return blocks
 
@@ -94,29 +98,29 @@ def findings(bench: Bench, other: str) -> list[Block]:
 def pictures(bench: Bench, other: str) -> list[Section]:
     pairs = sum(len(row.against) for row in bench.result)
     ratios = Chart(
-        "ratios", "time of ours over theirs", charts.ratios(bench), 120 + 44 * max(1, pairs)
+        "ratios", "our time divided by theirs", charts.ratios(bench), 120 + 44 * max(1, pairs)
     )
     whole = Chart("whole", "parts of a whole run", charts.whole_runs(bench, other), 220)
     losses = Chart("losses", "validation loss over time", charts.losses(bench, other), 360)
     return [
         Section(
             "ratios",
-            "Ours over theirs",
+            "Ratio, ours to theirs",
             [ratios],
-            lead="A point is the ratio of times, the bar its 95 % interval. Left of 1 ours is "
-            "faster.",
+            lead="A point is the ratio of times, and the bar is its 95 % interval. Left of 1, "
+            "ours is faster.",
         ),
         Section(
             "whole",
             "Whole runs",
             [whole],
-            lead="Medians of seconds. Evaluations lie among the iterations.",
+            lead="Median times in seconds. Evaluations are part of the iterations.",
         ),
         Section(
             "losses",
             "Validation loss over time",
             [losses],
-            lead="From the start of the process on: imports and compiling count. Each point is an "
-            "evaluation.",
+            lead="Time counts from the start of the process, so imports and compiling are "
+            "included. Each point is an evaluation.",
         ),
     ]

@@ -43,13 +43,14 @@ def speed(bench: Bench, name: str, equal_within_percent: float) -> list[Table]:
         brief.append(Column("theirs", "theirs", "text", True))
     whole.append(Column("ours", lambda row: row.ours + row.ours_spread, "text", True))
     brief.append(Column("ours", "ours", "text", True))
-    note, pair = "Medians of the processes, in brackets the lowest and the highest.", []
+    note, pair = "Medians over the processes, with the lowest and the highest in brackets.", []
     if bench.asked.against:
         pair = [Column("ours / theirs", "ratio", "text", True)]
         pair += [Column("answer", "answer", "text", True)]
         note += (
-            " Ratios are of times, also where rates are shown: below 1 ours is faster. Their 95 % "
-            "intervals are over processes (Welch's t on logarithms), of two at least on each side."
+            " Ratios compare times, even where rates are shown: below 1, ours is faster. Their "
+            "95 % intervals are over processes (Welch's t on logarithms), at least two on each "
+            "side."
         )
     remark = Column("remark", "remark", "text")
     places: tuple[tuple[Places, list[Column]], ...] = (
@@ -130,7 +131,7 @@ def work(facts: list[Work], name: str) -> Table:
         Column(name, "theirs", "text", True),
         Column("alike", alike_text, "text", True),
     ]
-    note = f"As each says of itself; {ABSENT} where the other one does not say."
+    note = f"As each program reports it; {ABSENT} where the other program does not."
     return Table("work", "The same work", note, columns, facts, limit=len(facts), places=IN_FULL)
 
 
@@ -147,9 +148,9 @@ def processes(bench: Bench) -> Table:
         Column("command", lambda p: " ".join(p.command), "code", True),
     ]
     note = (
-        "In the order in which they ran; those that prepare fill the caches and leave a checkpoint "
+        "In the order in which they ran. The first ones fill the caches and write a checkpoint "
         "to sample from. nanoGPT prints the time to launch a step, before it waits for the GPU; "
-        "the table above has the time from line to line, of both."
+        "the table above shows the time from line to line for both."
     )
     lines: list[TimedProcess] = bench.processes
     return Table("processes", "Processes", note, columns, lines, folded=True, places=IN_FULL)

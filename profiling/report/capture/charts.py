@@ -103,7 +103,7 @@ def phases(report: Report) -> Figure | None:
             bar = bars(names, a_step, colour(shade), name=name, text=text, hovertemplate=hover)
             data.append(bar | BEHIND)
     legend = ABOVE | {"traceorder": "reversed"}
-    return figure(data, fixed("ms a step"), NAMES, margin=ROOM_BEHIND, bargap=0.25, legend=legend)
+    return figure(data, fixed("ms per step"), NAMES, margin=ROOM_BEHIND, bargap=0.25, legend=legend)
 
 
 def families(report: Report) -> Figure | None:
@@ -150,7 +150,7 @@ def point(row: RooflineRow, size: float, side: str) -> Figure:
         "line": {"width": 1, "color": colour("card")},
     }
     hover = (
-        f"<b>{row.family}</b>, {milliseconds(row.ms)} ms a step<br>"
+        f"<b>{row.family}</b>, {milliseconds(row.ms)} ms per step<br>"
         "%{y:.3g} TFLOP/s at %{x:.3g} FLOP/byte<br>"
         f"{of_roof} of the {row.bound} roof<extra></extra>"
     )

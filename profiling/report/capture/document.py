@@ -34,7 +34,7 @@ from profiling.timeline.personal import without_folders
 
 TOOLS = {"nsys": "nsys", "kineto": "torch.profiler"}
 FAMILIES = "Kernel families"
-NO_GPU = "Not known: the capture holds no GPU activity."
+NO_GPU = "Not known: the capture contains no GPU activity."
 
 
 def report_document(
@@ -84,12 +84,12 @@ def steps_by_tool(report: Report) -> str:
         last = f" to {window.first_iteration + window.steps - 1}" if window.steps > 1 else ""
         steps += f" ({window.step_name} {window.first_iteration}{last})"
     elif window.step_name is None:
-        steps = "no steps found: the whole capture counts as one"
+        steps = "no steps found: the whole capture counts as one step"
     elif window.step_name == STEP_NAME:
-        steps += ", told by an optimizer's kernels"
+        steps += ", recognised by the optimizer's kernels"
     tool = TOOLS.get(capture.kind, capture.kind)
     version = f" {capture.tool_version}" if capture.tool_version else ""
-    return f"{steps}, {milliseconds(window.wall_ms)} ms in all, by {tool}{version}"
+    return f"{steps}, {milliseconds(window.wall_ms)} ms in total, {tool}{version}"
 
 
 def verdict(report: Report) -> list[Block]:
@@ -110,9 +110,13 @@ def verdict(report: Report) -> list[Block]:
                 Bullets(None, bottleneck.evidence, places=TEXT),
                 Bullets("Evidence", bottleneck.evidence, places=PAGE),
                 Bullets("Next", bottleneck.next),
-                Bullets("Most to gain", most),
-                Bullets("At most, a step loses to", gains, places=PAGE),
-                Bullets("Cannot be told", bottleneck.cannot_tell),
+                Bullets("Largest possible gain", most),
+                Bullets(
+                    "Upper limits of the time per step that each bottleneck costs",
+                    gains,
+                    places=PAGE,
+                ),
+                Bullets("This capture does not show", bottleneck.cannot_tell),
             ]
         ),
         *(Finding(f.level, f.what, f.cure, places=MARKDOWN) for f in report.health.findings),
@@ -129,8 +133,11 @@ def key_figures(report: Report) -> list[tuple[str, str]]:
     """The figures that everyone asks for first, as (name, figure)."""
     free_ms, mfu = report.health.free_step_ms, report.roofline and report.roofline.mfu
     steps = [
-        ("median step, captured", f"{milliseconds(report.window.step_ms.median)} ms"),
-        ("median step, uncaptured", ABSENT if free_ms is None else f"{milliseconds(free_ms)} ms"),
+        ("median step while captured", f"{milliseconds(report.window.step_ms.median)} ms"),
+        (
+            "median step without capturing",
+            ABSENT if free_ms is None else f"{milliseconds(free_ms)} ms",
+        ),
     ]
     if report.on_cpu:
         return [*steps, *cpu_figures(report)]
@@ -139,7 +146,7 @@ def key_figures(report: Report) -> list[tuple[str, str]]:
         ("GPU busy", percent(report.gpu.busy_percent if report.gpu else None)),
         ("MFU", percent(100 * mfu if mfu else None)),
         ("attention kernels", report.attention_backend or ABSENT),
-        ("kernel time owned by a phase", percent(coverage_percent(report))),
+        ("kernel time that belongs to a phase", percent(coverage_percent(report))),
     ]
 
 
@@ -163,11 +170,11 @@ def coverage(report: Report) -> str:
     """The sentence, in every report, on how much of the kernel time belongs to a phase."""
     known = report.attribution
     if known is None:
-        return "Attribution: not known, the capture has no kernels or no ranges."
+        return "Attribution: not known, because the capture has no kernels or no ranges."
     return (
         f"Attribution: {percent(coverage_percent(report))} of the kernel time belongs to a phase "
         f"({duration_ns(known.attributed_ns)} of {duration_ns(known.kernel_ns)}; "
-        f"{duration_ns(known.by_time_ns)} by time, launched by a thread without ranges)."
+        f"{duration_ns(known.by_time_ns)} by time, because the launching thread has no ranges)."
     )
 
 
@@ -181,7 +188,7 @@ def step_parts(report: Report) -> list[tuple[Part, float]]:
 def step_section(report: Report) -> Section:
     parts, height = step_parts(report), max(280, 70 + 28 * len(report.families))
     bar, times = charts.breakdown(parts), charts.step_times(report)
-    families, no_kernels = charts.families(report), "Not known: the capture holds no kernels."
+    families, no_kernels = charts.families(report), "Not known: the capture contains no kernels."
     title = "Step times over the window"
     step_chart = Chart("step_times", "time of each step", times, height, title)
     if report.on_cpu:
@@ -192,25 +199,25 @@ def step_section(report: Report) -> Section:
     ]
     blocks: list[Block] = [
         StepBar(parts),
-        Chart("breakdown", "the mean step by what the GPU did", bar, 190, absent=NO_GPU),
+        Chart("breakdown", "the mean step, split by what the GPU did", bar, 190, absent=NO_GPU),
         SideBySide(beside),
     ]
     lead = (
-        "The mean step, each moment counted once: computing if any kernel computes, else "
-        "communication, else copies, else idle."
+        "The mean step. Each moment counts once: as compute if any kernel computes, else as "
+        "communication, else as copies, else as idle."
     )
-    return Section("step", "The step adds up", blocks, "Step", lead)
+    return Section("step", "Parts of the step", blocks, "Step", lead)
 
 
 def phase_section(report: Report) -> Section:
     table, owned = tables.phases(report), coverage(report)
-    absent = "Not known: the capture holds no ranges; --phases names them."
+    absent = "Not known: the capture contains no ranges; name the phases with --phases."
     height = 90 + 52 * sum(entry.depth == 0 for entry in report.ranges)
     label, figure = "host and GPU time of each phase", charts.phases(report)
     chart = Chart("phases", label, figure, height, absent=absent)
     single = tables.ranges(report)
     blocks: list[Block] = [SideBySide([chart, table]), Paragraph(owned, places=TEXT), single]
-    lead, title = f"{table.note} {owned}", "Phases: host against GPU"
+    lead, title = f"{table.note} {owned}", "Phases: host and GPU time"
     if report.on_cpu:
         blocks, lead, title = [SideBySide([chart, table]), single], table.note, "Phases"
     return Section("phases", title, blocks, "Phases", lead)
@@ -222,11 +229,11 @@ def timeline_section(report: Report, events: StepEvents | None, sources: Links) 
     lead = "What the host and the GPU did, event by event."
     if events:
         lead = (
-            f"{shown_steps(events)} Above what the host had open and called, below what ran on the "
-            "GPU, and why it was idle. Click for details, press ? for the keys."
+            f"{shown_steps(events)} At the top are the host's ranges and calls; below them is "
+            "what ran on the GPU and why it was idle. Click for details; press ? for the keys."
         )
     if events and events.left_out:
-        lead += f" The {events.left_out:,} shortest calls and kernels are not drawn."
+        lead += f" The {events.left_out:,} shortest calls and kernels are not shown."
     blocks: list[Block] = [Timeline("timeline", label, data, NO_GPU), tables.gaps(report, events)]
     return Section("timeline", "Timeline", blocks, lead=lead)
 
@@ -236,10 +243,14 @@ def shown_steps(events: StepEvents) -> str:
     steps, shown = len(events.shown), int(events.shown.sum())
     median = events.first_number + events.median
     if shown == steps:
-        return f"All {steps} steps; it opens at the median one, {median}." if steps > 1 else ""
+        return (
+            (f"All {steps} steps are shown; the view opens at the median step, {median}.")
+            if steps > 1
+            else ""
+        )
     return (
-        f"{shown} of {steps} steps, those around the median and the slowest: the window has too "
-        f"many events for a page. It opens at the median step, {median}."
+        f"{shown} of {steps} steps are shown, those around the median and the slowest: the "
+        f"window has too many events for one page. The view opens at the median step, {median}."
     )
 
 
@@ -247,9 +258,9 @@ def overlap_section(report: Report) -> Section:
     table, queue = tables.overlap(report), report.launch_queue
     blocks: list[Block] = [table, *([queue_facts(queue)] if queue else []), tables.copies(report)]
     lead = (
-        f"{table.note} The launch queue: launched, and not yet begun. Short waits say that the GPU "
-        "takes what comes at once; the driver holds about a thousand launches and then lets the "
-        "host wait."
+        f"{table.note} The launch queue holds kernels that were launched and have not started. "
+        "Short waits mean that the GPU starts each kernel at once. The driver queues about a "
+        "thousand launches; after that the host waits."
     )
     return Section("overlap", "Overlap", blocks, "Overlap", lead)
 
@@ -260,7 +271,7 @@ def queue_facts(queue: LaunchQueue) -> Facts:
     )
     pairs = [
         (
-            f"launches that wait on stream {queue.stream}",
+            f"launches waiting on stream {queue.stream}",
             f"{number(queue.mean_length)} on average, {queue.max_length:,} at most",
         ),
         (
@@ -273,7 +284,10 @@ def queue_facts(queue: LaunchQueue) -> Facts:
 
 def roofline_section(report: Report) -> Section:
     table, figure = tables.roofline(report), charts.roofline(report.roofline)
-    absent = "Not known: it takes a manifest with the model's shapes and a GPU of known peaks."
+    absent = (
+        "Not known: a roofline needs a manifest with the model's shapes and a GPU whose peaks are "
+        "known."
+    )
     chart = Chart("roofline", "arithmetic rate against intensity", figure, 400, absent=absent)
     return Section("roofline", "Roofline", [chart, table], lead=table.note)
 
@@ -295,7 +309,7 @@ def health_section(report: Report) -> Section:
         blocks.append(Paragraph(overhead(health.overhead_percent)))
     blocks += [Finding(each.level, each.what, each.cure) for each in health.findings]
     if not health.findings:
-        blocks.append(Paragraph("Nothing was found that spoils it."))
+        blocks.append(Paragraph("No problems found."))
     if memory is not None:
         pairs = [
             ("allocations", number(memory.count)),
@@ -311,14 +325,17 @@ def health_section(report: Report) -> Section:
 def overhead(percent: float) -> str:
     if percent >= 0:
         return f"Capturing made a step {percent:.1f} % longer."
-    return f"Captured steps were {-percent:.1f} % shorter than those around: these were held up."
+    return (
+        f"Captured steps were {-percent:.1f} % shorter than the steps around them, which something "
+        "delayed."
+    )
 
 
 def run_section(report: Report) -> Section:
     run = msgspec.to_builtins(report.run) or {}
     blocks: list[Block] = [Facts(dotted_pairs(msgspec.to_builtins(report.capture)))]
     if not run:
-        missing = "No manifest lies beside this capture: give one with --manifest FILE."
+        missing = "There is no manifest beside this capture: give one with --manifest FILE."
         blocks.insert(0, Paragraph(missing, "note"))
     blocks += [Facts(dotted_pairs(part), heading=name) for name, part in run.items() if part]
     return Section("run", "The run", blocks, "Run", places=PAGE)

@@ -37,7 +37,7 @@ def first_screen(report: Report) -> Document:
     """The answer, why, what to do, the step and what takes most of it; --full prints the rest."""
     bottleneck = report.bottleneck
     most = bottleneck.most_to_gain
-    gain = [Paragraph(f"Most to gain: {most}")] if most else []
+    gain = [Paragraph(f"Largest possible gain: {most}")] if most else []
     return Document(
         f"{report.capture.file} · {gpu_name(report)}",
         [steps_by_tool(report)],
@@ -62,7 +62,7 @@ def first_that_fit(sentences: list[str], most: int) -> list[str]:
 def figures(report: Report) -> Iterator[str]:
     """Yield the figures that everyone asks for first, as far as they are known."""
     free_ms, mfu = report.health.free_step_ms, report.roofline and report.roofline.mfu
-    without = f" ({milliseconds(free_ms)} uncaptured)" if free_ms is not None else ""
+    without = f" ({milliseconds(free_ms)} without capturing)" if free_ms is not None else ""
     yield f"step {milliseconds(report.window.step_ms.median)} ms{without}"
     if report.gpu:
         yield f"GPU busy {percent(report.gpu.busy_percent)}"
@@ -104,14 +104,14 @@ def body(report: Report) -> dict[str, Block]:
     if not report.on_cpu:
         parts = step_parts(report)
         worth_telling = sum(ms >= LEAST * report.window.step_ms.mean for _, ms in parts)
-        kernels = "The kernels that take most of the whole capture"
+        kernels = "Kernels that take the most time, over the whole capture"
         return {
             "step": StepBar(parts, min(PARTS, max(1, worth_telling))),
             "kernels": first_rows(tables.kernels(report, {}), kernels),
         }
     long = [row for row in report.phases if row.host_ms >= LEAST * report.window.wall_ms]
     phases = first_rows(tables.phases(replace(report, ranges=long)), "Phases of a step")
-    operators = "The operators that take most of the window"
+    operators = "Operators that take the most time, over the window"
     return {"phases": phases, "operators": first_rows(tables.operators(report), operators)}
 
 

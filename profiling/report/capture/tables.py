@@ -56,13 +56,13 @@ def phases(report: Report) -> Table:
         Column("calls", "calls", "number"),
         Column("host ms", "host_ms", "ms", True),
     ]
-    note = "A step: how long the range was open."
+    note = "Per step: how long the range was open."
     if not report.on_cpu:
         columns += [
             Column("GPU ms", "gpu_ms", "ms", True),
             Column("kernels", "kernels", "number", True),
         ]
-        note = "A step. Host: how long the range was open. GPU: the kernels that it launched."
+        note = "Per step. Host: how long the range was open. GPU: the kernels that it launched."
     return Table("phases", "Phases", note, columns, rows, limit=20)
 
 
@@ -76,7 +76,7 @@ def ranges(report: Report) -> Table:
         Column("max ms", "max_ms", "ms", True),
         Column("std dev ms", "stddev_ms", "ms", True),
     ]
-    note = "On the host, over the window: all of a name, and single ones."
+    note = "On the host, over the window: sums by name, and single ranges."
     rows = report.ranges
     return Table("ranges", "Single ranges", note, columns, rows, folded=True)
 
@@ -85,8 +85,8 @@ def columns_per_step(report: Report) -> list[Column]:
     """Columns of count and total for one step, from rows of sums over the whole capture."""
     steps = report.window.steps
     return [
-        Column("count a step", lambda row: row.count / steps, "number"),
-        Column("total a step", lambda row: row.total_ns / steps, "ns"),
+        Column("count per step", lambda row: row.count / steps, "number"),
+        Column("total per step", lambda row: row.total_ns / steps, "ns"),
     ]
 
 
@@ -118,9 +118,9 @@ def kernels(report: Report, sources: Links) -> Table:
         *(replace(column, brief=column.heading == "total") for column in DURATIONS),
         SHARE,
     ]
-    note = "Sums over the whole capture, to the nanosecond as nsys stats has them."
+    note = "Sums over the whole capture, equal to the nanosecond to those of nsys stats."
     if any(entry.name in sources for entry in report.kernels):
-        note += " A kernel of torch.compile leads to its source in each graph that has it."
+        note += " A kernel of torch.compile links to its source in each graph that contains it."
     return Table("kernels", "Kernels", note, columns, report.kernels, folded=True)
 
 
@@ -137,23 +137,23 @@ def launches(report: Report) -> Table:
         Column("limited by", "limited_by", "text", True),
     ]
     note = (
-        "Over the whole capture, on this GPU. Blocks of the grid, threads of a block, registers of "
-        "a thread, shared memory of a block. Occupancy: of the warps that an SM can hold, as far "
-        "as these leave room for them; a grid of few blocks does not reach it."
+        "Over the whole capture, on this GPU: blocks per grid, threads per block, registers per "
+        "thread, shared memory per block. Occupancy: the share of an SM's warps that these leave "
+        "room for; a grid with few blocks does not reach it."
     )
     rows, title = report.launches, "Launch geometry"
     return Table("launches", title, note, columns, rows, folded=True)
 
 
 def api(report: Report) -> Table:
-    note = "On the host, over the whole capture. A long synchronization is no finding by itself."
+    note = "On the host, over the whole capture. A long synchronization is not a problem by itself."
     return Table("api", "CUDA API calls", note, CALLS, report.api, folded=True)
 
 
 def os_calls(report: Report) -> Table:
     note = (
-        "Of the system's libraries on all threads, over the whole capture: waits, files, threads. "
-        "Threads that have nothing to do wait here; that is no finding."
+        "Calls of system libraries on all threads, over the whole capture: waits, files, "
+        "threads. Idle threads wait here, which is not a problem."
     )
     rows, title = report.os_calls, "OS runtime calls"
     return Table("os_calls", title, note, CALLS, rows, folded=True)
@@ -168,18 +168,19 @@ def overlap(report: Report) -> Table:
         Column("hidden", "hidden_percent", "percent", True),
         Column("exposed ms", "exposed_ms", "ms", True),
         Column("exposed", lambda row: 100 - row.hidden_percent, "percent", True),
-        Column("exposed, of the step", lambda row: 100 * row.exposed_ms / step_ms, "percent"),
+        Column("exposed, share of the step", lambda row: 100 * row.exposed_ms / step_ms, "percent"),
     ]
     note = (
-        "A step. Communication is hidden while kernels compute, copies and memsets while any "
-        "kernel runs; exposed is the rest."
+        "Per step. Communication is hidden while kernels compute; copies and memsets are hidden "
+        "while any kernel runs. The rest is exposed."
     )
     rows = report.overlap or []
     slowed_ms = max((row.slowed_ms or 0.0 for row in rows), default=0.0)
     if slowed_ms > WORTH_TELLING * step_ms:
         note += (
-            f" Hidden communication makes the kernels beside it {milliseconds(slowed_ms)} ms a "
-            "step longer, also while it waits for other ranks: its kernels hold multiprocessors."
+            f" Hidden communication makes concurrent kernels {milliseconds(slowed_ms)} ms per "
+            "step longer, even while it waits for other ranks, because its kernels occupy "
+            "multiprocessors."
         )
     return Table("overlap", "Overlap", note, columns, rows)
 
@@ -193,11 +194,12 @@ def copies(report: Report) -> Table:
         Column("ms", "ms", "ms", True),
         Column("exposed ms", "exposed_ms", "ms", True),
         Column("GB/s", "gb_per_s", "number", True),
-        Column("of the link", "link_percent", "percent", True),
+        Column("share of the link", "link_percent", "percent", True),
     ]
     note = (
-        "In the steps; ms and exposed ms are of one. Memory: of the host. The link: its peak each "
-        "way between host and GPU. Small copies are slow by their start, whatever the link."
+        "Copies within the steps; ms and exposed ms are per step. Memory: on the host. The link: "
+        "its peak in each direction between host and GPU. Small copies are slow on any link "
+        "because of their start-up time."
     )
     rows, title = report.copies, "Bandwidth of copies"
     return Table("copies", title, note, columns, rows)
@@ -246,8 +248,8 @@ def operator_work(report: Report) -> Table:
         Column("of roof", "percent_of_bound", "percent", True),
     ]
     note = (
-        "Over the window: arithmetic and bytes of a call by its shapes, over the time of all that "
-        "it launched. Above 100 %: bytes that stayed in the cache."
+        "Over the window: the arithmetic and bytes of a call, computed from its shapes, divided "
+        "by the time of all that it launched. Above 100 %: bytes came from the cache."
     )
     rows, title = report.operator_work, "Operators by shape"
     return Table("operator_work", title, note, columns, rows, most=SHAPES_SHOWN, folded=True)
@@ -266,7 +268,7 @@ def counters(report: Report) -> Table:
         Column("while busy", "mean_busy", "number", True),
         Column("whole window", "mean_window", "number", True),
     ]
-    note = "Means of the hardware counters; those that stayed at zero come last."
+    note = "Means of the hardware counters. Counters that stayed at zero come last."
     rows = report.gpu_metrics and sorted(report.gpu_metrics, key=lambda row: not row.mean_window)
     return Table("metrics", "GPU metrics", note, columns, rows, folded=True)
 
@@ -288,7 +290,9 @@ def gaps(report: Report, events: StepEvents | None = None) -> Table:
         Column("before", lambda gap: gap.before and kernel_cell(gap.before), "code"),
         Column("after", after, "code", True),
     ]
-    note = "The longest times in which nothing ran on the GPU. At: since the window began."
+    note = (
+        "The longest times in which nothing ran on the GPU. At: time since the start of the window."
+    )
     rows = report.idle.gaps if report.idle else None
     return Table("gaps", "Idle gaps", note, columns, rows, most=GAPS_SHOWN, limit=10, folded=True)
 
@@ -310,6 +314,9 @@ def roofline(report: Report) -> Table:
         Column("roof", "bound", "text", True),
         Column("of roof", "percent_of_bound", "percent", True),
     ]
-    note = "A step: the arithmetic and bytes of this model's shapes, over the time of each family."
+    note = (
+        "Per step: the arithmetic and bytes computed from the model's shapes, divided by the time "
+        "of each family."
+    )
     rows = report.roofline.families if report.roofline else None
     return Table("roofline", "Roofline", note, columns, rows, limit=20, folded=True)

@@ -9,7 +9,7 @@ def verdict_line(report: Report) -> str:
     """The verdict as a line, as in 'Bound by kernel launches: the GPU waits for ...'."""
     verdict = VERDICT[report.bottleneck.verdict]
     if verdict.name == "unknown":
-        return f"No bottleneck named: {report.health.no_verdict or verdict.why}"
+        return f"No bottleneck can be named: {report.health.no_verdict or verdict.why}"
     line = f"Bound by {verdict.title}: {verdict.why}"
     if verdict.name == cpu.VERDICT and (phase := cpu.longest_phase(report)):
         share = 100 * phase.host_ms / report.window.wall_ms

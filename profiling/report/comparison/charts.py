@@ -42,7 +42,7 @@ def waterfall(comparison: Comparison) -> Figure | None:
         "connector": {"line": {"color": colour("line"), "width": 1}},
         "hovertemplate": "%{x}: %{text} ms<extra></extra>",
     }
-    yaxis, margin = axis("ms a step", rangemode="tozero"), MARGIN | {"t": 25}
+    yaxis, margin = axis("ms per step", rangemode="tozero"), MARGIN | {"t": 25}
     return figure([trace], {"type": "category"}, yaxis, margin=margin, showlegend=False)
 
 
@@ -60,7 +60,7 @@ def families(comparison: Comparison) -> Figure | None:
     data = [
         bars(names, ms, shade, name=escape(side), hovertemplate=hover) for side, ms, shade in sides
     ]
-    xaxis, legend = axis("ms of kernels a step"), ABOVE | {"traceorder": "reversed"}
+    xaxis, legend = axis("ms of kernels per step"), ABOVE | {"traceorder": "reversed"}
     return figure(data, xaxis, {"type": "category"}, barmode="group", legend=legend)
 
 

@@ -59,7 +59,7 @@ def verdict(comparison: Comparison) -> list[Block]:
     word = tables.outcome(comparison.verdict, comparison.equal_within_percent)
     return [
         Verdict(comparison.sentence, TONES.get(comparison.verdict, "plain"), word),
-        Bullets("Who is late", late_ranks(comparison)),
+        Bullets("Late ranks", late_ranks(comparison)),
         *(Finding("warning", why, word="not alike") for why in comparison.comparability.reasons),
     ]
 
@@ -76,7 +76,7 @@ def late_ranks(comparison: Comparison) -> list[str]:
 
 def no_late_rank(costs_ms: float | None) -> str:
     if costs_ms is None:
-        return "who is waited for cannot be told."
+        return "the captures do not show which rank the others wait for."
     return "no rank holds the others up all the time."
 
 
@@ -87,7 +87,7 @@ def notes(comparison: Comparison) -> list[Block]:
 def facts(comparison: Comparison) -> list[tuple[str, str]]:
     """The figures under the verdict, as (name, figure)."""
     step, sides = comparison.step_ms, (comparison.baseline, comparison.candidate)
-    unit = step.unit.removesuffix(" a step")
+    unit = step.unit.removesuffix(" per step")
     pairs = [
         (sides[0].name, f"{milliseconds(step.baseline)} {unit}"),
         (sides[1].name, f"{milliseconds(step.candidate)} {unit}"),
@@ -99,7 +99,7 @@ def facts(comparison: Comparison) -> list[tuple[str, str]]:
         ("95 % interval", interval(comparison)),
     ]
     if step.noise_percent is not None:
-        pairs.append(("equal runs differ by", f"{step.noise_percent:.2g} %"))
+        pairs.append(("difference between equal runs", f"{step.noise_percent:.2g} %"))
     if comparison.buckets:
         pairs += mean_steps(step)
     if sure := comparison.ratio_bound:
@@ -131,7 +131,7 @@ def mean_steps(step: StepComparison) -> list[tuple[str, str]]:
     if max(abs(one / step.baseline - 1), abs(other / step.candidate - 1)) <= MEAN_APART:
         return []
     both = f"{milliseconds(one)} -> {milliseconds(other)} ms"
-    return [("mean step, of the parts", both)]
+    return [("mean step, sum of the parts", both)]
 
 
 def interval(comparison: Comparison) -> str:
@@ -139,7 +139,7 @@ def interval(comparison: Comparison) -> str:
         return f"{bounds[0]:.3f} to {bounds[1]:.3f}"
     unknown = comparison.cannot_tell
     one = unknown is not None and unknown.reason == "one_process"
-    return "none: one run each, on a CPU" if one else "none: too few steps"
+    return "none: one run of each, on a CPU" if one else "none: too few steps"
 
 
 def both_ms(step: StepComparison | FreeSteps) -> str:
@@ -147,14 +147,14 @@ def both_ms(step: StepComparison | FreeSteps) -> str:
 
 
 def step_section(comparison: Comparison) -> Section:
-    point = "a step"
+    point = "one step"
     if comparison.step_ms.noise_percent is not None:
-        point = "a run, the median of its logged rows"
+        point = "one run: the median of its logged rows"
     elif comparison.baseline.kind == "training":
-        point = "a logged row, the median of its iterations"
+        point = "one logged row: the median of its iterations"
     elif comparison.captured_step_ms:
-        point = "a step before or after the captured ones"
-    lead = f"Each point is {point}; the box holds the middle half of them."
+        point = "one step before or after the captured ones"
+    lead = f"Each point is {point}. The box contains the middle half of the points."
     chart = Chart("steps", "step times of both sides", charts.steps(comparison), 220)
     return Section("steps", "Step times", [chart], lead=lead)
 
@@ -168,15 +168,16 @@ def explaining_charts(comparison: Comparison) -> list[Section]:
             "Where the difference is",
             [Chart("waterfall", "the difference of the mean step, part by part", waterfall, 380)],
             "Difference",
-            "From the one mean step to the other; green is time saved. The parts exclude each "
-            "other and add up.",
+            "From one mean step to the other; green is time saved. The parts do not overlap and "
+            "add up to the total.",
         ),
         Section(
             "family-chart",
             "Kernel families side by side",
             [Chart("families", "time of each kernel family on both sides", families, 460)],
             "Families",
-            "Matched by what they compute: another attention or a compiler renames every kernel.",
+            "Matched by what they compute, because another attention backend or a compiler "
+            "renames every kernel.",
         ),
     ]
 
@@ -185,14 +186,14 @@ def experiment_document(experiment: Experiment) -> Document:
     """The whole report of an experiment. Raises AssertionError if it has no result yet."""
     assert (result := experiment.result) is not None
     labels, processes = experiment.factor.labels, len(experiment.runs)
-    ran = f"{processes} processes, {experiment.steps} timed steps each behind "
-    ran += f"{experiment.warm_up + 1} of warm-up · {' '.join(experiment.words)}"
+    ran = f"{processes} processes, {experiment.steps} timed steps each after "
+    ran += f"{experiment.warm_up + 1} warm-up iterations · {' '.join(experiment.words)}"
     figure, height = charts.processes(result), 120 + 70 * len(labels)
     chart = Chart("processes", "step time of every process", figure, height)
     measured = (tables.values(experiment.factor.key, result), tables.ratios(result))
     lead = (
-        "Each point is a process: the median of its steps. Only processes tell what another start "
-        "would give."
+        "Each point is the median step of one process. Only the spread between processes shows "
+        "how much another start would differ."
     )
     return Document(
         f"{experiment.factor.key}: {' against '.join(labels)}",
@@ -220,7 +221,7 @@ def why_section(number: int, comparison: Comparison) -> Section:
     for table in tables.comparison_tables(comparison):
         places = EVERYWHERE if table.name in IN_TEXT else PAGE
         blocks.append(replace(table, name=f"{table.name}-{number}", places=places))
-    lead = "From one capture of each. Captured steps are slower than the timed ones."
+    lead = "From one capture of each. Captured steps are slower than the timed steps."
     return Section(
         f"why-{number}",
         f"Why: {title(comparison)}",

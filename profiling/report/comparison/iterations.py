@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from profiling.analysis.difference.records import (
-    MS_A_STEP,
+    MS_PER_STEP,
     Evened,
     Experiment,
     FirstIterations,
@@ -46,7 +46,7 @@ def iteration_table(begun: FirstIterations, experiment: Experiment) -> Table:
     Where the values do the same work, also how many times as fast as with the first value.
     """
     assert (result := experiment.result) is not None
-    ratios = result.unit == MS_A_STEP
+    ratios = result.unit == MS_PER_STEP
     first, *others = begun.values
     count = max(len(value.ms) for value in begun.values)
     columns_ms = [value.ms + [None] * (count - len(value.ms)) for value in begun.values]
@@ -57,10 +57,11 @@ def iteration_table(begun: FirstIterations, experiment: Experiment) -> Table:
         several = len(others) > 1
         headings += [f"speed-up, {value.label}" if several else "speed-up" for value in others]
     note = (
-        "ms, of the first process of each value; the median is that of the timed iterations "
-        f"{experiment.warm_up + 1} to {experiment.warm_up + experiment.steps}, over all processes. "
-        "What is compiled or recorded before the loop is in none of them. Iteration 0 and every "
-        f"{experiment.log_interval}th is logged: the next one begins with an empty queue."
+        "ms, for the first process of each value. The median is over the timed iterations "
+        f"{experiment.warm_up + 1} to {experiment.warm_up + experiment.steps}, over all "
+        "processes. Compiling and recording before the loop are not included. Iteration 0 and "
+        f"every {experiment.log_interval}th iteration is logged: the iteration after it starts "
+        "with an empty queue."
     )
     title = "Iteration by iteration"
     return table("iterations", title, note, "iteration", headings, rows)
@@ -82,10 +83,11 @@ def start_table(begun: FirstIterations) -> Table:
         )
     ]
     note = (
-        "Seconds: of the first process of each value, and medians of the later ones, whose "
-        "compilers find on disk what the first one made. Iteration 0 begins after compiling, "
-        "recording CUDA graphs and all else (data, model, first kernels, an evaluation); the first "
-        "column, Python's, is before that, and the end of the process is in it too."
+        "Seconds, for the first process of each value, and medians of the later processes, whose "
+        "compilers reuse the files of the first one. Iteration 0 starts after compiling, "
+        "recording CUDA graphs and all other preparation (data, model, first kernels, an "
+        "evaluation). The first column, Python, covers the time before that and the end of the "
+        "process."
     )
     headings = ["process", *STARTS.values()]
     return table("starts", "Before the first iteration", note, "value", headings, rows)
@@ -114,10 +116,10 @@ def sentence(row: Evened) -> str:
     later_s, gain_ms = row.later_s, row.gain_ms
     if later_s < 0:
         late, early, later_s, gain_ms = early, late, -later_s, -gain_ms
-    begins = f"{late} comes to its speed {later_s:.1f} s after {early}"
+    begins = f"{late} reaches its speed {later_s:.1f} s after {early}"
     if row.processes == "later":
         begins = f"in later processes {begins}"
     if row.iterations is None:
-        return f"{begins}, and its step is longer: it never makes up for it"
+        return f"{begins}, and its step is longer, so it never catches up"
     after_s = f"{milliseconds(gain_ms)} ms shorter"
     return f"{begins}, and its step is {after_s}: even after {row.iterations:,.0f} iterations"

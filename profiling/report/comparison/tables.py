@@ -24,7 +24,7 @@ from profiling.shared.units import number
 
 BESIDE_THE_GPU = {
     "host_other": "host: between the phases",
-    "capture_overhead": "what capturing added (taken off)",
+    "capture_overhead": "added by capturing (subtracted)",
     "unexplained": "not explained by the capture",
 }
 SHOWN_KERNELS = 200
@@ -56,17 +56,20 @@ def ranks(comparison: Comparison) -> Table:
             RankFigure("computing, slowest", changes.slowest_compute_ms),
             RankFigure("exposed waits", changes.wait_ms),
             RankFigure("transfers", changes.transfer_ms),
-            RankFigure("the late cost", changes.late_ms),
+            RankFigure("cost of late ranks", changes.late_ms),
         ]
     )
     columns = [
-        Column("a step", "what", "text", True),
+        Column("per step", "what", "text", True),
         Column(f"{comparison.baseline.name} ms", lambda row: row.change.baseline, "ms", True),
         Column(f"{comparison.candidate.name} ms", lambda row: row.change.candidate, "ms", True),
         Column("change ms", lambda row: row.change.delta_ms, "ms", True),
     ]
-    note = "Of the mean rank and of the slowest. What the late cost, the others wait."
-    return Table("ranks", "Between the ranks", note, columns, rows)
+    note = (
+        "For the mean rank and for the slowest. The other ranks wait for as long as the late ranks "
+        "cost."
+    )
+    return Table("ranks", "Differences between the ranks", note, columns, rows)
 
 
 @dataclass(frozen=True)
@@ -106,13 +109,13 @@ def buckets(comparison: Comparison) -> Table:
         rows.append(BucketChange("mean step", *both_ms, sum(row.delta_ms for row in rows)))
     label = Column("part of the step", lambda row: bucket_label(row.bucket), "text", True)
     columns = [label, *side_by_side(comparison)]
-    note = "ms a step; the parts exclude each other and add up to the mean step."
+    note = "ms per step. The parts do not overlap and add up to the mean step."
     return Table("buckets", "Parts of the step", note, columns, rows, most=len(rows))
 
 
 def families(comparison: Comparison) -> Table:
     columns = [Column("family", "family", "text", True), *side_by_side(comparison)]
-    note = "ms of kernels a step, matched by what they compute, not by name."
+    note = "ms of kernel time per step. Kernels are matched by what they compute, not by name."
     rows = comparison.families
     return Table("families", "Kernel families", note, columns, rows, most=MOST_ROWS)
 
@@ -127,14 +130,14 @@ def phases(comparison: Comparison) -> Table:
     known = [(row.baseline_gpu_ms, row.candidate_gpu_ms) != (None, None) for row in rows]
     gpu = any(known) or not rows
     columns = [Column("phase", "name", "text", True)]
-    note = "ms a step: how long the phase was open on the host."
+    note = "ms per step: how long the phase was open on the host."
     if gpu:
         columns += [
             Column(f"GPU, {names[0]}", "baseline_gpu_ms", "ms", True),
             Column(f"GPU, {names[1]}", "candidate_gpu_ms", "ms", True),
             Column("change", "delta_gpu_ms", "ms_change", True),
         ]
-        note = "ms a step. GPU: the kernels that the phase launched. Host: how long it was open."
+        note = "ms per step. GPU: the kernels that the phase launched. Host: how long it was open."
     columns += [
         Column(f"host, {names[0]}", "baseline_host_ms", "ms", not gpu),
         Column(f"host, {names[1]}", "candidate_host_ms", "ms", not gpu),
@@ -154,8 +157,8 @@ def changed_kernels(changes: list[KernelChange]) -> Table:
         Column("family", "family", "text"),
     ]
     note = (
-        "ms and launches of a step, the largest change first; Triton's kernels are matched without "
-        "their number."
+        "ms and launches per step, with the largest change first. Triton's kernels are matched "
+        "without their number."
     )
     rows = changes[:SHOWN_KERNELS]
     return Table("changed", "Kernels that changed", note, columns, rows, most=MOST_ROWS)
@@ -170,10 +173,10 @@ def one_sided_kernels(name: str, title: str, only: list[KernelOnOneSide]) -> Tab
     columns = [
         Column("kernel", lambda kernel: kernel_cell(kernel.name), "code", True),
         Column("family", "family", "text", True),
-        Column("a step", "count", "number", True),
-        Column("ms a step", "ms", "ms", True),
+        Column("per step", "count", "number", True),
+        Column("ms per step", "ms", "ms", True),
     ]
-    note, rows = "Launches and time of a step.", only[:SHOWN_KERNELS]
+    note, rows = "Launches and time per step.", only[:SHOWN_KERNELS]
     return Table(name, title, note, columns, rows, most=MOST_ROWS)
 
 
@@ -184,7 +187,7 @@ def config(comparison: Comparison) -> Table:
         Column("baseline", lambda key: spell(differences[key].baseline), "text", True),
         Column("candidate", lambda key: spell(differences[key].candidate), "text", True),
     ]
-    note = "All keys that differ but names and folders."
+    note = "All keys that differ, except names and folders."
     return Table("config", "Configuration", note, columns, list(differences), most=MOST_ROWS)
 
 
@@ -198,8 +201,8 @@ def values(key: str, result: ExperimentResult) -> Table:
         Column("within a process", "spread_within_percent", "percent", True),
     ]
     note = (
-        "Geometric means of the processes' median steps, which the ratios are of; spreads are "
-        "interquartile ranges."
+        "Geometric means of the median steps of the processes. The ratios compare these means; "
+        "spreads are interquartile ranges."
     )
     return Table("values", "Step times", note, columns, result.values)
 
@@ -219,7 +222,8 @@ def ratios(result: ExperimentResult) -> Table:
         ),
     ]
     note = (
-        "The interval is over processes (Welch's t on logarithms). A/A noise: what two groups of "
-        "equal processes differ by, from the repeats; a difference is an interval all beyond it."
+        "The interval is over processes (Welch's t on logarithms). A/A noise: how much two "
+        "groups of equal processes differ, estimated from the repeats. Values differ if the "
+        "whole interval lies beyond it."
     )
     return Table("ratios", "Against the first value", note, columns, result.comparisons)

@@ -38,10 +38,10 @@ from profiling.shared.metric_names import (
 )
 
 TIMES = {
-    WALL_TIME: "Wall time counts from the beginning of a run: compiling, evaluations and "
-    "checkpoints are in it.",
-    TRAINING_TIME: "Training time is the sum of the step times, because not all of these runs have "
-    "logged wall time (time/elapsed_s): compiling, evaluations and checkpoints do not count.",
+    WALL_TIME: "Wall time counts from the start of a run and includes compiling, evaluations and "
+    "checkpoints.",
+    TRAINING_TIME: "Training time is the sum of the step times, because some of these runs "
+    "logged no wall time (time/elapsed_s). Compiling, evaluations and checkpoints do not count.",
 }
 
 
@@ -98,8 +98,8 @@ def check_metrics(runs: list[RunFolder], names: Sequence[str]) -> None:
     logged = dict.fromkeys(name for run in runs for name in run.columns)
     for name in names:
         if name not in logged:
-            near = suggestion(name, logged) or f"; there are {', '.join(logged)}"
-            raise ValueError(f"--metric {name}: no run has logged it{near}")
+            near = suggestion(name, logged) or f"; the runs logged {', '.join(logged)}"
+            raise ValueError(f"--metric {name}: no run logged this metric{near}")
 
 
 def title_of(runs: list[RunFolder], parts: list[Part]) -> str:
@@ -127,8 +127,8 @@ def verdict(parts: list[Part], notes: Sequence[str]) -> list[Block]:
         blocks.append(Verdict(words.headline(part.section)))
         blocks.append(Bullets(None, words.findings(part.section, part.loss)))
     apart = (
-        f"These runs were trained on {len(parts)} different texts: they are kept apart below, "
-        "because their losses do not compare."
+        f"These runs were trained on {len(parts)} different texts. They are shown separately "
+        "below, because their losses cannot be compared."
     )
     warnings = [apart, *notes] if len(parts) > 1 else notes
     return blocks + [Finding("warning", warning) for warning in warnings]
@@ -141,7 +141,7 @@ def part_sections(
     name = part.name
     summary = tables.summary_table(name, part.section, part.loss)
     settings = tables.settings_table(name, part.section)
-    differ = settings if settings.rows else Paragraph("Nothing but seeds and names.", "note")
+    differ = settings if settings.rows else Paragraph("Only seeds and names differ.", "note")
     more, short = small_charts(part, extra_metrics(extra)), part.section.name if many else None
     return [
         Section(f"{name}-summary", summary.title, [summary], short=short),
@@ -167,10 +167,10 @@ def loss_section(part: Part) -> Section:
         titled_chart(f"{name}-train", "training loss", charts.curves(runs, TRAIN_LOSS), 280),
         titled_chart(f"{name}-reach", f"{time} to a validation loss{dotted}", reach, 280),
     ]
-    none = [] if evaluated else [Paragraph("No evaluation was logged yet.", "note")]
+    none = [] if evaluated else [Paragraph("No evaluation has been logged yet.", "note")]
     lead = (
-        "Lines are means over the seeds, as far as all of them came, thin ones are single runs; "
-        f"bands reach from the least to the greatest value. {TIMES[time]}"
+        "Lines are means over the seeds, up to where all of them have values; thin lines are "
+        f"single runs. Bands reach from the lowest to the highest value. {TIMES[time]}"
     )
     return Section(f"{name}-loss", "Loss", [*none, SideBySide(drawn)], lead=lead)
 
@@ -180,9 +180,10 @@ def speed_section(part: Part) -> Section:
     steps, height = charts.step_times(boxes), 90 + 26 * len(boxes)
     chart = titled_chart(f"{part.name}-steps", "step times, ms", steps, height)
     lead = (
-        "Step times of each run, of each configuration where runs are many: the box holds the "
-        "middle half, whiskers reach from 1 to 99 %. A value is the median of iterations that "
-        "were logged together; those of the start and those under a profiler are left out."
+        "Step times of each run, or of each configuration if there are many runs. The box "
+        "contains the middle half; whiskers reach from 1 to 99 %. A value is the median of "
+        "iterations that were logged together. Iterations at the start and under a profiler are "
+        "left out."
     )
     return Section(
         f"{part.name}-speed",
@@ -207,7 +208,7 @@ def gpu_section(part: Part) -> Section:
     known = [metric for metric in later if metric.title != metric.name]  # metrics of further GPUs
     metrics = [*GPU, *known]
     blocks = small_charts(part, metrics)
-    lead = "Means over the iterations of each logged row, as the driver tells them."
+    lead = "Means over the iterations of each logged row, as reported by the driver."
     if not any(metric.name in logged for metric in metrics):
         reasons = dict.fromkeys(run.in_force.get("gpu_metrics") for run in part.section.runs)
         why = "; ".join(str(reason) for reason in reasons if reason) or "no sampler ran"
@@ -238,7 +239,9 @@ def titled_chart(name: str, title: str, figure: Figure | None, height: int) -> C
 
 def runs_section(part: Part, links_from: Path | None) -> Section:
     captures = tables.captures_table(part.name, part.section, links_from)
-    none = Paragraph("No run has a capture; profile=nsys or profile=torch makes one.", "note")
+    none = Paragraph(
+        "No run has a capture; train with profile=nsys or profile=torch to make one.", "note"
+    )
     verdicts = tables.verdicts_table(part.name, part.section)
     blocks: list[Block] = [
         *([verdicts] if verdicts.rows else []),

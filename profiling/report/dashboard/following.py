@@ -113,5 +113,5 @@ def row_of(path: Path, line: bytes) -> Numbers | None:
         (iteration, _), numbers = read_row(line)
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
         begin = line[:60].decode(errors="replace")
-        raise ValueError(f"{path}: not a row that training wrote: {begin}") from error
+        raise ValueError(f"{path}: this line was not written by training: {begin}") from error
     return None if numbers is None else numbers | {"iter": iteration}

@@ -165,8 +165,10 @@ def serve(folders: Callable[[], list[Path]], make_page: MakePage, host: str, por
         server = DashboardServer(folders, make_page, host, port)
     except (OSError, OverflowError) as error:
         taken = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
-        cure = "; --port 0 takes a free one" if taken else ""
-        raise ValueError(f"--host {host} --port {port}: cannot listen: {error}{cure}") from error
+        cure = "; --port 0 picks a free port" if taken else ""
+        raise ValueError(
+            f"--host {host} --port {port}: cannot listen on this address: {error}{cure}"
+        ) from error
     with server:
         shown = f"[{host}]" if ":" in host else host
         address = f"http://{shown}:{server.server_port}/"

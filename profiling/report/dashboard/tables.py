@@ -40,7 +40,7 @@ def summary_table(part: str, section: Section, loss: float | None) -> Table:
         Column("MFU", group_value(MFU, 100), "percent"),
         Column("peak memory", group_value(PEAK_BYTES, reduce=np.max), "bytes"),
         Column("power, W", group_value(POWER_W), "number"),
-        Column("energy, µJ a token", energy_uj, "number"),
+        Column("energy, µJ per token", energy_uj, "number"),
         Column("best val loss", best_losses, "text"),
     ]
     if loss is not None:
@@ -48,8 +48,8 @@ def summary_table(part: str, section: Section, loss: float | None) -> Table:
         columns.append(Column(f"s to val loss {loss:g}", seconds, "number"))
     known = [c for c in columns if any(c.value_of(group) is not None for group in section.groups)]
     note = (
-        "Medians over the logged rows (of step times without the first rows of each start), of the "
-        "memory the peak; averaged over the seeds."
+        "Medians over the logged rows, averaged over the seeds. Step times leave out the first "
+        "rows of each start; memory is the peak."
     )
     return Table(f"{part}-summary", "Side by side", note, known, section.groups, limit=24)
 
@@ -102,7 +102,7 @@ def runs_table(part: str, section: Section) -> Table:
         Column("machine", lambda run: setting(run.in_force, "device"), "text"),
         Column("state", lambda run: "ended" if run.summary else "running, or killed", "text"),
     ]
-    note = "Wall time holds compiling and evaluations; it is known once a run has ended."
+    note = "Wall time includes compiling and evaluations. It is known once a run has ended."
     return Table(f"{part}-runs", "Runs", note, columns, section.runs, limit=40)
 
 
@@ -124,8 +124,8 @@ def verdicts_table(part: str, section: Section) -> Table:
     """The bottleneck of each run whose summary names one."""
     columns = [Column("run", "name", "code"), Column("verdict", "verdict", "text")]
     known = [run for run in section.runs if run.verdict]
-    note = "As each run said at its end, from its own times, without a capture."
-    return Table(f"{part}-verdicts", "What held each run back", note, columns, known, limit=12)
+    note = "As each run reported at its end, from its own step times, without a capture."
+    return Table(f"{part}-verdicts", "What limited each run", note, columns, known, limit=12)
 
 
 def ranks_table(part: str, section: Section) -> Table:
@@ -133,16 +133,16 @@ def ranks_table(part: str, section: Section) -> Table:
     columns = [
         Column("run", lambda waits: waits.run.name, "code"),
         Column("ranks", "ranks", "number"),
-        Column("wait for the last rank, ms a step", "wait_ms", "ms"),
+        Column("wait for the last rank, ms per step", "wait_ms", "ms"),
         Column("the slowest rank", "slowest_words", "text"),
-        Column("what slower ranks cost, ms a step", "straggler_ms", "ms"),
+        Column("cost of slower ranks, ms per step", "straggler_ms", "ms"),
         Column("wait of each rank, ms", "waits_words", "text"),
     ]
     known = [waits for run in section.runs if (waits := rank_waits(run))]
     note = (
-        "Ranks leave the averaging of gradients together, so a rank that spends longer there than "
-        "the last to come has waited for it. Means over the rows, and over the ranks where one "
-        "number stands for all."
+        "All ranks finish averaging gradients at the same time, so a rank that spends longer "
+        "there than the last one to arrive has waited for that rank. Values are means over the "
+        "rows, and over the ranks where there is one number for all."
     )
     return Table(f"{part}-ranks", "Ranks", note, columns, known)
 

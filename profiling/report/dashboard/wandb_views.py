@@ -40,7 +40,8 @@ OFTEN_SWEPT = ("learning_rate", "batch_size", "dropout")  # axes in addition to 
 TWO_WIDE, PANEL_HEIGHT = 12, 8
 UNFILTERABLE = "'\"\\=<>"
 NO_LOGIN = (
-    "W&B: no API key; run `wandb login` or set WANDB_API_KEY, or see what would be made: --dry-run"
+    "W&B: no API key; run `wandb login` or set WANDB_API_KEY, or use --dry-run to see what would "
+    "be created"
 )
 
 
@@ -179,8 +180,8 @@ def column(key: str) -> str:
 def report(views: Views) -> wr.Report:
     blocks: list[wr.P | wr.H2 | wr.PanelGrid] = [
         wr.P(
-            f"Lines are means over the runs of one {views.by[0]}, bands reach from the least "
-            "to the greatest run. The x axis is the iteration unless a title says wall time."
+            f"Lines are means over the runs of one {views.by[0]}; bands reach from the lowest to "
+            "the highest run. The x axis is the iteration unless the title says wall time."
         )
     ]
     runset = wr.Runset(  # without a project it is that of the report
@@ -227,8 +228,8 @@ def publish(views: Views) -> list[tuple[str, str]]:
         try:
             made.append((name, make(views).save().url))  # type: ignore[no-untyped-call]
         except Exception as error:  # wandb raises its own kinds, of several layers
-            done = "".join(f"; the {what} was made: {url}" for what, url in made)
-            raise ValueError(f"W&B: the {name} was not made: {error}{done}") from error
+            done = "".join(f"; the {what} was created: {url}" for what, url in made)
+            raise ValueError(f"W&B: the {name} was not created: {error}{done}") from error
     return made
 
 

@@ -21,27 +21,30 @@ from profiling.shared.units import milliseconds, number
 
 MOST_KEYS = 6
 MOST_GROUPS = 5  # groups that are named one by one; the tables have all
-BY_CHANCE = "one run each, on a CPU, where starts of one program differ by chance"
+BY_CHANCE = (
+    "there is one run of each, and on a CPU the speed of a program varies from start to start"
+)
 
 
 def headline(section: Section) -> str:
     """A sentence that says which configuration is fastest, and by how much."""
     ranked = by_speed(section)
     if not ranked:
-        return "No step times yet: train longer, or log more often (log_interval)"
+        return "No step times yet: train longer or log more often (log_interval)"
     fastest, *others = ranked
     if len(section.groups) == 1:
         runs = len(section.runs)
         count = f"{runs} seeds" if runs > 1 else "one run"
         return (
-            f"{fastest.label}: {time_with_unit(section, fastest)}, {count}, nothing to compare with"
+            f"{fastest.label}: {time_with_unit(section, fastest)}, {count}, no other "
+            "configuration to compare with"
         )
     if not others:
         time = time_with_unit(section, fastest)
         return f"{fastest.label}: {time}; the others have no step times yet"
     if len(others) > 1 and all(equal_work(fastest, other) for other in others):
         both = f"{time_of(section, fastest)} to {time_with_unit(section, others[-1])}"
-        return f"All {len(ranked)} do the same work in a step: {both}"
+        return f"All {len(ranked)} do the same work per step: {both}"
     if len(others) > 1:
         return (
             f"{fastest.label} is the fastest of {len(ranked)}: {time_with_unit(section, fastest)}"
@@ -53,9 +56,9 @@ def pair_sentence(section: Section, fastest: Group, other: Group) -> str:
     comparison = compare_speed(section, other, fastest)
     both = f"{time_of(section, fastest)} against {time_with_unit(section, other)}"
     if comparison is None:
-        return f"{fastest.label} and {other.label} have too few steps to compare: {both}"
+        return f"{fastest.label} and {other.label} have too few steps for a comparison: {both}"
     if comparison.equal_work:
-        return f"{fastest.label} and {other.label} do the same work in a step: {both}"
+        return f"{fastest.label} and {other.label} do the same work per step: {both}"
     if comparison.answer == "equal":
         band = f"{EQUAL_WITHIN_PERCENT:g} %"
         return f"{fastest.label} and {other.label} are equally fast within {band}: {both}"
@@ -63,8 +66,8 @@ def pair_sentence(section: Section, fastest: Group, other: Group) -> str:
         needed = comparison.runs_to_tell()
         cure = f"about {needed} runs" if needed else "more runs"
         return (
-            f"Cannot tell whether {fastest.label} is faster than {other.label}: {both}; "
-            f"{cure} of each would"
+            f"Cannot tell whether {fastest.label} is faster than {other.label}: {both}; {cure} "
+            "of each would show it"
         )
     return f"{fastest.label} is {speed(comparison.ratio.value)} than {other.label}: {both}"
 
@@ -80,7 +83,7 @@ def by_speed(section: Section) -> list[Group]:
 
 
 def time_with_unit(section: Section, group: Group) -> str:
-    return f"{time_of(section, group)} {'ms a step' if section.same_work else 'ns a token'}"
+    return f"{time_of(section, group)} {'ms per step' if section.same_work else 'ns per token'}"
 
 
 def time_of(section: Section, group: Group) -> str:
@@ -99,7 +102,7 @@ def findings(section: Section, loss: float | None) -> list[str]:
 
 def differing_keys(section: Section) -> str:
     if len(section.differs) == 1:
-        return f"The configurations differ in {section.differs[0]} alone."
+        return f"The configurations differ only in {section.differs[0]}."
     return f"The configurations differ in {list_names(section.differs, MOST_KEYS)}."
 
 
@@ -145,7 +148,7 @@ def interval_basis(comparison: Speed, fastest: Group, other: Group) -> str:
             f"over {len(fastest.runs)} against {len(other.runs)} runs; "
             f"equal ones differ by about {comparison.noise * 100:.1f} %"
         )
-    return "over the steps of one run each, so it speaks of these runs alone"
+    return "over the steps of one run each, so it is valid only for these runs"
 
 
 def ranking_sentences(section: Section, fastest: Group, others: list[Group]) -> list[str]:
@@ -160,11 +163,13 @@ def ranking_sentences(section: Section, fastest: Group, others: list[Group]) -> 
         band = f"{EQUAL_WITHIN_PERCENT:g} %"
         lines.append(f"Equally fast within {band}: {list_names(equal, MOST_GROUPS, '; ')}.")
     if unknown:
-        lines.append(f"Slower or not, it cannot be told: {list_names(unknown, MOST_GROUPS, '; ')}.")
+        lines.append(
+            f"Whether these are slower is not clear: {list_names(unknown, MOST_GROUPS, '; ')}."
+        )
     if slower:
         (following, least), (last, most) = slower[0], slower[-1]
         time, basis = time_with_unit(section, following), interval_basis(least, fastest, following)
-        lines.append(f"Then comes {following.label} ({time}); {interval(least)}, {basis}.")
+        lines.append(f"Next is {following.label} ({time}); {interval(least)}, {basis}.")
         lines.append(
             f"{last.label} is the slowest ({time_with_unit(section, last)}); {interval(most)}."
         )
@@ -184,9 +189,9 @@ def best_losses(section: Section) -> str | None:
         return begin + "."
     (first, lowest), (_, second) = ranges[:2]
     if min(len(losses) for _, losses in ranges) == 1:
-        return f"{begin}; one seed a configuration cannot tell whether that is chance."
+        return f"{begin}; with one seed per configuration this may be chance."
     if max(lowest) < min(second):
-        return f"{begin}; every seed of {first.label} is below the others'."
+        return f"{begin}; every seed of {first.label} is below all seeds of the others."
     return f"{begin}; the seeds' ranges overlap."
 
 
@@ -211,7 +216,7 @@ def waits_of_ranks(section: Section) -> list[str]:
         parts.append(f"{group.label} {milliseconds(wait_ms)}{who}")
     if not parts or len(parts) > MOST_GROUPS:
         return []
-    return [f"Wait for the last rank, ms a step: {', '.join(parts)}."]
+    return [f"Wait for the last rank, ms per step: {', '.join(parts)}."]
 
 
 def gpu_findings(section: Section) -> list[str]:
@@ -220,7 +225,7 @@ def gpu_findings(section: Section) -> list[str]:
     if not known or len(section.groups) > MOST_GROUPS:
         return []
     parts = [f"{label} {number(value * 1e6)}" for label, value in known.items()]
-    return [f"Energy, µJ a token: {', '.join(parts)}."]
+    return [f"Energy, µJ per token: {', '.join(parts)}."]
 
 
 def span(values: list[float]) -> str:

@@ -27,10 +27,10 @@ from profiling.shared.units import number, percent
 
 LEADS = {
     "time": "Median of a call, with its 95 % interval; both axes are logarithmic.",
-    "memory": "Peak above the inputs for one sequence. A matrix of scores grows with T²; a fused "
-    "kernel keeps a row at a time and grows with T.",
-    "roofline": "The function's arithmetic over its least traffic. A longer sequence lies further "
-    "right: more arithmetic for each byte.",
+    "memory": "Peak memory above the inputs, for one sequence. A matrix of scores grows with T²; a "
+    "fused kernel keeps one row at a time and grows with T.",
+    "roofline": "Arithmetic of the function divided by the least memory traffic it needs. Longer "
+    "sequences lie further right, with more arithmetic per byte.",
 }
 MOST_KERNELS = 6  # named in a cell
 PAGE_ROWS = 60
@@ -52,7 +52,7 @@ def attention_document(results: AttentionResults) -> Document:
         for section in chart_sections(results, direction, rows)
     ]
     verdict: list[Block] = [
-        Verdict("Slow against flash", places=PAGE),
+        Verdict("slow and flash", places=PAGE),
         Bullets(None, ratios, places=PAGE),
     ]
     return Document(
@@ -73,20 +73,20 @@ def notes(results: AttentionResults) -> list[str]:
     shape = f"{results.heads} heads of {results.head_dim}, dropout {results.dropout:g}"
     if results.tokens:
         shape += f"; batch = {results.tokens:,} tokens / seq, at least 1"
-    forward = "keeps what backward needs" if results.backward else "keeps nothing for backward"
-    timing = timing_note(results, "; peak memory is known on a GPU only")
-    peaks = "no peaks are known of this device, so no shares of them"
+    forward = "saves tensors for backward" if results.backward else "saves nothing for backward"
+    timing = timing_note(results, "; peak memory is known only on a GPU")
+    peaks = "the peaks of this device are not known, so no shares of them are shown"
     if results.peak_tflops:
         gbps = results.peak_gbps or 0
-        peaks = f"peaks by the data sheet: {results.peak_tflops:g} TFLOP/s, {gbps:,.0f} GB/s"
+        peaks = f"peaks from the data sheet: {results.peak_tflops:g} TFLOP/s, {gbps:,.0f} GB/s"
     lines = [f"{shape}; forward {forward}", timing, peaks]
     if results.dropout:
-        lines.append("no error against float64: what dropout takes away is random")
+        lines.append("no error against float64, because dropout is random")
     rows = results.measurements
     if loose := [row for row in rows if not (row.precise and row.stable)]:
         lines.append(
-            f"{len(loose)} of {len(rows)} medians did not settle within 1 % in their time: raise "
-            "--max-s, or free the machine of other work"
+            f"{len(loose)} of {len(rows)} medians did not converge to 1 % in the time allowed: "
+            "raise --max-s, or stop other work on this machine"
         )
     return lines
 
@@ -116,7 +116,9 @@ def speed_sentence(slow: Measurement, flash: Measurement) -> str:
     high = slow.ci95_ms[1] / flash.ci95_ms[0]
     ratio = slow.median_ms / flash.median_ms
     if low <= 1 <= high:
-        return f"cannot tell which is faster: flash is {low:.1f} to {high:.1f} × as fast as slow"
+        return (
+            f"it is not clear which is faster: flash is {low:.1f} to {high:.1f} × as fast as slow"
+        )
     if ratio > 1:
         return f"flash is {ratio:.1f} × faster than slow ({low:.1f} to {high:.1f})"
     return f"slow is {1 / ratio:.1f} × faster than flash ({1 / high:.1f} to {1 / low:.1f})"
@@ -128,7 +130,7 @@ def chart_sections(
     """The sections of one pass, a chart each."""
     figures = {
         "time": chart_over_length(
-            rows, lambda row: row.median_ms, "ms of a call", spread=interval_bars
+            rows, lambda row: row.median_ms, "ms per call", spread=interval_bars
         ),
         "memory": memory_chart([row for row in rows if row.peak_memory_bytes]),
         "roofline": roofline(results, rows),
@@ -204,7 +206,7 @@ def memory_chart(rows: list[Measurement]) -> Figure | None:
         for *_, longest in lines:
             y = [megabytes(longest) * (seq / longest.seq) ** power for seq in lengths]
             dotted.append(guide(name, lengths, y, "muted", dash="dot", width=1.5))
-    return chart_over_length(rows, megabytes, "MB for a sequence", *dotted)
+    return chart_over_length(rows, megabytes, "MB per sequence", *dotted)
 
 
 def megabytes(row: Measurement) -> float:
@@ -252,8 +254,9 @@ def measured_section(results: AttentionResults) -> Section:
         Column("note", "note", "text"),
     ]
     note = (
-        "Median time of a call; IQR: middle half of the samples, of the median. Memory: peak above "
-        "the inputs, backward's with what forward kept. Error: against float64, of one sequence."
+        "Median time per call. IQR: interquartile range of the samples, in per cent of the "
+        "median. Memory: peak above the inputs; for backward, including what forward saved. "
+        "Error: against float64, for one sequence."
     )
     return table_section("results", "Measured", note, columns, results.measurements)
 
@@ -285,8 +288,8 @@ def failures_section(results: AttentionResults) -> Section:
         Column("", "status", "text"),
         Column("why", "why", "code"),
     ]
-    name, title = "refused", "Not measured, or not what its name says"
-    note = "Refusals and notes; out of memory is a result."
+    name, title = "refused", "Not measured, or ran another kernel than its name says"
+    note = "Refusals and notes. Running out of memory is a result too."
     lines = [f"{f.backend} at {lengths_text(at)}, {f.status}: {f.why}" for f, at in seqs.items()]
     blocks: list[Block] = [
         Paragraph(note, "note", places=TEXT),
@@ -311,8 +314,8 @@ def kernels_section(results: AttentionResults) -> Section:
         Column("kernels", kernels_cell, "code", True),
     ]
     note = (
-        "At any of the lengths. Of a GPU all kernels, from a CUDA graph of the call; of a CPU the "
-        "longest operators."
+        "At any of the lengths. On a GPU: all kernels, from a CUDA graph of the call. On a CPU: "
+        "the longest operators."
     )
     return table_section("kernels", "What really ran", note, columns, list(ran.values()))
 

@@ -47,7 +47,9 @@ def rates(results: DeviceResults) -> Table:
         Column("reached", "percent_of_nominal", "percent", True),
     ]
     rows = [results.bandwidth, *results.products.values()]
-    note = "Nominal: the data sheet's, dense; – where none is known. float32 without TF32."
+    note = (
+        "Nominal: dense rate from the data sheet; – where it is not known. float32 is without TF32."
+    )
     return Table("rates", "Rates", note, columns, rows)
 
 
@@ -58,16 +60,16 @@ def ridges(results: DeviceResults) -> Table:
         Column("measured", lambda dtype: by_dtype[dtype].measured, "number", True),
         Column("nominal", lambda dtype: by_dtype[dtype].nominal, "number", True),
     ]
-    note = "FLOP per byte: a kernel that does less is bound by memory, else by arithmetic."
+    note = "FLOP per byte: a kernel with fewer is bound by memory, one with more by arithmetic."
     return Table("ridge", "Ridge of the roofline", note, columns, list(by_dtype))
 
 
 def empty_launch(results: DeviceResults) -> str:
     if results.empty_launch_ms is None or results.empty_launch_host_ms is None:
-        return "empty launch: a CPU has none"
+        return "empty launch: does not exist on a CPU"
     return (
         f"empty launch: {duration_ns(results.empty_launch_ms * 1e6)} between two events, "
-        f"{duration_ns(results.empty_launch_host_ms * 1e6)} of the host's time to queue it"
+        f"{duration_ns(results.empty_launch_host_ms * 1e6)} of host time to queue it"
     )
 
 
@@ -75,14 +77,14 @@ def square_notes(results: SquareResults) -> list[Block]:
     """The lines that are known before anything is measured."""
     lines = [f"{results.device}, {results.dtype}, PyTorch {results.torch}"]
     if results.peak_gbps:
-        lines.append(f"bandwidth by the data sheet {results.peak_gbps:,.0f} GB/s")
-    lines.append(timing_note(results, ": a small matrix stays in them"))
+        lines.append(f"bandwidth from the data sheet {results.peak_gbps:,.0f} GB/s")
+    lines.append(timing_note(results, ": a small matrix stays in the caches"))
     return [Paragraph(line, "note") for line in lines]
 
 
 def timing_note(results: AttentionResults | SquareResults | KernelResults, on_a_cpu: str) -> str:
     if results.empty_launch_ms is None:
-        return f"time by perf_counter, caches as they were{on_a_cpu}"
+        return f"time by perf_counter, caches not flushed{on_a_cpu}"
     empty_us = results.empty_launch_ms * 1e3
     return f"empty launch {empty_us:.2f} µs; L2 cache flushed before each sample"
 
@@ -95,7 +97,7 @@ def square_table(mebibytes: int, variants: list[Variant]) -> Table:
         Column("of the copy", lambda row: getattr(row, "percent_of_copy", None), "percent", True),
         Column("result, against float64", lambda row: row.missing or row.result, "code", True),
     ]
-    title, note = f"{mebibytes} MiB", "Read once, written once."
+    title, note = f"{mebibytes} MiB", "Each matrix is read once and written once."
     return Table("square", title, note, columns, variants, most=len(variants))
 
 
@@ -103,7 +105,7 @@ def kernels_document(results: KernelResults) -> Document:
     sizes = f"{results.tokens} tokens, {results.width} wide, vocabulary {results.vocabulary}"
     facts = [f"{sizes}, dropout {results.dropout:g}, {results.dtype}, PyTorch {results.torch}"]
     if results.peak_gbps:
-        facts.append(f"bandwidth by the data sheet {results.peak_gbps:,.0f} GB/s")
+        facts.append(f"bandwidth from the data sheet {results.peak_gbps:,.0f} GB/s")
     facts.append(timing_note(results, ""))
     operations = dict.fromkeys(row.operation for row in results.rows)
     tables = [
@@ -122,7 +124,10 @@ def kernels_table(operation: str, rows: list[KernelTiming]) -> Table:
         Column("GB/s", "gbps", "number", True),
         Column("error", error_or_reason, "code", True),
     ]
-    note = "GB/s: of what has to be read and written, each tensor once. Error: against float64."
+    note = (
+        "GB/s: the bytes that must be read and written, each tensor once, per second. Error: "
+        "against float64."
+    )
     name = "".join(character for character in operation.lower() if character.isalnum())
     return Table(name, operation, note, columns, rows, most=len(rows))
 

@@ -46,12 +46,14 @@ BRIEF = [
     Column("waves", "waves", "number", True),
     Column("tail %", "tail_percent", "number", True),
 ]
-BRIEF_NOTE = "occ.: occupancy reached, of: possible at most, by: what limits it. Advice follows."
+BRIEF_NOTE = (
+    "occ.: occupancy reached; of: the highest possible; by: what limits it. Advice follows."
+)
 LEAD = (
-    "By Nsight Compute. SM, memory and DRAM: of the peak, over the kernel's time. Occupancy: warps "
-    "on an SM of those it has room for, and what keeps more blocks off it. A wave is as many "
-    "blocks as fit on the GPU at once; tail: how much of the room of all waves stays empty because "
-    "the last one is not full."
+    "Measured by Nsight Compute. SM, memory and DRAM: share of the peak, over the kernel's time. "
+    "Occupancy: the share of an SM's warps in use, and what keeps more blocks from running "
+    "there. A wave is the number of blocks that fit on the GPU at once; tail: the share of all "
+    "waves that stays empty because the last wave is not full."
 )
 PAGE_ROWS = 60
 ADVICE_SHOWN, ADVICE_WIDTH = 3, 230  # lines for each kernel in a terminal, characters of a line
@@ -93,7 +95,7 @@ def advice_section(number: int, kernel: ProfiledKernel) -> Section:
             Bullets(None, short[:ADVICE_SHOWN], places=TEXT),
             Bullets("What ncu advises", lines, places=PAGE)
             if lines
-            else Paragraph("No advice in this report.", "note", places=PAGE),
+            else Paragraph("This report contains no advice.", "note", places=PAGE),
         ],
         short=str(number),
     )

@@ -62,5 +62,5 @@ def costs(ranks: Sequence[RankRow]) -> Figure | None:
         return None
     names = [f"rank {row.rank}" for row in known][::-1]
     ms = [row.costs_ms_per_step for row in known][::-1]
-    hover = "%{y} costs the others %{x:.3f} ms a step<extra></extra>"
-    return figure([bars(names, ms, colour("bad"), hovertemplate=hover)], axis("ms a step"), NAMES)
+    hover = "%{y} costs the others %{x:.3f} ms per step<extra></extra>"
+    return figure([bars(names, ms, colour("bad"), hovertemplate=hover)], axis("ms per step"), NAMES)

@@ -58,7 +58,7 @@ def ranks_document(
 
 def first_screen(document: Document) -> Document:
     """The answer, the ranks that matter and the collectives that take most."""
-    tables = {"ranks": (SHOWN, "ms a step"), "collectives": (FEW_COLLECTIVES, "ms of one")}
+    tables = {"ranks": (SHOWN, "ms per step"), "collectives": (FEW_COLLECTIVES, "ms each")}
     sections = [
         Section(name, "", [replace(block, note="", title=f"{block.title}, {unit}", most=most)])
         for section in document.sections
@@ -88,21 +88,21 @@ def steps_line(report: RanksReport) -> str:
     if report.clock.aligned_on is None:
         return f"{steps}; their clocks could not be aligned"
     if report.clock.uncertainty_us is None:
-        return f"{steps}; times by {report.clock.aligned_on}"
+        return f"{steps}; times aligned on {report.clock.aligned_on}"
     doubt = number(report.clock.uncertainty_us)
-    return f"{steps}; times by {report.clock.aligned_on}, to {doubt} µs"
+    return f"{steps}; times aligned on {report.clock.aligned_on}, to within {doubt} µs"
 
 
 def verdict_line(report: RanksReport) -> str:
     if report.straggler:
         return report.evidence[0].rstrip(".")
     if report.verdict == "communication" and some_are_missing(report):
-        return "None of these ranks is late: transfers take the time, or the ranks that are missing"
+        return "None of these ranks is late: the time goes to transfers, or to the missing ranks"
     return {
-        "jitter": "No rank is always the late one: they hold one another up in turns",
-        "communication": "No rank is late: transfers between the ranks take the time",
+        "jitter": "No rank is always late: the ranks hold one another up in turns",
+        "communication": "No rank is late: the time goes to transfers between the ranks",
         "balanced": "No rank holds the others up",
-    }.get(report.verdict, "Who is waited for cannot be told")
+    }.get(report.verdict, "The captures do not show which rank the others wait for")
 
 
 def verdict(report: RanksReport) -> list[Block]:
@@ -137,9 +137,9 @@ def figures(report: RanksReport) -> list[tuple[str, str]]:
     return [
         ("median step", f"{milliseconds(sorted(steps)[len(steps) // 2])} ms"),
         (f"cost of {who}", f"{milliseconds(late.costs_ms_per_step)} ms" if late else "none"),
-        ("gain of mending it", f"{milliseconds(late.gains_ms_per_step)} ms" if late else ABSENT),
+        ("gain from fixing it", f"{milliseconds(late.gains_ms_per_step)} ms" if late else ABSENT),
         ("cost of jitter", ABSENT if jitter is None else f"{milliseconds(jitter)} ms"),
-        ("most to least computing", most_to_least_computing(report)),
+        ("most to least compute", most_to_least_computing(report)),
     ]
 
 
@@ -166,16 +166,17 @@ def height_of(rows: Sequence[RankRow]) -> int:
 
 
 RANKS = (
-    "The mean step of each rank, in ms. Wait: in collectives, until the last rank has come, as far "
-    "as no kernel hides it; where one does, by how much that slows it. Who waits least is waited "
-    "for. Costs: what all would gain if this rank alone came with the next."
+    "The mean step of each rank, in ms. Wait: time in collectives until the last rank arrives, "
+    "where no kernel hides it; where a kernel hides it, how much slower that kernel gets. The "
+    "other ranks wait for the rank with the shortest wait. Costs: how much all ranks would gain "
+    "if this rank arrived together with the next one."
 )
 SLOWED = (
-    " Slowed: how much longer kernels take because they run beside collectives, whose kernels "
-    "hold multiprocessors."
+    " Slowed: how much longer kernels take because collectives run at the same time and occupy "
+    "multiprocessors."
 )
-OWN_PAGES = " A rank's number leads to its own page."
-SLOWS = " Slows: how much longer it makes the kernels beside it."
+OWN_PAGES = " A rank's number links to its own page."
+SLOWS = " Slows: how much longer it makes concurrent kernels."
 
 
 def ranks_table(report: RanksReport, pages: Mapping[int, str]) -> Table:
@@ -224,26 +225,27 @@ def title_of(bottleneck: str) -> str:
 def waits_section(report: RanksReport) -> Section:
     rows = shown_rows(report)
     height = min(MOST_HEIGHT, height_of(report.ranks))
-    absent = "Not known: no collective of one rank was found on another."
-    label = "what each rank waits in each step"
+    absent = "Not known: no collective of one rank was found on another rank."
+    label = "how long each rank waits in each step"
     heat = Chart("waits", label, charts.waits(report), height, absent=absent, numbers=False)
     label = "what each rank costs the others"
     costs = Chart("costs", label, charts.costs(rows), height_of(rows), title="What each rank costs")
     lead = (
-        "A dark row is a rank that waits for others; a light one, between dark ones, is waited for."
+        "A dark row is a rank that waits for others. A light row between dark rows is a rank "
+        "that the others wait for."
     )
-    return Section("waits", "Who waits when", [heat, costs], lead=lead, places=("page",))
+    return Section("waits", "Which rank waits when", [heat, costs], lead=lead, places=("page",))
 
 
 def timeline_section(report: RanksReport, data: TimelineData | None) -> Section:
-    label = "Timeline of what each rank computes, and of its collectives"
+    label = "Timeline of the compute and the collectives of each rank"
     by = report.clock.aligned_on or "clocks that could not be aligned"
     lead = (
-        f"All ranks by {by}. Of each rank two rows: what its GPU computes, phase by phase, and its "
-        "collectives, parted where the last rank comes. Click for details, press ? for the keys."
-        f"{shown_note(report.ranks)}"
+        f"All ranks, aligned on {by}. Each rank has two rows: the work of its GPU, phase by "
+        "phase, and its collectives, split where the last rank arrives. Click for details; "
+        f"press ? for the keys.{shown_note(report.ranks)}"
     )
-    blocks: list[Block] = [Timeline("timeline", label, data, "Only on a page.")]
+    blocks: list[Block] = [Timeline("timeline", label, data, "Only on an HTML page.")]
     return Section("timeline", "Timeline", blocks, lead=lead, places=("page",))
 
 
@@ -269,12 +271,12 @@ def collectives_section(report: RanksReport) -> Section:
         Column("exposed", "exposed_ms", "ms", True),
         *([Column("slows", "slowed_ms", "ms", True)] if is_slowed(report) else []),
         Column("GB/s", "bus_gb_per_s", "number", True),
-        Column("of the links", "link_percent", "percent"),
-        Column("last to come", who, "text", True),
+        Column("share of the links", "link_percent", "percent"),
+        Column("last to arrive", who, "text", True),
     ]
     note = (
-        "One of each kind and size, the mean over ranks, in ms. GB/s: what crosses a GPU's links "
-        "while all are there, the bus bandwidth of NCCL's tests."
+        "One row per kind and size: the mean over ranks, in ms. GB/s: the bus bandwidth, as "
+        "NCCL's tests define it, from the time when all ranks have arrived."
     )
     note += SLOWS * is_slowed(report)
     table = Table("collectives", "Collectives", note, columns, report.collectives)
@@ -283,5 +285,5 @@ def collectives_section(report: RanksReport) -> Section:
 
 def health(report: RanksReport) -> Section:
     findings: list[Block] = [Finding(each.level, each.what, each.cure) for each in report.findings]
-    blocks = findings or [Paragraph("Nothing was found that spoils it.")]
-    return Section("health", "The captures' health", blocks, "Health", places=("page",))
+    blocks = findings or [Paragraph("No problems found.")]
+    return Section("health", "Health of the captures", blocks, "Health", places=("page",))

@@ -23,4 +23,4 @@ def shown_note(rows: Sequence[RankRow]) -> str:
     """A sentence to append that says which ranks are drawn; empty where all are."""
     if len(rows) <= MOST:
         return ""
-    return f" Drawn are {MOST} of {len(rows)} ranks, those that wait least and most."
+    return f" Shown are {MOST} of {len(rows)} ranks: those that wait the least and the most."

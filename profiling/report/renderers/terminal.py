@@ -147,7 +147,7 @@ def step_bar(block: StepBar, width: int) -> Group:
     if len(listed) < len(block.parts):
         rest_ms = whole_ms - sum(ms for _, ms in listed)
         share = percent(100 * rest_ms / whole_ms)
-        legend.add_row("  all else", f"{milliseconds(rest_ms)} ms", share)
+        legend.add_row("  everything else", f"{milliseconds(rest_ms)} ms", share)
     legend.add_row("  the step", f"{milliseconds(whole_ms)} ms", "100.0 %", style="bold")
     return Group(title, bar, legend)
 
@@ -172,7 +172,7 @@ def grid(table: Table, width: int) -> Group:
         cells = zip(cells_of(row, columns), rooms, strict=True)
         made.add_row(*(Text(shorten(cell, room - GAP)) for cell, room in cells))
     more = len(rows) - table.most
-    rest = [Text(f"… {more} more: --json or --html has them", "dim")] if more > 0 else []
+    rest = [Text(f"… {more} more: use --json or --html to see all", "dim")] if more > 0 else []
     if left_out:
         rest.append(Text(f"a wider terminal also shows {', '.join(left_out)}", "dim"))
     note = [styled_text(table.note, "dim")] if table.note else []

@@ -28,7 +28,7 @@ function fromBase85(text) {
 }
 
 async function unpackPlotly() {
-  if (!window.DecompressionStream) throw new Error("This browser is too old to unpack the charts. Their numbers can be opened below.");
+  if (!window.DecompressionStream) throw new Error("This browser is too old to unpack the charts. Open the tables of numbers below instead.");
   await new Promise((done) => { setTimeout(done); }); // the text is painted first
   const packed = fromBase85(document.getElementById("plotly").textContent);
   const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));

@@ -35,7 +35,7 @@ function follow() {
   source = new EventSource(`events?from=${encodeURIComponent(mark)}`);
   source.onopen = () => tell("live");
   source.onerror = () => {
-    tell("the server does not answer; the page stays readable");
+    tell("the server does not answer; the page stays usable");
     if (source.readyState === EventSource.CLOSED) after(5, follow); // an answer, but no events
   };
   source.addEventListener("rows", (event) => {

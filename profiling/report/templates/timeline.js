@@ -12,7 +12,7 @@ const events = readEvents(JSON.parse(document.getElementById("timeline-data").te
 const SHORTEST = 50; // least ns in view
 const MARGIN = 0.02; // room beyond the window's ends, as a share of the window
 const BORDER = 0.01; // room beside a step that is shown alone, as a share of the step
-const AHEAD = "; the host was ahead: it had left this step's phases before the GPU began them";
+const AHEAD = "; the host was ahead: it had finished this step's phases before the GPU started them";
 const PRINTED = 660; // px: width of a section on a sheet
 
 const view = {
@@ -59,7 +59,7 @@ function goToStep(step) {
   stepNumber.value = events.firstStep + step;
   const which = [[events.median, "the median"], [events.slowest, "the slowest"]];
   const named = which.filter(([of]) => of === step && last).map(([, name]) => `, ${name}`).join("");
-  const more = !events.shown[step] ? "; its events are not in this page" : hostWasAhead(from, to) ? AHEAD : "";
+  const more = !events.shown[step] ? "; its events are not on this page" : hostWasAhead(from, to) ? AHEAD : "";
   say(`Step ${events.firstStep + step}${named}: ${durationText(to - from)}${more}`, []);
 }
 

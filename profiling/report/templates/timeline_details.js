@@ -30,7 +30,7 @@ function factsOf(event) {
   const facts = [
     ["duration", durationText(events.end[event] - events.start[event])],
     ["at", `${(events.start[event] / 1e6).toFixed(6)} ms`],
-    ["step", `${events.firstStep + step}, ${durationText(events.start[event] - events.bounds[step])} after it began`],
+    ["step", `${events.firstStep + step}, ${durationText(events.start[event] - events.bounds[step])} after its start`],
     ["row", row.label],
   ];
   const more = { stream: operationFacts, call: callFacts, idle: idleFacts }[row.kind];
@@ -47,11 +47,11 @@ function operationFacts(event) {
   if (call >= 0) {
     const late = events.start[event] - events.end[call];
     launch.push(["launched by", `${nameOf(call)}, ${durationText(events.end[call] - events.start[call])}`]);
-    launch.push(["from call to start", late >= 0 ? durationText(late) : "it started before the call returned"]);
+    launch.push(["from call to start", late >= 0 ? durationText(late) : "started before the call returned"]);
   } else launch.push(["launched by", "–"]);
   if (bytes >= 0) return [...launch, ["bytes", count(bytes)]];
   return [...launch, ["grid, blocks", count(blocks)], ["block, threads", count(threads)],
-    ["registers a thread", count(registers)], ["shared memory a block", shared < 0 ? "–" : `${count(shared)} B`]];
+    ["registers per thread", count(registers)], ["shared memory per block", shared < 0 ? "–" : `${count(shared)} B`]];
 }
 
 function callFacts(event) {

@@ -92,7 +92,7 @@ function drawSteps(context, events, view, plot) {
     context.fillRect(left, top, Math.max(1, right - left - 1), BAR);
     context.fillStyle = view.palette.text;
     const took = durationText(bounds[step + 1] - bounds[step]);
-    const said = `step ${firstStep + step} · ${shown[step] ? took : `${took}, not in this page`}`;
+    const said = `step ${firstStep + step} · ${shown[step] ? took : `${took}, not on this page`}`;
     nameIn(context, right - left < 2 * NAMED ? `${firstStep + step}` : said, left, right, top, plot);
   }
 }
