@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
 
-from configs.attention import AUTO, BACKENDS
+from configs.backends import AUTO, BACKENDS
 from configs.model import ModelConfig
 from kernels.attention import causal_attention, packed_causal_attention
 from kernels.linear import Linear

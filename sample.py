@@ -6,7 +6,7 @@ python sample.py out_dir=out-shakespeare-char start="ROMEO:" num_samples=3
 if __name__ == "__main__":
     import sys
 
-    from cli.start_up import begin
+    from cli.process import begin
 
     begin()  # from here on Ctrl-C is quiet
 
@@ -34,7 +34,7 @@ import torch
 from cli.errors import user_errors
 from cli.interrupts import unwind_on_signal
 from cli.keys import spell
-from configs.attention import AUTO, BACKENDS, is_compiled, pinned_kernel
+from configs.backends import AUTO, BACKENDS, is_compiled, pinned_kernel
 from configs.model import ModelConfig
 from configs.sampling import FOLDER, SampleConfig
 from data.dataset import STAND_IN

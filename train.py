@@ -6,11 +6,11 @@
 """
 
 if __name__ == "__main__":
-    from cli import lifetime
-    from cli.start_up import begin
+    from cli import process
+    from cli.process import begin
 
     begin()  # from here on Ctrl-C is quiet
-    lifetime.begin_many_imports()
+    process.begin_many_imports()
 
     # --help, mistakes and TAB completion end here, before torch, which takes seconds to import
     from configs import command_line
@@ -28,23 +28,23 @@ from data.dataset import Dataset, load_dataset
 from data.prepare import prepare
 from kernels.fused_model import make_model
 from model import GPT
-from profiling.capture.sampler import GpuSampler, NoSampler
-from profiling.capture.spans import NoSpans, Spans
-from training.capture import Profiler
+from profiling.recording.sampler import GpuSampler, NoSampler
+from profiling.recording.spans import NoSpans, Spans
 from training.checks import check_job, check_same_keys, check_same_text, resolve_and_check
 from training.disk import checkpoint, gpt2
 from training.disk.checkpoint_file import model_to_fill
-from training.disk.run import Progress, Run
 from training.disk.run_folder import RunFolder, own_folder
+from training.disk.run_parts import Progress, Run
 from training.disk.save_timer import SaveTimer, checkpoint_interval_s
 from training.gpu_metrics import sampler_for
 from training.machine.device import reasons
-from training.machine.memory import announce_many_blocks, explain_out_of_memory
+from training.machine.memory_fit import announce_many_blocks, explain_out_of_memory
 from training.metrics.console import configure_logging
 from training.metrics.record import open_record
 from training.metrics.rows import Rows
 from training.optimizers.kinds import make_optimizer
 from training.optimizers.optimizer import learning_rate
+from training.profiler import Profiler
 from training.ranks import flight_recorder
 from training.ranks.distributed import Ranks, join_run
 from training.ranks.interrupt import Interrupt
@@ -222,4 +222,4 @@ def batches_of(dataset: Dataset, split: str, config: Config, ranks: Ranks) -> Ba
 
 if __name__ == "__main__":
     start(train, check_job)
-    lifetime.succeed()
+    process.succeed()

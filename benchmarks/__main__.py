@@ -8,7 +8,7 @@ verdicts is made by `python -m validation`, and `python -m tests.soak` ill-treat
 """
 
 if __name__ == "__main__":
-    from cli.start_up import begin
+    from cli.process import begin
 
     begin()  # from here on Ctrl-C is quiet
 

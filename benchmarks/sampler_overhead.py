@@ -21,9 +21,9 @@ import pynvml
 from benchmarks.measuring import Keys, key
 from benchmarks.steps import compare_in_turns, eager_step, random_batch, timed_ms
 from configs.command_line import compose_one
-from profiling.capture.nvml import Gpu
-from profiling.capture.sampler import GpuSampler
-from profiling.capture.spans import NoSpans
+from profiling.recording.nvml import Gpu
+from profiling.recording.sampler import GpuSampler
+from profiling.recording.spans import NoSpans
 from training.gpu_metrics import open_gpus, uuids_of
 from training.machine.device import resolve, resolve_device
 from training.ranks.distributed import Ranks

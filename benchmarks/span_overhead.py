@@ -19,7 +19,7 @@ from torch import Tensor
 from benchmarks.measuring import Keys, key
 from benchmarks.steps import compare_in_turns, eager_step, iterate, random_batch, timed_ms
 from configs.command_line import compose_one
-from profiling.capture.spans import NoSpans, Spans
+from profiling.recording.spans import NoSpans, Spans
 from training.ranks.distributed import Ranks
 
 CPU = torch.device("cpu")

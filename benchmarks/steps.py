@@ -14,7 +14,7 @@ from torch import Tensor
 from benchmarks.measuring import measure_in_turns
 from configs.schema import Config
 from kernels.fused_model import make_model
-from profiling.capture.spans import NoSpans, Spans
+from profiling.recording.spans import NoSpans, Spans
 from training.optimizers.kinds import make_optimizer
 from training.ranks.distributed import Ranks
 from training.step.step import Step, TrainingStep

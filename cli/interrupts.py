@@ -1,7 +1,7 @@
 """Ctrl-C, SIGTERM and SIGHUP outside of the training loop: quiet, with exit code 130, 143 or 129,
 never lost.
 
-A program that is starting ends at once (cli.start_up): a KeyboardInterrupt inside of an import, or
+A program that is starting ends at once (cli.process): a KeyboardInterrupt inside of an import, or
 inside of OmegaConf, becomes another error there, or vanishes. It is raised only where something is
 to be tidied up (`unwind_on_signal`). The training loop has its own handlers
 (training.ranks.interrupt).
@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import NoReturn
 
-from cli.start_up import SIGNALS, leave
+from cli.process import SIGNALS, leave
 
 IMPORTLIB = "<frozen importlib._bootstrap>"  # co_filename of the import system's frames
 STOPS = (KeyboardInterrupt, SystemExit)  # raised by Ctrl-C, by SIGTERM or SIGHUP

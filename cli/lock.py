@@ -18,7 +18,7 @@ from functools import cache
 from pathlib import Path
 
 from cli.files import leads_nowhere
-from cli.start_up import last_acts
+from cli.process import last_acts
 
 log = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ from multiprocessing.context import SpawnProcess
 from traceback import format_exc
 from typing import Generic, TypeVar, cast
 
-from cli.start_up import SIGNALS
+from cli.process import SIGNALS
 
 AHEAD = 2  # items for each process that are being worked on, or done and not yet handed out
 

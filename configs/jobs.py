@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from cli.errors import note_once, one_line
-from configs.attention import leaves_work_to_the_compiler
+from configs.backends import leaves_work_to_the_compiler
 from configs.schema import Config
 
 Train = Callable[[Config], None]

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from cli.keys import check_values, key
-from configs import attention
+from configs import backends
 
 GPT2_SIZES = ("gpt2", "gpt2_medium", "gpt2_large", "gpt2_xl")
 
@@ -33,7 +33,7 @@ class ModelConfig:
         role="model",
         before="learned",
     )
-    attention: str = key(attention.AUTO, attention.HELP, attention.CHOICES, role="speed")
+    attention: str = key(backends.AUTO, backends.HELP, backends.CHOICES, role="speed")
     kernels: str = key(
         "auto",
         "kernels of embedding, norms, GELU, loss and optimizer; fused: our own, on CUDA "
@@ -69,7 +69,7 @@ class ModelConfig:
                 f"{self.n_embd // self.n_head}; choose n_embd and n_head so that n_embd / n_head "
                 "is even"
             )
-        backend = attention.BACKENDS.get(self.attention)
+        backend = backends.BACKENDS.get(self.attention)
         if backend and not backend.dropout and self.dropout > 0:
             raise ValueError(
                 f"attention={backend.name}: {backend.meaning} does not support dropout; add "

@@ -3,9 +3,9 @@
 from dataclasses import dataclass, field
 
 from cli.keys import check_values, key
-from configs.attention import CHOICES
-from configs.capture import AUTO, ProfileConfig
+from configs.backends import CHOICES
 from configs.model import GPT2_SIZES
+from configs.profiling import AUTO, ProfileConfig
 from configs.training import WEIGHTS_HELP, TrainingConfig, check_weights
 
 HELP = """\

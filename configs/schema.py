@@ -7,9 +7,9 @@ functions that each declare the section they need; flat sections are base classe
 from dataclasses import dataclass
 
 from cli.keys import Role, Value, check_values, keys, section
-from configs.capture import GpuMetricsConfig, ProfileConfig
 from configs.data import DataConfig
 from configs.model import ModelConfig
+from configs.profiling import GpuMetricsConfig, ProfileConfig
 from configs.training import TrainingConfig, WandbConfig
 
 

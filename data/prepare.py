@@ -27,7 +27,7 @@ Each row, and each file of a folder, ends with GPT-2's end-of-text token.
 """
 
 if __name__ == "__main__":
-    from cli.start_up import begin
+    from cli.process import begin
 
     begin()  # from here on Ctrl-C is quiet
 

@@ -7,9 +7,15 @@ import json
 import logging
 import os
 import pickle
+import time
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TypeVar
+
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
 from cli.files import name_path_in_errors, replacement_for, resolve_link, write_text
 from cli.lock import Lock
@@ -17,7 +23,6 @@ from configs.data import BUILT_IN
 from configs.preparing import FilesConfig
 from data.dataset import Dataset, load_prepared
 from data.encode_blocks import Characters, Encode, Reading, results_in_order
-from data.progress import show_progress
 from data.text_blocks import PARQUET, Block, find_sources, parquet_blocks, text_blocks
 from data.tokenizers import BpeTokenizer, CharTokenizer, Tokenizer, load_tokenizer, token_dtype
 from data.unfinished import VOCABULARY, Done, Plan, Unfinished
@@ -188,3 +193,34 @@ def write_meta(folder: Path, plan: Plan, source: str, tokenizer: Tokenizer, done
         "prepared_at": datetime.now(UTC).isoformat(timespec="seconds"),
     }
     write_text(folder / "meta.json", json.dumps(meta, indent=2) + "\n")
+
+
+LINE_S = 10.0  # seconds between two lines
+
+Result = TypeVar("Result")
+
+
+def show_progress(
+    what: str, results: Iterable[Result], sizes: list[int], done: int = 0
+) -> Iterator[Result]:
+    """Yield the results and show the progress after each.
+
+    `sizes` are the bytes that each result stands for, `done` is how many were made before; these
+    have a size but are not among the results.
+    """
+    console = Console(stderr=True, highlight=False)
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
+    total, at, began = sum(sizes), sum(sizes[:done]), time.monotonic()
+    first, last_line = at, began
+    with Progress(
+        *columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal
+    ) as bar:
+        task = bar.add_task(what, total=total, completed=at)
+        for size, result in zip(sizes[done:], results, strict=True):
+            yield result
+            at += size
+            bar.update(task, completed=at)
+            now = time.monotonic()
+            if bar.disable and now - last_line >= LINE_S:
+                last_line, left_s = now, (now - began) / (at - first) * (total - at)
+                console.print(f"{what}: {at / total:.0%}, {left_s / 60:.0f} min left")

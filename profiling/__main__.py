@@ -1,7 +1,7 @@
 """`python -m profiling VERB ...`: all that is done around a training run, a verb for each task."""
 
 if __name__ == "__main__":
-    from cli.start_up import begin
+    from cli.process import begin
 
     begin()  # from here on Ctrl-C is quiet
 
@@ -11,7 +11,7 @@ from importlib import import_module
 
 from cli.errors import ending, user_errors
 from cli.interrupts import unwind_on_signal
-from cli.memory import keep_freed_memory
+from cli.malloc import keep_freed_memory
 from cli.program import as_called
 
 CAPTURES, LAB = "captures and runs", "the lab"

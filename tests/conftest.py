@@ -225,7 +225,7 @@ def losses(rows):
 WITH_FAKE_CUDART = """
 import ctypes, os, torch, train
 from configs import command_line
-from configs.capture import ProfileConfig
+from configs.profiling import ProfileConfig
 
 torch.cuda.cudart = lambda: ctypes.CDLL(os.environ["FAKE_CUDART"])
 ProfileConfig.check_machine = lambda *_: None

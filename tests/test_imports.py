@@ -20,7 +20,7 @@ HOUSE = (
     ("kernels.fused_model",),  # the model again, with kernels; it makes every model
     ("profiling.shared",),  # tables, records, what hardware can do
     ("profiling",),  # the two modules that start the others by name
-    ("profiling.tools", "profiling.capture"),
+    ("profiling.tools", "profiling.recording"),
     ("profiling.timeline", "training.machine", "training.sampling"),
     ("training.ranks",),
     ("training.optimizers",),
@@ -174,9 +174,9 @@ def test_captures_are_read_without_torch_and_the_trainer(room):
     others = ("torch", "triton", "hydra", "omegaconf", "model", "data", "training", "train")
     for module in modules_of(room):
         known = {name for name in imports(module) if within(name, "configs")}
-        allowed = {"configs.attention", "configs.schema", "configs.travel", "configs.shared_update"}
+        allowed = {"configs.backends", "configs.schema", "configs.sharing"}
         assert known <= allowed, module
-        others_known = [n for n in imports(module) if within(n, *others, "profiling.capture")]
+        others_known = [n for n in imports(module) if within(n, *others, "profiling.recording")]
         assert others_known == [], module
 
 
@@ -196,7 +196,7 @@ def test_tools_and_launcher_start_without_torch(room):
 
 
 @pytest.mark.parametrize(
-    "module", ("configs.attention", "profiling.shared.causes", "profiling.shared.hardware")
+    "module", ("configs.backends", "profiling.shared.causes", "profiling.shared.hardware")
 )
 def test_tables_import_only_the_standard_library(module):
     assert {name.split(".")[0] for name in imports(module)} <= sys.stdlib_module_names

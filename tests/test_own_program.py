@@ -18,8 +18,8 @@ import torch
 
 from profiling.__main__ import VERBS
 from profiling.analysis.analysis import Analysis
-from profiling.analysis.capture import open_report
 from profiling.analysis.gpu_time.idle import DATA_PHASES
+from profiling.analysis.open_report import open_report
 from profiling.analysis.ranks.found import rank_in_name
 from profiling.launch.command import FULL, LIGHT
 from profiling.shared.own_program import program_in

@@ -5,12 +5,12 @@ import re
 import msgspec
 import pytest
 
-from profiling.analysis.bench.records import Bench
-from profiling.analysis.difference.records import Comparison, Experiment
-from profiling.analysis.hang.records import Hang
-from profiling.analysis.ranks.records import RanksReport
-from profiling.analysis.report import Report
-from profiling.analysis.scale.records import Scale
+from profiling.analysis.bench.bench_records import Bench
+from profiling.analysis.difference.comparison_records import Comparison, Experiment
+from profiling.analysis.hang.hang_records import Hang
+from profiling.analysis.ranks.rank_records import RanksReport
+from profiling.analysis.records import Report
+from profiling.analysis.scale.scale_records import Scale
 from profiling.shared.causes import CAUSES, VERDICT
 from tests.paths import PROJECT
 

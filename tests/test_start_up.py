@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from cli import threads
+from cli import process
 from profiling.__main__ import VERBS
 from tests.paths import PROJECT
 
@@ -68,12 +68,12 @@ def test_a_run_that_compiles_nothing_brings_no_dynamo(recipe, tmp_path, text_fil
 
 
 def test_how_threads_wait_is_the_user_s_or_ours():
-    ask = "from cli import start_up, threads; start_up.begin(); print(threads.wait_variables())"
+    ask = "from cli import process; process.begin(); print(process.wait_variables())"
     for given, spin in (
-        ({}, str(threads.ROUNDS)),
+        ({}, str(process.ROUNDS)),
         ({"GOMP_SPINCOUNT": "7"}, "7"),
         ({"OMP_WAIT_POLICY": "passive"}, None),
     ):
-        environ = {k: v for k, v in os.environ.items() if k not in threads.VARIABLES} | given
+        environ = {k: v for k, v in os.environ.items() if k not in process.VARIABLES} | given
         told = subprocess.check_output([sys.executable, "-c", ask], cwd=PROJECT, env=environ)
         assert ast.literal_eval(told.decode())["GOMP_SPINCOUNT"] == spin

@@ -12,17 +12,17 @@ from cli.keys import keys, spell
 from configs.schema import Config
 from data.dataset import Dataset
 from data.prepare import check_source
-from training.capture import check_alone
 from training.disk.gpt2 import find_weights
 from training.disk.run_folder import lock_folder
 from training.machine.device import check_attention, check_residual, resolve, resolve_device
-from training.machine.memory import check_model_fits
+from training.machine.memory_fit import check_model_fits
 from training.machine.parallel import check_reduce_dtype, check_shard_update, shard_count
 from training.machine.torchrun import from_torchrun, local_rank_and_world_size
 from training.metrics.tensorboard import check_tensorboard
 from training.metrics.wandb_mirror import check_wandb
 from training.optimizers.kinds import check_fused_form
 from training.optimizers.muon import check_muon
+from training.profiler import check_alone
 from training.ranks.distributed import Ranks
 from training.ranks.restart import apply_go_on
 from training.step.evaluate import evaluation_batch_size

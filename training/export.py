@@ -1,7 +1,7 @@
 """A checkpoint in transformers' layout: python -m training.export out_dir=OUT_DIR folder=FOLDER"""
 
 if __name__ == "__main__":
-    from cli.start_up import begin
+    from cli.process import begin
 
     begin()  # from here on Ctrl-C is quiet
 

@@ -5,9 +5,9 @@ import logging
 import pynvml
 import torch
 
-from configs.capture import GpuMetricsConfig
-from profiling.capture.nvml import Gpu
-from profiling.capture.sampler import GpuSampler, NoSampler
+from configs.profiling import GpuMetricsConfig
+from profiling.recording.nvml import Gpu
+from profiling.recording.sampler import GpuSampler, NoSampler
 from training.machine.torchrun import ranks_here
 from training.ranks.distributed import Ranks
 

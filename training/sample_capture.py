@@ -13,13 +13,13 @@ import torch
 
 from configs.sampling import FOLDER, SampleConfig
 from model import GPT
-from profiling.capture.recording import NoRecording, Recording
-from profiling.capture.schedule import Schedule
-from profiling.capture.spans import NoSpans, Spans
-from profiling.capture.window import Window
+from profiling.recording.recording import NoRecording, Recording
+from profiling.recording.schedule import Schedule
+from profiling.recording.spans import NoSpans, Spans
+from profiling.recording.window import Window
 from profiling.shared.manifest import SCHEMA_VERSION, AttentionFacts, CapturedWindow, Manifest
-from training.capture import check_alone, recorder_for
 from training.disk.run_folder import environment
+from training.profiler import check_alone, recorder_for
 from training.sampling.generation import Writer, arrivals_of
 from training.step.clock import CudaClock, HostClock, clock_for
 

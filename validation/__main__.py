@@ -7,7 +7,7 @@ From a checkout's own folder. What came of it so far stands in docs/benchmarks.m
 """
 
 if __name__ == "__main__":
-    from cli.start_up import begin
+    from cli.process import begin
 
     begin()  # from here on Ctrl-C is quiet
 

@@ -18,9 +18,9 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.measuring import Keys, key
-from profiling.analysis.difference.records import Experiment
+from profiling.analysis.difference.comparison_records import Experiment
 from profiling.analysis.statistics import noise_of_processes, ratio_over_processes
-from profiling.shared.records import read_json
+from profiling.shared.json_records import read_json
 
 Process = list[float]  # step times of one process in ms, each a median of ten steps
 

@@ -24,8 +24,8 @@ import msgspec
 from benchmarks.measuring import PROJECT, Keys, key
 from profiling.analysis.difference.compared import compared_run
 from profiling.analysis.difference.comparison import compare
+from profiling.analysis.difference.comparison_records import Against
 from profiling.analysis.difference.experiment import analyse
-from profiling.analysis.difference.records import Against
 from profiling.analysis.runs.folder import RunFolder, read_run
 from profiling.analysis.statistics import BETWEEN_PROCESSES, ratio_over_steps
 from profiling.launch.experiment.plan import order, plan_experiment, quote_path, training_command

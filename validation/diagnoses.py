@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cli.errors import suggestion
-from profiling.analysis.capture import open_report
+from profiling.analysis.open_report import open_report
 from profiling.analysis.ranks.found import captures_of_run
-from profiling.analysis.report import Bottleneck
+from profiling.analysis.records import Bottleneck
 from profiling.shared.units import ABSENT, milliseconds
 
 TOOLS = ("nsys", "torch.profiler")  # profilers that capture

@@ -33,7 +33,7 @@ import torch
 from benchmarks.measuring import Keys, key, run_process
 from cli.files import write_text
 from profiling.launch import reports
-from profiling.shared.records import read_json, to_json
+from profiling.shared.json_records import read_json, to_json
 from profiling.tools import nsight, nsys_tool
 from profiling.tools.nsys_tool import Nsys
 from validation.diagnoses import (

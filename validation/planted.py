@@ -28,7 +28,7 @@ from hydra.core.utils import env_override
 from benchmarks.measuring import Keys, key, launcher, run_process
 from cli.files import write_text
 from cli.plain import without_controls
-from profiling.shared.records import to_json
+from profiling.shared.json_records import to_json
 from profiling.shared.run_files import METRICS
 from profiling.tools import nsys_tool
 from profiling.verbs import run

@@ -22,8 +22,8 @@ from benchmarks.measuring import Keys, key, launcher
 from cli.files import write_text
 from profiling.analysis.ranks.files import open_ranks
 from profiling.analysis.ranks.found import captures_in
-from profiling.analysis.ranks.records import RanksReport
-from profiling.shared.records import to_json
+from profiling.analysis.ranks.rank_records import RanksReport
+from profiling.shared.json_records import to_json
 from profiling.shared.units import ABSENT
 from validation.diagnoses import check_kept, choose, end_where_failed
 from validation.planted import (

@@ -12,15 +12,6 @@ from profiling.analysis.scale.links import Links, known_link, known_network
 from profiling.analysis.scale.model_sizes import Keys as ModelKeys
 from profiling.analysis.scale.model_sizes import rows_of, sizes_of
 from profiling.analysis.scale.prediction import MODES, Machine, predictions
-from profiling.analysis.scale.records import (
-    AllReduce,
-    HostTime,
-    LinkSpeed,
-    Mode,
-    Prediction,
-    ReduceDtype,
-    StepParts,
-)
 from profiling.analysis.scale.replay import Work, replay_ddp
 from profiling.analysis.scale.scale import (
     COPIES_SLOWDOWN_PERCENT,
@@ -28,6 +19,15 @@ from profiling.analysis.scale.scale import (
     PAUSE_MS,
     SLOWDOWN_PERCENT,
     with_micro_steps,
+)
+from profiling.analysis.scale.scale_records import (
+    AllReduce,
+    HostTime,
+    LinkSpeed,
+    Mode,
+    Prediction,
+    ReduceDtype,
+    StepParts,
 )
 from profiling.shared.hardware import peak_bytes_per_s
 from profiling.shared.model_description import GPT2Keys, ModelDescription, gpt2

@@ -17,7 +17,7 @@ from profiling.analysis.gpu_time.attribution import (
 from profiling.analysis.gpu_time.breakdown import Activity, activity_of, split
 from profiling.analysis.gpu_time.idle import Gaps, find_gaps
 from profiling.analysis.gpu_time.losses import Losses, losses_of
-from profiling.analysis.kernels.families import families_of
+from profiling.analysis.gpu_work.families import families_of
 from profiling.analysis.steps.find import find_steps
 from profiling.analysis.steps.steps import Steps
 from profiling.timeline.trace import Trace

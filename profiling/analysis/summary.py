@@ -13,11 +13,11 @@ from profiling.analysis.gpu_time.idle import Gaps
 from profiling.analysis.gpu_time.launch_queue import launch_queue
 from profiling.analysis.gpu_time.operators import operator_work
 from profiling.analysis.gpu_time.overlap import copy_speeds, overlap
-from profiling.analysis.kernels import sums
-from profiling.analysis.kernels.families import attention_backend, gelu_in_products, ms_by_family
-from profiling.analysis.kernels.launches import launches
-from profiling.analysis.kernels.roofline import roofline
-from profiling.analysis.report import (
+from profiling.analysis.gpu_work import sums
+from profiling.analysis.gpu_work.families import attention_backend, gelu_in_products, ms_by_family
+from profiling.analysis.gpu_work.launches import launches
+from profiling.analysis.gpu_work.roofline import roofline
+from profiling.analysis.records import (
     SCHEMA_VERSION,
     Breakdown,
     CaptureFacts,

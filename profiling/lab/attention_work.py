@@ -3,7 +3,7 @@
 `model.attend` itself is timed. The work is counted for the function, not for an implementation:
 every backend is credited with the same arithmetic and the same traffic, so shares of the peaks can
 be compared. A backend that also computes what the mask throws away (slow, math) does about twice
-the arithmetic, in vain. Called by profiling.lab.attention.
+the arithmetic, in vain. Called by profiling.lab.attention_timing.
 """
 
 from collections.abc import Callable

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from cli.files import empty_folder, write_text
 from profiling.report.lab.compiled_document import compiled_document
 from profiling.report.renderers.page import page
-from profiling.shared.records import to_json
+from profiling.shared.json_records import to_json
 from profiling.tools.torch_compile import (
     Binary,
     Graph,
@@ -68,7 +68,7 @@ def compile_once(config: "Config", cache: Path) -> Compilation:
 
     from data.dataset import load_dataset
     from data.prepare import prepare
-    from profiling.capture.spans import NoSpans
+    from profiling.recording.spans import NoSpans
     from train import batches_of, model_of
     from training.checks import resolve_and_check
     from training.ranks.distributed import join_run

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pynvml
 import torch
 
-from profiling.capture.nvml import handle_of
 from profiling.lab.timer import Timing, empty_launch, measure
+from profiling.recording.nvml import handle_of
 from profiling.shared.hardware import peak_bytes_per_s, peak_flops_per_s
 from profiling.shared.measurements import DeviceResults, Rate, Ridge
 from training.machine.device import resolve_device

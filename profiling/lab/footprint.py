@@ -18,8 +18,8 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from cli.errors import one_line
-from profiling.capture.graph_kernels import kernel_names
 from profiling.lab.attention_work import Call
+from profiling.recording.graph_kernels import kernel_names
 from profiling.shared.kernel_names import short_name
 from profiling.shared.measurements import LaunchCount
 

@@ -1,6 +1,6 @@
 """The operations of kernels=fused in plain PyTorch and as our own kernels, with least traffic.
 
-Called by profiling.lab.kernels.
+Called by profiling.lab.kernel_timing.
 """
 
 import math

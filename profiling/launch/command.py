@@ -12,7 +12,7 @@ from profiling.tools import nsys_tool
 from profiling.tools.nsys_tool import Nsys
 
 if TYPE_CHECKING:
-    from configs.capture import ProfileConfig
+    from configs.profiling import ProfileConfig
 
 RANK_PROGRAM = Path(__file__).resolve().parent / "rank.py"
 METRICS_HZ = 10_000

@@ -6,7 +6,9 @@ import select
 import signal
 import subprocess
 import sys
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
 from types import FrameType
 from typing import IO, Protocol
@@ -97,3 +99,9 @@ def copy_output(process: subprocess.Popen[bytes], pipe: IO[bytes], to: Output) -
             tail = (tail + chunk)[-TAIL_BYTES:]
         elif process.poll() is not None:
             return tail
+
+
+def process_beside() -> ProcessPoolExecutor:
+    """Start a process that runs what is submitted. It ignores Ctrl-C, which this one handles."""
+    quiet = (signal.SIGINT, signal.SIG_IGN)
+    return ProcessPoolExecutor(1, get_context("spawn"), signal.signal, quiet)

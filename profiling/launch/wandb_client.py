@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 from cli.errors import one_line
 from profiling.report.document import Cell, Column, Table, Value
-from profiling.shared.records import JsonObject
+from profiling.shared.json_records import JsonObject
 
 if TYPE_CHECKING:  # importing it takes a third of a second
     import wandb

@@ -12,19 +12,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from cli.lock import check_free
-from profiling.analysis.capture import open_report
 from profiling.analysis.difference.compared import environment_of
-from profiling.analysis.report import Report
+from profiling.analysis.open_report import open_report
+from profiling.analysis.records import Report
 from profiling.analysis.runs.folder import read_config
 from profiling.launch.wandb_client import wandb_run, wandb_table
-from profiling.report.capture import tables
-from profiling.report.capture.document import report_document
-from profiling.report.capture.verdict_line import verdict_line
 from profiling.report.document import Value
 from profiling.report.renderers.page import page
+from profiling.report.single import tables
+from profiling.report.single.document import report_document
+from profiling.report.single.verdict_line import verdict_line
 from profiling.shared.artifact_names import artifact_name
+from profiling.shared.json_records import JsonObject
 from profiling.shared.metric_names import CAPTURE_MEDIA
-from profiling.shared.records import JsonObject
 from profiling.shared.run_files import METRICS
 from profiling.timeline import opening
 from profiling.timeline.scrub import scrub

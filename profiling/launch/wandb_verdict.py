@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Literal
 from msgspec.structs import replace
 
 from configs.training import WandbConfig
-from profiling.analysis.difference.records import Comparison, Experiment, StepComparison
+from profiling.analysis.difference.comparison_records import Comparison, Experiment, StepComparison
 from profiling.launch.wandb_client import wandb_run, wandb_table
 from profiling.report.comparison import tables
 from profiling.report.comparison.document import comparison_document, experiment_document
 from profiling.report.document import Value
 from profiling.report.renderers.page import page
-from profiling.shared.records import JsonObject
+from profiling.shared.json_records import JsonObject
 
 if TYPE_CHECKING:  # importing it takes a third of a second
     import wandb

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from itertools import groupby
 
 from profiling.analysis.hang.analysis import HANG_S
-from profiling.analysis.hang.records import Call, Hang, Rank, Stuck, Variant
+from profiling.analysis.hang.hang_records import Call, Hang, Rank, Stuck, Variant
 from profiling.report.document import (
     Block,
     Bullets,

@@ -2,7 +2,7 @@
 
 from itertools import groupby
 
-from profiling.analysis.scale.records import Choice, LinkSpeed, Prediction, Scale
+from profiling.analysis.scale.scale_records import Choice, LinkSpeed, Prediction, Scale
 from profiling.report.charts import axis, colour, figure, logarithmic, scatter
 from profiling.report.document import (
     Block,

@@ -10,7 +10,7 @@ import json
 import re
 
 from configs.schema import role_of
-from profiling.shared.records import JsonObject
+from profiling.shared.json_records import JsonObject
 
 NO_KEYS = ("in_force", "experiment")  # entries beside the keys in config.yaml, and in W&B
 

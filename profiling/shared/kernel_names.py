@@ -2,7 +2,7 @@
 
 import re
 
-from configs.attention import BACKENDS
+from configs.backends import BACKENDS
 
 # a part of the kernel's name -> the attention backend that launches it
 ATTENTION_KERNELS = {

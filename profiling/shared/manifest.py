@@ -1,6 +1,6 @@
 """The manifest beside each capture: the window, the run, and the cost of capturing.
 
-Written by profiling.capture.window inside the training process, read by profiling.timeline.opening.
+Written by profiling.recording.window inside the training process, read by timeline.opening.
 A field that an older trainer did not write yet is None.
 """
 
@@ -9,8 +9,8 @@ from typing import Annotated
 
 import msgspec
 
+from profiling.shared.json_records import JsonObject
 from profiling.shared.model_description import ModelDescription, Size, from_keys
-from profiling.shared.records import JsonObject
 
 SCHEMA_VERSION = 1
 # Ranges of values that a run can have; reading a manifest refuses others (records.read_json)

@@ -3,17 +3,17 @@
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from configs import attention
+from configs import backends
 
 COMPILE = replace(
-    attention.BACKENDS["slow"],
+    backends.BACKENDS["slow"],
     name="compile",
     meaning="torch.compile of slow",
     dropout_on_cpu="compile",
     colour="attention",
 )
 Status = Literal["ok", "refused", "out_of_memory"]
-BACKENDS = attention.BACKENDS | {COMPILE.name: COMPILE}  # those of the model, and the lab's own
+BACKENDS = backends.BACKENDS | {COMPILE.name: COMPILE}  # those of the model, and the lab's own
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from profiling.shared.records import JsonObject
+from profiling.shared.json_records import JsonObject
 
 Size = Annotated[int, msgspec.Meta(ge=1, lt=2**31)]
 Layers = Annotated[int, msgspec.Meta(ge=1, le=100_000)]  # a block of shapes is made for each
@@ -45,7 +45,7 @@ class TokenWork:
 
 @dataclass(frozen=True)
 class FamilyWork:
-    """The work of a token, by the families of profiling.analysis.kernels.families."""
+    """The work of a token, by the families of profiling.analysis.gpu_work.families."""
 
     gemm: TokenWork  # without the products of attention
     attention: TokenWork

@@ -1,18 +1,76 @@
-"""The files that belong to a run, an experiment or a prepared text: no verb overwrites them.
+"""The files of a run, an experiment or a prepared text: their names, and the records of small ones.
 
-Only names are here. training.disk.run_folder writes the files, profiling.verbs.results asks for the
-rule. Removing an earlier run removes these files and no others.
+No verb overwrites them, and removing an earlier run removes these files and no others.
+training.disk.run_folder writes the files, profiling.verbs.results asks for the rule.
 """
 
 import os
 import re
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from profiling.shared.flight_recorder import DUMP, EARLIER, REQUEST
-from profiling.shared.step_times import STEP_TIMES
+# Times of all iterations since the last start of a run, the first ones included. metrics.jsonl has
+# medians over the iterations that were logged together, which hide slow first ones.
+STEP_TIMES = "step_times.json"
+
+
+@dataclass(frozen=True)
+class StepTimes:
+    first_iteration: int
+    # one time per iteration; None if it was logged together with one under a profiler
+    ms: list[float | None] = field(default_factory=list)
+
+
+# The request of `python -m profiling trigger` for a window in a run that is under way. Rank 0 looks
+# for it when it logs a row, and removes it (training.profiler).
+TRIGGER = "trigger.json"
+KINDS = ("torch", "memory", "nsys")
+
+
+@dataclass(frozen=True)
+class Trigger:
+    kind: str  # of KINDS
+    steps: int | None = None  # iterations; the run's profile.steps if None
+
+
+# PyTorch's flight recorder keeps the last collectives of a rank in memory. torch dumps them when
+# NCCL's watchdog runs out of patience, training.ranks.flight_recorder when a run dies or is asked.
+# `python -m profiling hang` reads the dumps in OUT_DIR/profile.
+DUMP = "flight-rank"  # the rank's number follows, without an ending: torch names its files so
+HOSTS_GROUP = "hosts"  # torch's description of the group by which all hosts of a run talk
+EARLIER = f"earlier-{DUMP}"  # a dump of the run before a resume
+REQUEST = "flight-request"  # asks the ranks of a run for their dumps; a rank that dies signs it
+LOOK_S = 2.0  # between two looks for a request
+
+
+@dataclass(frozen=True)
+class Note:
+    """The trainer's JSON at the end of a dump, after torch's part.
+
+    torch's part is a pickle from each of its recorders: NCCL's calls, then gloo's.
+    """
+
+    rank: int
+    world_size: int
+    dumped_ns: int  # since 1970
+    host: str
+    pid: int
+    error: str | None = None  # the error that ended the rank
+    in_collective: bool = False  # the error came out of the rank's very last collective
+    # frames of the rank's main thread, as `place` spells them
+    stack: list[str] = field(default_factory=list)
+
+
+def place(filename: str, line: int, function: str) -> str:
+    """Spell a stack frame as FOLDER/FILE:LINE in FUNCTION.
+
+    Only the file's own folder is kept: enough to find it, without anybody's home folder.
+    """
+    file = "/".join(re.split(r"[/\\]", filename)[-2:])
+    return f"{file}:{line} in {function}"
+
 
 METRICS = "metrics.jsonl"
 CHECKPOINTS = ("ckpt.pt", "ckpt_best.pt")

@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from profiling.shared.flight_recorder import DUMP, EARLIER, Note, place
+from profiling.shared.run_files import DUMP, EARLIER, Note, place
 from profiling.timeline import pickled_data
 
 MOST_BYTES = 64 * 2**20  # a buffer of 2000 collectives is 0.3 MB

@@ -17,9 +17,9 @@ from pathlib import Path
 import numpy as np
 
 from cli.plain import plain
+from profiling.shared.json_records import read_json
 from profiling.shared.manifest import Manifest
 from profiling.shared.own_program import PAGE
-from profiling.shared.records import read_json
 from profiling.timeline import chrome_json, nsys_sqlite
 from profiling.timeline.trace import Trace
 from profiling.tools import nsight
@@ -191,7 +191,7 @@ def read_report(path: Path) -> Trace:
 
 
 def read_manifest(path: Path) -> Manifest:
-    """A manifest that profiling.capture.window wrote. Raises ValueError with one line."""
+    """A manifest that profiling.recording.window wrote. Raises ValueError with one line."""
     if path.is_file() and path.stat().st_size > MANIFEST_BYTES:
         raise ValueError(f"{path}: is too big for a manifest")
     return read_json(path, Manifest)

@@ -1,7 +1,7 @@
 """Inputs of PyTorch's operators, as torch.profiler(record_shapes=True) records them.
 
 They are kept for matrix products, convolutions and attention alone, whose work follows from them
-(profiling.analysis.kernels.operator_costs). Called by profiling.timeline.chrome_json.
+(profiling.analysis.gpu_work.operator_costs). Called by profiling.timeline.chrome_json.
 """
 
 from collections import defaultdict

@@ -49,9 +49,9 @@ from cli.interrupts import STOPS, exit_code
 from cli.lock import Lock
 from cli.parser import Parser, flag, within
 from cli.program import as_called
+from profiling.analysis.difference.comparison_records import Comparison, Experiment, Factor
 from profiling.analysis.difference.experiment import conclude
 from profiling.analysis.difference.iterations import first_iterations
-from profiling.analysis.difference.records import Comparison, Experiment, Factor
 from profiling.analysis.runs.folder import newest_capture
 from profiling.analysis.statistics import EQUAL_WITHIN_PERCENT
 from profiling.launch import wandb_verdict
@@ -76,8 +76,8 @@ from profiling.launch.experiment.processes import (
     say,
 )
 from profiling.report.comparison.document import experiment_document
+from profiling.shared.json_records import to_json
 from profiling.shared.own_program import refuse_own_program
-from profiling.shared.records import to_json
 from profiling.verbs.gate import gate, gate_flag
 from profiling.verbs.results import check_outputs, output_flags, show, show_answer, write_outputs
 

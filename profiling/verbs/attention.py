@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING
 from cli.parser import Parser, flag, names, within
 from profiling.lab.arguments import DTYPES, add_shared, positive_integers
 from profiling.report.lab.attention_document import attention_document
+from profiling.shared.json_records import to_json
 from profiling.shared.measurements import BACKENDS, COMPILE
-from profiling.shared.records import to_json
 from profiling.verbs.results import check_outputs, output_flags, show, write_outputs
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ TOKENS = 16_384  # of a call of the trainer: batch 64 x 256
 def main(argv: list[str]) -> int:
     """Measure, print and write; return the exit code. Raises ValueError for bad flags."""
     flags = parse(argv)
-    from profiling.lab.attention import results_of  # here: it brings torch
+    from profiling.lab.attention_timing import results_of
     from profiling.lab.device import lab_device
 
     tokens = None if flags.batch else flags.tokens

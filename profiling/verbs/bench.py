@@ -49,7 +49,7 @@ from cli.interrupts import STOPS, exit_code
 from cli.lock import Lock
 from cli.parser import Parser, flag, names, within
 from cli.program import as_called
-from profiling.analysis.bench.records import BENCH, SCHEMA_VERSION, Asked, Bench, Kind
+from profiling.analysis.bench.bench_records import BENCH, SCHEMA_VERSION, Asked, Bench, Kind
 from profiling.analysis.bench.result import PARTS, TARGET, measures, whole_work
 from profiling.analysis.statistics import EQUAL_WITHIN_PERCENT
 from profiling.launch.bench.ahead import duration_lines, find_our_pace
@@ -60,8 +60,8 @@ from profiling.launch.experiment.plan import FEWEST_TIMED, LOG_INTERVAL, WARM_UP
 from profiling.launch.experiment.processes import resume_command, say
 from profiling.report.bench.document import bench_document
 from profiling.report.renderers.markdown import markdown
+from profiling.shared.json_records import to_json
 from profiling.shared.own_program import refuse_own_program
-from profiling.shared.records import to_json
 from profiling.verbs.results import check_outputs, output_flags, show, show_answer, write_outputs
 
 OUT = "out-bench"

@@ -45,7 +45,6 @@ from cli.keys import spell
 from cli.parser import Parser, flag, names, within
 from cli.plain import plain, without_controls
 from cli.program import as_called
-from profiling.analysis.capture import open_report
 from profiling.analysis.difference.answer import FEWEST_STEPS
 from profiling.analysis.difference.comparability import (
     config_differences,
@@ -59,8 +58,9 @@ from profiling.analysis.difference.compared import (
     compared_runs,
 )
 from profiling.analysis.difference.comparison import compare
+from profiling.analysis.difference.comparison_records import Comparison
 from profiling.analysis.difference.ranks import compared_ranks
-from profiling.analysis.difference.records import Comparison
+from profiling.analysis.open_report import open_report
 from profiling.analysis.ranks.files import StepNames
 from profiling.analysis.ranks.found import TooFewRanks, rank_captures
 from profiling.analysis.runs.folder import (
@@ -73,7 +73,7 @@ from profiling.analysis.runs.folder import (
 from profiling.analysis.statistics import EQUAL_WITHIN_PERCENT
 from profiling.launch import wandb_verdict
 from profiling.report.comparison.document import comparison_document
-from profiling.shared.records import to_json
+from profiling.shared.json_records import to_json
 from profiling.verbs.gate import gate, gate_flag
 from profiling.verbs.ranks import read_folder, read_ranks
 from profiling.verbs.report import RANKS

@@ -25,18 +25,18 @@ from cli.files import make_folder, short_path
 from cli.parser import Parser, flag
 from cli.plain import without_controls
 from cli.program import as_called
-from profiling.analysis.capture import open_report
 from profiling.analysis.difference.compared import compared_capture
 from profiling.analysis.difference.comparison import compare
+from profiling.analysis.open_report import open_report
 from profiling.analysis.ranks.files import open_ranks
 from profiling.analysis.ranks.found import captures_in
 from profiling.analysis.runs.folder import find_run_folders, read_runs
-from profiling.report.capture.document import report_document
 from profiling.report.comparison.document import comparison_document
 from profiling.report.dashboard.document import dashboard_page
 from profiling.report.ranks.document import ranks_document
 from profiling.report.ranks.timeline import timeline_of
 from profiling.report.renderers.page import page
+from profiling.report.single.document import report_document
 from profiling.verbs.results import check_new, put
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"

@@ -12,7 +12,7 @@ examples
 from cli.parser import Parser, flag
 from profiling.lab.arguments import add_shared
 from profiling.report.lab.documents import device_document
-from profiling.shared.records import to_json
+from profiling.shared.json_records import to_json
 from profiling.verbs.progress import progress_line
 from profiling.verbs.results import show
 

@@ -25,7 +25,7 @@ from cli import files
 from cli.parser import Parser, flag
 from cli.plain import plain, without_controls
 from profiling.analysis.analysis import Analysis
-from profiling.analysis.capture import open_report
+from profiling.analysis.open_report import open_report
 from profiling.analysis.ranks.found import rank_captures
 from profiling.analysis.ranks.summary import RanksAnalysis
 from profiling.report.perfetto import chrome_trace, ranks

@@ -3,7 +3,7 @@
 from functools import partial
 
 from cli.parser import Flags, flag, within
-from profiling.analysis.difference.records import Comparison
+from profiling.analysis.difference.comparison_records import Comparison
 
 REGRESSION, CANNOT_TELL = 1, 3  # exit codes
 

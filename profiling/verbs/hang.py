@@ -30,9 +30,9 @@ from cli.lock import InUse, check_free
 from cli.parser import Parser, flag
 from cli.plain import without_controls
 from profiling.analysis.hang.analysis import read_hang
-from profiling.analysis.hang.records import Hang
-from profiling.shared.flight_recorder import DUMP, REQUEST
-from profiling.shared.records import to_json
+from profiling.analysis.hang.hang_records import Hang
+from profiling.shared.json_records import to_json
+from profiling.shared.run_files import DUMP, REQUEST
 from profiling.timeline import flight_dump
 from profiling.verbs.results import (
     check_outputs,

@@ -21,7 +21,7 @@ from functools import partial
 from cli.parser import Parser, flag, within
 from profiling.lab.arguments import DTYPES, add_shared
 from profiling.report.lab.documents import kernels_document
-from profiling.shared.records import to_json
+from profiling.shared.json_records import to_json
 from profiling.verbs.progress import progress_line
 from profiling.verbs.results import check_outputs, output_flags, show, write_outputs
 
@@ -30,8 +30,8 @@ def main(argv: list[str]) -> int:
     """Measure, print and write; return the exit code. Raises ValueError for bad flags."""
     flags = parse(argv)
     from profiling.lab.device import lab_device  # here: they bring torch
+    from profiling.lab.kernel_timing import empty_results, measure_rows
     from profiling.lab.kernel_work import Sizes
-    from profiling.lab.kernels import empty_results, measure_rows
     from training.machine.device import resolve_dtype
 
     device = lab_device(flags.device)

@@ -29,7 +29,7 @@ from profiling.launch import reports
 from profiling.launch.process import stream
 from profiling.launch.under_ncu import Selection, check_program, command, explain
 from profiling.report.lab.ncu_document import ncu_document
-from profiling.shared.records import to_json
+from profiling.shared.json_records import to_json
 from profiling.tools import nsight
 from profiling.tools.ncu_csv import ProfiledKernel, read_report
 from profiling.verbs.results import check_outputs, output_flags, show, write_outputs

@@ -14,11 +14,10 @@ from rich.progress import Progress as Bar
 
 from cli.plain import plain, without_controls
 from cli.program import as_called
-from profiling.analysis.capture import open_report
+from profiling.analysis.open_report import open_report
 from profiling.analysis.ranks.files import DETECT, Progress, StepNames, open_ranks
 from profiling.analysis.ranks.found import TooFewRanks, left_out_finding
 from profiling.analysis.ranks.summary import RanksAnalysis
-from profiling.report.capture.document import report_document
 from profiling.report.ranks.document import (
     first_screen,
     late_rows,
@@ -27,7 +26,8 @@ from profiling.report.ranks.document import (
 )
 from profiling.report.ranks.timeline import timeline_of
 from profiling.report.renderers.page import page
-from profiling.shared.records import to_json
+from profiling.report.single.document import report_document
+from profiling.shared.json_records import to_json
 from profiling.verbs.results import outputs, put, say_written, show, show_answer, write_outputs
 
 

@@ -28,13 +28,13 @@ from pathlib import Path
 from cli.parser import Parser, flag, names
 from cli.plain import plain, without_controls
 from cli.program import as_called
-from profiling.analysis.capture import Capture, open_report
+from profiling.analysis.open_report import Capture, open_report
 from profiling.analysis.ranks.found import is_one_of_ranks, rank_captures
-from profiling.analysis.report import Report
+from profiling.analysis.records import Report
 from profiling.analysis.verdict.health import OTHERS
-from profiling.report.capture.kernel_sources import Links, source_links
-from profiling.report.capture.verdict_line import verdict_line
-from profiling.shared.records import to_json
+from profiling.report.single.kernel_sources import Links, source_links
+from profiling.report.single.verdict_line import verdict_line
+from profiling.shared.json_records import to_json
 from profiling.timeline.opening import REPORT, newest
 from profiling.timeline.trace import Trace
 from profiling.verbs.results import (
@@ -177,8 +177,8 @@ def write(flags: Namespace, capture: Capture) -> None:
 
 def render(flags: Namespace, capture: Capture) -> None:
     """Render the report into the files that were asked for, else on the terminal."""
-    from profiling.report.capture.document import report_document
-    from profiling.report.capture.screen import first_screen
+    from profiling.report.single.document import report_document
+    from profiling.report.single.screen import first_screen
 
     report, events, sources = capture.report, None, None
     if flags.html:
@@ -193,8 +193,8 @@ def render(flags: Namespace, capture: Capture) -> None:
 
 def show_newest(folder: Path) -> None:
     """Print one screen about the newest capture in a run's folder. Raises ValueError."""
-    from profiling.report.capture.document import report_document
-    from profiling.report.capture.screen import first_screen
+    from profiling.report.single.document import report_document
+    from profiling.report.single.screen import first_screen
 
     with show_reading(path := newest(folder)):
         report = open_report(path).report

@@ -49,12 +49,12 @@ from cli.parser import Parser, flag, within
 from profiling.launch import command, reports
 from profiling.launch.command import PROFILE_NSYS
 from profiling.launch.process import stream
-from profiling.shared.flight_recorder import DUMP
 from profiling.shared.own_program import refuse_own_program
+from profiling.shared.run_files import DUMP
 from profiling.tools import nsight, nsys_tool
 
 if TYPE_CHECKING:
-    from configs.capture import ProfileConfig
+    from configs.profiling import ProfileConfig
 
 PROJECT = Path(__file__).resolve().parent.parent.parent
 TRAINER, SAMPLER = PROJECT / "train.py", PROJECT / "sample.py"

@@ -25,15 +25,15 @@ from pathlib import Path
 
 from cli.parser import Parser, flag, names, within
 from cli.plain import without_controls
-from profiling.analysis.capture import open_report
+from profiling.analysis.open_report import open_report
 from profiling.analysis.ranks.found import rank_captures
-from profiling.analysis.ranks.records import RanksReport
+from profiling.analysis.ranks.rank_records import RanksReport
 from profiling.analysis.runs.folder import is_run_folder, read_run
 from profiling.analysis.scale.links import given_link
 from profiling.analysis.scale.prediction import MODES
-from profiling.analysis.scale.records import AllReduce, Mode, ReduceDtype, Scale
 from profiling.analysis.scale.scale import Request, checked_counts, scale
-from profiling.shared.records import to_json
+from profiling.analysis.scale.scale_records import AllReduce, Mode, ReduceDtype, Scale
+from profiling.shared.json_records import to_json
 from profiling.verbs.report import CAPTURE
 from profiling.verbs.results import (
     check_outputs,

@@ -26,7 +26,7 @@ from cli.parser import Parser, flag
 from profiling.lab.arguments import DTYPES, add_shared, positive_integers
 from profiling.report.lab.documents import square_notes, square_table
 from profiling.report.renderers.terminal import show_blocks
-from profiling.shared.records import to_json
+from profiling.shared.json_records import to_json
 from profiling.verbs.progress import progress_line
 from profiling.verbs.results import output_flags, put
 

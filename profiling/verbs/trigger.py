@@ -18,8 +18,8 @@ from cli.lock import InUse, check_free
 from cli.parser import Parser, flag, within
 from cli.program import as_called
 from profiling.analysis.runs.folder import read_config
-from profiling.shared.records import to_json
-from profiling.shared.trigger import KINDS, TRIGGER, Trigger
+from profiling.shared.json_records import to_json
+from profiling.shared.run_files import KINDS, TRIGGER, Trigger
 
 LOOK_S = 0.2  # between two looks whether the run has taken the request
 

@@ -5,7 +5,7 @@ from dataclasses import fields, replace
 import pytest
 
 from profiling.analysis.analysis import Analysis
-from profiling.analysis.report import (
+from profiling.analysis.records import (
     CallSum,
     CaptureFacts,
     KernelSum,

@@ -8,8 +8,8 @@ import pytest
 
 from profiling.analysis import analysis as module
 from profiling.analysis.analysis import Analysis
-from profiling.analysis.capture import open_report
-from profiling.shared.records import to_json
+from profiling.analysis.open_report import open_report
+from profiling.shared.json_records import to_json
 from tests.helpers.captures import event, trace_of, write_trace
 from tests.helpers.programs import training
 from tests.helpers.reports import MANIFEST

@@ -5,7 +5,7 @@ import pytest
 
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.gpu_time.attribution import coverage
-from profiling.analysis.report import RangeTotal
+from profiling.analysis.records import RangeTotal
 from profiling.analysis.summary import range_totals
 from profiling.timeline.trace import ANY_THREAD
 from tests.helpers.captures import apart, own, report_of

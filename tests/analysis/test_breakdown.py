@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from profiling.analysis.gpu_time import breakdown
-from profiling.analysis.kernels.families import families_of
+from profiling.analysis.gpu_work.families import families_of
 from tests.helpers.captures import own, report_of
 from tests.helpers.programs import COPY, MEMSET, TO_DEVICE, Builder
 

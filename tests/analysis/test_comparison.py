@@ -14,14 +14,14 @@ from profiling.analysis.difference.compared import (
     compared_capture,
 )
 from profiling.analysis.difference.comparison import compare, stem
-from profiling.analysis.difference.records import (
+from profiling.analysis.difference.comparison_records import (
     Comparison,
     KernelChange,
     KernelOnOneSide,
     Pair,
 )
 from profiling.analysis.difference.sentence import speed
-from profiling.analysis.report import Finding
+from profiling.analysis.records import Finding
 from profiling.analysis.runs.configuration import flatten
 from profiling.shared.gpu_clock import GpuClock
 from tests.helpers.reports import (

@@ -8,12 +8,12 @@ import pytest
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.difference.compared import compared_capture
 from profiling.analysis.difference.comparison import compare
-from profiling.analysis.report import Report
+from profiling.analysis.records import Report
 from profiling.analysis.summary import summarize
-from profiling.report.capture.document import report_document
-from profiling.report.capture.verdict_line import verdict_line
 from profiling.report.comparison import tables
 from profiling.report.renderers.page import page
+from profiling.report.single.document import report_document
+from profiling.report.single.verdict_line import verdict_line
 from profiling.shared.manifest import AttentionFacts, Manifest, ProcessUse
 from profiling.timeline.opening import open_capture
 from tests.helpers.captures import event, write_trace

@@ -3,13 +3,13 @@
 import pytest
 
 from profiling.analysis.analysis import Analysis
-from profiling.analysis.report import Bottleneck, Report
+from profiling.analysis.records import Bottleneck, Report
 from profiling.analysis.summary import summarize
 from profiling.analysis.verdict import gpu
 from profiling.analysis.verdict.diagnosis import waiting_verdict
 from profiling.shared.causes import PARTS, VERDICT
+from profiling.shared.json_records import to_json
 from profiling.shared.manifest import CapturedWindow, Laps, Manifest, WindowSteps
-from profiling.shared.records import to_json
 from profiling.timeline.trace import CounterSamples
 from tests.helpers.captures import own, report_of
 from tests.helpers.programs import GEMM, MS, TO_HOST, US, Program

@@ -2,7 +2,7 @@
 
 import pytest
 
-from profiling.analysis.kernels.families import FAMILIES, KERNELS, attention_backend, family_of
+from profiling.analysis.gpu_work.families import FAMILIES, KERNELS, attention_backend, family_of
 from profiling.report.palette import colours
 from tests.helpers.captures import own, report_of
 from tests.helpers.kernel_names import NAMES

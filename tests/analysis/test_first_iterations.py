@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from profiling.analysis.difference.comparison_records import Evened, Experiment, Factor, ProcessRun
 from profiling.analysis.difference.experiment import conclude
 from profiling.analysis.difference.iterations import first_iterations
-from profiling.analysis.difference.records import Evened, Experiment, Factor, ProcessRun
 from profiling.report.comparison.document import experiment_document
 from profiling.report.comparison.iterations import sentence
 from profiling.report.renderers.markdown import markdown

@@ -8,7 +8,7 @@ import pytest
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.gpu_time.typical import typical_step, typical_steps
 from profiling.analysis.summary import summarize
-from profiling.analysis.verdict import profiler_cost
+from profiling.analysis.verdict import health
 from profiling.analysis.verdict.advice import advise
 from profiling.shared.causes import VERDICT
 from profiling.timeline.trace import COPY, Calls, Ranges
@@ -157,7 +157,7 @@ def test_overlapping_times_of_the_profiler_itself_count_once():
     held_up = [(begin, begin + 2 * MS), (begin + MS, begin + 3 * MS), (begin, begin + MS)]
     rows = [(start, end, True, 0, -1, 7, MAIN) for start, end in sorted(held_up)]
     without, with_it = (
-        profiler_cost.estimated_ms(Analysis(replace(trace, overhead=overhead)))
+        health.estimated_profiler_ms(Analysis(replace(trace, overhead=overhead)))
         for overhead in (None, Ranges(*columns(rows, 7)))
     )
     assert with_it - without == pytest.approx(3.0 / 6)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from profiling.analysis.capture import open_report
-from profiling.analysis.report import Report
+from profiling.analysis.open_report import open_report
+from profiling.analysis.records import Report
 from tests.helpers.captures import MANIFESTS, path_of, report_of
 from tests.helpers.folders import rows_of_start, with_rows
 from tests.paths import CAPTURES

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from profiling.analysis.hang.analysis import read_hang
-from profiling.analysis.hang.records import Hang
+from profiling.analysis.hang.hang_records import Hang
 from profiling.report.hang import headline
 from tests.helpers.flight_dumps import HOSTS, PlantedRank, planted
 

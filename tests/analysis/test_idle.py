@@ -5,7 +5,7 @@ import pytest
 
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.columns import union
-from profiling.analysis.gpu_time.waits import charge
+from profiling.analysis.gpu_time.host_waits import charge
 from profiling.analysis.summary import summarize
 from profiling.shared.causes import CAUSES
 from tests.helpers.captures import apart, own, report_of

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from profiling.analysis.analysis import Analysis
-from profiling.analysis.kernels.launches import MOST_LAUNCHES, group_numbers, launches, occupancy
+from profiling.analysis.gpu_work.launches import MOST_LAUNCHES, group_numbers, launches, occupancy
 from profiling.shared.hardware import MULTIPROCESSORS, WARP
 from profiling.timeline.trace import Device
 from tests.helpers.captures import path_of, report_of

@@ -12,22 +12,22 @@ import pytest
 from rich.console import Console
 
 from profiling.analysis.analysis import Analysis
-from profiling.analysis.capture import Capture
 from profiling.analysis.difference.compared import compared_capture
 from profiling.analysis.difference.comparison import compare
 from profiling.analysis.gpu_time.losses import Losses
-from profiling.analysis.report import Report
+from profiling.analysis.open_report import Capture
+from profiling.analysis.records import Report
 from profiling.analysis.scale.model_sizes import ModelSizes
 from profiling.analysis.scale.step_parts import step_parts
 from profiling.analysis.summary import summarize
-from profiling.report.capture.document import report_document
-from profiling.report.capture.screen import first_screen
-from profiling.report.capture.verdict_line import verdict_line
 from profiling.report.document import Document
 from profiling.report.renderers import terminal as renderer
 from profiling.report.renderers.markdown import markdown
 from profiling.report.renderers.page import page
-from profiling.shared.records import to_json
+from profiling.report.single.document import report_document
+from profiling.report.single.screen import first_screen
+from profiling.report.single.verdict_line import verdict_line
+from profiling.shared.json_records import to_json
 from profiling.timeline import chrome_json
 from profiling.timeline.nsys_sqlite import read
 from profiling.timeline.trace import COPY, KERNEL

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import flop_registry
 
-from profiling.analysis.kernels.operator_costs import ATTENTION, FORMULAS, cost_of
+from profiling.analysis.gpu_work.operator_costs import ATTENTION, FORMULAS, cost_of
 from profiling.timeline.operator_inputs import SHAPED
 from profiling.timeline.trace import Inputs
 

@@ -7,8 +7,8 @@ import pytest
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.gpu_time.operators import operator_work
 from profiling.analysis.summary import summarize
-from profiling.report.capture.document import report_document
 from profiling.report.renderers.markdown import markdown
+from profiling.report.single.document import report_document
 from profiling.timeline import operator_inputs
 from profiling.timeline.chrome_json import read
 from tests.helpers.captures import event, small_trace, trace_of, write_trace

@@ -16,7 +16,7 @@ from benchmarks.fleet.files import FileFacts, clocks_of_hosts
 from benchmarks.fleet.simulation import Fault, Fleet
 from profiling.analysis.ranks import files
 from profiling.analysis.ranks.files import open_ranks
-from profiling.analysis.ranks.records import RanksReport
+from profiling.analysis.ranks.rank_records import RanksReport
 from profiling.report.ranks.document import verdict_line
 from tests.helpers.fleet import report_of, write_fleet
 from tests.paths import CAPTURES, PROJECT
@@ -192,7 +192,7 @@ def test_processes_read_side_by_side_what_one_reads(
 
 INTERRUPTED = """
 if __name__ == "__main__":
-    from cli.start_up import begin
+    from cli.process import begin
     begin()
     import sys
     from pathlib import Path

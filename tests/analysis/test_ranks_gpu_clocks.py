@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.fleet.simulation import Fault, Fleet
-from profiling.analysis.ranks.records import RanksReport
+from profiling.analysis.ranks.rank_records import RanksReport
 from profiling.analysis.runs.run_clocks import run_clocks
 from tests.helpers.fleet import report_of, write_fleet
 from tests.helpers.folders import rows_of_start, with_rows

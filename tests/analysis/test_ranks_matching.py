@@ -10,9 +10,9 @@ import pytest
 from benchmarks.fleet.files import FileFacts, clocks_of_hosts, write_kineto, write_nsys
 from benchmarks.fleet.simulation import DATA_PARALLEL_STREAM, Fault, Fleet, cost_us, simulate
 from profiling.analysis.columns import first_to_end
+from profiling.analysis.ranks.collective_waits import inherited_lateness, waits_elsewhere
 from profiling.analysis.ranks.collectives import algorithm_of, kind_of
 from profiling.analysis.ranks.summary import RanksAnalysis
-from profiling.analysis.ranks.waits import inherited_lateness, waits_elsewhere
 from profiling.report.ranks.document import ranks_document, ranks_table
 from profiling.report.renderers.page import page
 from tests.helpers.fleet import TOOLS, analyse_files, one_clock, report_of, write_fleet

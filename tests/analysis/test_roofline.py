@@ -7,8 +7,8 @@ import torch
 
 from configs.model import ModelConfig
 from kernels.fused_model import make_model
-from profiling.analysis.kernels import roofline
-from profiling.analysis.kernels.families import FAMILIES, gelu_in_products
+from profiling.analysis.gpu_work import roofline
+from profiling.analysis.gpu_work.families import FAMILIES, gelu_in_products
 from profiling.shared.manifest import CapturedWindow, Manifest
 from tests.helpers.reports import CONFIG
 

@@ -7,7 +7,6 @@ import pytest
 from benchmarks.fleet.simulation import Fleet
 from profiling.analysis.runs.run_clocks import RunClocks
 from profiling.analysis.scale.prediction import MODES
-from profiling.analysis.scale.records import LinkSpeed, Slowdown
 from profiling.analysis.scale.scale import (
     COPIES_SLOWDOWN_PERCENT,
     SLOWDOWN_PERCENT,
@@ -15,7 +14,8 @@ from profiling.analysis.scale.scale import (
     scale,
     slowdown_of,
 )
-from profiling.shared.records import to_json
+from profiling.analysis.scale.scale_records import LinkSpeed, Slowdown
+from profiling.shared.json_records import to_json
 from tests.helpers.captures import capture_of
 from tests.helpers.fleet import report_of, write_fleet
 from tests.helpers.scale import FUSED, scale_capture

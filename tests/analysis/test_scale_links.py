@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from profiling.analysis.ranks.records import CollectiveSum
+from profiling.analysis.ranks.rank_records import CollectiveSum
 from profiling.analysis.scale.links import (
     LINK_STEP_MS,
     NETWORK_STEP_MS,

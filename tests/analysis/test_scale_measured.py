@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from configs.travel import Travel
+from configs.sharing import Travel
 from profiling.analysis.scale.model_sizes import sizes_of
 from profiling.analysis.scale.scale import host_step_ms
 from profiling.shared.model_description import GPT2Keys, gpt2

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from configs.travel import Travel
+from configs.sharing import Travel
 from profiling.analysis.scale.model_sizes import buckets
 from profiling.analysis.scale.prediction import Machine, choices, memory_of, predictions
-from profiling.analysis.scale.records import HostTime, LinkSpeed, Mode
+from profiling.analysis.scale.scale_records import HostTime, LinkSpeed, Mode
 from tests.helpers.scale import MB, TINY, work
 
 

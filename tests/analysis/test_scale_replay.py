@@ -7,8 +7,8 @@ import pytest
 from profiling.analysis.scale.links import Links
 from profiling.analysis.scale.model_sizes import buckets, sizes_of
 from profiling.analysis.scale.prediction import limit, replay_mode
-from profiling.analysis.scale.records import StepParts
 from profiling.analysis.scale.replay import Replay, Work, replay_ddp
+from profiling.analysis.scale.scale_records import StepParts
 from tests.helpers.scale import FREE, MB, PARTS, ROWS, WITH_ROWS, all_reduce_ms, work
 from validation.predicted import of_124m
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from configs.travel import Travel
+from configs.sharing import Travel
 from profiling.analysis.scale.links import NETWORK_STEP_MS, START_MS, Links
 from profiling.analysis.scale.prediction import limit
 from profiling.analysis.scale.replay import replay_sharded

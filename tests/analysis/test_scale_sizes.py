@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from configs.schema import Config
-from configs.travel import decide_travel
+from configs.sharing import decide_travel
 from kernels.fused_model import make_model
 from profiling.analysis.scale.model_sizes import (
     EmbeddingRows,

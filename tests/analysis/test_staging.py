@@ -3,8 +3,8 @@
 import pytest
 
 from profiling.analysis.analysis import Analysis
-from profiling.analysis.capture import open_report
 from profiling.analysis.gpu_time.idle import STAGED_BYTES
+from profiling.analysis.open_report import open_report
 from profiling.analysis.summary import summarize
 from tests.helpers.programs import MS, TO_DEVICE, TO_HOST, US, Program
 from tests.helpers.written import write_as

@@ -9,7 +9,7 @@ from profiling.analysis.analysis import Analysis
 from profiling.analysis.columns import union
 from profiling.analysis.gpu_time import step_events as module
 from profiling.analysis.gpu_time.step_events import shown_steps, step_events
-from profiling.analysis.kernels.families import FAMILIES
+from profiling.analysis.gpu_work.families import FAMILIES
 from profiling.shared.causes import CAUSES
 from profiling.timeline.trace import Ranges
 from tests.helpers.captures import report_of, trace_of

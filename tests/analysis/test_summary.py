@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from profiling.analysis.analysis import Analysis
-from profiling.analysis.report import CounterMean, Report
+from profiling.analysis.records import CounterMean, Report
 from profiling.analysis.summary import summarize
 from profiling.shared.causes import CAUSES, PART, VERDICT
-from profiling.shared.records import to_json
+from profiling.shared.json_records import to_json
 from profiling.timeline.trace import Calls, CounterSamples, Operations
 from tests.helpers.captures import apart, own, report_of, trace_of
 from tests.helpers.programs import MS, Builder, training

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from profiling.analysis.analysis import Analysis
-from profiling.analysis.kernels import sums
-from profiling.analysis.report import AllocationSum
+from profiling.analysis.gpu_work import sums
+from profiling.analysis.records import AllocationSum
 from profiling.timeline.trace import Trace
 from tests.helpers.captures import path_of, report_of, trace_of
 from tests.helpers.programs import COPY, MEMSET, MS, TO_DEVICE, Builder

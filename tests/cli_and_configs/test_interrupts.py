@@ -11,7 +11,7 @@ import pytest
 from tests.paths import PROJECT
 
 BEGIN = """
-from cli.start_up import begin
+from cli.process import begin
 begin()
 import os, signal, sys, time
 from cli.errors import user_errors

@@ -1,4 +1,4 @@
-"""cli.lifetime: begin and end of a process that imports much."""
+"""cli.process: begin and end of a process that imports much."""
 
 import os
 import subprocess
@@ -6,18 +6,18 @@ import sys
 
 import pytest
 
-from cli.lifetime import INJECTED
+from cli.process import INJECTED
 from tests.paths import PROJECT
 
 BEGIN = """
 import atexit, gc, sys
-from cli import lifetime
+from cli import process
 
 class Freed:
     def __del__(self):
         print("freed", flush=True)
 
-lifetime.begin_many_imports()
+process.begin_many_imports()
 atexit.register(print, "an exit handler")
 kept = Freed()
 kept.itself = kept
@@ -40,7 +40,7 @@ def ended(code: str, **environ: str) -> tuple[int, str]:
 
 def test_a_success_runs_the_exit_handlers_and_frees_nothing():
     said = "all done\nan exit handler\n"
-    assert ended("print('all done'); lifetime.succeed()") == (0, said)
+    assert ended("print('all done'); process.succeed()") == (0, said)
 
 
 @pytest.mark.parametrize(("code", "status"), [("sys.exit(3)", 3), ("", 0), ("raise ValueError", 1)])
@@ -50,23 +50,23 @@ def test_all_else_ends_as_python_does(code, status):
 
 @pytest.mark.parametrize("name", INJECTED[1:])
 def test_under_a_profiler_its_own_exit_handlers_run(name):
-    code = "lifetime.succeed()"
+    code = "process.succeed()"
     assert ended(code, **{name: "/nowhere/libinjection.so"}) == (0, "an exit handler\nfreed\n")
 
 
 def test_a_stdout_that_takes_no_more_is_told():
-    code = "import os; os.dup2(os.open('/dev/full', os.O_WRONLY), 1); print(1); lifetime.succeed()"
+    code = "import os; os.dup2(os.open('/dev/full', os.O_WRONLY), 1); print(1); process.succeed()"
     assert ended(code, PYTHONUNBUFFERED="")[0] == 120  # as Python has it
 
 
 def test_cycles_are_looked_for_again_once_it_is_settled():
     code = """
 print(gc.isenabled())
-lifetime.resume_garbage_collection()
+process.resume_garbage_collection()
 print(gc.isenabled(), gc.get_freeze_count(), gc.get_count()[0] < 700)
 del kept
 gc.collect()
-lifetime.succeed()
+process.succeed()
 """
     said = "False\nTrue 0 True\nfreed\nan exit handler\n"
     assert ended(code) == (0, said)

@@ -1,4 +1,4 @@
-"""cli.memory: freed memory is used again, without asking the system."""
+"""cli.malloc: freed memory is used again, without asking the system."""
 
 import subprocess
 import sys
@@ -10,7 +10,7 @@ from tests.paths import PROJECT
 COLUMNS = """
 import gc, resource
 import numpy as np
-from cli.memory import keep_freed_memory
+from cli.malloc import keep_freed_memory
 
 def pages_cleared():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt

@@ -124,7 +124,7 @@ def test_help_of_every_verb(verb, installed, capsys):
 def test_help_and_mistakes_of_every_program(program, installed, capsys, monkeypatch):
     for words in (["--help"], ["reprot"]):
         monkeypatch.setattr(sys, "argv", [program, *words])
-        monkeypatch.setattr("cli.start_up.begin", lambda: None)
+        monkeypatch.setattr("cli.process.begin", lambda: None)
         with pytest.raises(SystemExit) as ended:
             runpy.run_module(program, run_name="__main__", alter_sys=True)
             raise SystemExit(0)

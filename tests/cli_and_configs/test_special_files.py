@@ -11,7 +11,7 @@ from cli.files import check_place, is_pipe
 from configs import files
 from configs.compose import compose_jobs
 from data import prepare
-from profiling.shared.records import JsonObject, read_json
+from profiling.shared.json_records import JsonObject, read_json
 
 PLACES = ("fifo", "/dev/zero", "loop")
 

@@ -15,8 +15,8 @@ import pytest
 import torch
 import yaml
 
-from configs.attention import TABLE
-from configs.capture import ProfileConfig
+from configs.backends import TABLE
+from configs.profiling import ProfileConfig
 from tests.helpers.flight_dumps import describe_dumps
 from tests.helpers.slow_rank import describe_waits, train_with_a_slow_rank
 from tests.paths import PROJECT

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from profiling.analysis.capture import Capture, open_report
-from profiling.analysis.report import Report
+from profiling.analysis.open_report import Capture, open_report
+from profiling.analysis.records import Report
 from profiling.lab.compiled import Compilation, index_graphs
 from profiling.timeline.trace import Trace
 from profiling.tools.torch_compile import Binary, GraphBreak, Index, parse_graph

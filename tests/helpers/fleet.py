@@ -9,7 +9,7 @@ import numpy as np
 from benchmarks.fleet.files import FileFacts, clocks_of_hosts, write_kineto, write_nsys
 from benchmarks.fleet.simulation import Fleet, simulate
 from profiling.analysis.ranks.files import open_ranks
-from profiling.analysis.ranks.records import RanksReport
+from profiling.analysis.ranks.rank_records import RanksReport
 from profiling.analysis.ranks.summary import RanksAnalysis
 
 TOOLS = ("kineto", "nsys")

@@ -10,8 +10,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from profiling.shared.flight_recorder import DUMP, HOSTS_GROUP, Note
-from profiling.shared.records import to_json
+from profiling.shared.json_records import to_json
+from profiling.shared.run_files import DUMP, HOSTS_GROUP, Note
 from profiling.timeline.flight_dump import find, read
 
 BEGAN_NS = 1_795_322_400_000_000_000

@@ -14,7 +14,7 @@ import socket
 import sys
 from types import ModuleType
 
-from cli.lifetime import INJECTED
+from cli.process import INJECTED
 
 STREAMS = (0, 1, 2)
 
@@ -55,7 +55,7 @@ def report_end(program: int, streams: list[int], status: int) -> None:
 
 
 def leave_without_freeing() -> None:
-    """Exit handler that runs last, as in cli.lifetime."""
+    """Exit handler that runs last, as in cli.process."""
     if exit_code is None or any(os.environ.get(name) for name in INJECTED):
         return
     for stream in (sys.stdout, sys.stderr):

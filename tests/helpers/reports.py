@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.difference.compared import Compared, compared_capture
-from profiling.analysis.report import (
+from profiling.analysis.records import (
     Bottleneck,
     Breakdown,
     FamilySum,
@@ -23,6 +23,7 @@ from profiling.analysis.report import (
 )
 from profiling.analysis.summary import summarize
 from profiling.shared.causes import CAUSES
+from profiling.shared.json_records import JsonObject
 from profiling.shared.manifest import (
     AttentionFacts,
     CapturedWindow,
@@ -31,7 +32,6 @@ from profiling.shared.manifest import (
     Manifest,
     WindowSteps,
 )
-from profiling.shared.records import JsonObject
 from tests.helpers.captures import trace_of
 
 CONFIG: JsonObject = {

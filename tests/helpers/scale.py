@@ -2,12 +2,12 @@
 
 from dataclasses import replace
 
-from configs.travel import Travel
+from configs.sharing import Travel
 from profiling.analysis.scale.links import LINK_STEP_MS, START_MS, Links
 from profiling.analysis.scale.model_sizes import EmbeddingRows, ModelSizes
-from profiling.analysis.scale.records import Scale, StepParts
 from profiling.analysis.scale.replay import Work
 from profiling.analysis.scale.scale import Request, scale
+from profiling.analysis.scale.scale_records import Scale, StepParts
 from tests.helpers.captures import capture_of
 
 MB = 10**6

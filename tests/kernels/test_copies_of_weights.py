@@ -56,7 +56,7 @@ from copy import deepcopy
 import torch
 from configs.schema import Config
 from kernels.fused_model import make_model
-from profiling.capture.spans import NoSpans
+from profiling.recording.spans import NoSpans
 from training.ranks.distributed import Ranks
 from training.optimizers.kinds import make_optimizer
 from training.optimizers.optimizer import ClippedAdamW

@@ -14,8 +14,8 @@ from torch.nn import functional as F
 
 import model
 from cli.errors import user_errors
-from profiling.lab import attention, attention_work
-from profiling.lab.attention import measure_case, measurement, note
+from profiling.lab import attention_timing, attention_work
+from profiling.lab.attention_timing import measure_case, measurement, note
 from profiling.lab.attention_work import (
     Call,
     Case,
@@ -167,11 +167,12 @@ def test_the_refusal_is_the_pinned_kernels_own_reason():
         "Flash attention kernel not used because: (Triggered internally at sdp_utils.cpp:3)",
         "Expected query, key and value to all be of dtype: {Half, BFloat16}. Got float. (Triggered",
     ]
-    reason = attention.refusal(case("flash"), said, "No available kernel. Aborting execution.")
+    error = "No available kernel. Aborting execution."
+    reason = attention_timing.refusal(case("flash"), said, error)
     assert (
         reason == "Expected query, key and value to all be of dtype: {Half, BFloat16}. Got float."
     )
-    assert attention.refusal(case("flash"), [], "No available kernel.\n\nAt length") == (
+    assert attention_timing.refusal(case("flash"), [], "No available kernel.\n\nAt length") == (
         "No available kernel."
     )
 
@@ -291,7 +292,8 @@ def gpu_results():
                 measurement(one, direction, timing, memory, (1e-3, 1e-3), kernels, None)
                 for direction in ("forward", "backward")
             ]
-        rows.append(attention.failed_attempt(one, "out_of_memory", "out of memory at 48.0 GiB"))
+        reason = "out of memory at 48.0 GiB"
+        rows.append(attention_timing.failed_attempt(one, "out_of_memory", reason))
     return results_of(rows)
 
 
@@ -352,7 +354,7 @@ def test_every_backend_is_told_everywhere_and_one_that_no_table_has_too(monkeypa
         assert re.search(rf"^ {name} +forward +256", printed, re.M), name
         assert f"kernel_of_{name}" in printed and f"kernel_of_{name}" in made
     failures = [
-        attention.failed_attempt(replace(one, backend=name), "refused", f"no {name} here")
+        attention_timing.failed_attempt(replace(one, backend=name), "refused", f"no {name} here")
         for one in [case("slow")]
         for name in names
     ]

@@ -17,7 +17,7 @@ from rich.console import Console
 from profiling.lab.compiled import write_folder
 from profiling.report.lab.compiled_document import compiled_document, headline, short_kernel
 from profiling.report.renderers import terminal
-from profiling.shared.records import to_json
+from profiling.shared.json_records import to_json
 from profiling.tools.torch_compile import (
     Binary,
     KernelEntry,

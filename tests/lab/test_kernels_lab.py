@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 import torch
 
+from profiling.lab.kernel_timing import relative_error
 from profiling.lab.kernel_work import Sizes, operations
-from profiling.lab.kernels import relative_error
 from profiling.verbs import kernels
 from tests.helpers.kernel_programs import DEVICES, needs_triton, run
 
@@ -18,7 +18,7 @@ PROGRAM = """
 import sys
 import torch
 from profiling.lab.kernel_work import Sizes, operations
-from profiling.lab.kernels import relative_error
+from profiling.lab.kernel_timing import relative_error
 
 for operation in operations(Sizes(5, 16, 9, 0.0), torch.float32, torch.device(sys.argv[1])):
     error = relative_error(operation, operation.ours)
@@ -58,7 +58,7 @@ def test_traffic_counts_each_tensor_once():
 
 @pytest.mark.parametrize("dropout", ("0", "0.5"))
 def test_the_command_measures_what_it_can_and_says_the_rest(dropout, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("profiling.lab.kernels.WAYS", ("eager", "fused"))  # compiling takes long
+    monkeypatch.setattr("profiling.lab.kernel_timing.WAYS", ("eager", "fused"))  # no compiler
     file = tmp_path / "k.json"
     words = f"--device cpu --tokens 8 --width 16 --max-s 0.01 --dropout {dropout} --json {file}"
     assert kernels.main(words.split()) == 0

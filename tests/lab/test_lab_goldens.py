@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from profiling.lab import device, square
-from profiling.shared.records import to_json
+from profiling.shared.json_records import to_json
 from profiling.tools.torch_compile import Binary, graph_breaks
 from profiling.verbs import attention, ncu
 from profiling.verbs import device as device_command

@@ -18,8 +18,8 @@ from cli.interrupts import unwind
 from cli.lock import Lock
 from configs.command_line import compose_one
 from configs.compose import compose_jobs
+from profiling.analysis.difference.comparison_records import Experiment, Factor, ProcessRun
 from profiling.analysis.difference.experiment import analyse, conclude
-from profiling.analysis.difference.records import Experiment, Factor, ProcessRun
 from profiling.launch.experiment.plan import order, plan_experiment, quote_path, timed_words
 from profiling.launch.experiment.processes import open_experiment, time_process
 from profiling.launch.pace import Pace

@@ -14,7 +14,7 @@ import pytest
 
 from cli.keys import keys
 from configs.sampling import SampleConfig
-from profiling.analysis.bench.records import Asked, Bench, Evaluation, TimedProcess, Work
+from profiling.analysis.bench.bench_records import Asked, Bench, Evaluation, TimedProcess, Work
 from profiling.analysis.bench.result import measures, whole_work
 from profiling.launch.bench import plan as plan_of_bench
 from profiling.launch.bench import printed

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from configs.command_line import compose_one
-from profiling.analysis.bench.records import Asked
-from profiling.analysis.difference.records import ProcessRun
+from profiling.analysis.bench.bench_records import Asked
+from profiling.analysis.difference.comparison_records import ProcessRun
 from profiling.launch.bench import ahead as bench_ahead
 from profiling.launch.bench.plan import Plan, Trial, trials
 from profiling.launch.duration import (

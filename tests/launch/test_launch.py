@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from cli.lock import Lock
-from configs.capture import ProfileConfig
+from configs.profiling import ProfileConfig
 from profiling.launch import command, rank
 from profiling.timeline.scrub import without_folders
 from profiling.tools import nsight, nsys_tool

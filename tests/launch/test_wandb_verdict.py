@@ -17,9 +17,9 @@ PAIR = [str(CAPTURES / f"{attention}_compile.sqlite.gz") for attention in ("slow
 LOG_EXPERIMENT = """
 import sys
 from pathlib import Path
-from profiling.analysis.difference.records import Experiment
+from profiling.analysis.difference.comparison_records import Experiment
 from profiling.launch.wandb_verdict import log_experiment
-from profiling.shared.records import read_json
+from profiling.shared.json_records import read_json
 
 Path("of-attention").mkdir()
 record = read_json(Path(sys.argv[1]), Experiment)

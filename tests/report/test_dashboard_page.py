@@ -10,7 +10,7 @@ import pytest
 
 from profiling.analysis.runs.folder import read_run
 from profiling.analysis.runs.groups import Spread, sections_of
-from profiling.report.dashboard import charts, words
+from profiling.report.dashboard import dashboard_charts, words
 from profiling.report.dashboard.document import dashboard_page
 from profiling.shared.metric_names import PEAK_BYTES, STEP_MS, VAL_LOSS
 from tests.helpers import folders
@@ -107,19 +107,20 @@ def test_decimation_keeps_every_extreme_inside_of_the_band():
     random = np.random.default_rng(0)
     values = random.standard_normal(5003)
     iteration = np.arange(5003.0)
-    shown = charts.decimate(Spread(iteration, iteration / 9, values, values - 1, values + 1), 200)
+    spread = Spread(iteration, iteration / 9, values, values - 1, values + 1)
+    shown = dashboard_charts.decimate(spread, 200)
     assert len(shown.mean) == 200
     assert (shown.low.min(), shown.high.max()) == (values.min() - 1, values.max() + 1)
     assert np.average(shown.mean, weights=np.diff(shown.iteration, append=5003)) == pytest.approx(
         values.mean(), abs=0.05
     )
     few = Spread(*(iteration[:5],) * 5)
-    assert charts.decimate(few, 200) is few
+    assert dashboard_charts.decimate(few, 200) is few
 
 
 def test_a_curve_has_a_line_and_a_band_for_each_group(tmp_path):
     (section,) = sections_of(both(tmp_path))
-    figure = charts.curves(section, VAL_LOSS)
+    figure = dashboard_charts.curves(section, VAL_LOSS)
     assert [trace["name"] for trace in figure["data"]] == [
         *("slow, spread", "flash, spread"),
         *("slow-1", "slow-2", "flash-1", "flash-2"),
@@ -127,15 +128,16 @@ def test_a_curve_has_a_line_and_a_band_for_each_group(tmp_path):
     ]
     line = figure["data"][6]
     assert len(line["x"]) == len(line["y"]) == len(line["meta"]["elapsed_s"])
-    over_time = charts.curves(section, VAL_LOSS, over_time=True)["data"][6]
+    over_time = dashboard_charts.curves(section, VAL_LOSS, over_time=True)["data"][6]
     assert over_time["meta"]["iteration"] == line["x"]
     assert over_time["x"] == line["meta"]["elapsed_s"] and over_time["y"] == line["y"]
-    assert charts.curves(section, STEP_MS, common=True)["layout"]["yaxis"]["range"][0] == 0
+    step_ms = dashboard_charts.curves(section, STEP_MS, common=True)
+    assert step_ms["layout"]["yaxis"]["range"][0] == 0
 
 
 def test_values_are_shown_in_the_unit_of_the_axis(tmp_path):
     (section,) = sections_of(both(tmp_path, (1,)))
-    memory = charts.curves(section, PEAK_BYTES)["data"]
+    memory = dashboard_charts.curves(section, PEAK_BYTES)["data"]
     assert {trace["name"]: trace["y"][0] for trace in memory} == {"slow": 3.9, "flash": 2.4}
 
 

@@ -6,13 +6,13 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from profiling.analysis.report import Finding
+from profiling.analysis.records import Finding
 from profiling.analysis.verdict.health import PERSONAL
-from profiling.report.capture.document import report_document
-from profiling.report.capture.screen import findings, first_screen
-from profiling.report.capture.verdict_line import verdict_line
 from profiling.report.document import Document
 from profiling.report.renderers import terminal
+from profiling.report.single.document import report_document
+from profiling.report.single.screen import findings, first_screen
+from profiling.report.single.verdict_line import verdict_line
 from profiling.shared.causes import PARTS
 from tests.helpers.captures import report_of
 from tests.helpers.reports import report_with_manifest

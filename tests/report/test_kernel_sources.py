@@ -10,7 +10,7 @@ from urllib.parse import unquote
 import pytest
 
 from profiling.lab.compiled import write_folder
-from profiling.report.capture.kernel_sources import source_links
+from profiling.report.single.kernel_sources import source_links
 from profiling.verbs import report as command
 from tests.helpers.captures import compilation
 from tests.paths import CAPTURES

@@ -13,14 +13,13 @@ import pytest
 
 from benchmarks.fleet.simulation import Fault, Fleet
 from profiling.analysis.difference.comparison import compare
-from profiling.report.capture.document import report_document
 from profiling.report.comparison.document import comparison_document
 from profiling.report.document import Chart, Document, Facts, Section
 from profiling.report.lab.compiled_document import compiled_document
 from profiling.report.ranks.document import ranks_document
 from profiling.report.ranks.timeline import timeline_of
-from profiling.report.renderers.page import page
-from profiling.report.renderers.plotly_script import packed_script, without_wrapper
+from profiling.report.renderers.page import packed_script, page, without_wrapper
+from profiling.report.single.document import report_document
 from tests.helpers.captures import capture_of, compilation
 from tests.helpers.chromium import draw_all, open_page
 from tests.helpers.colours import contrast

@@ -5,8 +5,8 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from configs.attention import TABLE
-from profiling.analysis.kernels.families import FAMILIES
+from configs.backends import TABLE
+from profiling.analysis.gpu_work.families import FAMILIES
 from profiling.report.palette import SERIES, colours
 from profiling.shared.causes import PARTS
 from tests.helpers.colours import SIGHTS, ciede2000, contrast, distance

@@ -11,7 +11,7 @@ import pytest
 
 from profiling.analysis.analysis import Analysis
 from profiling.report.perfetto import chrome_trace
-from profiling.report.perfetto.tracks import disjoint_lanes, nested_lanes
+from profiling.report.perfetto.chrome_trace import disjoint_lanes, nested_lanes
 from profiling.timeline.trace import ANY_THREAD, KERNEL, CounterSamples
 from tests.helpers.captures import trace_of
 

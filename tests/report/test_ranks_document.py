@@ -6,12 +6,11 @@ import pytest
 
 from benchmarks.fleet.simulation import Fault, Fleet
 from profiling.analysis.ranks.cause_said import next_steps
-from profiling.analysis.ranks.records import RanksReport
+from profiling.analysis.ranks.rank_records import RanksReport
 from profiling.analysis.ranks.summary import RanksAnalysis
 from profiling.report.document import Chart, Table
 from profiling.report.ranks.document import MOST_HEIGHT, first_screen, ranks_document
-from profiling.report.ranks.shown import MOST, shown_note, shown_ranks
-from profiling.report.ranks.timeline import timeline_of
+from profiling.report.ranks.timeline import MOST, shown_note, shown_ranks, timeline_of
 from profiling.report.renderers.markdown import markdown
 from profiling.shared.causes import PARTS
 from tests.helpers.fleet import analyse_files, write_fleet

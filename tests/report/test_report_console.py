@@ -9,15 +9,15 @@ import pytest
 from rich.console import Console
 
 from profiling.analysis.analysis import Analysis
-from profiling.analysis.report import CallSum, Overlap
+from profiling.analysis.records import CallSum, Overlap
 from profiling.analysis.summary import summarize
-from profiling.report.capture import tables
-from profiling.report.capture.document import report_document, step_parts, steps_by_tool
-from profiling.report.capture.verdict_line import verdict_line
 from profiling.report.document import Column, Table
 from profiling.report.kernel_label import kernel_label
 from profiling.report.renderers import terminal
 from profiling.report.renderers.markdown import markdown
+from profiling.report.single import tables
+from profiling.report.single.document import report_document, step_parts, steps_by_tool
+from profiling.report.single.verdict_line import verdict_line
 from profiling.report.text import shorten
 from profiling.shared import units
 from profiling.timeline.opening import open_capture

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from profiling.analysis.difference.records import (
+from profiling.analysis.difference.comparison_records import (
     BucketChange,
     Comparability,
     Comparison,
@@ -20,17 +20,17 @@ from profiling.analysis.difference.records import (
     Side,
     StepComparison,
 )
-from profiling.analysis.report import Breakdown, Gain, Idle, Report
+from profiling.analysis.records import Breakdown, Gain, Idle, Report
 from profiling.analysis.runs.folder import read_run
-from profiling.report.capture.charts import breakdown
-from profiling.report.capture.document import report_document, step_parts
-from profiling.report.comparison.charts import waterfall
+from profiling.report.comparison.comparison_charts import waterfall
 from profiling.report.comparison.document import comparison_document
 from profiling.report.dashboard.document import dashboard_page
 from profiling.report.document import Bullets, Chart, Document, Section, SideBySide, Table
 from profiling.report.renderers import terminal
 from profiling.report.renderers.markdown import markdown
 from profiling.report.renderers.page import page
+from profiling.report.single.document import report_document, step_parts
+from profiling.report.single.step_charts import breakdown
 from profiling.shared import causes
 from tests.helpers.chromium import open_page
 from tests.helpers.folders import write_run

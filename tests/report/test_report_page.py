@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from profiling.report.capture.document import report_document
 from profiling.report.renderers.page import page
+from profiling.report.single.document import report_document
 from tests.helpers.captures import capture_of
 from tests.helpers.chromium import draw_all, open_page
 from tests.helpers.reports import nothing_captured, report_with_manifest

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from profiling.analysis.gpu_time.step_events import Slices, StepEvents
-from profiling.report.capture.timeline_data import TimelineData, packed_column, timeline_data
+from profiling.report.single.timeline_data import TimelineData, packed_column, timeline_data
 from tests.helpers.captures import capture_of
 
 TYPES = {"u8": "<u1", "u16": "<u2", "u32": "<u4", "f64": "<f8"}

@@ -10,8 +10,8 @@ import pytest
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.gpu_time.step_events import step_events
 from profiling.analysis.summary import summarize
-from profiling.report.capture.document import report_document
 from profiling.report.renderers.page import page
+from profiling.report.single.document import report_document
 from tests.helpers.captures import capture_of
 from tests.helpers.chromium import chromium
 from tests.helpers.programs import MS, Program

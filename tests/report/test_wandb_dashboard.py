@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from profiling.capture.sampler import GpuSampler
+from profiling.recording.sampler import GpuSampler
 from profiling.report.dashboard.wandb_views import Views, as_json
 from profiling.shared.metric_names import ALL, CAPTURE_MEDIA, metric_of
 from tests.fakes.fake_wandb_server import FakeWandbServer
 from tests.paths import PROJECT
-from training.metrics.waits import waits_of
+from training.metrics.rank_waits import waits_of
 
 AXES = {"iter", "_absolute_runtime"}
 AXIS_OF_LR = "config:learning_rate.value"  # one of those that a sweep often has
@@ -51,7 +51,7 @@ def logged(run, rows):
     out_dir = run()
     names = {name for row in rows(out_dir).values() for name in row}
     names |= set(json.loads((out_dir / "summary.json").read_text()))
-    sampler = (PROJECT / "profiling/capture/nvml.py").read_text("utf-8")
+    sampler = (PROJECT / "profiling/recording/nvml.py").read_text("utf-8")
     names |= {
         f"gpu/{name}" for name in re.findall(r'"([a-z_]+_(?:percent|w|j|mhz|c|bytes))"', sampler)
     }

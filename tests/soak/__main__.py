@@ -10,7 +10,7 @@ exit code: 0 where no trial failed, else 1
 """
 
 if __name__ == "__main__":
-    from cli.start_up import begin
+    from cli.process import begin
 
     begin()  # from here on Ctrl-C is quiet
 

@@ -18,7 +18,7 @@ import sample
 import train
 from configs import command_line
 from configs.sampling import SampleConfig
-from profiling.capture.spans import NoSpans
+from profiling.recording.spans import NoSpans
 from tests.soak import bad_inputs, damage, forks, fuzz, tiny_run
 from tests.soak.trials import Trial
 from training.checks import resolve_and_check

@@ -21,7 +21,7 @@ import torch
 
 import sample  # noqa: F401  # these two, so that no fork has to import them
 import train  # noqa: F401
-from cli.start_up import begin
+from cli.process import begin
 from data import prepare
 from tests.paths import PROJECT
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.paths import PROJECT
 
 CODE = """
-from cli.start_up import begin
+from cli.process import begin
 begin()
 import os, runpy, sys
 os.write(int(sys.argv.pop(1)), b"x")

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from profiling.analysis.capture import open_report
+from profiling.analysis.open_report import open_report
 from profiling.timeline import chrome_events
 from profiling.timeline.chrome_json import read, times
 from profiling.timeline.trace import COPY, KERNEL

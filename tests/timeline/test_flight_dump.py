@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from profiling.shared.flight_recorder import DUMP, EARLIER
+from profiling.shared.run_files import DUMP, EARLIER
 from profiling.timeline import flight_dump
 from profiling.timeline.flight_dump import Entry, find, read
 from tests.helpers.flight_dumps import HOSTS, WORLD, PlantedRank, planted

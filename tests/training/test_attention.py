@@ -10,7 +10,7 @@ from model import attend, attention_in_force
 from profiling.shared.kernel_names import fused_attention
 from profiling.shared.manifest import AttentionFacts
 from training.machine.device import check_attention
-from training.step.attention import check_backend, facts_on_cpu, facts_on_cuda, try_attention
+from training.step.attention_proof import check_backend, facts_on_cpu, facts_on_cuda, try_attention
 
 CPU = torch.device("cpu")
 SHAPE = (2, 3, 48, 16)  # B, H, T, D

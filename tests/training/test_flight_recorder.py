@@ -12,7 +12,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from profiling.shared.flight_recorder import DUMP, EARLIER, REQUEST
+from profiling.shared.run_files import DUMP, EARLIER, REQUEST
 from tests.helpers.flight_dumps import planted
 from tests.helpers.ranks import ended_ranks
 from tests.paths import PROJECT
@@ -272,7 +272,7 @@ from datetime import timedelta
 from functools import cached_property
 import torch.distributed as dist
 from configs import command_line
-from profiling.shared.flight_recorder import HOSTS_GROUP
+from profiling.shared.run_files import HOSTS_GROUP
 from training.metrics import rows
 from training.ranks import flight_recorder
 from training.ranks.distributed import Ranks

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from training.ranks.between_graphs import BetweenGraphs
+from training.ranks.graph_pieces import BetweenGraphs
 from training.step import graphs
 from training.step.graphs import Pieces
 

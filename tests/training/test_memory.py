@@ -5,7 +5,7 @@ import torch
 
 from configs.schema import Config
 from kernels.fused_model import make_model
-from training.machine.memory import (
+from training.machine.memory_fit import (
     activation_bytes,
     check_model_fits,
     explain_out_of_memory,
@@ -41,9 +41,9 @@ def test_a_model_beyond_what_pytorch_can_address_is_refused_likewise(config):
 def test_the_bound_is_the_memory_there_is(config, monkeypatch):
     tiny = config(n_layer=1, n_embd=32, block_size=32, eval_only=True)
     least = 16 * (12 * 32 * 32 + 32 * 32) + 30_000
-    monkeypatch.setattr("training.machine.memory.host_bytes", lambda: least)
+    monkeypatch.setattr("training.machine.memory_fit.host_bytes", lambda: least)
     check_model_fits(tiny, CPU)
-    monkeypatch.setattr("training.machine.memory.host_bytes", lambda: least - 1)
+    monkeypatch.setattr("training.machine.memory_fit.host_bytes", lambda: least - 1)
     with pytest.raises(ValueError, match="^n_layer=1, n_embd=32"):
         check_model_fits(tiny, CPU)
 
@@ -52,9 +52,9 @@ def test_what_backward_needs_of_a_batch_counts_too(config, monkeypatch):
     keys = dict(n_layer=100, n_embd=16, n_head=1, block_size=64, batch_size=12)
     model = 100 * 30_000 + 16 * (100 * 12 * 16 * 16 + 64 * 16)
     batch = 100 * 12 * 64 * 16 * 8 * 4
-    monkeypatch.setattr("training.machine.memory.host_bytes", lambda: model + batch)
+    monkeypatch.setattr("training.machine.memory_fit.host_bytes", lambda: model + batch)
     check_model_fits(config(**keys), CPU)
-    monkeypatch.setattr("training.machine.memory.host_bytes", lambda: model + batch - 1)
+    monkeypatch.setattr("training.machine.memory_fit.host_bytes", lambda: model + batch - 1)
     for fits in (dict(eval_only=True), dict(activation_checkpointing="full"), dict(batch_size=11)):
         check_model_fits(config(**keys | fits), CPU)
     with pytest.raises(ValueError, match="^batch_size=12, n_layer=100, n_embd=16, block_size=64: "):

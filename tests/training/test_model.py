@@ -7,7 +7,7 @@ import torch
 from torch._dynamo.utils import counters
 from torch.nn import functional as F
 
-from configs.attention import AUTO, BACKENDS, CHOICES, TABLE
+from configs.backends import AUTO, BACKENDS, CHOICES, TABLE
 from configs.model import ModelConfig
 from configs.schema import Config
 from kernels.fused_model import make_model

@@ -9,9 +9,9 @@ import pytest
 import model
 from configs.model import ModelConfig
 from model import GPT
+from profiling.shared.json_records import read_json, to_json
 from profiling.shared.manifest import CapturedWindow, Manifest
 from profiling.shared.model_description import ModelDescription, TokenWork, matrices_of
-from profiling.shared.records import read_json, to_json
 from tests.helpers.mlps import SwiGLU
 from training.machine.model_description import describe
 

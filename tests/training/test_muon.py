@@ -13,7 +13,7 @@ from training.optimizers.kinds import make_optimizer
 from training.optimizers.muon import ClippedMuon, Muon, check_muon, group_by_shape, orthogonal
 from training.optimizers.optimizer import set_learning_rate
 from training.ranks.distributed import Ranks
-from training.step.attention import OperatorNames
+from training.step.attention_proof import OperatorNames
 from training.step.step import Step
 
 CPU = torch.device("cpu")

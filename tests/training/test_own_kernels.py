@@ -11,7 +11,7 @@ from configs.model import ModelConfig
 from kernels import fused_model
 from kernels.fused_model import make_model
 from model import MLP
-from profiling.analysis.kernels.families import family_of
+from profiling.analysis.gpu_work.families import family_of
 from training.step.own_kernels import NAMES, ROTARY, check_kernels, seen_kernels, try_kernels
 
 CPU = torch.device("cpu")

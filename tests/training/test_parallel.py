@@ -5,8 +5,7 @@ import json
 import pytest
 import torch
 
-from configs.shared_update import NEEDED
-from configs.travel import decide_travel
+from configs.sharing import NEEDED, decide_travel
 from tests.helpers.checkpoints import open_whole
 from tests.helpers.ranks import output_of_ranks
 from tests.helpers.steps import batch, iterate, make_step
@@ -308,7 +307,7 @@ NOT_FINITE = """
 import os, sys, torch
 from configs.schema import Config
 from kernels.fused_model import make_model
-from configs import travel
+from configs import sharing
 from training.ranks.distributed import join_run
 from training.step.layout import make_layout
 from training.optimizers.kinds import make_optimizer
@@ -340,7 +339,7 @@ with join_run("cpu") as ranks:
     for dtype, grad_clip in ways:
         found = []
         for mode, together in (("ddp", 0), ("fsdp", 1 << 20), ("fsdp", 1)):
-            travel.STRETCH_BYTES = travel.KEPT_BYTES = together  # all blocks, or each by itself
+            sharing.STRETCH_BYTES = sharing.KEPT_BYTES = together  # all blocks, or each by itself
             keys = dict(n_layer=3, n_head=2, n_embd=16, block_size=16, dropout=0.0, dtype=dtype)
             keys |= dict(compile=False, gradient_accumulation_steps=2, grad_clip=grad_clip)
             found.append(trained(Config(parallel=mode, **keys), ranks))

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from configs.capture import ProfileConfig
-from profiling.capture.recording import Recording
+from configs.profiling import ProfileConfig
+from profiling.recording.recording import Recording
 from tests.helpers.clock import GivenClock
 from tests.helpers.late_rows import copy_at_once
 from tests.helpers.spoilt_gradient import spoil_gradient

@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_leaves
 
 import sample as program
 from cli.help import read_keys
-from configs.attention import AUTO, TABLE
+from configs.backends import AUTO, TABLE
 from configs.sampling import HELP, SampleConfig
 from data.standin import stand_in_text
 from data.tokenizers import BpeTokenizer, CharTokenizer, Gpt2Tokenizer
@@ -22,7 +22,7 @@ from model import GPT
 from tests.helpers.checkpoints import BLOCK_SIZE, tiny, tiny_model, write_checkpoint
 from tests.paths import PROJECT
 from training.disk import checkpoint
-from training.ranks.one_graph import capture_graph, kernels_of
+from training.ranks.graph_pieces import capture_graph, kernels_of
 from training.sampling.decode import KeyValueCache, read, try_own_kernels
 from training.sampling.draw import draw_token, noise_for
 from training.sampling.generation import (

@@ -13,9 +13,9 @@ from cli.help import read_keys
 from configs.sampling import HELP, SampleConfig
 from data.standin import stand_in_text
 from data.tokenizers import CharTokenizer
-from profiling.analysis.capture import open_report
+from profiling.analysis.open_report import open_report
 from profiling.analysis.steps.find import find_steps
-from profiling.capture.nsys import how_to_attach
+from profiling.recording.nsys import how_to_attach
 from profiling.timeline.opening import iterations_of
 from tests.helpers.checkpoints import write_checkpoint
 from tests.helpers.programs import GEMM, MS, Builder

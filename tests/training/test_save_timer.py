@@ -114,7 +114,7 @@ def test_a_look_at_a_run_under_way_leaves_its_newest_checkpoint(run, monkeypatch
 
 
 def test_none_is_written_in_the_midst_of_a_captured_window(run, monkeypatch, config):
-    from configs.capture import ProfileConfig
+    from configs.profiling import ProfileConfig
 
     saved, save = [], checkpoint.save
 

@@ -13,8 +13,8 @@ import pytest
 import torch
 import yaml
 
-from configs.capture import ProfileConfig
 from configs.compose import compose_jobs
+from configs.profiling import ProfileConfig
 from configs.schema import Config
 from configs.training import WandbConfig
 from data.dataset import STAND_IN
@@ -23,7 +23,7 @@ from data.source_text import URL_VARIABLE
 from tests.helpers.spoilt_gradient import spoil_gradient
 from tests.paths import PROJECT
 from training.machine.device import check_attention, reasons, resolve
-from training.machine.memory import explain_out_of_memory
+from training.machine.memory_fit import explain_out_of_memory
 from training.metrics.tracker import open_tracker
 
 CPU = torch.device("cpu")
@@ -332,8 +332,9 @@ def test_what_a_cpu_cannot_do_is_refused_by_name(config, keys, message):
 @pytest.mark.slow
 def test_a_start_does_without_the_compiler(start):
     """Dynamo takes as long to import as all of PyTorch; a mistyped key need not wait for it."""
-    code = "import sys, train; from profiling.capture import dynamo; print(dynamo.compile_counts())"
-    process = start(["-c", f"{code}; assert 'torch._dynamo' not in sys.modules"], anew=True)
+    code = "import sys, train; from profiling.recording.dynamo import compile_counts as counts"
+    code += "; print(counts()); assert 'torch._dynamo' not in sys.modules"
+    process = start(["-c", code], anew=True)
     output = process.communicate(timeout=100)[0]
     assert process.returncode == 0 and output == "CompileCounts(graphs=0, graph_breaks=0)\n", output
 

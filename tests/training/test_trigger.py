@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from profiling.capture.spans import NOTHING, NoSpans
-from profiling.shared.trigger import TRIGGER
+from profiling.recording.spans import NOTHING, NoSpans
+from profiling.shared.run_files import TRIGGER
 from profiling.verbs import trigger
 
 WORDS = "compile=false n_layer=1 n_head=2 n_embd=16 block_size=16 batch_size=2 eval_iters=1"
@@ -60,7 +60,7 @@ def test_a_run_under_way_captures_when_it_is_asked_and_asked_again(start, tmp_pa
     assert refused(out_dir, "--kind", "memory").startswith("--kind memory: needs a CUDA GPU")
     said = end(process)
     assert "profile=torch: iterations " in said and "Traceback" not in said
-    from profiling.analysis.capture import open_report
+    from profiling.analysis.open_report import open_report
 
     report = open_report(out_dir / "profile" / "window-1.trace.json.gz").report
     assert {"forward", "backward", "optimizer"} <= {phase.name for phase in report.phases}

@@ -9,9 +9,15 @@ import torch
 from configs.command_line import compose_one
 from profiling.verbs.run import parse
 from tests.helpers.clock import GivenClock
+from training.metrics.rank_waits import (
+    MOST_ITERATIONS,
+    MOST_RANKS,
+    Waits,
+    exchange_readings,
+    waits_of,
+)
 from training.metrics.run_verdict import Steps, run_verdict
 from training.metrics.slow_ranks import LONG_ITERATIONS, LONG_S, SlowRanks
-from training.metrics.waits import MOST_ITERATIONS, MOST_RANKS, Waits, exchange_readings, waits_of
 from training.ranks.distributed import Ranks
 from training.ranks.next_commands import capture_of_ranks
 from training.step.clock import HostClock, Laps

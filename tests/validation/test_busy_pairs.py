@@ -2,7 +2,7 @@
 
 import pytest
 
-from profiling.analysis.difference.records import Against
+from profiling.analysis.difference.comparison_records import Against
 from tests.helpers.folders import rows_of_start, with_rows
 from validation import busy_pairs
 from validation.busy_pairs import NEIGHBOUR, PairsConfig, answers, main, table_row

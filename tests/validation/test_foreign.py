@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from benchmarks.measuring import Process
-from profiling.analysis.report import Gain
+from profiling.analysis.records import Gain
 from profiling.shared.causes import VERDICT
-from profiling.shared.records import read_json, to_json
+from profiling.shared.json_records import read_json, to_json
 from profiling.timeline.opening import open_capture
 from tests.helpers.clock import FakeClock
 from tests.paths import PROJECT

@@ -12,7 +12,7 @@ from torch import nn
 from benchmarks.measuring import Process
 from data.batches import Batches
 from model import GPT, CausalSelfAttention, LayerNorm
-from profiling.shared.records import read_json
+from profiling.shared.json_records import read_json
 from tests.helpers.checkpoints import tiny, tiny_model
 from tests.paths import PROJECT
 from training.machine.device import resolve

@@ -13,8 +13,8 @@ import pytest
 
 from profiling.analysis.difference.compared import compared_capture
 from profiling.analysis.difference.comparison import compare
-from profiling.analysis.report import FamilySum
-from profiling.report.comparison.charts import waterfall
+from profiling.analysis.records import FamilySum
+from profiling.report.comparison.comparison_charts import waterfall
 from profiling.report.comparison.document import comparison_document
 from profiling.report.renderers.markdown import escape, markdown
 from profiling.report.renderers.page import page

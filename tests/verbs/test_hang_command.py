@@ -10,7 +10,7 @@ import time
 import pytest
 
 from cli.lock import Lock
-from profiling.shared.flight_recorder import REQUEST
+from profiling.shared.run_files import REQUEST
 from profiling.verbs import hang
 from tests.helpers.flight_dumps import planted
 from tests.paths import PROJECT

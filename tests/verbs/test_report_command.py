@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cli import files
-from profiling.shared.records import to_json
+from profiling.shared.json_records import to_json
 from profiling.verbs import export
 from profiling.verbs import report as command
 from tests.helpers.reports import MANIFEST

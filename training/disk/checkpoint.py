@@ -24,7 +24,7 @@ from configs.schema import Config
 from data.dataset import Dataset
 from model import GPT
 from training.disk.checkpoint_file import AGAIN, Checkpoint, check_optimizer, read_checkpoint
-from training.disk.run import Progress, Run
+from training.disk.run_parts import Progress, Run
 from training.disk.same_run import changes, check_same_run
 from training.disk.saving import Saving, State, reason
 from training.disk.shard_index import remove_unnamed

@@ -12,8 +12,7 @@ from functools import cached_property
 from pathlib import Path
 
 from cli.lock import InUse, check_free
-from profiling.shared.flight_recorder import DUMP
-from profiling.shared.run_files import METRICS, RUN_FILES, is_run, remove_of_run, remove_run
+from profiling.shared.run_files import DUMP, METRICS, RUN_FILES, is_run, remove_of_run, remove_run
 from training.ranks.next_commands import hang_command
 
 log = logging.getLogger(__name__)

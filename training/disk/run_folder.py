@@ -16,14 +16,14 @@ from pathlib import Path
 import torch
 from omegaconf import OmegaConf
 
-from cli import threads
+from cli import process
 from cli.files import replacement_for, write_text
 from cli.lock import NAME as LOCK
 from cli.lock import InUse, Lock
 from cli.plain import plain
 from configs.schema import Config
-from profiling.capture.nvml import driver_version
-from profiling.shared.records import JsonObject, to_json
+from profiling.recording.nvml import driver_version
+from profiling.shared.json_records import JsonObject, to_json
 from profiling.shared.run_files import BEGINNINGS, RUN_FILES, UNFINISHED
 from training.disk.checkpoint_file import read_checkpoint
 from training.disk.previous_runs import check_previous, make_way
@@ -139,9 +139,9 @@ def environment() -> JsonObject:
         "python": platform.python_version(),
         "platform": platform.platform(),
         "cpu_cores": os.cpu_count(),
-        "usable_cores": threads.usable_cores(),
+        "usable_cores": process.usable_cores(),
         "compute_threads": torch.get_num_threads(),
-        "openmp": threads.wait_variables(),
+        "openmp": process.wait_variables(),
         "packages": {name: package_version(name) for name in PACKAGES},
         "git": git_state(),
         "cuda": torch.version.cuda,

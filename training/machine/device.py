@@ -9,12 +9,11 @@ from copy import copy
 
 import torch
 
-from configs.attention import BACKENDS
+from configs.backends import BACKENDS
 from configs.model import ModelConfig
 from configs.schema import Config
-from training.machine.decision import AUTO, Decision
 from training.machine.kernel_choice import decide_compile, decide_kernels
-from training.machine.parallel import SHARDED, decide_all_reduce, decide_parallel
+from training.machine.parallel import AUTO, SHARDED, Decision, decide_all_reduce, decide_parallel
 
 
 def resolve_device(device: str, local_rank: int = 0, world_size: int = 1) -> torch.device:
@@ -167,7 +166,7 @@ def check_residual(config: ModelConfig, dtype: str) -> None:
 def check_attention(config: ModelConfig, device: torch.device, dtype: str) -> None:
     """Raises ValueError for a backend that is known not to exist here.
 
-    `training.step.attention` tries the others for real.
+    `training.step.attention_proof` tries the others for real.
     """
     backend = BACKENDS.get(config.attention)
     if device.type != "cuda" and backend and backend.cuda_only:

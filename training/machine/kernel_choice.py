@@ -8,11 +8,10 @@ training.machine.device.
 
 import torch
 
-from configs.attention import leaves_work_to_the_compiler
+from configs.backends import leaves_work_to_the_compiler
 from configs.schema import Config
 from kernels.gluon import HOPPER, is_proved, triton_version
-from training.machine.decision import AUTO, Decision
-from training.machine.parallel import SHARDED
+from training.machine.parallel import AUTO, SHARDED, Decision
 
 WIDEST = 1600  # n_embd of GPT-2 XL, the widest model that trained with them
 DTYPE = "bfloat16"

@@ -1,6 +1,6 @@
 """Describes the model that a configuration makes: its parameters, and the work of a step by family.
 
-Called by training.capture for manifests, and by whoever has to know a model's sizes before it is
+Called by training.profiler for manifests, and by whoever has to know a model's sizes before it is
 made. No weights are made; the record is profiling.shared.model_description.
 """
 
@@ -15,7 +15,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from cli.errors import one_line
-from configs import attention
+from configs import backends
 from configs.model import ModelConfig
 from kernels.fused_model import make_model
 from model import GPT
@@ -92,7 +92,7 @@ class Operations(TorchDispatchMode):
 def empty_model(config: ModelConfig, vocab_size: int) -> GPT:
     """The model on the meta device. Raises ValueError where PyTorch cannot address its tensors."""
     keys = {each.name: getattr(config, each.name) for each in fields(ModelConfig)}
-    plain = {"kernels": "compiled", "attention": attention.AUTO, "dropout": 0.0}
+    plain = {"kernels": "compiled", "attention": backends.AUTO, "dropout": 0.0}
     try:
         with torch.device("meta"), WithoutInit():
             return make_model(ModelConfig(**keys | plain), vocab_size)

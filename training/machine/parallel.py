@@ -10,14 +10,24 @@ training.step.layout carries out what is decided here.
 """
 
 from importlib.util import find_spec
+from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
 
 from configs.schema import Config
-from configs.shared_update import misfit, needed_in_16_bits
-from training.machine.decision import AUTO, Decision
+from configs.sharing import misfit, needed_in_16_bits
 from training.machine.torchrun import ranks_here
+
+AUTO = "auto"
+
+
+class Decision(NamedTuple):
+    """The value of a key, and the reason for it if the key was left at auto."""
+
+    value: str
+    reason: str = ""
+
 
 SHARDED = ("fsdp", "hsdp")
 

@@ -4,8 +4,8 @@ import logging
 from dataclasses import dataclass, field
 
 from training.disk import checkpoint
-from training.disk.run import Progress
 from training.disk.run_folder import RunFolder
+from training.disk.run_parts import Progress
 from training.metrics.tracker import Tracker
 
 log = logging.getLogger(__name__)

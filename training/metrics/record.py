@@ -20,26 +20,25 @@ from configs.schema import Config
 from data.dataset import STAND_IN
 from data.source_text import TINY_SHAKESPEARE_SHA256
 from model import attention_in_force
-from profiling.capture.sampler import GpuSampler, NoSampler
+from profiling.recording.sampler import GpuSampler, NoSampler
 from profiling.shared.artifact_names import how_it_runs
 from profiling.shared.gpu_clock import gpu_clock
 from profiling.shared.hardware import mfu
+from profiling.shared.json_records import to_json
 from profiling.shared.metric_names import CPU_PERCENT, DATA_MS
-from profiling.shared.records import to_json
-from profiling.shared.run_files import METRICS
-from profiling.shared.step_times import STEP_TIMES, StepTimes
+from profiling.shared.run_files import METRICS, STEP_TIMES, StepTimes
 from profiling.shared.units import spell_duration
 from training.disk import checkpoint
-from training.disk.run import Run
 from training.disk.run_folder import environment, open_run_folder
+from training.disk.run_parts import Run
 from training.metrics.console import Display
 from training.metrics.folder_watch import FolderWatch
+from training.metrics.rank_waits import Waits
 from training.metrics.run_verdict import RunVerdict, Steps, run_verdict
 from training.metrics.sinks import RunFacts, Value, last_value
 from training.metrics.slow_ranks import SlowRanks
 from training.metrics.slowdown import ON_CPU, Slowdown
 from training.metrics.tracker import Tracker, open_tracker
-from training.metrics.waits import Waits
 from training.ranks import flight_recorder
 from training.ranks.next_commands import report_command, sample_command
 from training.step.clock import Laps, Speed

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from profiling.capture.spans import NoSpans, Spans
-from training.disk.run import Run
+from profiling.recording.spans import NoSpans, Spans
+from training.disk.run_parts import Run
+from training.metrics.rank_waits import exchange_readings
 from training.metrics.record import Record
-from training.metrics.waits import exchange_readings
 from training.step.clock import CudaClock, HostClock
 
 

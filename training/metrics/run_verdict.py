@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from profiling.shared.gpu_clock import GpuClock
 from profiling.shared.units import spell_duration
+from training.metrics.rank_waits import Waits
 from training.metrics.sinks import Value
 from training.metrics.slow_ranks import SLOWER, stragglers_line
-from training.metrics.waits import Waits
 
 # parts of the wall time; "training" is the rest of the loop, its logging included
 PARTS = {

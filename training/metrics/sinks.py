@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Protocol
 
 from cli.files import write_text
-from profiling.shared.records import JsonObject, to_json
+from profiling.shared.json_records import JsonObject, to_json
 
 log = logging.getLogger(__name__)
 

@@ -6,8 +6,8 @@ Called by training.metrics.record.
 import logging
 from dataclasses import dataclass
 
+from training.metrics.rank_waits import Waits
 from training.metrics.sinks import Value
-from training.metrics.waits import Waits
 from training.ranks.distributed import Ranks
 from training.ranks.next_commands import capture_of_ranks
 

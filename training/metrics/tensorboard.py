@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from cli.keys import spell
+from profiling.shared.json_records import JsonObject, to_json
 from profiling.shared.metric_names import BEST_VAL_LOSS, TOKENS_PER_S
-from profiling.shared.records import JsonObject, to_json
 from training.metrics.sinks import Row, RunFacts, Sink, Value
 
 log = logging.getLogger(__name__)

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from profiling.shared.artifact_names import artifact_name
+from profiling.shared.json_records import JsonObject
 from profiling.shared.metric_names import VAL_LOSS
-from profiling.shared.records import JsonObject
 from profiling.shared.run_files import CHECKPOINTS, SHARDS
 from training.disk.shard_index import named_folder
 from training.metrics.sinks import Row, RunFacts

@@ -13,7 +13,7 @@ from torch.nn import Parameter
 from torch.optim import Optimizer
 
 from configs.training import TrainingConfig
-from profiling.capture.spans import NoSpans, Spans
+from profiling.recording.spans import NoSpans, Spans
 
 if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor

@@ -32,12 +32,12 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from configs.shared_update import has_equal_parts, stages
+from configs.sharing import has_equal_parts, stages
 from kernels.linear import Linear
 from training.optimizers.optimizer import MOMENTS, ClippedAdamW
 from training.ranks.all_reduce import Collective, Copies, part_of
-from training.ranks.between_graphs import BetweenGraphs
 from training.ranks.distributed import Ranks
+from training.ranks.graph_pieces import BetweenGraphs
 
 if TYPE_CHECKING:
     from kernels.optimizers.adamw_triton import Parts

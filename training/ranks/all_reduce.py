@@ -19,7 +19,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from training.ranks.distributed import Ranks
-from training.ranks.one_graph import capture_graph, kernels_of
+from training.ranks.graph_pieces import capture_graph, kernels_of
 
 log = logging.getLogger(__name__)
 

@@ -21,7 +21,7 @@ from torch.distributed.constants import default_pg_nccl_timeout
 from torch.distributed.rendezvous import rendezvous
 
 from cli.interrupts import handle_signals
-from profiling.shared.flight_recorder import HOSTS_GROUP
+from profiling.shared.run_files import HOSTS_GROUP
 from training.machine.device import resolve_device
 from training.machine.torchrun import from_torchrun, local_rank_and_world_size
 

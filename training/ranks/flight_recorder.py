@@ -28,8 +28,8 @@ import torch.distributed as dist
 from cli.errors import one_line
 from cli.files import write_text
 from cli.interrupts import handle_signals
-from profiling.shared.flight_recorder import DUMP, EARLIER, LOOK_S, REQUEST, Note, place
-from profiling.shared.records import to_json
+from profiling.shared.json_records import to_json
+from profiling.shared.run_files import DUMP, EARLIER, LOOK_S, REQUEST, Note, place
 from training.machine.torchrun import local_rank_and_world_size
 from training.ranks.distributed import Ranks
 from training.ranks.next_commands import hang_command

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from cli.interrupts import handle_signals
 from cli.pipes import drop_unread
-from cli.start_up import leave
+from cli.process import leave
 from training.ranks.distributed import Ranks
 
 log = logging.getLogger(__name__)

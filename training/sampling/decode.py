@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from cli.errors import one_line
-from configs.attention import AUTO, BACKENDS
+from configs.backends import AUTO, BACKENDS
 from kernels.decoding import attend_newest, linear_of_norm
 from model import GPT, Block, CausalSelfAttention, LayerNorm, attend, rotate_qk
 

@@ -10,7 +10,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 import torch
 
-from profiling.capture.recording import CAPTURED
+from profiling.recording.recording import CAPTURED
 
 Mark = TypeVar("Mark")
 Pair = tuple[Mark, Mark]  # begin and end

@@ -10,7 +10,7 @@ from torch import Tensor
 from configs.schema import Config
 from data.batches import Batches
 from model import GPT
-from profiling.capture import dynamo
+from profiling.recording import dynamo
 from training.machine.parallel import SHARDED
 from training.ranks.distributed import Ranks
 from training.step.scoring import Scoring

@@ -14,9 +14,10 @@ import torch
 from torch import Tensor
 
 from training.optimizers.optimizer import set_learning_rate
-from training.ranks.between_graphs import BetweenGraphs, Work
-from training.ranks.one_graph import (
+from training.ranks.graph_pieces import (
     CAN_KEEP,
+    BetweenGraphs,
+    Work,
     capture_graph,
     empty_graph,
     forget_streams,

@@ -23,9 +23,9 @@ from configs.schema import Config
 from kernels.linear import give_place
 from training.optimizers.shared_update import SharedUpdate
 from training.ranks.all_reduce import Collective, Copies
-from training.ranks.between_graphs import BetweenGraphs
 from training.ranks.distributed import Ranks
 from training.ranks.embedding_rows import EmbeddingRows
+from training.ranks.graph_pieces import BetweenGraphs
 
 # DDP times its own first iterations with events, which no CUDA graph can hold
 ITERATIONS_BEFORE_CAPTURE = 11

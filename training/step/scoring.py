@@ -8,7 +8,7 @@ from torch import Tensor
 
 from configs.schema import Config
 from model import GPT
-from training.ranks.one_graph import capture_graph
+from training.ranks.graph_pieces import capture_graph
 from training.step.step import autocast
 
 

@@ -19,7 +19,7 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from configs.schema import Config
-from configs.travel import decide_travel
+from configs.sharing import decide_travel
 from model import GPT
 from training.machine.parallel import shard_count
 from training.ranks.distributed import Ranks

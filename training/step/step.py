@@ -7,7 +7,7 @@ from torch import Tensor
 
 from configs.schema import Config
 from model import GPT
-from profiling.capture.spans import NoSpans, Spans
+from profiling.recording.spans import NoSpans, Spans
 from training.optimizers.optimizer import AdamW, set_learning_rate
 from training.ranks.distributed import Ranks
 from training.step.layout import Layout, make_layout

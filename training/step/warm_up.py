@@ -10,17 +10,17 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from cli import lifetime
+from cli import process
 from cli.errors import one_line
 from configs.files import FOLDER, load
 from configs.schema import Config, role_of
 from kernels.fused_model import make_model
-from profiling.capture import dynamo
+from profiling.recording import dynamo
 from profiling.shared.manifest import AttentionFacts, CompileFacts
 from profiling.shared.units import spell_duration
 from training.optimizers.kinds import make_optimizer
 from training.ranks.distributed import Ranks
-from training.step.attention import facts_on_cpu, facts_on_cuda, try_attention
+from training.step.attention_proof import facts_on_cpu, facts_on_cuda, try_attention
 from training.step.compile_ahead import compile_ahead
 from training.step.graphs import GraphedStep, micro_step_kernels
 from training.step.own_kernels import seen_kernels, try_kernels
@@ -75,7 +75,7 @@ def warm_up(
         attention = facts_on_cuda(config, kernels) if on_cuda else facts_on_cpu(config, operators)
         own_kernels = seen_kernels(config, kernels, step.vocab_size)
     dynamo.dismiss_compilers()
-    lifetime.resume_garbage_collection()
+    process.resume_garbage_collection()
     counted = dynamo.compile_counts()
     facts = CompileFacts(
         compile=bool(config.compile),

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from cli.files import write_text
-from profiling.shared.records import to_json
+from profiling.shared.json_records import to_json
 from validation.diagnoses import Times
 from validation.foreign_programs.parts import Step
 from validation.foreign_programs.series import PROGRAMS, RANGES, TIMES, Program

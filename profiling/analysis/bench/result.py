@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from profiling.analysis.bench.records import (
+from profiling.analysis.bench.bench_records import (
     Bench,
     Kind,
     Measure,
@@ -16,8 +16,8 @@ from profiling.analysis.bench.records import (
     TimedProcess,
     Work,
 )
+from profiling.analysis.difference.comparison_records import Against
 from profiling.analysis.difference.experiment import FEWEST_PROCESSES, compare_with_first
-from profiling.analysis.difference.records import Against
 from profiling.analysis.statistics import EQUAL_WITHIN_PERCENT
 from profiling.shared.hardware import peak_flops_per_s
 

@@ -9,7 +9,7 @@ from statistics import fmean, median
 
 from profiling.analysis.difference.comparability import config_differences, timed_keys
 from profiling.analysis.difference.compared import TRAINING, Compared
-from profiling.analysis.difference.records import CannotTell, Outcome
+from profiling.analysis.difference.comparison_records import CannotTell, Outcome
 from profiling.analysis.statistics import (
     BETWEEN_PROCESSES,
     MOST_PROCESSES,

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 from configs.schema import role_of
 from profiling.analysis.difference.compared import Compared, Environment
-from profiling.analysis.difference.records import Pair
+from profiling.analysis.difference.comparison_records import Pair
 from profiling.analysis.runs.configuration import flatten, is_work, leading_keys, same_work
-from profiling.shared.records import JsonObject
+from profiling.shared.json_records import JsonObject
 
 PACKAGES = ("torch", "triton")
 

@@ -9,14 +9,14 @@ from statistics import fmean, median
 
 import msgspec
 
-from profiling.analysis.difference.records import KernelOnOneSide
-from profiling.analysis.ranks.records import RanksReport
-from profiling.analysis.report import RangeTotal, Report
+from profiling.analysis.difference.comparison_records import KernelOnOneSide
+from profiling.analysis.ranks.rank_records import RanksReport
+from profiling.analysis.records import RangeTotal, Report
 from profiling.analysis.runs.folder import SETTLING_ROWS, RunFolder
 from profiling.shared.gpu_clock import GpuClock, gpu_clock
+from profiling.shared.json_records import JsonObject
 from profiling.shared.manifest import Manifest
 from profiling.shared.metric_names import CPU_PERCENT
-from profiling.shared.records import JsonObject
 from profiling.shared.run_files import METRICS
 
 TRAINING = "training"  # the kind of a run's own step times

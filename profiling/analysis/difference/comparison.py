@@ -25,9 +25,7 @@ from profiling.analysis.difference.comparability import (
     reasons_against,
 )
 from profiling.analysis.difference.compared import TRAINING, Compared, PhaseTimes
-from profiling.analysis.difference.kernels import kernel_changes
-from profiling.analysis.difference.ranks import rank_reasons, ranks_change
-from profiling.analysis.difference.records import (
+from profiling.analysis.difference.comparison_records import (
     BucketChange,
     Comparability,
     Comparison,
@@ -38,6 +36,8 @@ from profiling.analysis.difference.records import (
     Side,
     StepComparison,
 )
+from profiling.analysis.difference.kernel_changes import kernel_changes
+from profiling.analysis.difference.ranks import rank_reasons, ranks_change
 from profiling.analysis.difference.sentence import sentence
 from profiling.analysis.statistics import EQUAL_WITHIN_PERCENT, spread
 

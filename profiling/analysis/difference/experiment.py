@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from profiling.analysis.difference.answer import undecided_words
 from profiling.analysis.difference.comparability import config_differences, work_reasons
 from profiling.analysis.difference.compared import text_of
-from profiling.analysis.difference.records import (
+from profiling.analysis.difference.comparison_records import (
     MS_PER_STEP,
     Against,
     CannotTell,

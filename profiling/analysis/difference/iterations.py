@@ -9,7 +9,7 @@ from dataclasses import astuple
 from pathlib import Path
 from typing import Literal
 
-from profiling.analysis.difference.records import (
+from profiling.analysis.difference.comparison_records import (
     MS_PER_STEP,
     Against,
     Evened,
@@ -20,9 +20,9 @@ from profiling.analysis.difference.records import (
     ValueIterations,
 )
 from profiling.analysis.runs.folder import WALL_TIME, RunFolder, read_run
+from profiling.shared.json_records import read_json
 from profiling.shared.metric_names import STEP_MS
-from profiling.shared.records import read_json
-from profiling.shared.step_times import STEP_TIMES, StepTimes
+from profiling.shared.run_files import STEP_TIMES, StepTimes
 
 
 def first_iterations(experiment: Experiment, folder: Path, count: int) -> FirstIterations | None:

@@ -6,8 +6,8 @@ Called by the verb compare and by comparison.
 from statistics import fmean
 
 from profiling.analysis.difference.compared import CapturedStep, Compared, Environment
-from profiling.analysis.difference.records import Change, Pair, RanksChange
-from profiling.analysis.ranks.records import RanksReport
+from profiling.analysis.difference.comparison_records import Change, Pair, RanksChange
+from profiling.analysis.ranks.rank_records import RanksReport
 from profiling.shared.causes import PART
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from profiling.analysis.difference.answer import PROFILER_SHIFT, is_host
 from profiling.analysis.difference.comparability import timed_keys
 from profiling.analysis.difference.compared import TRAINING
-from profiling.analysis.difference.records import (
+from profiling.analysis.difference.comparison_records import (
     MS_PER_STEP,
     BucketChange,
     Comparison,

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from profiling.analysis.columns import distinct
-from profiling.analysis.report import Coverage
+from profiling.analysis.records import Coverage
 from profiling.analysis.steps.steps import StepRanges, Steps
 from profiling.timeline.trace import (
     ANY_THREAD,

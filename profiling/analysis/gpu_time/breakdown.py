@@ -11,7 +11,7 @@ from functools import cached_property
 import numpy as np
 
 from profiling.analysis.columns import Intervals, union
-from profiling.analysis.kernels.families import FAMILIES
+from profiling.analysis.gpu_work.families import FAMILIES
 from profiling.timeline.trace import COPY, MEMSET, Operations
 
 COMMUNICATION = FAMILIES.index("communication")

@@ -50,7 +50,7 @@ from numpy.typing import NDArray
 from profiling.analysis.columns import Intervals, distinct, name_mask, union
 from profiling.analysis.gpu_time.attribution import OwnedOperations
 from profiling.analysis.gpu_time.breakdown import Activity
-from profiling.analysis.gpu_time.waits import charge, find_awaited, find_drained, wait_begin_ns
+from profiling.analysis.gpu_time.host_waits import charge, find_awaited, find_drained, wait_begin_ns
 from profiling.analysis.steps.steps import Steps
 from profiling.shared.causes import CAUSES
 from profiling.timeline.trace import COPY, Calls, Operations, Trace

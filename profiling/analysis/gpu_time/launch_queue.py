@@ -9,7 +9,7 @@ import numpy as np
 
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.columns import distinct
-from profiling.analysis.report import LaunchQueue
+from profiling.analysis.records import LaunchQueue
 
 PERCENTILES = (5, 50, 95)
 

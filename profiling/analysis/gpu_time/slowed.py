@@ -14,7 +14,7 @@ import numpy as np
 
 from profiling.analysis.columns import first_to_end
 from profiling.analysis.gpu_time.attribution import OwnedOperations
-from profiling.analysis.kernels.launches import group_numbers
+from profiling.analysis.gpu_work.launches import group_numbers
 
 ENOUGH = 3  # launches beside no collective that it takes to know how long one is
 

@@ -1,4 +1,4 @@
-"""Collect the events of a capture's steps, for a timeline. Called by profiling.analysis.capture.
+"""Collect the events of a capture's steps, for a timeline. Called by analysis.open_report.
 
 The steps are those of the report, from one boundary to the next on the GPU's time line. All of them
 are shown if they have at most MOST_EVENTS, else those around the median and the slowest. Events
@@ -13,7 +13,7 @@ from profiling.analysis.analysis import Analysis
 from profiling.analysis.columns import distinct, name_mask, parents
 from profiling.analysis.gpu_time.attribution import OwnedOperations
 from profiling.analysis.gpu_time.idle import BLOCKING
-from profiling.analysis.kernels.families import FAMILIES
+from profiling.analysis.gpu_work.families import FAMILIES
 from profiling.analysis.steps.steps import Steps
 from profiling.timeline.trace import ANY_THREAD, COPY, GRAPH, MEMSET, Calls, Ranges, Table
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.gpu_time.idle import Gaps
-from profiling.analysis.kernels.families import ms_by_family
+from profiling.analysis.gpu_work.families import ms_by_family
 from profiling.shared.causes import CAUSES
 from profiling.timeline.trace import KERNEL
 

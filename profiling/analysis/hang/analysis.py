@@ -5,8 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from profiling.analysis.hang.group import GroupOfRanks
-from profiling.analysis.hang.records import Answer, Call, Hang, Rank, Stuck
-from profiling.shared.flight_recorder import HOSTS_GROUP
+from profiling.analysis.hang.hang_records import Answer, Call, Hang, Rank, Stuck
+from profiling.shared.run_files import HOSTS_GROUP
 from profiling.timeline.flight_dump import Dump, find, read
 
 OF_ALL = ("default_pg", HOSTS_GROUP)  # descriptions of groups of all ranks: torch's, the trainer's

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from profiling.analysis.hang.records import Call, Stuck, Variant, Why
+from profiling.analysis.hang.hang_records import Call, Stuck, Variant, Why
 from profiling.timeline.flight_dump import Dump, GroupCalls, Operation
 
 # collectives whose sizes may differ between ranks: the root alone has them, or each has a share

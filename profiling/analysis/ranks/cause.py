@@ -19,7 +19,7 @@ from profiling.analysis.ranks.cause_said import (
 )
 from profiling.analysis.ranks.costs import WORTH_TELLING, Costs
 from profiling.analysis.ranks.power_limit import PRODUCTS, clock_gain_ms
-from profiling.analysis.ranks.records import Straggler
+from profiling.analysis.ranks.rank_records import Straggler
 from profiling.analysis.ranks.reduce import ReducedRank
 from profiling.analysis.ranks.work import extra_launches_ms, most_longer_kernels, why_longer
 from profiling.analysis.verdict.diagnosis import CLOSE

@@ -3,7 +3,7 @@
 import numpy as np
 
 from profiling.analysis.ranks.costs import Costs
-from profiling.analysis.ranks.records import LongerKernel, Straggler, Work
+from profiling.analysis.ranks.rank_records import LongerKernel, Straggler, Work
 from profiling.analysis.ranks.reduce import ReducedRank
 from profiling.analysis.ranks.work import OTHER_WORK
 from profiling.analysis.verdict.advice import advice_templates

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from profiling.analysis.ranks.found import window_of
 from profiling.analysis.ranks.reduce import ReducedRank
-from profiling.analysis.report import Finding
+from profiling.analysis.records import Finding
 from profiling.timeline.opening import modified_ns
 
 SAME_WINDOW = "capture the same window on each: profile.start and profile.steps"

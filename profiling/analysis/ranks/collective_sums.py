@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from profiling.analysis.ranks.records import CollectiveSum
+from profiling.analysis.ranks.collective_waits import Waits
+from profiling.analysis.ranks.rank_records import CollectiveSum
 from profiling.analysis.ranks.reduce import ReducedRank
-from profiling.analysis.ranks.waits import Waits
 from profiling.shared.hardware import gpu_link_bytes_per_s
 
 

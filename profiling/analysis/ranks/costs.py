@@ -6,9 +6,9 @@ from functools import cached_property
 
 import numpy as np
 
+from profiling.analysis.ranks.collective_waits import Waits
 from profiling.analysis.ranks.reduce import ReducedRank
 from profiling.analysis.ranks.replay import own_jitter_ns, sooner_ns
-from profiling.analysis.ranks.waits import Waits
 
 WORTH_TELLING = 0.02  # share of a step
 

@@ -16,13 +16,13 @@ import numpy as np
 from cli.plain import plain
 from cli.side_by_side import Killed, side_by_side
 from profiling.analysis.analysis import Analysis
-from profiling.analysis.kernels.families import family_of
+from profiling.analysis.gpu_work.families import family_of
 from profiling.analysis.ranks.choice import FileRead, choose, list_numbers
 from profiling.analysis.ranks.found import TooFewRanks, rank_in_name
-from profiling.analysis.ranks.gpu_clocks import with_gpu_clocks
 from profiling.analysis.ranks.reduce import ReducedRank, reduce_rank
 from profiling.analysis.ranks.summary import RanksAnalysis, analyse
-from profiling.analysis.report import Finding
+from profiling.analysis.records import Finding
+from profiling.analysis.runs.run_clocks import run_clocks, run_folder
 from profiling.analysis.steps.find import used_gpus
 from profiling.analysis.summary import summarize as report_of
 from profiling.timeline import opening
@@ -194,3 +194,19 @@ def rank_of_process(
     """Reduce one process of a file that holds several; `number` is its place by GPU."""
     analysis = Analysis(trace, step_names.step, step_names.phases, device, process)
     return reduce_rank(analysis, report_of(analysis), number, "order", clock=str(trace.file))
+
+
+def with_gpu_clocks(
+    ranks: Sequence[ReducedRank], captures: Sequence[Path]
+) -> tuple[list[ReducedRank], list[Finding]]:
+    """Add GPU clocks from the rows of the run: (ranks, findings on what could not be read).
+
+    The ranks stay as they are where the captures do not lie in the folder of a single run.
+    """
+    folders = {run_folder(path) for path in captures}
+    folder = folders.pop() if len(folders) == 1 else None
+    if folder is None:
+        return list(ranks), []
+    clocks = run_clocks(folder)
+    findings = [Finding("note", clocks.problem)] if clocks.problem else []
+    return [replace(rank, gpu_clock=clocks.of_rank(rank.rank)) for rank in ranks], findings

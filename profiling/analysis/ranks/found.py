@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
 
-from profiling.analysis.report import Finding
+from profiling.analysis.records import Finding
 from profiling.timeline import nsys_facts, opening
 
 # words before a rank's number in file names, the most reliable first: a `local` rank counts within

@@ -28,7 +28,7 @@ from collections.abc import Collection
 import numpy as np
 from numpy.typing import NDArray
 
-from profiling.analysis.ranks.waits import Waits
+from profiling.analysis.ranks.collective_waits import Waits
 
 QUEUED_NS = 20_000  # a collective that only waited for the one before begins within this of its end
 FEW = 16  # ranks; among more of them the jitter of one is hardly ever what others wait for

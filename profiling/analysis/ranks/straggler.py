@@ -18,7 +18,7 @@ import numpy as np
 from profiling.analysis.ranks.cause import straggler_of
 from profiling.analysis.ranks.costs import WORTH_TELLING, Costs
 from profiling.analysis.ranks.power_limit import limits_all_gpus
-from profiling.analysis.ranks.records import RanksVerdict, Straggler
+from profiling.analysis.ranks.rank_records import RanksVerdict, Straggler
 from profiling.analysis.verdict.health import CAPTURE_AGAIN
 
 COMMUNICATING = 0.15  # share of a step in exposed transfers that makes the verdict communication

@@ -9,10 +9,11 @@ import numpy as np
 from profiling.analysis.ranks.choice import list_numbers, ranks_in_files, window_text
 from profiling.analysis.ranks.clocks import Clocks, align
 from profiling.analysis.ranks.collective_sums import collective_sums
+from profiling.analysis.ranks.collective_waits import find_waits
 from profiling.analysis.ranks.costs import Costs
 from profiling.analysis.ranks.lending import lend_times
 from profiling.analysis.ranks.matching import match
-from profiling.analysis.ranks.records import (
+from profiling.analysis.ranks.rank_records import (
     SCHEMA_VERSION,
     Clock,
     CollectiveSum,
@@ -24,8 +25,7 @@ from profiling.analysis.ranks.records import (
 )
 from profiling.analysis.ranks.reduce import ReducedRank
 from profiling.analysis.ranks.straggler import judge
-from profiling.analysis.ranks.waits import find_waits
-from profiling.analysis.report import Finding
+from profiling.analysis.records import Finding
 from profiling.shared.units import size_bytes
 
 

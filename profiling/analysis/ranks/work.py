@@ -6,7 +6,7 @@ Called by cause. `mine` is the rank that computes longer, `theirs` the one that 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from profiling.analysis.ranks.records import LongerKernel, Work
+from profiling.analysis.ranks.rank_records import LongerKernel, Work
 from profiling.analysis.ranks.reduce import ReducedRank
 
 OTHER_WORK = 0.02  # share by which counts or grids of two ranks have to differ to be other work

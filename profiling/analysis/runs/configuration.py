@@ -7,7 +7,7 @@ from collections.abc import Collection
 
 from cli.keys import keys
 from configs.schema import BEFORE, Config, role_of
-from profiling.shared.records import JsonObject
+from profiling.shared.json_records import JsonObject
 
 
 def flatten(config: JsonObject, prefix: str = "") -> JsonObject:

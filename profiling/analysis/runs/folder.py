@@ -18,8 +18,8 @@ import numpy as np
 import yaml
 
 from cli.errors import one_line
+from profiling.shared.json_records import JsonObject, read_json
 from profiling.shared.metric_names import ELAPSED_S, STEP_MS, TOKENS_PER_S
-from profiling.shared.records import JsonObject, read_json
 from profiling.shared.run_files import METRICS
 from profiling.timeline.opening import newest
 

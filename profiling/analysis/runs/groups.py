@@ -28,8 +28,8 @@ from profiling.analysis.statistics import (
     ratio_over_steps,
 )
 from profiling.shared.artifact_names import defines_configuration
+from profiling.shared.json_records import JsonObject
 from profiling.shared.metric_names import ENERGY_PER_TOKEN, VAL_LOSS
-from profiling.shared.records import JsonObject
 
 CONDITIONS = {"device": "machine", "ranks": "ranks", "torch": "torch"}  # key of in_force -> name
 TEXT = ("data", "text_sha256", "tokenizer", "vocab_size")  # keys of in_force that decide the loss

@@ -10,8 +10,8 @@ from math import ceil, log2
 from typing import Literal
 
 from profiling.analysis.ranks.collective_sums import crossing_share
-from profiling.analysis.ranks.records import CollectiveSum
-from profiling.analysis.scale.records import LinkSpeed
+from profiling.analysis.ranks.rank_records import CollectiveSum
+from profiling.analysis.scale.scale_records import LinkSpeed
 from profiling.shared.hardware import gpu_link_bytes_per_s, network_bytes_per_s
 
 BYTES_PER_MS = 1e6  # at 1 GB/s

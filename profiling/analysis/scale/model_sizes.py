@@ -10,8 +10,7 @@ from typing import Annotated
 
 import msgspec
 
-from configs.shared_update import has_equal_parts
-from configs.travel import Travel, decide_travel
+from configs.sharing import Travel, decide_travel, has_equal_parts
 from profiling.shared.manifest import Manifest
 from profiling.shared.model_description import (
     HEAD,

@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 
 from profiling.analysis.scale.links import SPEEDS, Cost, Links, Speed
 from profiling.analysis.scale.model_sizes import FLOAT32_BYTES, ModelSizes, buckets
-from profiling.analysis.scale.records import (
+from profiling.analysis.scale.replay import Replay, Work, replay_ddp, replay_sharded
+from profiling.analysis.scale.scale_records import (
     Choice,
     GpuMemory,
     HostTime,
@@ -15,7 +16,6 @@ from profiling.analysis.scale.records import (
     ModelFacts,
     Prediction,
 )
-from profiling.analysis.scale.replay import Replay, Work, replay_ddp, replay_sharded
 from profiling.shared.units import milliseconds, size_bytes
 
 MODES: tuple[Mode, ...] = ("ddp", "fsdp", "hsdp")

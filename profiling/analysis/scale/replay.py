@@ -19,7 +19,7 @@ communication. The modes differ only in what they send, when, and what they wait
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from configs.shared_update import stages
+from configs.sharing import stages
 from profiling.analysis.scale.links import Cost, Links, Place
 from profiling.analysis.scale.model_sizes import (
     FLOAT32_BYTES,
@@ -28,7 +28,7 @@ from profiling.analysis.scale.model_sizes import (
     buckets,
     shared_buckets,
 )
-from profiling.analysis.scale.records import AllReduce, ReduceDtype, StepParts
+from profiling.analysis.scale.scale_records import AllReduce, ReduceDtype, StepParts
 
 COPY_BYTES = 2  # per weight in the 16-bit copies with which the model computes
 

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from configs.shared_update import EVEN, misfit, needed_in_16_bits
-from profiling.analysis.capture import Capture
-from profiling.analysis.ranks.records import RanksReport
+from configs.sharing import EVEN, misfit, needed_in_16_bits
+from profiling.analysis.open_report import Capture
+from profiling.analysis.ranks.rank_records import RanksReport
 from profiling.analysis.scale import links
 from profiling.analysis.scale.model_sizes import (
     FLOAT32_BYTES,
@@ -23,7 +23,8 @@ from profiling.analysis.scale.prediction import (
     model_facts,
     predictions,
 )
-from profiling.analysis.scale.records import (
+from profiling.analysis.scale.replay import Work
+from profiling.analysis.scale.scale_records import (
     SCHEMA_VERSION,
     AllReduce,
     HostTime,
@@ -35,7 +36,6 @@ from profiling.analysis.scale.records import (
     Slowdown,
     StepParts,
 )
-from profiling.analysis.scale.replay import Work
 from profiling.analysis.scale.step_parts import step_parts
 from profiling.shared.gpu_clock import GpuClock
 from profiling.shared.hardware import peak_bytes_per_s

@@ -7,12 +7,12 @@ attention kernel runs in each block, so the distance between two of these is the
 import numpy as np
 
 from profiling.analysis.analysis import Analysis
-from profiling.analysis.capture import Capture
 from profiling.analysis.columns import distinct
 from profiling.analysis.gpu_time.attribution import OwnedOperations
-from profiling.analysis.kernels.families import FAMILIES
+from profiling.analysis.gpu_work.families import FAMILIES
+from profiling.analysis.open_report import Capture
 from profiling.analysis.scale.model_sizes import ModelSizes
-from profiling.analysis.scale.records import StepParts
+from profiling.analysis.scale.scale_records import StepParts
 from profiling.analysis.verdict.health import CAPTURE_AGAIN
 
 ATTENTION, PRODUCT, EMBEDDING = map(FAMILIES.index, ("attention", "gemm", "embedding"))

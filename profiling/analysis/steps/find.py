@@ -16,10 +16,10 @@ import numpy as np
 
 from profiling.analysis.columns import depths, distinct, name_mask, used_names
 from profiling.analysis.steps.endless import NUMBER, fill_lost_ends
-from profiling.analysis.steps.kernels import optimizer_kernel_steps
 from profiling.analysis.steps.operators import operator_phases, optimizer_steps
 from profiling.analysis.steps.phases import phase_ranges
 from profiling.analysis.steps.steps import Steps
+from profiling.analysis.steps.update_kernels import optimizer_kernel_steps
 from profiling.timeline.trace import ANY_THREAD, Calls, Operations, Ranges, Trace
 
 PROJECT_DOMAIN = "nanogpt"

@@ -7,8 +7,8 @@ configuration and off the capture itself; a setting that neither shows counts as
 import re
 from dataclasses import asdict
 
-from configs.attention import AUTO, is_fused
-from profiling.analysis.report import Report, Roofline, RooflineRow
+from configs.backends import AUTO, is_fused
+from profiling.analysis.records import Report, Roofline, RooflineRow
 from profiling.analysis.verdict.health import WHOLE_GRAPHS
 from profiling.shared.causes import VERDICT, InForce
 from profiling.shared.kernel_names import function_name

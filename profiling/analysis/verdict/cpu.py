@@ -6,7 +6,7 @@ import numpy as np
 
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.columns import distinct, union
-from profiling.analysis.report import Bottleneck, RangeTotal, Report
+from profiling.analysis.records import Bottleneck, RangeTotal, Report
 from profiling.analysis.verdict.advice import advise
 from profiling.shared.units import milliseconds, size_bytes
 

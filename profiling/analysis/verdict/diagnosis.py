@@ -2,7 +2,7 @@
 
 The typical step (gpu_time.typical) is judged, less the time that capturing added. If the manifest
 has that time, it is taken off `launch` and `cpu`, which a profiler lengthens, in proportion. If it
-is estimated from the events recorded (profiler_cost), it is taken off `launch` first, because that
+is estimated from the recorded events, it is taken off `launch` first, because that
 is where the events are.
 
 1. What keeps the GPU waiting is ranked by the milliseconds a step that it costs: idle time by cause
@@ -24,7 +24,7 @@ from collections.abc import Iterator
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.gpu_time.idle import BLOCKING
 from profiling.analysis.gpu_time.typical import TypicalStep, typical_step
-from profiling.analysis.report import Bottleneck, Gain, Health, Report
+from profiling.analysis.records import Bottleneck, Gain, Health, Report
 from profiling.analysis.verdict import copies, cpu, gpu
 from profiling.analysis.verdict.advice import above_roof_ms, advise, most_above_roof
 from profiling.analysis.verdict.health import CAPTURE_AGAIN

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from profiling.analysis.analysis import Analysis
-from profiling.analysis.report import Report
+from profiling.analysis.records import Report
 from profiling.analysis.verdict.health import UNKNOWN_SHARE
 from profiling.timeline.trace import GRAPH, KERNEL, Device
 

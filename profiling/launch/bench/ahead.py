@@ -4,11 +4,11 @@ import shlex
 from collections.abc import Sequence
 
 from profiling.launch.bench.plan import Plan, Trial, compose, our_words
-from profiling.launch.beside import process_beside
 from profiling.launch.duration import Process, duration_line, offer_line
 from profiling.launch.experiment.captures import CAPTURED_STEPS, FREE_STEPS
 from profiling.launch.experiment.plan import WARM_UP
 from profiling.launch.pace import Pace, find_pace
+from profiling.launch.process import process_beside
 
 SHORT = "--iterations 200 --steps 100"
 SHORTEST = "--rounds 1 --iterations 70 --steps 20"

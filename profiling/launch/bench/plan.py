@@ -14,7 +14,7 @@ from cli.keys import keys
 from configs.python_files import Setting
 from configs.sampling import SampleConfig
 from configs.schema import role_of
-from profiling.analysis.bench.records import Asked, Kind, Side
+from profiling.analysis.bench.bench_records import Asked, Kind, Side
 from profiling.launch.bench.checkout import (
     DATASET,
     EXPERIMENT,

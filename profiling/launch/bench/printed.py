@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import BinaryIO
 
-from profiling.analysis.bench.records import Evaluation
+from profiling.analysis.bench.bench_records import Evaluation
 
 ITERATION = re.compile(r"iter (\d+): loss \S+, time ([\d.]+) ?ms")
 EVALUATION = re.compile(r"step (\d+): train loss \S+, val loss (\S+)$")

@@ -13,9 +13,9 @@ from statistics import fmean, median
 from msgspec.structs import replace as with_fields
 
 from cli.files import write_text
-from cli.threads import environment_for_others
+from cli.process import environment_for_others
 from configs.python_files import Setting
-from profiling.analysis.bench.records import BENCH, Bench, Kind, TimedProcess
+from profiling.analysis.bench.bench_records import BENCH, Bench, Kind, TimedProcess
 from profiling.analysis.runs.folder import read_config
 from profiling.launch.bench import printed
 from profiling.launch.bench.plan import LEFT_OPEN, Plan, Trial, command, report_of
@@ -30,8 +30,8 @@ from profiling.launch.experiment.processes import (
     show_beginning,
 )
 from profiling.launch.process import stream
+from profiling.shared.json_records import JsonObject, read_json, to_json
 from profiling.shared.manifest import Manifest
-from profiling.shared.records import JsonObject, read_json, to_json
 from profiling.shared.run_files import remove_run
 from profiling.shared.units import milliseconds, number
 from profiling.tools import nsight

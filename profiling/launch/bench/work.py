@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 
 from cli.keys import spell
-from profiling.analysis.bench.records import Work
+from profiling.analysis.bench.bench_records import Work
 from profiling.analysis.runs.folder import read_config
 from profiling.launch.bench.plan import Plan, Trial, shared_settings
 

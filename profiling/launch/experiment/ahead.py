@@ -3,7 +3,7 @@
 import shlex
 from collections.abc import Sequence
 
-from profiling.analysis.difference.records import Experiment
+from profiling.analysis.difference.comparison_records import Experiment
 from profiling.launch.duration import Process, duration_line, offer_line
 from profiling.launch.experiment.captures import CAPTURED_STEPS, FREE_STEPS
 from profiling.launch.experiment.plan import max_iters

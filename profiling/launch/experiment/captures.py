@@ -7,10 +7,10 @@ the explanation, not the experiment.
 import sys
 from pathlib import Path
 
-from profiling.analysis.capture import open_report
 from profiling.analysis.difference.compared import Compared, compared_capture
 from profiling.analysis.difference.comparison import compare
-from profiling.analysis.difference.records import Comparison, Experiment
+from profiling.analysis.difference.comparison_records import Comparison, Experiment
+from profiling.analysis.open_report import open_report
 from profiling.analysis.runs.folder import newest_capture
 from profiling.launch.experiment.plan import file_name, training_command, value_words
 from profiling.launch.experiment.processes import remove_checkpoints, run_process, say

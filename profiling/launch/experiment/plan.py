@@ -9,9 +9,9 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from profiling.analysis.difference.records import SCHEMA_VERSION, Experiment, Factor
-from profiling.launch.beside import process_beside
+from profiling.analysis.difference.comparison_records import SCHEMA_VERSION, Experiment, Factor
 from profiling.launch.pace import Pace, find_pace
+from profiling.launch.process import process_beside
 
 LOG_INTERVAL = 10  # iterations between two readings of the clock: each waits for the GPU
 FEWEST_TIMED = 2 * LOG_INTERVAL

@@ -26,11 +26,11 @@ from rich.progress import (
 
 from cli.files import write_text
 from cli.interrupts import stop
-from profiling.analysis.difference.records import Experiment, ProcessRun
+from profiling.analysis.difference.comparison_records import Experiment, ProcessRun
 from profiling.analysis.runs.folder import RunFolder, read_run
 from profiling.launch.experiment.plan import timed_process
 from profiling.launch.process import Ended, stream
-from profiling.shared.records import read_json, to_json
+from profiling.shared.json_records import read_json, to_json
 from profiling.shared.run_files import CHECKPOINTS, SHARDS, remove_run
 
 RESULTS = "results.json"

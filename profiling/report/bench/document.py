@@ -2,13 +2,13 @@
 
 from pathlib import Path
 
-from profiling.analysis.bench.records import Bench, Measure
-from profiling.analysis.difference.records import Against
-from profiling.report.bench import charts, tables
+from profiling.analysis.bench.bench_records import Bench, Measure
+from profiling.analysis.difference.comparison_records import Against
+from profiling.report.bench import bench_charts, tables
 from profiling.report.comparison.document import TONES
 from profiling.report.comparison.tables import outcome
 from profiling.report.document import Block, Chart, Document, Finding, Section, Table, Verdict
-from profiling.shared.records import JsonObject
+from profiling.shared.json_records import JsonObject
 
 PACKAGES = ("torch", "triton", "numpy")
 
@@ -98,10 +98,10 @@ def findings(bench: Bench, other: str) -> list[Block]:
 def pictures(bench: Bench, other: str) -> list[Section]:
     pairs = sum(len(row.against) for row in bench.result)
     ratios = Chart(
-        "ratios", "our time divided by theirs", charts.ratios(bench), 120 + 44 * max(1, pairs)
+        "ratios", "our time divided by theirs", bench_charts.ratios(bench), 120 + 44 * max(1, pairs)
     )
-    whole = Chart("whole", "parts of a whole run", charts.whole_runs(bench, other), 220)
-    losses = Chart("losses", "validation loss over time", charts.losses(bench, other), 360)
+    whole = Chart("whole", "parts of a whole run", bench_charts.whole_runs(bench, other), 220)
+    losses = Chart("losses", "validation loss over time", bench_charts.losses(bench, other), 360)
     return [
         Section(
             "ratios",

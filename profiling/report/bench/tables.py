@@ -4,8 +4,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import median
 
-from profiling.analysis.bench.records import Bench, Measure, Side, SideValues, TimedProcess, Work
-from profiling.analysis.difference.records import Against
+from profiling.analysis.bench.bench_records import (
+    Bench,
+    Measure,
+    Side,
+    SideValues,
+    TimedProcess,
+    Work,
+)
+from profiling.analysis.difference.comparison_records import Against
 from profiling.report.comparison.tables import outcome
 from profiling.report.document import TERMINAL, Column, Places, Table
 from profiling.shared.units import ABSENT, milliseconds, number

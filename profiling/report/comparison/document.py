@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import msgspec
 
-from profiling.analysis.difference.records import (
+from profiling.analysis.difference.comparison_records import (
     Comparison,
     Experiment,
     FreeSteps,
     StepComparison,
 )
-from profiling.report.comparison import charts, iterations, tables
+from profiling.report.comparison import comparison_charts, iterations, tables
 from profiling.report.document import (
     EVERYWHERE,
     PAGE,
@@ -155,13 +155,14 @@ def step_section(comparison: Comparison) -> Section:
     elif comparison.captured_step_ms:
         point = "one step before or after the captured ones"
     lead = f"Each point is {point}. The box contains the middle half of the points."
-    chart = Chart("steps", "step times of both sides", charts.steps(comparison), 220)
+    chart = Chart("steps", "step times of both sides", comparison_charts.steps(comparison), 220)
     return Section("steps", "Step times", [chart], lead=lead)
 
 
 def explaining_charts(comparison: Comparison) -> list[Section]:
     """The sections with charts of the difference, which need a capture of each side."""
-    waterfall, families = charts.waterfall(comparison), charts.families(comparison)
+    waterfall = comparison_charts.waterfall(comparison)
+    families = comparison_charts.families(comparison)
     return [
         Section(
             "waterfall",
@@ -188,7 +189,7 @@ def experiment_document(experiment: Experiment) -> Document:
     labels, processes = experiment.factor.labels, len(experiment.runs)
     ran = f"{processes} processes, {experiment.steps} timed steps each after "
     ran += f"{experiment.warm_up + 1} warm-up iterations · {' '.join(experiment.words)}"
-    figure, height = charts.processes(result), 120 + 70 * len(labels)
+    figure, height = comparison_charts.processes(result), 120 + 70 * len(labels)
     chart = Chart("processes", "step time of every process", figure, height)
     measured = (tables.values(experiment.factor.key, result), tables.ratios(result))
     lead = (

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 
-from profiling.analysis.difference.records import (
+from profiling.analysis.difference.comparison_records import (
     MS_PER_STEP,
     Evened,
     Experiment,

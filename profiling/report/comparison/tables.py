@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import msgspec
 
 from cli.keys import spell
-from profiling.analysis.difference.records import (
+from profiling.analysis.difference.comparison_records import (
     BucketChange,
     Change,
     Comparison,

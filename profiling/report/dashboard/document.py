@@ -12,7 +12,8 @@ from pathlib import Path
 from cli.errors import suggestion
 from profiling.analysis.runs import groups
 from profiling.analysis.runs.folder import TRAINING_TIME, WALL_TIME, RunFolder
-from profiling.report.dashboard import charts, tables, words
+from profiling.report.dashboard import dashboard_charts, tables, words
+from profiling.report.dashboard.dashboard_charts import curves
 from profiling.report.document import (
     Block,
     Bullets,
@@ -88,7 +89,7 @@ def dashboard_page(
         Document(title, [subtitle], verdict(parts, notes), sections),
         "dashboard.html.j2",
         toolbars={f"{part.name}-summary": part for part in parts},
-        colour_of=charts.colour_of,
+        colour_of=dashboard_charts.colour_of,
         mark=mark,
         bare=bare,
     )
@@ -158,13 +159,13 @@ def part_sections(
 def loss_section(part: Part) -> Section:
     name, runs, time = part.name, part.section, part.section.time_axis
     dotted = "" if part.loss is None else f", dotted: {part.loss:g}"
-    evaluated = charts.curves(runs, VAL_LOSS)
-    over_time = charts.curves(runs, VAL_LOSS, over_time=True)
-    reach = charts.time_to_each_loss(runs, part.loss)
+    evaluated = curves(runs, VAL_LOSS)
+    over_time = curves(runs, VAL_LOSS, over_time=True)
+    reach = dashboard_charts.time_to_each_loss(runs, part.loss)
     drawn = [
         titled_chart(f"{name}-loss", "validation loss over iterations", evaluated, 320),
         titled_chart(f"{name}-loss_time", f"validation loss over {time}", over_time, 320),
-        titled_chart(f"{name}-train", "training loss", charts.curves(runs, TRAIN_LOSS), 280),
+        titled_chart(f"{name}-train", "training loss", curves(runs, TRAIN_LOSS), 280),
         titled_chart(f"{name}-reach", f"{time} to a validation loss{dotted}", reach, 280),
     ]
     none = [] if evaluated else [Paragraph("No evaluation has been logged yet.", "note")]
@@ -176,8 +177,8 @@ def loss_section(part: Part) -> Section:
 
 
 def speed_section(part: Part) -> Section:
-    boxes = charts.step_boxes(part.section)
-    steps, height = charts.step_times(boxes), 90 + 26 * len(boxes)
+    boxes = dashboard_charts.step_boxes(part.section)
+    steps, height = dashboard_charts.step_times(boxes), 90 + 26 * len(boxes)
     chart = titled_chart(f"{part.name}-steps", "step times, ms", steps, height)
     lead = (
         "Step times of each run, or of each configuration if there are many runs. The box "
@@ -223,7 +224,7 @@ def extra_metrics(names: Sequence[str]) -> list[Metric]:
 
 def small_charts(part: Part, metrics: Iterable[Metric]) -> list[Block]:
     """Charts of the metrics that some run has, and a line with the titles of the others."""
-    drawn = [(metric, charts.curves(part.section, metric, common=True)) for metric in metrics]
+    drawn = [(metric, curves(part.section, metric, common=True)) for metric in metrics]
     made = []
     for metric, figure in drawn:
         title = f"{metric.title}, {metric.unit}" if metric.unit else metric.title

@@ -23,11 +23,11 @@ from profiling.analysis.runs.groups import (
     seconds_to_loss,
     typical_ms,
 )
-from profiling.analysis.runs.waits import rank_waits
+from profiling.analysis.runs.run_waits import rank_waits
 from profiling.report.dashboard.words import span
 from profiling.report.document import Cell, Column, Table
+from profiling.shared.json_records import JsonObject
 from profiling.shared.metric_names import MFU, PEAK_BYTES, POWER_W, TOKENS_PER_S, Metric
-from profiling.shared.records import JsonObject
 
 
 def summary_table(part: str, section: Section, loss: float | None) -> Table:

@@ -15,7 +15,7 @@ from profiling.analysis.runs.groups import (
     time_scale,
     typical_ms,
 )
-from profiling.analysis.runs.waits import rank_waits
+from profiling.analysis.runs.run_waits import rank_waits
 from profiling.analysis.statistics import EQUAL_WITHIN_PERCENT
 from profiling.shared.units import milliseconds, number
 

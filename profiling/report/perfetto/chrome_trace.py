@@ -7,15 +7,15 @@ holds names, times and sizes, and nothing about the machine that it was captured
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from heapq import heappop, heappush
 from typing import TextIO
 
 import msgspec
 import numpy as np
 
 from cli.plain import without_controls
-from profiling.analysis.kernels.families import FAMILIES, families_of
+from profiling.analysis.gpu_work.families import FAMILIES, families_of
 from profiling.report.kernel_label import kernel_label
-from profiling.report.perfetto.tracks import disjoint_lanes, nested_lanes
 from profiling.timeline.personal import without_folders
 from profiling.timeline.trace import (
     ANY_THREAD,
@@ -276,3 +276,44 @@ def counter(source: Source, metric: CounterSamples) -> Iterator[Event]:
     times_us = ((metric.time_ns[known] - source.origin_ns) / 1000).tolist()
     for time_us, value in zip(times_us, metric.value[known].tolist(), strict=True):
         yield {**common, "ts": time_us, "args": {"value": value}}
+
+
+def nested_lanes(start_ns: list[int], end_ns: list[int]) -> list[int]:
+    """The row of each slice, such that two slices on a row are disjoint or one contains the other.
+
+    Slices are sorted by start, longer ones first. All are on row 0 unless some cross, as happens
+    where the tool's clock stepped, or the program opens and closes its ranges crosswise.
+    """
+    open_ends: list[list[int]] = [[]]  # ends of the open slices of each row, the outermost first
+    lanes = []
+    for start, end in zip(start_ns, end_ns, strict=True):
+        for ends in open_ends:
+            while ends and ends[-1] <= start:
+                ends.pop()
+        fitting = (row for row, ends in enumerate(open_ends) if not ends or end <= ends[-1])
+        lane = next(fitting, len(open_ends))
+        if lane == len(open_ends):
+            open_ends.append([])
+        open_ends[lane].append(end)
+        lanes.append(lane)
+    return lanes
+
+
+def disjoint_lanes(start_ns: np.ndarray, end_ns: np.ndarray) -> list[int]:
+    """The row of each slice, such that no two on a row overlap; slices are sorted by start.
+
+    A stream's operations follow each other, except in the branches of a graph and where a kernel
+    begins before the end of its predecessor.
+    """
+    if not np.any(start_ns[1:] < np.maximum.accumulate(end_ns)[:-1]):
+        return [0] * len(start_ns)
+    free = [0]  # rows that nothing occupies
+    busy: list[tuple[int, int]] = []  # (end, row)
+    lanes = []
+    for start, end in zip(start_ns.tolist(), end_ns.tolist(), strict=True):
+        while busy and busy[0][0] <= start:
+            heappush(free, heappop(busy)[1])
+        lane = heappop(free) if free else len(busy)
+        heappush(busy, (end, lane))
+        lanes.append(lane)
+    return lanes

@@ -5,8 +5,7 @@ from dataclasses import replace
 from math import inf
 
 from profiling.analysis.ranks.costs import WORTH_TELLING
-from profiling.analysis.ranks.records import CollectiveSum, RankRow, RanksReport
-from profiling.report.capture.timeline_data import TimelineData
+from profiling.analysis.ranks.rank_records import CollectiveSum, RankRow, RanksReport
 from profiling.report.document import (
     TEXT,
     Block,
@@ -23,8 +22,9 @@ from profiling.report.document import (
     Tone,
     Verdict,
 )
-from profiling.report.ranks import charts
-from profiling.report.ranks.shown import shown_note, shown_ranks
+from profiling.report.ranks import rank_charts
+from profiling.report.ranks.timeline import shown_note, shown_ranks
+from profiling.report.single.timeline_data import TimelineData
 from profiling.shared.causes import VERDICT
 from profiling.shared.units import ABSENT, milliseconds, number, percent
 
@@ -151,7 +151,8 @@ def most_to_least_computing(report: RanksReport) -> str:
 
 def ranks_section(report: RanksReport, pages: Mapping[int, str]) -> Section:
     rows = shown_rows(report)
-    bar = Chart("ranks_step", "mean step of each rank", charts.steps_by_rank(rows), height_of(rows))
+    steps = rank_charts.steps_by_rank(rows)
+    bar = Chart("ranks_step", "mean step of each rank", steps, height_of(rows))
     table = ranks_table(report, pages)
     lead = table.note + OWN_PAGES * bool(pages) + shown_note(report.ranks)
     return Section("ranks", "Ranks", [bar, table], lead=lead)
@@ -227,9 +228,10 @@ def waits_section(report: RanksReport) -> Section:
     height = min(MOST_HEIGHT, height_of(report.ranks))
     absent = "Not known: no collective of one rank was found on another rank."
     label = "how long each rank waits in each step"
-    heat = Chart("waits", label, charts.waits(report), height, absent=absent, numbers=False)
+    heat = Chart("waits", label, rank_charts.waits(report), height, absent=absent, numbers=False)
     label = "what each rank costs the others"
-    costs = Chart("costs", label, charts.costs(rows), height_of(rows), title="What each rank costs")
+    figure = rank_charts.costs(rows)
+    costs = Chart("costs", label, figure, height_of(rows), title="What each rank costs")
     lead = (
         "A dark row is a rank that waits for others. A light row between dark rows is a rank "
         "that the others wait for."

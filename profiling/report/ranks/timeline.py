@@ -12,9 +12,9 @@ import numpy as np
 from cli.plain import without_controls
 from profiling.analysis.columns import concatenate_columns
 from profiling.analysis.gpu_time.step_events import shown_steps
+from profiling.analysis.ranks.rank_records import RankRow
 from profiling.analysis.ranks.summary import RanksAnalysis
-from profiling.report.capture.timeline_data import TimelineData, packed_column
-from profiling.report.ranks.shown import shown_ranks
+from profiling.report.single.timeline_data import TimelineData, packed_column
 
 WAIT, TRANSFER = "synchronization", "communication"  # names of colours
 
@@ -133,3 +133,22 @@ def in_shown_steps(row: Row, bounds_ns: np.ndarray, shown: np.ndarray) -> Row:
     inside = (step >= 0) & (step < len(shown)) & np.append(shown, False)[step]
     columns = row.start_ns, row.end_ns, row.name, row.shade
     return Row(row.label, *(column[inside] for column in columns))
+
+
+MOST = 32  # ranks that are drawn
+
+
+def shown_ranks(rows: Sequence[RankRow]) -> list[int]:
+    """Indices in `rows` of the ranks to draw: all, or those that wait least and most."""
+    if len(rows) <= MOST:
+        return list(range(len(rows)))
+    order = sorted(range(len(rows)), key=lambda n: rows[n].communication.lost_wait_ms or 0.0)
+    half = MOST // 2
+    return sorted([*order[:half], *order[-half:]])
+
+
+def shown_note(rows: Sequence[RankRow]) -> str:
+    """A sentence to append that says which ranks are drawn; empty where all are."""
+    if len(rows) <= MOST:
+        return ""
+    return f" Shown are {MOST} of {len(rows)} ranks: those that wait the least and the most."

@@ -4,8 +4,11 @@ templates/document.html.j2 lays it out; a page that is more than a Document has 
 own, which extends that one.
 """
 
+import base64
+import gzip
 import secrets
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -27,7 +30,6 @@ from profiling.report.document import (
     is_shown,
     shown_blocks,
 )
-from profiling.report.renderers import plotly_script
 
 
 def page(document: Document, template: str = "document.html.j2", **values: object) -> str:
@@ -79,7 +81,7 @@ def environment() -> Environment:
 
 
 def plotly_js() -> str:
-    return plotly_script.packed_script()
+    return packed_script()
 
 
 def without_control_characters(value: object) -> object:
@@ -115,3 +117,34 @@ def lead(section: Section) -> str:
 
 def on_page(block: Block) -> bool:
     return is_shown(block, "page")
+
+
+UNMARKED = str.maketrans("<>&", ",.:")
+BEGIN, END = '"use strict";var Plotly=(()=>{', "window.Plotly = Plotly;"
+
+
+@cache
+def packed_script() -> str:
+    """Plotly's script in gzip and base85, without the characters that have a meaning in HTML.
+
+    Packed it takes 1.84 MB instead of 4.8. templates/charts.js unpacks it when the first chart
+    comes into view.
+    """
+    package = find_spec("plotly")
+    assert package is not None and package.origin is not None  # a requirement of this project
+    script = Path(package.origin).parent / "package_data" / "plotly.min.js"
+    plain = without_wrapper(script.read_text(encoding="utf-8")).encode()
+    return base64.b85encode(gzip.compress(plain, mtime=0)).decode().translate(UNMARKED)
+
+
+def without_wrapper(script: str) -> str:
+    """The script without the function around it, which looks for a module loader.
+
+    A browser parses that whole function once to find its end and once more to run it; without it
+    plotly is ready in about half the time.
+    """
+    licence, wrapper, rest = script.partition(BEGIN)
+    body, end, _ = rest.rpartition(END)
+    if not (wrapper and end):
+        return script  # a build of another form
+    return licence[: licence.find("*/") + 2] + "\n" + wrapper + body + end

@@ -1,0 +1,64 @@
+"""A capture with its manifest and the report of both. Called by the verbs that read one."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from profiling.analysis.analysis import Analysis
+from profiling.analysis.gpu_time.step_events import StepEvents, step_events
+from profiling.analysis.records import Report
+from profiling.analysis.runs.run_clocks import RunClocks, run_clocks, run_folder
+from profiling.analysis.summary import summarize
+from profiling.shared.manifest import Manifest
+from profiling.timeline import opening
+from profiling.timeline.trace import Trace
+
+
+@dataclass(frozen=True, eq=False)
+class Capture:
+    """An opened capture, analysed when its report is first read."""
+
+    analysis: Analysis
+    manifest: Manifest | None
+    manifest_name: str | None
+    clocks: RunClocks | None = None  # GPU clocks of the run in whose folder the capture lies
+
+    @property
+    def trace(self) -> Trace:
+        return self.analysis.trace
+
+    @cached_property
+    def report(self) -> Report:
+        return summarize(self.analysis, self.manifest, self.manifest_name, self.clocks)
+
+    @cached_property
+    def step_events(self) -> StepEvents | None:
+        return step_events(self.analysis)
+
+
+def open_report(
+    path: Path,
+    manifest: Path | None = None,
+    *,
+    step: str | None = None,
+    phases: list[str] | None = None,
+    device: int | None = None,
+    process: int | None = None,
+    beside: Path | None = None,
+) -> Capture:
+    """Open the capture at `path`, or the newest one if that is a run folder or its profile/.
+
+    The manifest is the file `manifest`, or else the one beside `beside`, or else the one beside the
+    capture. `step`, `phases`, `device`, `process`: see Analysis. Raises ValueError with a message
+    of one line.
+    """
+    trace = opening.open_capture(path)
+    named_manifest: tuple[str, Manifest] | None
+    if manifest is not None:
+        named_manifest = manifest.name, opening.read_manifest(manifest)
+    else:
+        named_manifest = opening.find_manifest(beside or path, trace)
+    name, content = named_manifest or (None, None)
+    folder = run_folder(beside or trace.file) if content else None
+    clocks = run_clocks(folder) if folder else None
+    return Capture(Analysis(trace, step, phases, device, process), content, name, clocks)

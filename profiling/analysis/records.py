@@ -1,0 +1,448 @@
+"""Records of `python -m profiling report`: the results of analysing one capture.
+
+Made by profiling.analysis.summary, rendered by profiling.report, compared by analysis.difference.
+The JSON of --json is these records field by field (docs/report-schema.md). Times in `_ns` are
+integers as captured, in `_ms` floats; what a capture does not hold is None, never 0.
+"""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+import msgspec
+
+from profiling.shared.gpu_clock import GpuClock
+from profiling.shared.json_records import JsonObject
+from profiling.shared.manifest import AttentionFacts, CompileFacts, ProcessUse
+from profiling.timeline.trace import Device
+
+SCHEMA_VERSION = 1
+OverlapKind = Literal["communication", "copies"]  # copies include memsets
+
+
+@dataclass(frozen=True)
+class CaptureFacts:
+    kind: str  # nsys | kineto
+    file: str
+    tool_version: str | None
+    schema_version: str | None  # of the tool's export
+    devices: list[Device]
+    manifest: str | None  # name of the manifest that belongs to the capture
+    personal: bool  # the capture still holds environment, user, host or folders: see scrub
+    process: int | None  # this and the next: the process and GPU that the report is about
+    device: int | None
+    no_gpu: bool = False  # the run had no GPU, as its manifest or the tool says
+
+    @property
+    def gpu(self) -> Device | None:
+        """The GPU that the report is about."""
+        return next((each for each in self.devices if each.id == self.device), None)
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """Facts about the run from its manifest; None where the manifest does not say."""
+
+    config: JsonObject | None
+    environment: JsonObject | None
+    attention: AttentionFacts | None
+    compile: CompileFacts | None
+    process: ProcessUse | None = None
+    gpu_clock: GpuClock | None = None  # over the whole run in whose folder the capture lies
+
+
+@dataclass(frozen=True)
+class StepTimes:
+    """Step times in the window, in ms, between the step boundaries on the GPU's time line."""
+
+    median: float
+    mean: float
+    min: float
+    max: float
+    p95: float
+    values: list[float]
+
+
+@dataclass(frozen=True)
+class WindowFacts:
+    steps: int
+    wall_ms: float
+    first_iteration: int | None
+    step_name: str | None  # name of the range that is a step; None: the whole capture is one step
+    phases_from: str | None  # ranges | operators (guessed from autograd's and the optimizer's)
+    step_ms: StepTimes
+
+
+@dataclass(frozen=True)
+class GpuTime:
+    """Busy and idle time of the GPU in the window; busy is the union of its operations."""
+
+    busy_ms: float
+    idle_ms: float
+    busy_percent: float
+
+
+@dataclass(frozen=True)
+class Breakdown:
+    """The mean step split into four exclusive parts, which add up to it."""
+
+    compute_ms: float
+    communication_ms: float
+    copy_ms: float
+    idle_ms: float
+
+
+@dataclass(frozen=True)
+class RangeTotal:
+    """All ranges of one name at one depth, over the window."""
+
+    name: str
+    depth: int  # 0: a phase; 1: directly inside a phase
+    count: int
+    host_ms: float
+    gpu_ms: float | None  # time of the kernels that the ranges own
+    kernels: int | None
+    # durations of single ranges on the host
+    min_ms: float
+    median_ms: float
+    max_ms: float
+    stddev_ms: float  # sample standard deviation
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """Share of the window's kernel time that belongs to a phase."""
+
+    kernel_ns: int
+    attributed_ns: int
+    coverage: float | None  # attributed over all; None without kernels
+    same_thread_ns: int  # launched by the thread of the phase
+    by_time_ns: int  # launched by a thread without ranges, attributed by time
+
+
+@dataclass(frozen=True)
+class Gap:
+    """A period in which nothing ran on the GPU."""
+
+    start_ms: float  # since the window began
+    ms: float
+    step: int
+    cause: str  # the main cause, one of causes.CAUSES
+    phase: str | None  # the phase that launched the operation after the gap
+    before: str | None  # name of the operation before the gap
+    after: str | None
+
+
+@dataclass(frozen=True)
+class Idle:
+    by_cause: dict[str, float]  # ms a step; adds up to Breakdown.idle_ms
+    by_phase: dict[str, dict[str, float]]  # by the phase that launches next; ms
+    gaps: list[Gap]  # the longest ones
+
+
+@dataclass(frozen=True)
+class CallSum:
+    """All calls of one function, over the whole capture, as `nsys stats` has it."""
+
+    name: str
+    count: int
+    total_ns: int
+    avg_ns: float
+    med_ns: float
+    min_ns: int
+    max_ns: int
+    stddev_ns: float
+    percent: float  # of the total time of all functions
+
+
+@dataclass(frozen=True)
+class KernelSum(CallSum):
+    """All launches of one kernel, over the whole capture."""
+
+    family: str
+
+
+@dataclass(frozen=True)
+class Launch:
+    """All launches of one kernel with one geometry on the report's GPU, over the whole capture."""
+
+    name: str
+    count: int
+    total_ns: int
+    blocks: int  # in the grid
+    threads: int  # in a block
+    registers: int | None  # for each thread
+    shared_bytes: int | None  # for each block, static and dynamic
+    occupancy_percent: float | None  # theoretical, of the warps that an SM can hold
+    limited_by: str | None  # what an SM runs out of first: warps, registers, shared memory, blocks
+
+
+@dataclass(frozen=True)
+class FamilySum:
+    family: str
+    count: int
+    total_ns: int
+    percent: float
+
+
+@dataclass(frozen=True)
+class MemopSum:
+    """All copies or memsets of one kind, over the whole capture."""
+
+    operation: str
+    count: int
+    total_ns: int
+    avg_ns: float
+    med_ns: float
+    min_ns: int
+    max_ns: int
+    stddev_ns: float
+    total_bytes: int | None  # this and the next four: None where the capture has no sizes
+    avg_bytes: float | None
+    med_bytes: float | None
+    min_bytes: int | None
+    max_bytes: int | None
+    pageable: int  # number of operations that used host memory that is not pinned
+
+
+@dataclass(frozen=True)
+class CopySpeed:
+    """All copies in the steps of one direction and one kind of host memory."""
+
+    direction: str  # as in the names of copies: Host-to-Device
+    memory: Literal["pinned", "pageable"] | None  # None: not a copy from or to the host
+    count: int
+    bytes: int | None
+    ms: float  # a step
+    exposed_ms: float  # a step, while no kernel ran
+    gb_per_s: float | None
+    link_percent: float | None  # of the peak between host and GPU
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """Time a step in which communication or copies ran, and how much of it was hidden."""
+
+    kind: OverlapKind
+    ms: float
+    hidden_ms: float  # communication: while kernels computed; copies: while any kernel ran
+    exposed_ms: float  # the rest, as in Breakdown
+    hidden_percent: float
+    slowed_ms: float | None  # a step, how much longer it makes the kernels beside it; None: copies
+
+
+@dataclass(frozen=True)
+class LaunchQueue:
+    """Lead of the host over the GPU: launches in the steps that the GPU had not begun yet.
+
+    A launch counts from the end of its call until the first of its operations begins.
+    """
+
+    stream: int  # the busiest stream; the lengths are of its queue
+    mean_length: float
+    max_length: int
+    # waiting times of the launches on all streams: 5th percentile, median, 95th percentile
+    short_us: float
+    median_us: float
+    long_us: float
+
+
+@dataclass(frozen=True)
+class AllocationSum:
+    """Device memory allocated and freed in the window."""
+
+    count: int
+    allocated_bytes: int
+    freed_bytes: int
+    peak_bytes: int  # above what was held when the window began
+
+
+@dataclass(frozen=True)
+class CounterMean:
+    """Means of a hardware counter, which is mostly in per cent."""
+
+    name: str
+    mean_busy: float | None  # over the samples while the GPU was busy
+    mean_window: float | None
+
+
+@dataclass(frozen=True)
+class OperatorSum:
+    """Host time of one PyTorch operator over the window, in Kineto captures."""
+
+    name: str
+    count: int
+    total_ns: int
+    self_ns: int  # without the operators that it calls
+
+
+@dataclass(frozen=True)
+class OperatorWork:
+    """One PyTorch operator at one shape: its work by formula, and the time of its kernels.
+
+    Counted over the window; FLOPs and bytes are of one call.
+    """
+
+    name: str
+    shapes: list[list[int]]  # shapes of the tensors that are multiplied
+    dtype: str  # of the elements; tf32: float32 that the kernels round
+    count: int  # number of calls that launched something
+    gpu_ns: int  # of all calls together
+    flops: int
+    bytes: int
+    tflops: float  # TFLOP/s
+    gbps: float
+    flops_per_byte: float
+    bound: Literal["compute", "memory"] | None  # this and the next: None without known peaks
+    percent_of_bound: float | None
+
+
+@dataclass(frozen=True)
+class RooflineRow:
+    """A family of kernels against the GPU's peaks; flops, bytes and ms are of one step."""
+
+    family: str
+    flops: float
+    bytes: float
+    ms: float
+    tflops: float
+    gbps: float
+    flops_per_byte: float
+    bound: Literal["compute", "memory"]
+    percent_of_bound: float
+
+
+@dataclass(frozen=True)
+class Roofline:
+    peak_tflops: float
+    peak_gbps: float
+    mfu: float | None  # 0 to 1
+    families: list[RooflineRow]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A possible problem with the capture."""
+
+    level: Literal["note", "warning"]
+    what: str
+    cure: str | None = None
+
+
+@dataclass(frozen=True)
+class LostKernels:
+    """Kernels of the report's process that were launched and that the capture does not hold."""
+
+    launched: int  # all kernels, also those of CUDA graphs where the tool records graph nodes
+    lost: int | None  # this and the next: None where no kernel at all was captured
+    percent: float | None
+    no_verdict: bool  # too many are lost to name a bottleneck
+    said: str  # in words
+
+
+@dataclass(frozen=True)
+class Health:
+    overhead_percent: float | None = None  # how much longer capturing made a step
+    free_step_ms: float | None = None  # step time without a profiler
+    estimated_added_ms: float | None = None  # added to a step by capturing; without a manifest
+    findings: list[Finding] = field(default_factory=list)
+    lost_kernels: LostKernels | None = None  # None: not known, the capture has no launching calls
+
+    @property
+    def loss_findings(self) -> list[Finding]:
+        """The warning that kernels were lost, if there is one."""
+        lost = self.lost_kernels
+        return [each for each in self.findings if lost and each.what == lost.said]
+
+    @property
+    def no_verdict(self) -> str | None:
+        """The reason why no bottleneck can be named, or None if one can."""
+        lost = self.lost_kernels
+        return lost.said if lost and lost.no_verdict else None
+
+
+# a Struct, because in JSON the field is called `class`
+class Gain(msgspec.Struct, frozen=True, rename={"verdict": "class"}):
+    """The most that a step could gain if one cause were removed."""
+
+    verdict: str  # one of causes.VERDICTS
+    recoverable_ms_per_step: float
+
+
+@dataclass(frozen=True)
+class Bottleneck:
+    verdict: str = "unknown"  # one of causes.VERDICTS
+    evidence: list[str] = field(default_factory=list)
+    next: list[str] = field(default_factory=list)  # what to try, the most promising first
+    ranked: list[Gain] = field(default_factory=list)
+    most_to_gain: str | None = None  # a sentence: which change could shorten a step most
+    # questions that the capture cannot answer, each with the option that would have captured it
+    cannot_tell: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Report:
+    """The report on one process on one GPU of a capture.
+
+    `kernels`, `launches`, `families`, `api`, `os_calls` and `memops` are sums over the whole
+    capture; all else is about the window.
+    """
+
+    schema_version: int
+    capture: CaptureFacts
+    run: RunFacts | None  # None: no manifest
+    window: WindowFacts
+    gpu: GpuTime | None  # this and the next: None without GPU activity
+    breakdown: Breakdown | None
+    ranges: list[RangeTotal]
+    attribution: Coverage | None
+    idle: Idle | None  # None without GPU activity, or without CUDA calls to find causes by
+    family_ms: dict[str, float]  # kernel time a step
+    kernels: list[KernelSum]
+    launches: list[Launch] | None  # the most of the kernel time; None without geometry
+    families: list[FamilySum]
+    api: list[CallSum]
+    os_calls: list[CallSum] | None  # of the system's libraries: waits, files, threads
+    memops: list[MemopSum]
+    copies: list[CopySpeed] | None  # this and the next: None without GPU activity
+    overlap: list[Overlap] | None  # a row for each kind that ran
+    launch_queue: LaunchQueue | None  # None without the calls
+    allocations: AllocationSum | None
+    gpu_metrics: list[CounterMean] | None
+    operators: list[OperatorSum] | None
+    operator_work: list[OperatorWork] | None  # None where no shapes were recorded
+    attention_backend: str | None  # of configs.backends, or unknown
+    roofline: Roofline | None
+    # these two are computed last, from all the rest
+    health: Health = Health()
+    bottleneck: Bottleneck = Bottleneck()
+
+    @property
+    def phases(self) -> list[RangeTotal]:
+        return [row for row in self.ranges if row.depth == 0]
+
+    @property
+    def on_cpu(self) -> bool:
+        """Whether the run had no GPU that could have been captured."""
+        return self.breakdown is None and self.capture.no_gpu
+
+    @property
+    def process(self) -> ProcessUse | None:
+        return self.run.process if self.run else None
+
+    @property
+    def cpu_cores(self) -> int | None:
+        """Number of the machine's cores, as the system counts them, or None."""
+        cores = ((self.run and self.run.environment) or {}).get("cpu_cores")
+        return cores if isinstance(cores, int) else None
+
+    @property
+    def parts_ms(self) -> dict[str, float] | None:
+        """The mean step by causes.PARTS, which add up to it; None without GPU activity."""
+        if self.breakdown is None:
+            return None
+        return {
+            "compute": self.breakdown.compute_ms,
+            "communication": self.breakdown.communication_ms,
+            "copy": self.breakdown.copy_ms,
+            **(self.idle.by_cause if self.idle else {"idle": self.breakdown.idle_ms}),
+        }

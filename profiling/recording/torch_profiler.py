@@ -1,0 +1,69 @@
+"""profile=torch: torch.profiler over the window; a gzipped Chrome trace and a table."""
+
+import contextlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from torch.profiler import ProfilerActivity
+from torch.profiler import profile as TorchProfiler
+
+from cli.files import write_text
+from configs.profiling import ProfileConfig
+from profiling.recording.recording import Recorder
+
+TABLE_ROWS = 100
+# The level silences all that Kineto prints, such as "USDT: ... profiler_start". On a GPU the same
+# switch would hide its errors, which say why CUPTI gave no kernels, so it is not set there.
+KINETO_LEVEL, QUIET = "KINETO_LOG_LEVEL", "6"
+
+
+@dataclass
+class TorchRecorder(Recorder):
+    """Runs a torch.profiler for each window: `prepare` warms its tracer up, `start` records."""
+
+    profile: ProfileConfig
+    on_cuda: bool
+    profiler: TorchProfiler | None = None
+    started: bool = False
+
+    def prepare(self) -> None:
+        if not self.on_cuda:
+            os.environ.setdefault(KINETO_LEVEL, QUIET)  # read by Kineto at its first profiler
+        self.profiler = TorchProfiler(
+            activities=[ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * self.on_cuda,
+            record_shapes=self.profile.shapes,
+            with_stack=self.profile.stack,
+            profile_memory=self.profile.memory,
+        )
+        self.profiler.prepare_trace()
+
+    def start(self) -> None:
+        assert self.profiler is not None, "not prepared"
+        self.profiler.start_trace()
+        self.started = True
+
+    def stop(self, stem: Path) -> list[Path]:
+        """Write STEM.trace.json.gz and STEM.operators.txt."""
+        profiler, self.profiler = self.profiler, None
+        self.started = False
+        assert profiler is not None, "not prepared"
+        profiler.stop_trace()
+        trace = stem.with_name(stem.name + ".trace.json.gz")
+        temporary = stem.with_name(stem.name + ".tmp.json.gz")  # .gz makes torch compress it
+        profiler.export_chrome_trace(str(temporary))
+        temporary.replace(trace)
+        averages = profiler.key_averages(group_by_input_shape=self.profile.shapes)
+        by = "self_cuda_time_total" if self.on_cuda else "self_cpu_time_total"
+        table = stem.with_name(stem.name + ".operators.txt")
+        text = averages.table(sort_by=by, row_limit=TABLE_ROWS, max_name_column_width=80)
+        write_text(table, text)
+        return [trace, table]
+
+    def close(self) -> None:
+        """End a tracer that was prepared and whose window never came."""
+        if self.profiler is not None and not self.started:
+            with contextlib.suppress(RuntimeError):
+                self.profiler.start_trace()
+                self.profiler.stop_trace()
+        self.profiler = None

@@ -1,0 +1,369 @@
+"""Document of a capture's report, verdict first. Called by the verbs report, run and log."""
+
+import msgspec
+
+from profiling.analysis.gpu_time.step_events import StepEvents
+from profiling.analysis.records import LaunchQueue, Report
+from profiling.analysis.steps.update_kernels import STEP_NAME
+from profiling.report.document import (
+    MARKDOWN,
+    PAGE,
+    TERMINAL,
+    TEXT,
+    Block,
+    Bullets,
+    Chart,
+    Document,
+    Facts,
+    Finding,
+    Paragraph,
+    Places,
+    Section,
+    SideBySide,
+    StepBar,
+    Timeline,
+    Verdict,
+)
+from profiling.report.single import step_charts, tables
+from profiling.report.single.kernel_sources import Links
+from profiling.report.single.timeline_data import timeline_data
+from profiling.report.single.verdict_line import verdict_line
+from profiling.shared.causes import PART, VERDICT, Part, part_named
+from profiling.shared.units import ABSENT, duration_ns, milliseconds, number, percent, size_bytes
+from profiling.timeline.personal import without_folders
+
+TOOLS = {"nsys": "nsys", "kineto": "torch.profiler"}
+FAMILIES = "Kernel families"
+NO_GPU = "Not known: the capture contains no GPU activity."
+
+
+def report_document(
+    report: Report, events: StepEvents | None = None, sources: Links | None = None
+) -> Document:
+    """The whole report. `events` are for the timeline.
+
+    `sources` are links to the kernels' sources, relative to the page.
+    """
+    return Document(
+        f"{report.capture.file} · {gpu_name(report)}",
+        [steps_by_tool(report)],
+        verdict(report),
+        [
+            step_section(report),
+            phase_section(report),
+            *([] if report.on_cpu else gpu_sections(report, events, sources or {})),
+            *table_sections(report, sources or {}),
+            health_section(report),
+            run_section(report),
+        ],
+    )
+
+
+def gpu_sections(report: Report, events: StepEvents | None, sources: Links) -> list[Section]:
+    return [
+        Section("families", FAMILIES, [tables.families(report)], short="Families"),
+        timeline_section(report, events, sources),
+        overlap_section(report),
+        roofline_section(report),
+    ]
+
+
+def gpu_name(report: Report) -> str:
+    if report.on_cpu:
+        return "CPU"
+    if report.gpu is None:
+        return "no GPU activity"
+    return report.capture.gpu.name if report.capture.gpu else f"GPU {report.capture.device}"
+
+
+def steps_by_tool(report: Report) -> str:
+    """A line that says which steps were captured, and by which tool."""
+    capture, window = report.capture, report.window
+    steps = f"{window.steps} step{'s' if window.steps != 1 else ''}"
+    if window.first_iteration is not None:
+        last = f" to {window.first_iteration + window.steps - 1}" if window.steps > 1 else ""
+        steps += f" ({window.step_name} {window.first_iteration}{last})"
+    elif window.step_name is None:
+        steps = "no steps found: the whole capture counts as one step"
+    elif window.step_name == STEP_NAME:
+        steps += ", recognised by the optimizer's kernels"
+    tool = TOOLS.get(capture.kind, capture.kind)
+    version = f" {capture.tool_version}" if capture.tool_version else ""
+    return f"{steps}, {milliseconds(window.wall_ms)} ms in total, {tool}{version}"
+
+
+def verdict(report: Report) -> list[Block]:
+    bottleneck = report.bottleneck
+    gains = [
+        f"{VERDICT[gain.verdict].title} {milliseconds(gain.recoverable_ms_per_step)} ms"
+        for gain in bottleneck.ranked
+        if gain.recoverable_ms_per_step > 0
+    ]
+    most = [bottleneck.most_to_gain] if bottleneck.most_to_gain else []
+    pairs, step = key_figures(report), report.window.step_ms
+    spread = [("min", step.min), ("mean", step.mean), ("p95", step.p95), ("max", step.max)]
+    spread_text = ", ".join(f"{name} {milliseconds(ms)}" for name, ms in spread)
+    return [
+        Verdict(verdict_line(report), "warning"),
+        SideBySide(
+            [
+                Bullets(None, bottleneck.evidence, places=TEXT),
+                Bullets("Evidence", bottleneck.evidence, places=PAGE),
+                Bullets("Next", bottleneck.next),
+                Bullets("Largest possible gain", most),
+                Bullets(
+                    "Upper limits of the time per step that each bottleneck costs",
+                    gains,
+                    places=PAGE,
+                ),
+                Bullets("This capture does not show", bottleneck.cannot_tell),
+            ]
+        ),
+        *(Finding(f.level, f.what, f.cure, places=MARKDOWN) for f in report.health.findings),
+        *(
+            Finding(f.level, f.what, f.cure, places=("terminal", "page"))
+            for f in report.health.loss_findings
+        ),
+        Facts(pairs, cards=True, places=("markdown", "page")),
+        Facts([*pairs, ("step, ms", spread_text)], places=TERMINAL),
+    ]
+
+
+def key_figures(report: Report) -> list[tuple[str, str]]:
+    """The figures that everyone asks for first, as (name, figure)."""
+    free_ms, mfu = report.health.free_step_ms, report.roofline and report.roofline.mfu
+    steps = [
+        ("median step while captured", f"{milliseconds(report.window.step_ms.median)} ms"),
+        (
+            "median step without capturing",
+            ABSENT if free_ms is None else f"{milliseconds(free_ms)} ms",
+        ),
+    ]
+    if report.on_cpu:
+        return [*steps, *cpu_figures(report)]
+    return [
+        *steps,
+        ("GPU busy", percent(report.gpu.busy_percent if report.gpu else None)),
+        ("MFU", percent(100 * mfu if mfu else None)),
+        ("attention kernels", report.attention_backend or ABSENT),
+        ("kernel time that belongs to a phase", percent(coverage_percent(report))),
+    ]
+
+
+def cpu_figures(report: Report) -> list[tuple[str, str]]:
+    """The figures of the process, as (name, figure), if measured: an old manifest has none."""
+    process = report.process
+    if process is None:
+        return []
+    return [
+        ("cores at work", ABSENT if process.cores_used is None else f"{process.cores_used:.1f}"),
+        ("memory", size_bytes(process.memory_bytes)),
+    ]
+
+
+def coverage_percent(report: Report) -> float | None:
+    known = report.attribution
+    return None if known is None or known.coverage is None else 100 * known.coverage
+
+
+def coverage(report: Report) -> str:
+    """The sentence, in every report, on how much of the kernel time belongs to a phase."""
+    known = report.attribution
+    if known is None:
+        return "Attribution: not known, because the capture has no kernels or no ranges."
+    return (
+        f"Attribution: {percent(coverage_percent(report))} of the kernel time belongs to a phase "
+        f"({duration_ns(known.attributed_ns)} of {duration_ns(known.kernel_ns)}; "
+        f"{duration_ns(known.by_time_ns)} by time, because the launching thread has no ranges)."
+    )
+
+
+def step_parts(report: Report) -> list[tuple[Part, float]]:
+    """(part, ms a step), adding up to the mean step; idle time by cause where causes are known."""
+    ms = report.parts_ms or {}
+    in_order = [*(name for name in PART if name in ms), *(name for name in ms if name not in PART)]
+    return [(part_named(name), ms[name]) for name in in_order]
+
+
+def step_section(report: Report) -> Section:
+    parts, height = step_parts(report), max(280, 70 + 28 * len(report.families))
+    bar, times = step_charts.breakdown(parts), step_charts.step_times(report)
+    families = step_charts.families(report)
+    no_kernels = "Not known: the capture contains no kernels."
+    title = "Step times over the window"
+    step_chart = Chart("step_times", "time of each step", times, height, title)
+    if report.on_cpu:
+        return Section("step", title, [step_chart], "Step", places=PAGE)
+    beside = [
+        step_chart,
+        Chart("families", "kernel time by family", families, height, FAMILIES, no_kernels),
+    ]
+    blocks: list[Block] = [
+        StepBar(parts),
+        Chart("breakdown", "the mean step, split by what the GPU did", bar, 190, absent=NO_GPU),
+        SideBySide(beside),
+    ]
+    lead = (
+        "The mean step. Each moment counts once: as compute if any kernel computes, else as "
+        "communication, else as copies, else as idle."
+    )
+    return Section("step", "Parts of the step", blocks, "Step", lead)
+
+
+def phase_section(report: Report) -> Section:
+    table, owned = tables.phases(report), coverage(report)
+    absent = "Not known: the capture contains no ranges; name the phases with --phases."
+    height = 90 + 52 * sum(entry.depth == 0 for entry in report.ranges)
+    label, figure = "host and GPU time of each phase", step_charts.phases(report)
+    chart = Chart("phases", label, figure, height, absent=absent)
+    single = tables.ranges(report)
+    blocks: list[Block] = [SideBySide([chart, table]), Paragraph(owned, places=TEXT), single]
+    lead, title = f"{table.note} {owned}", "Phases: host and GPU time"
+    if report.on_cpu:
+        blocks, lead, title = [SideBySide([chart, table]), single], table.note, "Phases"
+    return Section("phases", title, blocks, "Phases", lead)
+
+
+def timeline_section(report: Report, events: StepEvents | None, sources: Links) -> Section:
+    label = "Timeline of phases, CUDA calls, idle time and what ran on the GPU's streams"
+    data = timeline_data(events, sources) if events else None
+    lead = "What the host and the GPU did, event by event."
+    if events:
+        lead = (
+            f"{shown_steps(events)} At the top are the host's ranges and calls; below them is "
+            "what ran on the GPU and why it was idle. Click for details; press ? for the keys."
+        )
+    if events and events.left_out:
+        lead += f" The {events.left_out:,} shortest calls and kernels are not shown."
+    blocks: list[Block] = [Timeline("timeline", label, data, NO_GPU), tables.gaps(report, events)]
+    return Section("timeline", "Timeline", blocks, lead=lead)
+
+
+def shown_steps(events: StepEvents) -> str:
+    """A sentence that says which steps the page has: all, or some."""
+    steps, shown = len(events.shown), int(events.shown.sum())
+    median = events.first_number + events.median
+    if shown == steps:
+        return (
+            (f"All {steps} steps are shown; the view opens at the median step, {median}.")
+            if steps > 1
+            else ""
+        )
+    return (
+        f"{shown} of {steps} steps are shown, those around the median and the slowest: the "
+        f"window has too many events for one page. The view opens at the median step, {median}."
+    )
+
+
+def overlap_section(report: Report) -> Section:
+    table, queue = tables.overlap(report), report.launch_queue
+    blocks: list[Block] = [table, *([queue_facts(queue)] if queue else []), tables.copies(report)]
+    lead = (
+        f"{table.note} The launch queue holds kernels that were launched and have not started. "
+        "Short waits mean that the GPU starts each kernel at once. The driver queues about a "
+        "thousand launches; after that the host waits."
+    )
+    return Section("overlap", "Overlap", blocks, "Overlap", lead)
+
+
+def queue_facts(queue: LaunchQueue) -> Facts:
+    short, median, long = (
+        duration_ns(1e3 * us) for us in (queue.short_us, queue.median_us, queue.long_us)
+    )
+    pairs = [
+        (
+            f"launches waiting on stream {queue.stream}",
+            f"{number(queue.mean_length)} on average, {queue.max_length:,} at most",
+        ),
+        (
+            "how long a launch waits",
+            f"median {median}, 5th to 95th percentile {short} to {long}",
+        ),
+    ]
+    return Facts(pairs, heading="Launch queue")
+
+
+def roofline_section(report: Report) -> Section:
+    table, figure = tables.roofline(report), step_charts.roofline(report.roofline)
+    absent = (
+        "Not known: a roofline needs a manifest with the model's shapes and a GPU whose peaks are "
+        "known."
+    )
+    chart = Chart("roofline", "arithmetic rate against intensity", figure, 400, absent=absent)
+    return Section("roofline", "Roofline", [chart, table], lead=table.note)
+
+
+def table_sections(report: Report, sources: Links) -> list[Section]:
+    """The sections of the tables without a chart."""
+    others = (
+        *(tables.operator_work, tables.launches, tables.api, tables.os_calls, tables.memops),
+        *(tables.operators, tables.counters),
+    )
+    made = [tables.kernels(report, sources), *(make(report) for make in others)]
+    return [Section(table.name, table.title, [table]) for table in made]
+
+
+def health_section(report: Report) -> Section:
+    health, memory = report.health, report.allocations
+    blocks: list[Block] = []
+    if health.overhead_percent is not None:
+        blocks.append(Paragraph(overhead(health.overhead_percent)))
+    blocks += [Finding(each.level, each.what, each.cure) for each in health.findings]
+    if not health.findings:
+        blocks.append(Paragraph("No problems found."))
+    if memory is not None:
+        pairs = [
+            ("allocations", number(memory.count)),
+            ("allocated", size_bytes(memory.allocated_bytes)),
+            ("freed", size_bytes(memory.freed_bytes)),
+            ("peak", size_bytes(memory.peak_bytes)),
+        ]
+        blocks.append(Facts(pairs, heading="Device memory during the window", places=PAGE))
+    places: Places = ("terminal", "page")  # in Markdown the findings stand under the verdict
+    return Section("health", "The capture's health", blocks, "Health", places=places)
+
+
+def overhead(percent: float) -> str:
+    if percent >= 0:
+        return f"Capturing made a step {percent:.1f} % longer."
+    return (
+        f"Captured steps were {-percent:.1f} % shorter than the steps around them, which something "
+        "delayed."
+    )
+
+
+def run_section(report: Report) -> Section:
+    run = msgspec.to_builtins(report.run) or {}
+    blocks: list[Block] = [Facts(dotted_pairs(msgspec.to_builtins(report.capture)))]
+    if not run:
+        missing = "There is no manifest beside this capture: give one with --manifest FILE."
+        blocks.insert(0, Paragraph(missing, "note"))
+    blocks += [Facts(dotted_pairs(part), heading=name) for name, part in run.items() if part]
+    return Section("run", "The run", blocks, "Run", places=PAGE)
+
+
+def dotted_pairs(part: object, name: str = "") -> list[tuple[str, str]]:
+    """Nested mappings and lists of them, flattened to (dotted key, text of the value)."""
+    match part:
+        case dict():
+            inner = list(part.items())
+        case [dict(), *_]:
+            inner = list(enumerate(part))
+        case _:
+            return [(name, fact_text(name, part))]
+    return [
+        pair for key, value in inner for pair in dotted_pairs(value, f"{name}.{key}".strip("."))
+    ]
+
+
+def fact_text(name: str, value: object) -> str:
+    """The text of a fact, without folders, since a page is passed on to others."""
+    if value is None:
+        return ABSENT
+    if name.endswith(("_bytes", "_bytes_per_s")) and isinstance(value, int):
+        return size_bytes(value) + ("/s" if name.endswith("_per_s") else "")
+    if isinstance(value, list):
+        return without_folders((" " if name == "command" else ", ").join(map(str, value))) or "none"
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return str(value).lower() if isinstance(value, bool) else without_folders(str(value))

@@ -1,0 +1,17 @@
+"""The verdict in one line. Called by modules that show a report or only this line of it."""
+
+from profiling.analysis.records import Report
+from profiling.analysis.verdict import cpu
+from profiling.shared.causes import VERDICT
+
+
+def verdict_line(report: Report) -> str:
+    """The verdict as a line, as in 'Bound by kernel launches: the GPU waits for ...'."""
+    verdict = VERDICT[report.bottleneck.verdict]
+    if verdict.name == "unknown":
+        return f"No bottleneck can be named: {report.health.no_verdict or verdict.why}"
+    line = f"Bound by {verdict.title}: {verdict.why}"
+    if verdict.name == cpu.VERDICT and (phase := cpu.longest_phase(report)):
+        share = 100 * phase.host_ms / report.window.wall_ms
+        line += f", and {phase.name} takes {share:.0f} % of a step"
+    return line
