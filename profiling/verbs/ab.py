@@ -56,7 +56,7 @@ from profiling.analysis.runs.folder import newest_capture
 from profiling.analysis.statistics import EQUAL_WITHIN_PERCENT
 from profiling.launch import wandb_verdict
 from profiling.launch.experiment.ahead import duration_lines, processes_ahead
-from profiling.launch.experiment.captures import capture_folder, explanations
+from profiling.launch.experiment.captures import capture_folder, explanations, missing_captures
 from profiling.launch.experiment.plan import (
     FEWEST_TIMED,
     WARM_UP,
@@ -105,7 +105,8 @@ def main(argv: list[str], trainer: Path = TRAINER) -> int:
         announce(experiment, values, folder)
         try:
             paces = check_on_this_machine(asked, folder)
-            ahead = processes_ahead(experiment, values, paces, captures=not flags.no_capture)
+            uncaptured = [] if flags.no_capture else missing_captures(experiment, folder)
+            ahead = processes_ahead(experiment, values, paces, uncaptured)
             for line in duration_lines(experiment, ahead, paces):
                 say(as_called(line))
             experiment = measure(open_experiment(folder, asked), values, trainer, folder)

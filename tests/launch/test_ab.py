@@ -20,6 +20,7 @@ from configs.command_line import compose_one
 from configs.compose import compose_jobs
 from profiling.analysis.difference.comparison_records import Experiment, Factor, ProcessRun
 from profiling.analysis.difference.experiment import analyse, conclude
+from profiling.launch.experiment.captures import missing_captures
 from profiling.launch.experiment.plan import order, plan_experiment, quote_path, timed_words
 from profiling.launch.experiment.processes import open_experiment, time_process
 from profiling.launch.pace import Pace
@@ -470,3 +471,6 @@ def test_captures_of_the_real_trainer_explain(fake):
     assert whole == pytest.approx(means, abs=1e-9)
     assert "forward" in Path("exp/report.html").read_text()
     assert not list(Path("exp").rglob("ckpt.pt"))
+    experiment = plan_experiment([CPU, "attention=slow,flash", *TINY], 40)
+    assert missing_captures(experiment, Path("exp")) == []
+    assert missing_captures(experiment, Path("elsewhere")) == [0, 1]

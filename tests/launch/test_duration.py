@@ -52,7 +52,8 @@ def pace_of(*words: str, **values) -> Pace:
 def said_by_ab(*words: str, paces: list[Pace], repeats: int = 5, steps: int = 300) -> list[str]:
     experiment = plan_experiment(list(words), steps)
     values = order(len(paces), repeats)
-    return duration_lines(experiment, processes_ahead(experiment, values, paces, True), paces)
+    ahead = processes_ahead(experiment, values, paces, uncaptured=range(len(paces)))
+    return duration_lines(experiment, ahead, paces)
 
 
 def minutes(line: str) -> tuple[float, float]:
@@ -108,11 +109,13 @@ def test_what_is_there_already_is_not_counted_again():
     experiment = plan_experiment([SMALL, FACTOR], 100)
     run = ProcessRun(0, "slow", [], "runs/01", 7.0, 768, [60], [28.0], [28.0])
     values = order(2, 2)
-    whole = processes_ahead(experiment, values, paces, captures=False)
+    whole = processes_ahead(experiment, values, paces, uncaptured=[])
     experiment.runs.append(run)
-    left = processes_ahead(experiment, values, paces, captures=False)
+    left = processes_ahead(experiment, values, paces, uncaptured=[])
     assert (len(whole), len(left)) == (4, 3)
     assert total_s(left)[0] == pytest.approx(total_s(whole)[0] * 3 / 4)
+    with_capture = processes_ahead(experiment, values, paces, uncaptured=[1])
+    assert [process.captured for process in with_capture] == [False] * 3 + [True]
     assert duration_lines(experiment, [], paces) == []
 
 

@@ -14,18 +14,18 @@ SHORTEST = "--steps 20 --repeats 2"
 
 
 def processes_ahead(
-    experiment: Experiment, values: Sequence[int], paces: Sequence[Pace], captures: bool
+    experiment: Experiment, values: Sequence[int], paces: Sequence[Pace], uncaptured: Sequence[int]
 ) -> list[Process]:
     """Processes that are still to run, and the captures after them.
 
     `values` has the number of each process's value, in the order of all processes; `paces` has a
-    pace for each value.
+    pace for each value, and `uncaptured` the numbers of the values that are still to be captured.
     """
     done = {run.number for run in experiment.runs}
     left = [value for number, value in enumerate(values) if number not in done]
     timed = [Process(paces[value], max_iters(experiment)) for value in left]
     steps = experiment.warm_up + CAPTURED_STEPS + FREE_STEPS
-    return timed + [Process(pace, steps, captured=True) for pace in paces if captures]
+    return timed + [Process(paces[value], steps, captured=True) for value in uncaptured]
 
 
 def duration_lines(

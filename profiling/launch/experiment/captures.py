@@ -58,6 +58,12 @@ def capture(experiment: Experiment, trainer: Path, folder: Path, value: int) -> 
     return made
 
 
+def missing_captures(experiment: Experiment, folder: Path) -> list[int]:
+    """Numbers of the values that have no capture yet."""
+    labels = enumerate(experiment.factor.labels)
+    return [value for value, label in labels if not newest_capture(capture_folder(folder, label))]
+
+
 def capture_folder(folder: Path, label: str) -> Path:
     """out_dir of the run that is captured for a value."""
     return folder / "captures" / file_name(label)
