@@ -64,7 +64,7 @@ usage: python train.py [FLAGS] [FILE] [KEY=VALUE ...]
 examples
   python train.py config/shakespeare_char.yaml                  the main experiment
   python train.py config/shakespeare_char.yaml attention=flash  with one key changed
-  python train.py config/shakespeare_char_cpu.yaml              a size for a CPU
+  python train.py config/shakespeare_char_cpu.yaml              a model size for CPUs
   python train.py config/shakespeare_char.yaml recipe=fast      a low validation loss soonest
   python train.py config/shakespeare_char.yaml speed=reference  plain PyTorch, nothing compiled
   python train.py -m attention=slow,flash                       a run for each, in its own folder
@@ -77,11 +77,11 @@ examples
 
 flags (Hydra's)
   -m, --multirun           train once for each combination: a=1,2  a=choice(1,2)  a=range(1,4)
-  --cfg job                print the configuration as YAML and stop; --resolve: without ${{...}}
-  --info [WHAT]            how Hydra composed it
+  --cfg job                print the configuration as YAML and stop; --resolve replaces ${{...}}
+  --info [WHAT]            show how Hydra composed the configuration
   --config-name NAME       the same as FILE
   -sc install=bash         tab completion: eval "$(python train.py -sc install=bash)"
-  --hydra-help, --version  of Hydra
+  --hydra-help, --version  help and version of Hydra
 """
 # a config file is named by its path instead; the pickle of an earlier run may run any code
 REFUSED = ("config_path", "config_dir", "experimental_rerun")

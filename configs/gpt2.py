@@ -88,7 +88,7 @@ def transformers_shape(path: Path) -> dict[str, Value]:
     except FileNotFoundError:
         raise ValueError(
             f"init_from=weights: {path} is missing, which contains the model's shape; "
-            "transformers' save_pretrained writes this file; init_from=gpt2, gpt2-medium, ... "
+            "transformers' save_pretrained writes this file; init_from=gpt2, gpt2_medium, ... "
             "do not need it"
         ) from None
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:

@@ -64,7 +64,7 @@ class SampleConfig:
     out_dir: str = key("out-shakespeare-char", "folder of the run with its ckpt.pt")
     init_from: str = key(
         "resume",
-        "resume: out_dir/ckpt.pt; gpt2, gpt2-medium, ...: these weights, from Hugging Face's "
+        "resume: out_dir/ckpt.pt; gpt2, gpt2_medium, ...: these weights, from Hugging Face's "
         "cache or `weights`; weights: the file or folder in `weights`, of any shape",
         ("resume", *GPT2_SIZES, "weights"),
     )

@@ -31,7 +31,7 @@ class TrainingConfig:
     init_from: str = key(
         "scratch",
         "scratch, or resume from out_dir/ckpt.pt (unless out_dir is given, it is the folder of "
-        "the config.yaml, if a checkpoint is there too); gpt2, gpt2-medium, ...: these weights, "
+        "the config.yaml, if a checkpoint is there too); gpt2, gpt2_medium, ...: these weights, "
         "from Hugging Face's cache or `weights`, and their shape; weights: the file or folder in "
         "`weights`, of any shape",
         ("scratch", "resume", *GPT2_SIZES, "weights"),
@@ -86,16 +86,16 @@ class TrainingConfig:
         before="adamw",
     )
     learning_rate: float = key(1e-3, "peak learning rate", least=0, role="outcome")
-    decay_lr: bool = key(True, "warm up, then decay", role="outcome")
-    lr_decay: str = key("cosine", "the curve of the decay", ("cosine", "linear"), role="outcome")
+    decay_lr: bool = key(True, "warm up the learning rate, then decay it", role="outcome")
+    lr_decay: str = key("cosine", "curve of the decay", ("cosine", "linear"), role="outcome")
     warmup_iters: int = key(100, "iterations of linear warm-up", least=0, role="outcome")
     lr_decay_iters: int = key(5000, "iteration at which min_lr is reached", least=0, role="outcome")
     min_lr: float = key(1e-4, "learning rate after the decay", least=0, role="outcome")
     weight_decay: float = key(
         0.1, "weight decay of matrices and embeddings", least=0, role="outcome"
     )
-    beta1: float = key(0.9, "AdamW's", least=0, below=1, role="outcome")
-    beta2: float = key(0.99, "AdamW's", least=0, below=1, role="outcome")
+    beta1: float = key(0.9, "beta1 of AdamW", least=0, below=1, role="outcome")
+    beta2: float = key(0.99, "beta2 of AdamW", least=0, below=1, role="outcome")
     grad_clip: float = key(1.0, "maximum gradient norm; 0: no clipping", least=0, role="outcome")
     seed: int = key(
         1337,

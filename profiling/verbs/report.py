@@ -104,7 +104,7 @@ def parse(argv: list[str]) -> Namespace:
     output_flags(
         group,
         json="all figures (docs/report-schema.md)",
-        markdown="for a pull request",
+        markdown="as Markdown, for a pull request",
         html="one HTML page with charts, which needs no network",
     )
     flag(group, "--open", "open that page in the browser")

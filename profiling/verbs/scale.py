@@ -92,7 +92,9 @@ def parse(argv: list[str]) -> Namespace:
     add("--host-ms MS", host, within(float, 0, 1_000_000))
     add("--manifest FILE", "the manifest of the window, if it is not beside CAPTURE", Path)
     page = "one HTML page with a chart"
-    output_flags(parser, json="all figures (docs/report-schema.md)", markdown="a table", html=page)
+    output_flags(
+        parser, json="all figures (docs/report-schema.md)", markdown="as Markdown", html=page
+    )
     flags = parser.parse_args(argv)
     inputs = filter(None, [flags.capture, flags.manifest, flags.links_from])
     check_outputs(flags, *(path for path in inputs if path.exists()))

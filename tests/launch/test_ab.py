@@ -329,9 +329,9 @@ def test_dry_run_prints_the_commands_and_starts_nothing(fake, capsys):
         (["attention=slow,flahs"], "attention=flahs: no such choice; did you mean flash"),
         (["atention=slow,flash"], "atention: no such key; did you mean attention"),
         (["n_head=3,4"], "n_embd=128: not divisible by n_head=3"),
-        (["attention=slow,flash", "--repeats", "1"], "--repeats: 1: must be from 2 up"),
+        (["attention=slow,flash", "--repeats", "1"], "--repeats: 1: must be at least 2"),
         (["attention=slow,flash", "--steps", "25"], "--steps 25: must be a multiple of 10"),
-        (["attention=slow,flash", "--steps", "10"], "--steps: 10: must be from 20 up"),
+        (["attention=slow,flash", "--steps", "10"], "--steps: 10: must be at least 20"),
         (["attention=slow,flash", "--stesp", "20"], "arguments: --stesp; did you mean --steps"),
         (
             ["attention=slow,flash", "--json", "nowhere/x.json"],

@@ -208,14 +208,14 @@ def test_both_are_run_read_and_compared_and_the_series_goes_on(run, checkout, tm
     assert len(again["work"]) == len(made["work"])
     assert "our time divided by theirs" in Path("b/bench.html").read_text()
     assert "| step | ms |" in Path("b/bench.md").read_text()
-    with pytest.raises(ValueError, match="^--out b: holds another series of processes"):
+    with pytest.raises(ValueError, match="^--out b: contains another series of processes"):
         run("--rounds 2 --out b --parts step grad_clip=2")
 
 
 @pytest.mark.slow
 def test_a_process_that_fails_shows_its_end_and_the_rest_goes_on(run, monkeypatch, capsys):
     monkeypatch.setenv("FAIL", "71")  # the timed one
-    with pytest.raises(ValueError, match="^steps, nanoGPT: .* exit code 1, .*train.py") as caught:
+    with pytest.raises(ValueError, match="^steps, nanoGPT: .* exit code 1; .*train.py") as caught:
         run("--rounds 1 --out b --parts step")
     assert "\n" not in str(caught.value)
     assert "  the GPU has left the building" in capsys.readouterr().out

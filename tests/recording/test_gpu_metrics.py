@@ -185,7 +185,7 @@ def test_a_gpu_that_is_lost_midway(nvml, monkeypatch, caplog):
     assert after["perf/energy_per_token_j"] is None  # no longer known for the whole run
     assert sampler.summary(10.0)["perf/energy_j"] is None
     (warning,) = [r.message for r in caplog.records if r.levelno == logging.WARNING]
-    assert "Fake 1 answers no more (GPU is lost)" in warning
+    assert "Fake 1 no longer answers (GPU is lost)" in warning
 
 
 def test_energy_needs_all_gpus_of_the_run(nvml):

@@ -81,7 +81,7 @@ def test_an_exception_closes_ranges_and_window(events_of, tmp_path):
     assert manifest["window"]["complete"] is False
     assert manifest["window"]["ended_by"].startswith("SystemExit: train.py: training loss is nan")
     assert manifest["return_codes"] == {"cudaProfilerStart": 5, "cudaProfilerStop": 5}
-    assert "cudaProfilerStart answered 5" in events_of.output
+    assert "cudaProfilerStart returned 5" in events_of.output
 
 
 @pytest.mark.slow

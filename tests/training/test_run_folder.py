@@ -64,7 +64,7 @@ def test_the_second_process_is_refused_before_its_data(command, start, tmp_path)
         output = second.communicate(timeout=90)[0]
         assert second.returncode == 2, output
         (line,) = output.splitlines()
-        assert f"out_dir={out_dir}: in use by {owner}; take another folder, or end" in line
+        assert f"out_dir={out_dir}: in use by {owner}; give another folder, or end" in line
     assert not (tmp_path / "other").exists()
     first.send_signal(signal.SIGCONT)
     first.send_signal(signal.SIGINT)

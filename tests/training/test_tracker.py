@@ -762,7 +762,7 @@ finish(tracker)
     )
     kept = iterations(tmp_path / "out")
     assert 0 < len(kept) < 1000 and kept == list(range(len(kept)))  # whole lines
-    assert any(f"lacks its last {1000 - len(kept)} lines" in line for line in child.warnings)
+    assert any(f"is missing its last {1000 - len(kept)} lines" in line for line in child.warnings)
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
     assert summary["wandb"]["failure"]
     assert child.told["finish_s"] < 10 and child.exit_s < 5

@@ -185,7 +185,7 @@ def test_an_installed_program_trains_and_writes_nothing_into_its_installation(in
     )
     assert trained.returncode == 0, trained.stderr
     (text,) = (tmp_path / "cache/profiling-nanogpt").iterdir()
-    assert f"{text}: the text as tokens" in trained.stdout
+    assert f"{text}: tokens of the text" in trained.stdout
     commands = re.findall(r"^next: profiling-nanogpt (.*)$", trained.stdout, re.M)
     assert [command.split()[0] for command in commands] == ["sample", "report"]
     for command in commands:
