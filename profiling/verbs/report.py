@@ -4,8 +4,8 @@ the others wait for, and why.
 {flags}
 
 Several captures, or a folder with the captures of several ranks, are reported together, on one
-page. Without --json, --markdown and --html the report is printed: one screen, or all of it with
---full. The last line repeats the verdict.
+page. Without one of these outputs the report is printed: one screen, or all of it with --full.
+The last line repeats the verdict.
 
 examples
   python -m profiling report out-shakespeare-char
@@ -38,6 +38,7 @@ from profiling.shared.json_records import to_json
 from profiling.timeline.opening import REPORT, newest
 from profiling.timeline.trace import Trace
 from profiling.verbs.results import (
+    FLAGS,
     STDOUT,
     check_outputs,
     output_flags,
@@ -130,9 +131,7 @@ def parse(argv: list[str]) -> Namespace:
             "--each: needs --html FILE, because it writes a page per rank beside that file"
         )
     if flags.full and outputs(flags):
-        raise ValueError(
-            "--full: prints the report, so it cannot be combined with --json, --markdown or --html"
-        )
+        raise ValueError(f"--full: prints the report, so it cannot be combined with {FLAGS}")
     if flags.open and flags.html in (None, STDOUT):
         raise ValueError("--open: needs --html FILE, the page to open")
     return flags
