@@ -281,7 +281,7 @@ VERDICTS = (
     Verdict(
         "gpu_memory",
         "GPU memory bandwidth",
-        "the GPU is busy, mostly moving data to and from its memory",
+        "the GPU is busy, mostly moving data",
         advice=(
             FUSED_ATTENTION,
             Advice(
@@ -490,3 +490,9 @@ VERDICTS = (
     ),
 )
 VERDICT = {verdict.name: verdict for verdict in VERDICTS}
+# what a GPU is busy with: nothing waits, and no part of the step leads to it
+BUSY_GPU_VERDICTS = {verdict.name for verdict in VERDICTS if verdict.waiting is None} - {
+    *(part.verdict for part in PARTS),
+    "cpu_only",
+    "unknown",
+}

@@ -1,11 +1,14 @@
 """Ranks whose kernels take longer: whether the GPU's clock is why, by the run's own rows."""
 
+import json
 from pathlib import Path
 
 import pytest
 
 from benchmarks.fleet.simulation import Fault, Fleet
+from profiling.analysis.analysis import Analysis
 from profiling.analysis.ranks.rank_records import RanksReport
+from profiling.analysis.records import Report
 from profiling.analysis.runs.run_clocks import run_clocks
 from tests.helpers.fleet import report_of, write_fleet
 from tests.helpers.folders import rows_of_start, with_rows
@@ -57,6 +60,25 @@ def test_the_clock_of_a_late_rank_is_held_against_the_others(tmp_path, mhz, more
     assert [clock and clock.held_down_by for clock in clocks] == [
         *(None, None, "temperature" if more else None, None),
     ]
+
+
+def test_the_verdict_of_a_rank_itself_knows_its_clock(tmp_path, monkeypatch):
+    """The same as in the report of its capture alone; `because` is made of that verdict."""
+
+    def by_clock(analysis: Analysis, report: Report, *_: object) -> tuple[str, list[str]]:
+        clock = report.run and report.run.gpu_clock
+        return ("gpu_latency" if clock and clock.held_down_by else "gpu"), []
+
+    monkeypatch.setattr("profiling.analysis.verdict.gpu.verdict", by_clock)
+    of_run(tmp_path / "out", 1980, 1970, 1500, 1980, **HOT)
+    paths = sorted((tmp_path / "out" / "profile").iterdir())
+    for rank, path in enumerate(paths):
+        of_rank = {"rank": rank, "world_size": 4, "files": [path.name]}
+        manifest = {"schema_version": 1, "kind": "torch", "window": {}} | of_rank
+        path.with_name(f"window-1-rank{rank}.json").write_text(json.dumps(manifest))
+    report = report_of(paths)
+    assert report.straggler is not None and report.straggler.because == "gpu_latency"
+    assert report.ranks[2].bottleneck == "gpu_latency"
 
 
 def test_where_no_row_tells_of_a_rank_the_reader_has_to_look(tmp_path):

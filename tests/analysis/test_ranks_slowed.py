@@ -17,6 +17,7 @@ from profiling.analysis.gpu_time.slowed import (
 )
 from profiling.analysis.ranks.files import DETECT, read_file
 from profiling.analysis.ranks.summary import analyse
+from profiling.analysis.runs.run_clocks import RunClocks
 from tests.helpers.fleet import TOOLS, analyse_files, report_of, write_fleet
 from tests.helpers.programs import ADD, GEMM, US, Builder
 from tests.paths import CAPTURES
@@ -174,7 +175,8 @@ def test_a_rank_that_waits_all_through_backward_is_held_against_the_others(tmp_p
 
 def test_a_gpu_of_another_name_tells_nothing_of_this_one(tmp_path: Path) -> None:
     """Rank 1 alone tells how long backward's kernels take, and rank 0 has such a GPU."""
-    ranks = [read_file(path, DETECT).ranks[0] for path in write_fleet(THROUGHOUT, tmp_path)]
+    paths, clocks = write_fleet(THROUGHOUT, tmp_path), RunClocks({})
+    ranks = [read_file(path, DETECT, clocks).ranks[0] for path in paths]
     others = [replace(rank, gpu="NVIDIA H100") if rank.rank > 1 else rank for rank in ranks]
     slowed_ms = [row.communication.slowed_ms for row in analyse(others).report.ranks]
     assert slowed_ms[0] > 2 and slowed_ms[2:] == [0, 0]

@@ -10,12 +10,13 @@ import pytest
 from benchmarks.fleet.files import FileFacts, clocks_of_hosts
 from benchmarks.fleet.simulation import Fault, Fleet, cost_us, simulate
 from profiling.analysis.ranks.cause_said import launches_line
+from profiling.shared.causes import BUSY_GPU_VERDICTS
 from tests.helpers.fleet import TOOLS, analyse_files, report_of, write_fleet
 
 NEAR = 0.15  # of what removing the fault gives
 LAUNCHING = Fleet(ranks=4, kernel_us=15, buckets=0)  # the host is as slow as the GPU
 FOUR = Fleet(ranks=4)
-COMPUTES = ("gpu_compute", "gpu_memory", "gpu_latency", "gpu")
+COMPUTES = tuple(BUSY_GPU_VERDICTS)
 # of each fault: the program, and the cause, part, phase and work to be named
 STRAGGLERS = {
     "more kernels": (

@@ -23,11 +23,10 @@ from profiling.analysis.ranks.rank_records import Straggler
 from profiling.analysis.ranks.reduce import ReducedRank
 from profiling.analysis.ranks.work import extra_launches_ms, most_longer_kernels, why_longer
 from profiling.analysis.verdict.diagnosis import CLOSE
-from profiling.shared.causes import PART, VERDICT
+from profiling.shared.causes import BUSY_GPU_VERDICTS, PART, VERDICT
 
 MOSTLY = 0.5  # share of a longer wait for the GPU that longer host work has to explain
 HOST = ("data", "cpu")
-GPU_VERDICTS = ("gpu_compute", "gpu_memory", "gpu_latency", "gpu")
 
 
 def straggler_of(costs: Costs, late: list[int], gained_ns: np.ndarray) -> Straggler:
@@ -75,7 +74,7 @@ def cause(costs: Costs, first: int, others: list[int], part: str, longer: dict[s
     verdict = PART[part].verdict
     if verdict is None:
         own = costs.ranks[first].verdict
-        return own if own in GPU_VERDICTS else verdict_by_kernels(costs, first, others)
+        return own if own in BUSY_GPU_VERDICTS else verdict_by_kernels(costs, first, others)
     close = [name for name, ms in longer.items() if ms >= CLOSE * longer[part]]
     verdicts = {named for name in close if (named := PART[name].verdict)}
     several = len(verdicts) > 1 and all(VERDICT[name].host for name in verdicts)

@@ -22,7 +22,7 @@ from profiling.analysis.ranks.found import TooFewRanks, rank_in_name
 from profiling.analysis.ranks.reduce import ReducedRank, reduce_rank
 from profiling.analysis.ranks.summary import RanksAnalysis, analyse
 from profiling.analysis.records import Finding
-from profiling.analysis.runs.run_clocks import run_clocks, run_folder
+from profiling.analysis.runs.run_clocks import RunClocks, clocks_of_run
 from profiling.analysis.steps.find import used_gpus
 from profiling.analysis.summary import summarize as report_of
 from profiling.timeline import opening
@@ -58,7 +58,8 @@ def open_ranks(
     is analysed. `progress` is called with the number of files read so far. Raises ValueError with
     one line, which is TooFewRanks where fewer than two ranks are left.
     """
-    files = read_files(paths, progress, step_names)
+    clocks = clocks_of_run(paths)
+    files = read_files(paths, progress, step_names, clocks)
     findings = [Finding("warning", f"left out: {file.error}") for file in files if file.error]
     ranks, left_out = choose(files)
     findings += left_out
@@ -70,7 +71,8 @@ def open_ranks(
     if len(ranks) < 2:
         reason = findings[0].what if findings else "the files contain one process on one GPU"
         raise TooFewRanks(f"{files_text(paths)}: fewer than two ranks to compare; {reason}")
-    ranks, not_read = with_gpu_clocks(ranks, paths)
+    ranks = [replace(rank, gpu_clock=clocks.of_rank(rank.rank)) for rank in ranks]
+    not_read = [Finding("note", clocks.problem)] if clocks.problem else []
     return analyse(ranks, findings + shared_notes(ranks) + not_read)
 
 
@@ -95,13 +97,15 @@ def files_text(paths: Sequence[Path]) -> str:
     return plain(paths[0]) if len(paths) == 1 else f"{plain(paths[0])} and {len(paths) - 1} more"
 
 
-def read_files(paths: Sequence[Path], progress: Progress, step_names: StepNames) -> list[FileRead]:
+def read_files(
+    paths: Sequence[Path], progress: Progress, step_names: StepNames, clocks: RunClocks
+) -> list[FileRead]:
     """Read all files, in the order of `paths`.
 
     Raises ValueError where a process that reads one is killed.
     """
     results = []
-    work = partial(read_file, step_names=step_names)
+    work = partial(read_file, step_names=step_names, clocks=clocks)
     try:
         with side_by_side(work, paths, workers_for(paths), ahead=len(paths)) as files:
             for file in files:
@@ -120,7 +124,7 @@ def workers_for(paths: Sequence[Path]) -> int:
     return 1 if size < READ_HERE_BYTES else min(len(paths), os.cpu_count() or 1, MOST_WORKERS)
 
 
-def read_file(path: Path, step_names: StepNames) -> FileRead:
+def read_file(path: Path, step_names: StepNames, clocks: RunClocks) -> FileRead:
     """Read and reduce all ranks of one file; the result has an error in place of unreadable ones.
 
     Raises nothing for a damaged, unsuitable or missing file.
@@ -131,7 +135,7 @@ def read_file(path: Path, step_names: StepNames) -> FileRead:
         if not subjects:
             raise ValueError(without_gpu(path))
         if len(subjects) == 1:
-            return FileRead(path, [rank_of_file(trace, path, step_names)])
+            return FileRead(path, [rank_of_file(trace, path, step_names, clocks)])
         ranks = [
             rank_of_process(trace, number, process, device, step_names)
             for number, (process, device) in enumerate(subjects)
@@ -163,7 +167,7 @@ def processes_of(trace: Trace) -> list[tuple[int, int]]:
     return [(process, device) for device, process in sorted(rows)]
 
 
-def rank_of_file(trace: Trace, path: Path, step_names: StepNames) -> ReducedRank:
+def rank_of_file(trace: Trace, path: Path, step_names: StepNames, clocks: RunClocks) -> ReducedRank:
     """Reduce a file that holds one process.
 
     Raises ValueError where neither capture, manifest nor file name gives its rank.
@@ -171,7 +175,7 @@ def rank_of_file(trace: Trace, path: Path, step_names: StepNames) -> ReducedRank
     manifest_file = opening.find_manifest(path, trace)
     manifest = manifest_file[1] if manifest_file else None
     analysis = Analysis(trace, step_names.step, step_names.phases)
-    report = report_of(analysis, manifest, manifest_file[0] if manifest_file else None)
+    report = report_of(analysis, manifest, manifest_file[0] if manifest_file else None, clocks)
     by = {
         "capture": trace.rank,
         "manifest": manifest.rank if manifest and manifest.world_size > 1 else None,
@@ -194,19 +198,3 @@ def rank_of_process(
     """Reduce one process of a file that holds several; `number` is its place by GPU."""
     analysis = Analysis(trace, step_names.step, step_names.phases, device, process)
     return reduce_rank(analysis, report_of(analysis), number, "order", clock=str(trace.file))
-
-
-def with_gpu_clocks(
-    ranks: Sequence[ReducedRank], captures: Sequence[Path]
-) -> tuple[list[ReducedRank], list[Finding]]:
-    """Add GPU clocks from the rows of the run: (ranks, findings on what could not be read).
-
-    The ranks stay as they are where the captures do not lie in the folder of a single run.
-    """
-    folders = {run_folder(path) for path in captures}
-    folder = folders.pop() if len(folders) == 1 else None
-    if folder is None:
-        return list(ranks), []
-    clocks = run_clocks(folder)
-    findings = [Finding("note", clocks.problem)] if clocks.problem else []
-    return [replace(rank, gpu_clock=clocks.of_rank(rank.rank)) for rank in ranks], findings

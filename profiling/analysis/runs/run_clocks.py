@@ -1,9 +1,10 @@
 """Read the clocks of a run's GPUs from the driver's samples.
 
-Called by capture and ranks.gpu_clocks. Rank 0 writes the samples, for the GPUs of its machine, in
+Called by capture and ranks.files. Rank 0 writes the samples, for the GPUs of its machine, in
 the order of their ranks.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,3 +42,10 @@ def run_clocks(folder: Path) -> RunClocks:
     except ValueError as error:
         return RunClocks({}, f"the clocks of the GPUs are not known: {error}")
     return RunClocks({name: value for name, value in medians.items() if name.startswith("gpu")})
+
+
+def clocks_of_run(captures: Sequence[Path]) -> RunClocks:
+    """Clocks of the run in whose profile/ all `captures` lie; none where there is no such run."""
+    folders = {run_folder(path) for path in captures}
+    folder = folders.pop() if len(folders) == 1 else None
+    return run_clocks(folder) if folder else RunClocks({})
