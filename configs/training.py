@@ -5,6 +5,7 @@ import re
 from dataclasses import dataclass
 
 from cli.keys import key
+from configs import optimizers
 from configs.model import GPT2_SIZES
 
 WEIGHTS_HELP = (
@@ -80,8 +81,8 @@ class TrainingConfig:
     )
     optimizer: str = key(
         "adamw",
-        "adamw; muon: orthogonal updates for the matrices of the blocks, AdamW for everything else",
-        ("adamw", "muon"),
+        optimizers.HELP,
+        tuple(optimizers.OPTIMIZERS),
         role="model",
         before="adamw",
     )

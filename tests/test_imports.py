@@ -170,11 +170,11 @@ def test_there_are_no_circles():
 
 @pytest.mark.parametrize("room", ("profiling.timeline", "profiling.analysis", "profiling.report"))
 def test_captures_are_read_without_torch_and_the_trainer(room):
-    """The table of attention backends, the schema and two rules of ranks may be known."""
+    """Two tables, the schema and two rules of ranks may be known."""
     others = ("torch", "triton", "hydra", "omegaconf", "model", "data", "training", "train")
     for module in modules_of(room):
         known = {name for name in imports(module) if within(name, "configs")}
-        allowed = {"configs.backends", "configs.schema", "configs.sharing"}
+        allowed = {"configs.backends", "configs.optimizers", "configs.schema", "configs.sharing"}
         assert known <= allowed, module
         others_known = [n for n in imports(module) if within(n, *others, "profiling.recording")]
         assert others_known == [], module
@@ -196,7 +196,13 @@ def test_tools_and_launcher_start_without_torch(room):
 
 
 @pytest.mark.parametrize(
-    "module", ("configs.backends", "profiling.shared.causes", "profiling.shared.hardware")
+    "module",
+    (
+        "configs.backends",
+        "configs.optimizers",
+        "profiling.shared.causes",
+        "profiling.shared.hardware",
+    ),
 )
 def test_tables_import_only_the_standard_library(module):
     assert {name.split(".")[0] for name in imports(module)} <= sys.stdlib_module_names

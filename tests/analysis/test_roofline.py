@@ -80,11 +80,9 @@ def test_our_own_kernels_move_what_they_join():
     narrow = roofline.costs(roofline.work_of(narrow, "NVIDIA H200"), True)
     assert narrow["norm"][1] == 12 * (4 * y + 4 * y)  # back: three are read, one is written
     assert narrow["embedding"][1] == 2 * (y + y)
-    muon = roofline.work_of(with_config(kernels="fused", optimizer="muon"), "NVIDIA H200")
-    assert (
-        roofline.costs(muon, True)["optimizer"]
-        == roofline.costs(roofline.work_of(MANIFEST, "NVIDIA H200"), True)["optimizer"]
-    )
+    for kernels in ("fused", "compiled"):  # the formulae are AdamW's
+        muon = roofline.work_of(with_config(kernels=kernels, optimizer="muon"), "NVIDIA H200")
+        assert "optimizer" not in roofline.costs(muon, True)
 
 
 def test_gelu_inside_of_products_is_theirs():

@@ -1,5 +1,6 @@
 """kernels=auto and compile=null: the choice on GPUs that are not here, and its reasons."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -7,6 +8,7 @@ import torch
 
 from configs.command_line import compose_one
 from configs.jobs import Jobs
+from configs.optimizers import OPTIMIZERS
 from configs.schema import Config
 from profiling.launch.experiment.plan import plan_experiment
 from training.machine import kernel_choice
@@ -163,3 +165,10 @@ def test_of_several_ranks_the_first_says_it(capsys, monkeypatch):
 )
 def test_the_processes_of_an_experiment_are_compiled_alike(words, added):
     assert plan_experiment([words], 20).words.count("compile=true") == added
+
+
+def test_an_optimizer_without_a_fused_form_is_left_to_the_compiler(gpu, monkeypatch):
+    monkeypatch.setitem(OPTIMIZERS, "muon", replace(OPTIMIZERS["muon"], fused=None))
+    assert settled("optimizer=muon")[:2] == ("compiled", True)
+    told = reasons(compose_one(["optimizer=muon"]), GPU)["kernels"]
+    assert told == "optimizer=muon has no form with kernels=fused"

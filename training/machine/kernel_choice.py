@@ -9,6 +9,7 @@ training.machine.device.
 import torch
 
 from configs.backends import leaves_work_to_the_compiler
+from configs.optimizers import OPTIMIZERS
 from configs.schema import Config
 from kernels.gluon import HOPPER, is_proved, triton_version
 from training.machine.parallel import AUTO, SHARDED, Decision
@@ -30,6 +31,8 @@ def decide_kernels(
         return Decision("compiled", f"speed={config.speed}")
     if device.type != "cuda":
         return Decision("compiled", "this project's own kernels run only on CUDA GPUs")
+    if OPTIMIZERS[config.optimizer].fused is None:
+        return Decision("compiled", f"optimizer={config.optimizer} has no form with kernels=fused")
     if obstacle := obstacle_on_gpu(config, device, dtype, graphs_obstacle):
         return Decision(
             "compiled", f"{obstacle}; try this project's own kernels with kernels=fused"

@@ -13,6 +13,7 @@ import torch
 
 from configs.data import DataConfig
 from configs.model import ModelConfig
+from configs.optimizers import OPTIMIZERS
 from configs.schema import Config
 from data.sequences import host_bytes
 from profiling.shared.model_description import (
@@ -29,7 +30,6 @@ log = logging.getLogger(__name__)
 HERE = "this machine"
 MODEL_KEYS = ("n_layer", "n_embd", "block_size")
 WEIGHT_BYTES = 4  # float32
-PARAMETER_BYTES = 4 * WEIGHT_BYTES  # the weight, its gradient, AdamW's two moments
 BLOCK_BYTES = 30_000  # measured: the Python objects of a block, on the host
 # measured: seconds to construct a block, and the number of blocks from which that is noticed
 BLOCK_S, MANY_BLOCKS = 0.0008, 3000
@@ -60,12 +60,15 @@ def parameters_of_one_block(config: ModelConfig) -> Shapes:
         raise ValueError(f"{named(config, MODEL_KEYS)}: {error}; lower them") from error
 
 
-def model_bytes(config: ModelConfig, one_block: Shapes, shards: int) -> int:
-    """Bytes of one rank's matrices, with gradients and AdamW moments, without the vocabulary's."""
-    matrices = sum(map(prod, block_matrices(one_block)))
-    parameters = config.n_layer * matrices + prod(one_block.get(POSITIONS, (0,)))
+def model_bytes(config: Config, one_block: Shapes, shards: int) -> int:
+    """Bytes of one rank's matrices, with gradients and moments, without the vocabulary's."""
+    optimizer = OPTIMIZERS[config.optimizer]
+    matrices = config.n_layer * sum(map(prod, block_matrices(one_block)))
+    positions = prod(one_block.get(POSITIONS, (0,)))
+    kept = 2 * (matrices + positions)  # the weights and their gradients
+    kept += optimizer.matrix_moments * matrices + optimizer.moments * positions
     masks = config.n_layer * config.block_size**2 if config.attention == "slow" else 0
-    return parameters * max(PARAMETER_BYTES // shards, WEIGHT_BYTES) + masks
+    return WEIGHT_BYTES * max(kept // shards, matrices + positions) + masks
 
 
 def activation_bytes(config: Config, one_block: Shapes) -> int:

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import torch
 import torch.distributed as dist
 
+from configs.optimizers import OPTIMIZERS
 from configs.schema import Config
 from configs.sharing import misfit, needed_in_16_bits
 from training.machine.torchrun import ranks_here
@@ -65,10 +66,11 @@ def check_sharded(config: Config, world_size: int) -> None:
         )
     if mode == "hsdp":
         check_shard_ranks(config, world_size)
-    if config.optimizer == "muon":
+    if not OPTIMIZERS[config.optimizer].elementwise:
         raise ValueError(
-            f"optimizer=muon: does not work with parallel={mode}, because an update needs a "
-            "whole matrix and a rank has only a share of it; use optimizer=adamw or parallel=ddp"
+            f"optimizer={config.optimizer}: does not work with parallel={mode}, because an update "
+            "needs a whole matrix and a rank has only a share of it; use optimizer=adamw or "
+            "parallel=ddp"
         )
     if config.cuda_graphs == "true":
         raise ValueError(

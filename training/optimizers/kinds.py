@@ -1,31 +1,27 @@
-"""The optimizers by their names in the configuration, and the one place that makes one."""
+"""Makes the optimizer of a configuration, by its row in configs.optimizers."""
 
-from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from configs.optimizers import OPTIMIZERS
 from configs.schema import Config
 from kernels.linear import Linear
-from training.optimizers.muon import ClippedMuon, Muon
 from training.optimizers.optimizer import AdamW, ClippedAdamW
 from training.optimizers.shared_update import SharedAdamW, SharedUpdate
 
 
-@dataclass(frozen=True)
-class Kind:
-    """An optimizer in its two forms."""
-
-    plain: type[AdamW]
-    fused: type[ClippedAdamW] | None  # the form with our own kernels; None where there is none
-
-
-KINDS = {"adamw": Kind(AdamW, ClippedAdamW), "muon": Kind(Muon, ClippedMuon)}
+def class_of(name: str) -> Any:
+    """The class `name` of a row of configs.optimizers."""
+    module, _, name = name.partition(":")
+    return getattr(import_module(f"training.optimizers.{module}"), name)
 
 
 def check_fused_form(config: Config) -> None:
     """Raises ValueError for kernels=fused with an optimizer that has no such form."""
-    if config.kernels == "fused" and KINDS[config.optimizer].fused is None:
+    if config.kernels == "fused" and OPTIMIZERS[config.optimizer].fused is None:
         raise ValueError(
             f"optimizer={config.optimizer}: does not support kernels=fused; use kernels=compiled"
         )
@@ -43,21 +39,23 @@ def make_optimizer(
     as `check_fused_form` does.
     """
     check_fused_form(config)
-    kind = KINDS[config.optimizer]
-    *decaying, others = kind.plain.groups(model)
+    row = OPTIMIZERS[config.optimizer]
+    plain: type[AdamW] = class_of(row.plain)
+    *decaying, others = plain.groups(model)
     groups = [
         *({"params": group, "weight_decay": config.weight_decay} for group in decaying),
         {"params": others, "weight_decay": 0.0},
     ]
     lr, betas = torch.tensor(config.learning_rate, device=device), (config.beta1, config.beta2)
     if config.kernels == "fused":
-        assert kind.fused is not None  # checked above
+        assert row.fused is not None  # checked above
         copies = keep_copies(model, config.dtype)
         if shared is not None:
             return SharedAdamW(groups, copies, config.grad_clip, lr, betas, shared)
-        return kind.fused(groups, copies, config.grad_clip, lr, betas)
+        fused: type[ClippedAdamW] = class_of(row.fused)
+        return fused(groups, copies, config.grad_clip, lr, betas)
     on_cuda = device.type == "cuda"
-    return kind.plain(
+    return plain(
         groups,
         config.grad_clip,
         lr=lr if on_cuda else config.learning_rate,

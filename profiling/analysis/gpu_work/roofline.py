@@ -13,7 +13,7 @@ s = bytes of a value in `dtype`, r = of the residual stream and its norms in `re
   on it. embedding: half of its values in float32, half in r bytes
 - dropout: 4 FLOPs and (4 s + 2) bytes an element of (2L + 1) M C, and in eager slow attention of
   L S (torch.compile fuses that one into the softmax). optimizer: 14 FLOPs and 28 bytes a parameter,
-  and 12 bytes where gradients are clipped
+  and 12 bytes where gradients are clipped; of AdamW alone
 - kernels=fused: norm 24 FLOPs and 5 r + 4 s bytes an element of the blocks' norms, with the sum and
   the dropout before it in the same kernels (5 r + 3 s without dropout and r = s: both gradients are
   one), and the first one in the embedding's, 24 FLOPs and 2 r + 2 s bytes of M C. optimizer: 16 and
@@ -145,12 +145,13 @@ def costs(
         by_family["norm"] = (24 * normed, moved * normed)
         by_family["embedding"] = (24 * M * C, (2 * r + 2 * s) * M * C)
         by_family["loss"] = (M * of.loss.flops, s * M * of.loss.values // 2)
-        if config.optimizer == "adamw":
-            by_family["optimizer"] = (16 * N, 34 * N)
+        by_family["optimizer"] = (16 * N, 34 * N)
         if config.shard_update:
             del by_family["optimizer"]  # each rank updates a part, whose size only the run knows
     elif config.dropout:
         by_family["dropout"] = (4 * dropped, (4 * s + 2) * dropped)
+    if config.optimizer != "adamw":
+        by_family.pop("optimizer", None)  # the formulae are AdamW's
     return by_family
 
 

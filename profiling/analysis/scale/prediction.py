@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from configs.optimizers import OPTIMIZERS
 from profiling.analysis.scale.links import SPEEDS, Cost, Links, Speed
 from profiling.analysis.scale.model_sizes import FLOAT32_BYTES, ModelSizes, buckets
 from profiling.analysis.scale.replay import Replay, Work, replay_ddp, replay_sharded
@@ -88,7 +89,8 @@ def prediction(
     replays = {level: replay_mode(work, machine.links(level), gpus, mode) for level in SPEEDS}
     step_ms = {level: max(replays[level].now, machine.host_ms(mode, level)) for level in SPEEDS}
     middle = replays["middle"]
-    memory = memory_of(work.sizes, mode, shards(mode, gpus, machine), work.parts.micro_steps)
+    shared_by = shards(mode, gpus, machine)
+    memory = memory_of(work.sizes, mode, shared_by, work.parts.micro_steps, work.optimizer)
     memory = replace(memory, activations=activations)
     all_reduce = work.all_reduce(gpus, machine.gpus_per_node) if mode == "ddp" else None
     if all_reduce == "copies":
@@ -144,7 +146,9 @@ def limit(replay: Replay) -> Limit:
     return "network" if 2 * spent(network) > spent(replay.sent) else "link"
 
 
-def memory_of(sizes: ModelSizes, mode: Mode, shards: int, micro_steps: int) -> GpuMemory:
+def memory_of(
+    sizes: ModelSizes, mode: Mode, shards: int, micro_steps: int, optimizer: str = "adamw"
+) -> GpuMemory:
     """Bytes on each GPU in float32, of the whole model or of one of `shards` shares.
 
     Gradients stay whole between micro-steps. Activations are left unknown.
@@ -158,7 +162,10 @@ def memory_of(sizes: ModelSizes, mode: Mode, shards: int, micro_steps: int) -> G
         gathered = 2 * FLOAT32_BYTES * sizes.root_parameters + blocks * sizes.block_bytes
         gathered += stretch * FLOAT32_BYTES * sizes.block_parameters
     gradients = share if micro_steps == 1 else whole
-    return GpuMemory(share, gradients, 2 * share, gathered, activations=None)
+    kept, matrices = OPTIMIZERS[optimizer], sizes.blocks * sum(sizes.matrices)
+    numbers = kept.matrix_moments * matrices + kept.moments * (sizes.parameters - matrices)
+    moments = FLOAT32_BYTES * numbers // shards
+    return GpuMemory(share, gradients, moments, gathered, activations=None)
 
 
 def fits(memory: GpuMemory, memory_bytes: int | None) -> bool | None:

@@ -48,6 +48,7 @@ class Work:
     in_buckets: bool = False  # ddp: gradients of matrices are computed in buckets, not copied there
     shares_update: bool = False  # ddp: each GPU updates its part of the blocks' matrices
     reduce_dtype: ReduceDtype = "float32"  # in which the gradients of these matrices are sent
+    optimizer: str = "adamw"
     pause_ms: float = 0.0  # ddp: gap after a piece of a CUDA graph, which is cut to send something
 
     @property

@@ -115,6 +115,7 @@ def scale(
         copies_slowdown=beside_copies.percent / 100 if beside_copies else 0.0,
         rows=rows_of(keys, model),
         in_buckets=keys.gradients_in_buckets,
+        optimizer=keys.optimizer,
         shares_update=request.shard_update,
         reduce_dtype=request.reduce_dtype,
         pause_ms=PAUSE_MS if keys.replays_graphs else 0.0,
