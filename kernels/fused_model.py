@@ -15,6 +15,7 @@ from torch.nn import functional as F
 
 from configs.model import ModelConfig
 from kernels.cross_entropy import linear_cross_entropy
+from kernels.decoding import linear_of_norm
 from kernels.dropout import NO_SEEDS, Seeds, draw_seeds
 from kernels.embedding import MOST_IDS, embedding_and_norm
 from kernels.gelu import gelu
@@ -89,6 +90,19 @@ class FusedMLP(MLP):
     @property
     def is_exact(self) -> bool:
         return self.gelu.approximate == "none"
+
+    @staticmethod
+    def own_kernels(config: ModelConfig) -> tuple[str, ...]:
+        """Parts of the names of our kernels that it launches in a training step."""
+        is_exact = config.activation == "gelu"
+        return ("forward_gelu_triton", "backward_gelu_triton") if is_exact else ()
+
+
+def hidden_of_norm(x: Tensor, norm: LayerNorm, mlp: MLP) -> Tensor:
+    """mlp.hidden(norm(x)) of single tokens (B, C), in one kernel but for the approximate GELU."""
+    exact, first = mlp.gelu.approximate == "none", mlp.c_fc
+    y = linear_of_norm(x, norm.weight, norm.bias, first.weight, first.bias, exact)  # (B, 4C)
+    return y if exact else mlp.gelu(y)
 
 
 class FusedBlock(Block):

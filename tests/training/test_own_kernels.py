@@ -12,9 +12,11 @@ from kernels import fused_model
 from kernels.fused_model import make_model
 from model import MLP
 from profiling.analysis.gpu_work.families import family_of
-from training.step.own_kernels import NAMES, ROTARY, check_kernels, seen_kernels, try_kernels
+from training.step import own_kernels
+from training.step.own_kernels import ROTARY, check_kernels, seen_kernels, try_kernels
 
 CPU = torch.device("cpu")
+NAMES = (*own_kernels.NAMES, *fused_model.FusedMLP.own_kernels(ModelConfig()))
 FUSED = ModelConfig(kernels="fused", n_layer=1, n_head=1, n_embd=16, block_size=8)
 OTHERS = ["nvjet_hsh_128x256_64x4_1x2_h_bz_coopA_NTT", "triton_poi_fused__unsafe_view_gelu_6"]
 
@@ -55,7 +57,10 @@ def test_their_names_are_the_proof():
 def test_the_other_gelu_is_left_to_pytorch_in_words():
     config = replace(FUSED, activation="gelu_tanh")
     others = [name for name in NAMES if "gelu" not in name]
-    assert seen_kernels(config, others, 65) == f"{', '.join(others)} ran; gelu_tanh is PyTorch's"
+    assert (
+        seen_kernels(config, others, 65)
+        == f"{', '.join(others)} ran; the MLP's activation is PyTorch's"
+    )
     with pytest.raises(ValueError, match=f"^kernels=fused: {others[0]} did not run"):
         seen_kernels(config, others[1:], 65)
     ours, theirs = (make_model(each, 7).transformer.h[0].mlp for each in (FUSED, config))
@@ -92,9 +97,9 @@ def test_a_report_knows_what_they_are():
         "embedding",
         "norm",
         "norm",
-        "elementwise",
-        "elementwise",
         "loss",
+        "elementwise",
+        "elementwise",
     ]
     assert family_of("backward_embedding_rows_triton") == "embedding"
     assert family_of("gradients_of_embedding_triton") == "embedding"

@@ -18,6 +18,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from cli.errors import one_line
 from configs.backends import AUTO, BACKENDS
 from kernels.decoding import attend_newest, linear_of_norm
+from kernels.fused_model import hidden_of_norm
 from model import GPT, Block, CausalSelfAttention, LayerNorm, attend, rotate_qk
 
 # all backends but cuDNN, PyTorch's choice on Hopper, which plans each new shape for some 30 ms
@@ -132,9 +133,7 @@ def read_newest(model: GPT, tokens: Tensor, cache: KeyValueCache) -> Tensor:
         qkv = rotate(qkv[:, None], block.attn, cache)[:, 0]
         y = attend_newest(qkv, kept, cache.position, block.attn.n_head)  # (B, C)
         add_product(x, y, block.attn.c_proj)
-        exact = block.mlp.gelu.approximate == "none"  # the only GELU in the kernel
-        y = product_of_norm(x, block.ln_2, block.mlp.c_fc, gelu=exact)  # (B, 4C)
-        add_product(x, y if exact else block.mlp.gelu(y), block.mlp.c_proj)
+        add_product(x, hidden_of_norm(x, block.ln_2, block.mlp), block.mlp.c_proj)
     cache.advance(1)
     return product_of_norm(x, body.ln_f, model.lm_head)
 
@@ -151,9 +150,9 @@ def rotate(qkv: Tensor, attention: CausalSelfAttention, cache: KeyValueCache) ->
     return rotate_qk(qkv, turns, attention.n_head)
 
 
-def product_of_norm(x: Tensor, norm: LayerNorm, linear: nn.Linear, gelu: bool = False) -> Tensor:
-    """linear(norm(x)), followed by GELU if `gelu`, in one kernel."""
-    return linear_of_norm(x, norm.weight, norm.bias, linear.weight, linear.bias, gelu)
+def product_of_norm(x: Tensor, norm: LayerNorm, linear: nn.Linear) -> Tensor:
+    """linear(norm(x)) in one kernel."""
+    return linear_of_norm(x, norm.weight, norm.bias, linear.weight, linear.bias, False)
 
 
 @torch.no_grad()

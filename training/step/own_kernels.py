@@ -9,6 +9,7 @@ from configs.model import ModelConfig
 from configs.schema import Config
 from kernels.cross_entropy import linear_cross_entropy
 from kernels.embedding import MOST_IDS, embedding_and_norm
+from kernels.fused_model import FusedMLP
 from kernels.gelu import gelu
 from kernels.linear import product
 from kernels.norm import norm_of_sum
@@ -17,18 +18,16 @@ from kernels.triton_hash import hash_triton_meanwhile
 from training.step.compile_ahead import launches_own_kernels
 from training.step.step import autocast
 
-# our kernels, by a part of their names; a training step has all of them, but for those below
+# our kernels, by a part of their names; a training step has all of them, but for those below, and
+# those of the MLP, which fused_model.FusedMLP names
 NAMES = (
     "forward_embedding_triton",
     "backward_embedding_triton",
     "forward_layer_norm_of_sum_triton",
     "backward_layer_norm_of_sum_triton",
-    "forward_gelu_triton",
-    "backward_gelu_triton",
     "cross_entropy_triton",
 )
 EMBEDDING = NAMES[:2]  # only for a vocabulary of few ids
-GELU = ("forward_gelu_triton", "backward_gelu_triton")  # only with activation=gelu
 ROTARY = "rotary_triton"  # only with positions=rotary
 TOKENS = 16  # of the trial, also its number of sequences
 
@@ -101,12 +100,12 @@ def seen_kernels(config: ModelConfig, kernels: list[str] | None, vocab_size: int
         return None
     if kernels is None:
         return "not checked: needs PyTorch 2.8 or newer"
-    left = {}  # names of kernels that do not run, by what PyTorch computes instead
-    if config.activation != "gelu":
-        left[config.activation] = GELU
+    left, names = [], [*NAMES, *FusedMLP.own_kernels(config)]  # what PyTorch computes; our kernels
+    if not FusedMLP.own_kernels(config):
+        left.append("the MLP's activation")
     if vocab_size > MOST_IDS:
-        left[f"the embedding of {vocab_size:,} ids"] = EMBEDDING
-    names = [name for name in NAMES if not any(name in others for others in left.values())]
+        left.append(f"the embedding of {vocab_size:,} ids")
+        names = [name for name in names if name not in EMBEDDING]
     if config.positions == "rotary":
         names.append(ROTARY)
     missing = [name for name in names if not any(name in kernel for kernel in kernels)]
