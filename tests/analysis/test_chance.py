@@ -135,7 +135,9 @@ def test_a_gate_has_no_answer_of_one_run_on_a_cpu():
 def test_a_key_that_leaves_the_work_as_it_is_takes_no_name_from_another(also):
     one = replace(slow(), config=CPU_WORK | {"attention": "slow"})
     found = compare(one, replace(flash(), config=CPU_WORK | also))
-    assert found.sentence.startswith("flash is 1.42x faster than slow (10.80 -> 7.61 ms a step): ")
+    assert found.sentence.startswith(
+        "flash is 1.42x faster than slow (10.80 -> 7.61 ms per step): "
+    )
 
 
 def test_a_run_from_before_there_were_levels_is_like_one_of_today():

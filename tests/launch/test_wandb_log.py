@@ -92,8 +92,8 @@ def check_what_arrived(server: FakeWandbServer) -> None:
     typed = dict(zip(figures["columns"], values, strict=True))
     assert typed["step_ms"] == metadata["step_ms"] and typed["bottleneck"] == metadata["bottleneck"]
     families = json.loads(uploads["families.table.json"])
-    sums, a_step = ["family", "count", "total_ns"], ["count_a_step", "total_a_step_ns"]
-    assert families["columns"] == [*sums, *a_step, "percent"]
+    sums, means = ["family", "count", "total_ns"], ["count_per_step", "total_per_step_ns"]
+    assert families["columns"] == [*sums, *means, "percent"]
     assert "gemm" in {row[0] for row in families["data"]}
     for secret in (PLANTED, PRESENT, API_KEY):
         assert secret.encode() not in server.received
