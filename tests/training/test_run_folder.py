@@ -224,7 +224,7 @@ def test_one_that_was_resumed_where_it_lies_is_kept(tmp_path, caplog):
 def test_a_run_is_not_started_over_where_that_is_refused(run, tmp_path):
     out_dir = run()
     before = {path.name: path.read_bytes() for path in out_dir.iterdir()}
-    pattern = f"^out_dir={out_dir}: contains a run \(8 rows, .* keep_previous=refuse; .*=resume"
+    pattern = rf"^out_dir={out_dir}: contains a run \(8 rows, .* keep_previous=refuse; .*=resume"
     with pytest.raises(ValueError, match=pattern):
         run(keep_previous="refuse", data_source="/missing.txt")
     assert {path.name: path.read_bytes() for path in out_dir.iterdir()} == before

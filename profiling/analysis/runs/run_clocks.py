@@ -4,6 +4,7 @@ Called by capture and ranks.files. Rank 0 writes the samples, for the GPUs of it
 the order of their ranks.
 """
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +28,7 @@ class RunClocks:
 
 def run_folder(capture: Path) -> Path | None:
     """The folder of the run in whose profile/ the capture lies, or None."""
-    folder = capture.resolve().parent
+    folder = Path(os.path.realpath(capture)).parent  # a loop of links raises nothing here
     return folder.parent if folder.name == "profile" and is_run_folder(folder.parent) else None
 
 
