@@ -24,7 +24,6 @@ from data.tokenizers import Tokenizer, load_tokenizer, token_dtype
 
 STAND_IN = "stand-in"  # `source` of the built-in text
 FILES = {"train.bin", "val.bin", "vocab.json", "meta.json"}
-META = ("source", "text_sha256", "train_tokens", "val_tokens")  # keys of meta.json that are read
 
 
 @dataclass(frozen=True)

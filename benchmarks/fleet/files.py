@@ -52,11 +52,6 @@ class FileFacts:
         return kept[0].start_us[rank], kept[-1].end_us[rank]
 
 
-def true_clocks(ranks: int) -> np.ndarray:
-    """Clock offsets in us of ranks on one host, (ranks,): all zero."""
-    return np.zeros(ranks)
-
-
 def clocks_of_hosts(ranks: int, of_one_host: int, seed: int = 1) -> np.ndarray:
     """Clock offsets in us, (ranks,), equal within a host and up to hours apart between hosts."""
     hosts = -(-ranks // of_one_host)
