@@ -57,6 +57,12 @@ TINY = dict(
 )
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put files with slow tests first: of several processes, none is then left alone with one."""
+    with_slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in with_slow)
+
+
 @pytest.fixture(autouse=True)
 def logging_as_before():
     """The trainer takes over the root logger; the next test gets it back."""
