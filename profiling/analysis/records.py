@@ -134,7 +134,7 @@ class Gap:
 
 @dataclass(frozen=True)
 class Idle:
-    by_cause: dict[str, float]  # ms a step; adds up to Breakdown.idle_ms
+    by_cause: dict[str, float]  # ms per step; adds up to Breakdown.idle_ms
     by_phase: dict[str, dict[str, float]]  # by the phase that launches next; ms
     gaps: list[Gap]  # the longest ones
 

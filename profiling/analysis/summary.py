@@ -1,4 +1,4 @@
-"""Turn an analysis into the report's records (docs/report-schema.md). Called by capture.
+"""Turn an analysis into the report's records (docs/report-schema.md). Called by open_report.
 
 Parts that need rules have modules of their own; the simple ones are here.
 """
@@ -244,7 +244,7 @@ def operation_name(trace: Trace, row: int) -> str | None:
 
 
 def family_ms(analysis: Analysis) -> dict[str, float]:
-    """Kernel time of each family in the steps, in ms a step."""
+    """Kernel time of each family in the steps, in ms per step."""
     owned = analysis.owned
     if owned is None:
         return {}

@@ -50,8 +50,8 @@ class TimedProcess:
     folder: str  # its out_dir, below the bench's
     wall_s: float
     first_iteration_s: float | None = None  # to the line of iteration 0
-    row_ms: list[float] = field(default_factory=list)  # ms a step, the mean between two lines
-    printed_ms: list[float] = field(default_factory=list)  # ms a step as the lines say
+    row_ms: list[float] = field(default_factory=list)  # ms per step, the mean between two lines
+    printed_ms: list[float] = field(default_factory=list)  # ms per step as the lines say
     iterations: int | None = None
     evaluations: list[Evaluation] = field(default_factory=list)
     end_s: float | None = None  # from its last line to its end

@@ -201,14 +201,14 @@ def buckets(baseline: Compared, candidate: Compared) -> list[BucketChange] | Non
 
 
 def families(baseline: Compared, candidate: Compared) -> list[FamilyChange] | None:
-    """Kernel families side by side, ms a step, the largest change first."""
+    """Kernel families side by side, ms per step, the largest change first."""
     rows = changes(baseline.captured.families, candidate.captured.families)
     changed = [FamilyChange(*row) for row in rows]
     return sorted(changed, key=lambda row: -abs(row.delta_ms)) or None
 
 
 def ranges(baseline: Compared, candidate: Compared) -> list[RangeChange] | None:
-    """Phases side by side, ms a step on the GPU and on the host; None where a side has none."""
+    """Phases side by side, ms per step on the GPU and on the host; None where a side has none."""
     one, other = baseline.captured.phases, candidate.captured.phases
     if not one or not other:
         return None

@@ -85,7 +85,7 @@ class BucketChange:
 
 @dataclass(frozen=True)
 class FamilyChange:
-    """Kernel time of one family on both sides, in ms a step."""
+    """Kernel time of one family on both sides, in ms per step."""
 
     family: str
     baseline_ms: float
@@ -95,7 +95,7 @@ class FamilyChange:
 
 @dataclass(frozen=True)
 class RangeChange:
-    """Time of a phase in ms a step, on the GPU and on the host; None where a side has none."""
+    """Time of a phase in ms per step, on the GPU and on the host; None where a side has none."""
 
     name: str
     baseline_gpu_ms: float | None

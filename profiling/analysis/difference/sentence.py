@@ -1,6 +1,6 @@
 """Put a comparison into one sentence. Called by comparison and experiment.
 
-flash is 1.42x faster (13.40 -> 9.43 ms a step): softmax 2.10 -> 0 ms, everything else within noise
+flash is 1.42x faster (13.40 -> 9.43 ms per step): softmax 2.10 -> 0 ms, the rest within noise
 """
 
 from dataclasses import dataclass

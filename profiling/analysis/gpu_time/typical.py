@@ -65,7 +65,7 @@ def causes_of_steps(gaps: Gaps, bounds_ns: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def family_ms(analysis: Analysis, chosen: np.ndarray) -> dict[str, float]:
-    """Kernel time of each family in ms a step, over kernels that began in the chosen steps."""
+    """Kernel time of each family in ms per step, over kernels that began in the chosen steps."""
     operations, bounds_ns = analysis.trace.operations, analysis.bounds_ns
     if operations is None:
         return {}

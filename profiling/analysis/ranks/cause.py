@@ -94,7 +94,7 @@ def verdict_by_kernels(costs: Costs, first: int, others: list[int]) -> str:
 
 
 def longer_parts(costs: Costs, first: int, others: list[int]) -> dict[str, float]:
-    """Excess of each part of the rank's step over the median of the others, in ms a step.
+    """Excess of each part of the rank's step over the median of the others, in ms per step.
 
     All ranks wait for their GPUs alike. So if the wait is the largest excess and longer work of the
     host explains most of it, that work is why the rank is late, and the excess is moved to it. The

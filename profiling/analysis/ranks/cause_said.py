@@ -117,7 +117,7 @@ SLOWED = (
 
 
 def slowed_by_waits_ms(costs: Costs, others: list[int]) -> float:
-    """Time in ms a step by which hidden waits slow kernels, on the rank that loses least."""
+    """Time in ms per step by which hidden waits slow kernels, on the rank that loses least."""
     slowed_ns = costs.waits.slowed_by_wait_ns
     return min(costs.mean_of_rank_ms(slowed_ns, number) or 0.0 for number in others)
 

@@ -30,7 +30,7 @@ class Costs:
         return np.isin(rank.iterations, self.iterations)
 
     def mean_of_rank_ms(self, values: np.ndarray, number: int) -> float | None:
-        """Mean ms a step of the rank's column in `values`, one of the arrays of Waits.
+        """Mean ms per step of the rank's column in `values`, one of the arrays of Waits.
 
         None where the rank's collectives were not matched.
         """
@@ -48,7 +48,7 @@ class Costs:
         return self.means_ms(number, self.ranks[number].parts_ns)
 
     def slowed_ms(self, number: int) -> float:
-        """How much longer the kernels beside its collectives take, in ms a step."""
+        """How much longer the kernels beside its collectives take, in ms per step."""
         rank = self.ranks[number]
         of_steps = np.bincount(rank.collectives.step, rank.slowed_ns, rank.steps)
         return float(of_steps[self.steps_of(rank)].mean()) / 1e6
@@ -59,7 +59,7 @@ class Costs:
         return parts | {"compute": parts["compute"] - self.slowed_ms(number)}
 
     def host_ms(self, number: int) -> dict[str, float]:
-        """Mean idle time in ms a step, by what the host did."""
+        """Mean idle time in ms per step, by what the host did."""
         return self.means_ms(number, self.ranks[number].host_ns)
 
     def means_ms(self, number: int, parts_ns: dict[str, np.ndarray]) -> dict[str, float]:
@@ -103,7 +103,7 @@ class Costs:
         return int(np.count_nonzero((most == number) & (self.alone_ns[:, number] > 0)))
 
     def doubt_ms(self, ranks: Collection[int]) -> float:
-        """Error in ms a step that the clocks leave in what `ranks` cost."""
+        """Error in ms per step that the clocks leave in what `ranks` cost."""
         return self.waits.doubt_ns(ranks, self.iterations) / len(self.iterations) / 1e6
 
     def is_significant(self, ms: float, ranks: Collection[int]) -> bool:

@@ -23,7 +23,7 @@ def limits_all_gpus(costs: Costs) -> bool:
 def clock_gain_ms(
     costs: Costs, late: int, others: list[int], longer_ms: float, extra_ms: float
 ) -> float:
-    """How much faster (ms a step) the others run merely because waiting lets their clocks rise.
+    """How much faster (ms per step) the others run merely because waiting lets their clocks rise.
 
     It is the smallest value over the others, and 0 unless power limits hold down all GPUs.
     `longer_ms` is how much longer the late rank computes, and `extra_ms` the part of that in
@@ -46,7 +46,7 @@ def ranks_at(costs: Costs, numbers: list[int]) -> list[ReducedRank]:
 
 
 def products_ms(rank: ReducedRank) -> float:
-    """Time of products and attention in ms a step, without what collectives add to it."""
+    """Time of products and attention in ms per step, without what collectives add to it."""
     ns = sum(work.ns for work in rank.kernels.values() if work.family in PRODUCTS)
     return ns / rank.steps / 1e6
 

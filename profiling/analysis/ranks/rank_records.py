@@ -33,7 +33,7 @@ class RankCommunication:
 
     @property
     def lost_wait_ms(self) -> float | None:
-        """Time that the rank loses to its waits, in ms a step; None if it was not matched."""
+        """Time that the rank loses to its waits, in ms per step; None if it was not matched."""
         if self.exposed_wait_ms is None or self.slowed_by_wait_ms is None:
             return None
         return self.exposed_wait_ms + self.slowed_by_wait_ms

@@ -50,7 +50,7 @@ def most_longer_kernels(mine: ReducedRank, theirs: ReducedRank) -> list[LongerKe
 
 
 def extra_launches_ms(mine: ReducedRank, theirs: ReducedRank) -> float:
-    """Time in ms a step of the launches that `mine` has in addition to those of `theirs`."""
+    """Time in ms per step of the launches that `mine` has in addition to those of `theirs`."""
     return sum(
         (extra_launches_ns(mine, theirs, names) - extra_launches_ns(theirs, mine, names)) / 1e6
         for names in comparable(mine, theirs)

@@ -1,6 +1,6 @@
 """Read the clocks of a run's GPUs from the driver's samples.
 
-Called by capture and ranks.files. Rank 0 writes the samples, for the GPUs of its machine, in
+Called by open_report and ranks.files. Rank 0 writes the samples, for the GPUs of its machine, in
 the order of their ranks.
 """
 

@@ -11,7 +11,7 @@ from profiling.shared.metric_names import SLOWEST_RANK, STRAGGLER_MS, WAIT_MS, W
 
 @dataclass(frozen=True)
 class RankWaits:
-    """Waiting times of one run in ms a step, as means over the rows."""
+    """Waiting times of one run in ms per step, as means over the rows."""
 
     run: RunFolder
     wait_ms: float  # time that a rank waits for the last one to come

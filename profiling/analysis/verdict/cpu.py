@@ -34,7 +34,7 @@ def longest_phase(report: Report) -> RangeTotal | None:
 
 
 def share_of_step(report: Report, ms: float) -> str:
-    """The share of a step that `ms` milliseconds are: '16.36 of 29.63 ms a step (55 %)'."""
+    """The share of a step that `ms` milliseconds are: '16.36 of 29.63 ms per step (55 %)'."""
     step_ms = report.window.step_ms.mean
     return f"{milliseconds(ms)} of {milliseconds(step_ms)} ms per step ({100 * ms / step_ms:.0f} %)"
 

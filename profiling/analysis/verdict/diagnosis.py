@@ -95,7 +95,7 @@ def idle_is_explained(analysis: Analysis) -> bool:
 
 
 def lost_ms(report: Report, step: TypicalStep) -> tuple[dict[str, float], float]:
-    """(verdict -> ms a step that it costs, ms that were taken off the step for capturing).
+    """(verdict -> ms per step that it costs, ms that were taken off the step for capturing).
 
     What capturing added is taken off the host's parts, and never more than they have.
     """
@@ -140,7 +140,7 @@ def waiting_verdict(waiting: dict[str, float], step_ms: float) -> str | None:
 def ranking(
     report: Report, lost: dict[str, float], verdict: str, computing: dict[str, float]
 ) -> list[Gain]:
-    """The most that each class could give back, in ms a step, the largest first.
+    """The most that each class could give back, in ms per step, the largest first.
 
     `computing` is kernel time of a step by family, without communication. The GPU's classes could
     give back the time above the roofline's floor, or all time of a family without a floor. They

@@ -56,7 +56,7 @@ def waits(report: RanksReport) -> Figure | None:
 
 
 def costs(ranks: Sequence[RankRow]) -> Figure | None:
-    """A bar for each rank: the ms a step that it costs the others."""
+    """A bar for each rank: the ms per step that it costs the others."""
     known = [row for row in ranks if row.costs_ms_per_step is not None]
     if not known:
         return None

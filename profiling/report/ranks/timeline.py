@@ -1,7 +1,7 @@
 """Some steps of all ranks on one clock, as a page's timeline reads them. Called by document.
 
 Each rank has two rows: one with what its GPU computes and copies, one with its collectives, split
-into wait and transfer. As in a capture's timeline, capture.timeline_data packs the columns.
+into wait and transfer. As in a capture's timeline, single.timeline_data packs the columns.
 """
 
 from collections.abc import Sequence

@@ -179,7 +179,7 @@ def coverage(report: Report) -> str:
 
 
 def step_parts(report: Report) -> list[tuple[Part, float]]:
-    """(part, ms a step), adding up to the mean step; idle time by cause where causes are known."""
+    """(part, ms per step), adding up to the mean step; idle time by cause if causes are known."""
     ms = report.parts_ms or {}
     in_order = [*(name for name in PART if name in ms), *(name for name in ms if name not in PART)]
     return [(part_named(name), ms[name]) for name in in_order]

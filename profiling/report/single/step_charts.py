@@ -88,7 +88,7 @@ def step_times(report: Report) -> Figure:
 
 
 def phases(report: Report) -> Figure | None:
-    """Host time beside GPU time of each phase, in ms a step."""
+    """Host time beside GPU time of each phase, in ms per step."""
     rows = [entry for entry in report.ranges if entry.depth == 0][::-1]
     if not rows:
         return None

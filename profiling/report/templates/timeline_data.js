@@ -1,4 +1,4 @@
-// Unpacks the events of a timeline, which profiling.report.capture.timeline_data packed, and queries
+// Unpacks the events of a timeline, which profiling.report.single.timeline_data packed, and queries
 // them. Times are ns since the window began. All events are in the same columns, row after row, sorted
 // by start within a row. `reach` is the latest end so far in a row, so that a binary search finds the
 // first event that is still open at a time, even where events overlap.
