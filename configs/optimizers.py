@@ -16,10 +16,20 @@ class Optimizer:
     matrix_moments: int  # numbers that it keeps of each weight in a matrix of a block
     moments: int  # and of each other weight
     elementwise: bool  # each weight by itself: a rank can update its share of a matrix
+    loss_scaler: bool  # works with the loss scaler of dtype=float16
 
 
 TABLE = (
-    Optimizer("adamw", "", "optimizer:AdamW", "optimizer:ClippedAdamW", 2, 2, elementwise=True),
+    Optimizer(
+        "adamw",
+        "",
+        "optimizer:AdamW",
+        "optimizer:ClippedAdamW",
+        2,
+        2,
+        elementwise=True,
+        loss_scaler=True,
+    ),
     Optimizer(
         "muon",
         "orthogonal updates for the matrices of the blocks, AdamW for everything else",
@@ -28,6 +38,7 @@ TABLE = (
         matrix_moments=1,
         moments=2,
         elementwise=False,
+        loss_scaler=False,
     ),
 )
 OPTIMIZERS = {row.name: row for row in TABLE}

@@ -20,8 +20,7 @@ from training.machine.parallel import check_reduce_dtype, check_shard_update, sh
 from training.machine.torchrun import from_torchrun, local_rank_and_world_size
 from training.metrics.tensorboard import check_tensorboard
 from training.metrics.wandb_mirror import check_wandb
-from training.optimizers.kinds import check_fused_form
-from training.optimizers.muon import check_muon
+from training.optimizers.kinds import check_optimizer
 from training.profiler import check_alone
 from training.ranks.distributed import Ranks
 from training.ranks.restart import apply_go_on
@@ -66,8 +65,7 @@ def resolve_and_check(config: Config, device: torch.device, world_size: int) -> 
     check_attention(config, device, config.dtype)
     check_residual(config, config.dtype)
     check_kernels(config, device)
-    check_muon(config)
-    check_fused_form(config)
+    check_optimizer(config)
     check_shard_update(config, world_size)
     check_reduce_dtype(config, world_size)
     check_model_fits(config, device, shard_count(config, world_size))

@@ -53,3 +53,11 @@ def test_a_shared_update_is_refused_where_the_trainer_refuses_it(changes, why):
 def test_a_number_of_gpus_that_has_no_equal_parts_is_refused():
     with pytest.raises(ValueError, match="not possible for 7 GPUs: .* a multiple of 56 weights"):
         scale_capture(Request((2, 7), 8, shard_update=True), **FUSED)
+
+
+def test_ways_of_sharing_that_the_optimizer_does_not_support_are_left_out():
+    predicted = scale_capture(Request((1, 2), 8), optimizer="muon")
+    assert {row.mode for row in predicted.predictions} == {"one", "ddp"}
+    assert any("do not support optimizer=muon" in line for line in predicted.assumed)
+    with pytest.raises(ValueError, match="^--parallel fsdp: does not support optimizer=muon"):
+        scale_capture(Request((1, 2), 8, modes=("fsdp",)), optimizer="muon")

@@ -9,8 +9,8 @@ from kernels.fused_model import make_model
 from kernels.linear import Linear
 from model import GPT
 from tests.helpers.checkpoints import assert_same
-from training.optimizers.kinds import make_optimizer
-from training.optimizers.muon import ClippedMuon, Muon, check_muon, group_by_shape, orthogonal
+from training.optimizers.kinds import check_optimizer, make_optimizer
+from training.optimizers.muon import ClippedMuon, Muon, group_by_shape, orthogonal
 from training.optimizers.optimizer import set_learning_rate
 from training.ranks.distributed import Ranks
 from training.step.attention_proof import OperatorNames
@@ -193,7 +193,7 @@ def test_with_our_own_kernels_it_writes_the_copies_that_products_read(config):
 
 
 def test_float16_is_refused(config):
-    check_muon(config(optimizer="muon", dtype="float32"))
-    check_muon(config(optimizer="adamw", dtype="float16"))
+    check_optimizer(config(optimizer="muon", dtype="float32"))
+    check_optimizer(config(optimizer="adamw", dtype="float16"))
     with pytest.raises(ValueError, match="optimizer=muon: does not work with dtype=float16"):
-        check_muon(config(optimizer="muon", dtype="float16"))
+        check_optimizer(config(optimizer="muon", dtype="float16"))

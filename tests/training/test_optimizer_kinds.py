@@ -60,5 +60,5 @@ def test_an_optimizer_without_a_fused_form_is_refused_with_fused_kernels(config,
     with pytest.raises(ValueError, match=message):
         kinds.make_optimizer(make_model(replace(tiny, kernels="compiled"), 11), tiny, CPU)
     with pytest.raises(ValueError, match=message):
-        kinds.check_fused_form(tiny)
+        kinds.check_optimizer(tiny)
     resolve_and_check(config(optimizer="muon"), CPU, 1)

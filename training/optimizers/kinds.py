@@ -19,11 +19,17 @@ def class_of(name: str) -> Any:
     return getattr(import_module(f"training.optimizers.{module}"), name)
 
 
-def check_fused_form(config: Config) -> None:
-    """Raises ValueError for kernels=fused with an optimizer that has no such form."""
-    if config.kernels == "fused" and OPTIMIZERS[config.optimizer].fused is None:
+def check_optimizer(config: Config) -> None:
+    """Raises ValueError for an optimizer that does not support `kernels` or `dtype`."""
+    row = OPTIMIZERS[config.optimizer]
+    if config.kernels == "fused" and row.fused is None:
         raise ValueError(
-            f"optimizer={config.optimizer}: does not support kernels=fused; use kernels=compiled"
+            f"optimizer={row.name}: does not support kernels=fused; use kernels=compiled"
+        )
+    if config.dtype == "float16" and not row.loss_scaler:
+        raise ValueError(
+            f"optimizer={row.name}: does not work with dtype=float16, whose loss scaler supports "
+            "only AdamW; use dtype=bfloat16, dtype=float32 or optimizer=adamw"
         )
 
 
@@ -36,9 +42,9 @@ def make_optimizer(
     exists. On CUDA the learning rate is a tensor, so that a captured graph reads its current value.
     With kernels=fused the optimizer clips, too, and keeps the 16-bit copies that the model's
     products read. With `shared` it updates this rank's part of the weights alone. Raises ValueError
-    as `check_fused_form` does.
+    as `check_optimizer` does.
     """
-    check_fused_form(config)
+    check_optimizer(config)
     row = OPTIMIZERS[config.optimizer]
     plain: type[AdamW] = class_of(row.plain)
     *decaying, others = plain.groups(model)

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from torch.nn import Parameter
 from torch.optim import Optimizer
 
-from configs.training import TrainingConfig
 from training.optimizers.optimizer import AdamW, ClippedAdamW, address
 
 MOMENTUM = 0.95
@@ -170,12 +169,3 @@ def orthogonal_of_norm_1(stacks: list[Tensor]) -> list[Tensor]:
         pairs = zip(factors.split(counts), stacks, strict=True)
         stacks = [torch.bmm(factor, x) for factor, x in pairs]
     return stacks
-
-
-def check_muon(config: TrainingConfig) -> None:
-    """Raises ValueError for optimizer=muon with float16."""
-    if config.optimizer == "muon" and config.dtype == "float16":
-        raise ValueError(
-            "optimizer=muon: does not work with dtype=float16, whose loss scaler supports only "
-            "AdamW; use dtype=bfloat16, dtype=float32 or optimizer=adamw"
-        )

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from configs.optimizers import OPTIMIZERS
 from configs.sharing import EVEN, misfit, needed_in_16_bits
 from profiling.analysis.open_report import Capture
 from profiling.analysis.ranks.rank_records import RanksReport
@@ -126,7 +127,8 @@ def scale(
     activations = None
     if peak_bytes is not None:
         activations = max(0, peak_bytes - 4 * FLOAT32_BYTES * sizes.parameters)
-    rows = predictions(work, machine, request.counts, request.modes, tokens, activations)
+    modes = possible_modes(request, keys)
+    rows = predictions(work, machine, request.counts, modes, tokens, activations)
     return Scale(
         SCHEMA_VERSION,
         file=capture.trace.file.name,
@@ -293,6 +295,8 @@ def assumptions(
             f"and {HOST_MS_PER_STRETCH} per group of blocks that are sent together, from two "
             "measured steps; at best the GPU never waits for the host (--host-ms)"
         )
+    if not OPTIMIZERS[keys.optimizer].elementwise:
+        lines.append(f"fsdp and hsdp are left out: they do not support optimizer={keys.optimizer}")
     if modes & {"fsdp", "hsdp"} and keys.kernels == "fused":
         lines.append(
             "fsdp and hsdp are assumed to compute as fast as this run, but they do not support "
@@ -383,6 +387,19 @@ def check_keys(request: Request, keys: Keys) -> None:
         return
     if reason := misfit(keys, needed_in_16_bits(ranks=1)):
         raise ValueError(f"--reduce-dtype {request.reduce_dtype}: {reason}")
+
+
+def possible_modes(request: Request, keys: Keys) -> tuple[Mode, ...]:
+    """Requested modes that support the optimizer of the run. Raises ValueError if none does."""
+    if OPTIMIZERS[keys.optimizer].elementwise:
+        return request.modes
+    modes = tuple(mode for mode in request.modes if mode not in ("fsdp", "hsdp"))
+    if not modes:
+        raise ValueError(
+            f"--parallel {request.modes[0]}: does not support optimizer={keys.optimizer}; "
+            "use --parallel ddp"
+        )
+    return modes
 
 
 def check_shared(work: Work, counts: Sequence[int]) -> None:
