@@ -13,7 +13,9 @@ from tests.paths import PROJECT
 
 needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="needs triton")
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
-DEVICES = ("cpu", pytest.param("cuda", marks=[pytest.mark.gpu, needs_gpu]))
+ON_GPU = pytest.param("cuda", marks=[pytest.mark.gpu, needs_gpu])
+DEVICES = ("cpu", ON_GPU)
+LONG_DEVICES = (pytest.param("cpu", marks=pytest.mark.slow), ON_GPU)  # seconds of interpreting
 
 
 # a library's thread once ended the process by std::terminate, on a GPU and after the last line

@@ -1,5 +1,7 @@
 """Triton kernels of attention=triton, interpreted on a CPU, against float64 and autograd."""
 
+import pytest
+
 from tests.helpers.kernel_programs import needs_triton, run
 
 pytestmark = needs_triton
@@ -82,5 +84,6 @@ print("right")
 """
 
 
+@pytest.mark.slow
 def test_results_and_gradients_are_those_of_float64_and_dropout_is_drawn_twice_alike():
     run(PROGRAM, "cpu")  # a GPU runs them in 16 bits: there the lab compares

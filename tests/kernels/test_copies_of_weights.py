@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.helpers.kernel_programs import DEVICES, needs_triton, run
+from tests.helpers.kernel_programs import LONG_DEVICES, needs_triton, run
 
 pytestmark = needs_triton
 
@@ -167,17 +167,17 @@ print("right")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("device", LONG_DEVICES)
 def test_the_model_has_autocast_s_numbers_without_its_casts(device):
     run(IN_16_BITS, device)
 
 
-@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("device", LONG_DEVICES)
 def test_four_updates_of_two_micro_batches_are_as_pytorch_makes_them(device):
     run(UPDATES, device)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("device", LONG_DEVICES)
 def test_gradients_in_buckets_and_recomputed_blocks_come_to_the_same_weights(device):
     run(IN_BUCKETS, device)

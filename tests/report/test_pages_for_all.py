@@ -26,6 +26,8 @@ from tests.helpers.colours import contrast
 from tests.helpers.fleet import analyse_files, write_fleet
 from tests.helpers.reports import flash, slow
 
+pytestmark = pytest.mark.slow  # a dozen pages in Chromium
+
 MOST_BYTES = 2_000_000
 PHONE, SHEET = 390, 703  # px; A4 between its margins
 NAMES = "return [...document.querySelectorAll('#table-kernels tbody tr:not([hidden])')]"
@@ -236,7 +238,6 @@ def comes_to(driver, script: str, wanted) -> object:
     return found
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["report", "compare", "ranks"])
 def test_no_sheet_of_a_print_is_blank(browser, pages, name):
     browser.get("about:blank")
