@@ -1,10 +1,10 @@
-"""`python -m benchmarks`: the speed of this project itself; `... NAME` measures it.
+"""`python -m benchmarks`: programs that measure the speed of this project; `... NAME` runs one.
 
     python -m benchmarks NAME KEY=VALUE ...
     python -m benchmarks NAME --help
 
-From a checkout's own folder. What was measured so far stands in docs/benchmarks.md. Evidence for
-verdicts is made by `python -m validation`, and `python -m tests.soak` ill-treats what there is.
+Run them in the folder of a checkout. docs/benchmarks.md has the results so far. `python -m
+validation` checks verdicts, and `python -m tests.soak` runs randomised tests.
 """
 
 if __name__ == "__main__":
@@ -18,17 +18,19 @@ BENCHMARKS = Folder(
     "benchmarks",
     __doc__,
     {
-        "span_overhead": Program("what the loop's NVTX ranges cost a step"),
-        "sampler_overhead": Program("what sampling the GPUs costs a step", gpu=True),
+        "span_overhead": Program("cost of the loop's NVTX ranges per step"),
+        "sampler_overhead": Program("cost of sampling the GPUs per step", gpu=True),
         "as_typed": Program(
-            "a training command's step and its first and second process, nanoGPT's beside it",
+            "step, first and second process of a training command, compared with nanoGPT",
             gpu=True,
         ),
-        "scaling": Program("what each GPU more keeps of a step, nanoGPT's beside it", gpu=True),
+        "scaling": Program(
+            "speed that each GPU keeps on several GPUs, compared with nanoGPT", gpu=True
+        ),
         "report_speed": Program("seconds and memory of `report` on large captures"),
         "ranks": Program("seconds and memory of `report` on the captures of many ranks"),
         "repeat_capture": Program(
-            "nothing: repeats a capture until it is large", "capture=FILE out=FILE"
+            "measures nothing: repeats a capture until it is large", "capture=FILE out=FILE"
         ),
     },
 )

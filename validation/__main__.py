@@ -1,9 +1,9 @@
-"""`python -m validation`: are the verdicts right? `... NAME` finds out.
+"""`python -m validation`: programs that check whether verdicts are right; `... NAME` runs one.
 
     python -m validation NAME KEY=VALUE ...
     python -m validation NAME --help
 
-From a checkout's own folder. What came of it so far stands in docs/benchmarks.md and docs/truth.md.
+Run them in the folder of a checkout. docs/benchmarks.md and docs/truth.md have the results so far.
 """
 
 if __name__ == "__main__":
@@ -17,19 +17,20 @@ VALIDATION = Folder(
     "validation",
     __doc__,
     {
-        "planted": Program("does the verdict find bottlenecks that were put in?", gpu=True),
+        "planted": Program("does the verdict name a planted bottleneck?", gpu=True),
         "planted_ranks": Program(
-            "is the rank with a fault named, with its cause and its cost?", gpu=True
+            "does the report name the faulty rank, its cause and its cost?", gpu=True
         ),
         "foreign": Program(
-            "the same in programs of torchvision, timm and transformers, by two profilers", gpu=True
+            "planted bottlenecks in torchvision, timm and transformers, with two profilers",
+            gpu=True,
         ),
-        "predicted": Program("what `scale` says of steps that were measured on several GPUs"),
+        "predicted": Program("predictions of `scale` and the steps measured on several GPUs"),
         "aa_trials": Program(
-            "how often `ab` calls a difference where there is none", "records=FILE"
+            "how often `ab` reports a difference between equal sides", "records=FILE"
         ),
         "busy_pairs": Program(
-            "how often `compare` and `ab` call a difference of CPU runs beside other work",
+            "how often `compare` and `ab` report a difference on a busy CPU",
             "folder=FOLDER",
         ),
     },

@@ -3,10 +3,10 @@
     python -m tests.soak NAME count=COUNT seed=SEED jobs=JOBS
     python -m tests.soak NAME --help
 
-Prints every failure with the seed that repeats it, and a table of what came of the trials. From a
-checkout's own folder. The ordinary tests run a small share of each.
+Run them in the folder of a checkout. Each prints every failure with the seed that repeats it, and a
+table of the results. The ordinary tests run a small share of each.
 
-exit code: 0 where no trial failed, else 1
+exit code: 0 if no trial failed, else 1
 """
 
 if __name__ == "__main__":
@@ -28,29 +28,32 @@ SOAK = Folder(
             "wrong commands of all programs: exit code 2 and one line, always", "count=659"
         ),
         "fuzz": Program(
-            "damaged captures, runs and pages of ncu: read by commands, or one line", "count=2000"
+            "damaged captures, runs and ncu pages: read by commands, or refused in one line",
+            "count=2000",
         ),
         "damaged_captures": Program(
-            "damaged captures: read by the readers alone, or one line", "count=10000"
+            "damaged captures: read by the readers, or refused in one line", "count=10000"
         ),
         "damaged_checkpoints": Program(
-            "damaged checkpoints: as they were, or one line", "count=5000"
+            "damaged checkpoints: read unchanged, or refused in one line", "count=5000"
         ),
         "lossy_captures": Program(
-            "captures that lost records, no verdict; whole ones, no warning", "count=400"
+            "captures with lost records: no verdict; whole captures: no warning", "count=400"
         ),
         "kills": Program(
-            "SIGKILL at random moments, resumed: the end is bitwise the same", "count=1000"
+            "SIGKILL at random moments: after a resume the result is bitwise equal", "count=1000"
         ),
         "clock_kills": Program(
-            "SIGKILL at random moments of README's CPU run: at most an interval lost", "count=100"
+            "SIGKILL at random moments of README's CPU run: loses at most one interval", "count=100"
         ),
         "signals": Program(
-            "SIGINT and SIGTERM at random moments: quiet, and the same end", "count=500"
+            "SIGINT and SIGTERM at random moments: a quiet end, and the same result", "count=500"
         ),
-        "pairs": Program("two processes on one folder: one runs, the other is refused", "count=50"),
+        "pairs": Program(
+            "two processes with one folder: one runs, the other is refused", "count=50"
+        ),
         "disk_full": Program(
-            "a small disk that fills at random moments: nothing lost, all told", "count=100"
+            "a disk that fills at random moments: nothing is lost, all is reported", "count=100"
         ),
         "wandb_deaths": Program(
             "wandb-core killed or stopped: all rows in metrics.jsonl, one warning", "count=40"
