@@ -6,13 +6,13 @@ made. No weights are made; the record is profiling.shared.model_description.
 
 from collections.abc import Callable
 from dataclasses import fields
+from math import prod
 from typing import Any
 
 import torch
 from torch import nn
 from torch._ops import OpOverload
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from cli.errors import one_line
 from configs import backends
@@ -26,6 +26,7 @@ from profiling.shared.model_description import (
     TokenWork,
     described,
 )
+from training.machine.dispatch_mode import PlainDispatchMode
 
 PRODUCTS = {"mm": 0, "addmm": 1}  # PyTorch's name -> place of the input among its arguments
 # FLOPs of an element in forward and backward of what an MLP may compute between its products
@@ -51,11 +52,11 @@ class WithoutInit(TorchFunctionMode):
         return function(*arguments, **named)
 
 
-class Operations(TorchDispatchMode):
+class Operations(PlainDispatchMode):
     """Mode that counts what an MLP computes on the meta device."""
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.inputs, self.outputs = list[int](), list[int]()  # numbers of values, of each product
         self.flops = 0  # between products
         self.unknown = list[str]()
@@ -67,16 +68,21 @@ class Operations(TorchDispatchMode):
         arguments: tuple[Any, ...] = (),
         named: dict[str, Any] | None = None,
     ) -> Any:
-        result = operator(*arguments, **(named or {}))
         name = operator.overloadpacket.__name__
+        # PyTorch's meta functions of these would import Dynamo and sympy, which take a second.
         if name in PRODUCTS:
-            self.inputs.append(arguments[PRODUCTS[name]].numel())
-            self.outputs.append(result.numel())
-        elif name in FLOPS:
-            self.flops += FLOPS[name] * result.numel()
-        elif not operator.is_view and name != "_unsafe_view":
+            rows, matrix = arguments[PRODUCTS[name] : PRODUCTS[name] + 2]
+            self.inputs.append(rows.numel())
+            self.outputs.append(rows.size(0) * matrix.size(1))
+            return torch.empty(rows.size(0), matrix.size(1), device="meta")
+        if name in FLOPS:
+            tensors = [each for each in arguments if isinstance(each, torch.Tensor)]
+            shape = max((tensor.shape for tensor in tensors), key=prod)
+            self.flops += FLOPS[name] * prod(shape)
+            return torch.empty(shape, device="meta")
+        if not operator.is_view and name != "_unsafe_view":
             self.unknown.append(name)
-        return result
+        return operator(*arguments, **(named or {}))
 
     @property
     def work(self) -> TokenWork:

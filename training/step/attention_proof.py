@@ -9,7 +9,6 @@ import warnings
 from contextlib import nullcontext
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from cli.errors import one_line
 from configs.backends import TABLE
@@ -18,6 +17,7 @@ from model import attend, attention_in_force
 from profiling.recording.dynamo import fused_attentions
 from profiling.shared.kernel_names import fused_attention, short_name
 from profiling.shared.manifest import AttentionFacts
+from training.machine.dispatch_mode import PlainDispatchMode
 
 UNFUSED = {each.name for each in TABLE if not each.fused}
 SPELLED_OUT = {each.name for each in TABLE if not each.fused and each.sdpa is None}
@@ -28,16 +28,12 @@ CPU_OPERATORS = {
 }
 
 
-class OperatorNames(TorchDispatchMode):
+class OperatorNames(PlainDispatchMode):
     """Dispatch mode that records the names of the ATen operators called within its block."""
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.names: list[str] = []
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:  # PyTorch's name
-        return False  # True would import Dynamo, which takes seconds even if nothing is compiled
 
     def __torch_dispatch__(
         self,
