@@ -18,6 +18,10 @@ class Optimizer:
     elementwise: bool  # each weight by itself: a rank can update its share of a matrix
     loss_scaler: bool  # works with the loss scaler of dtype=float16
 
+    def moments_of(self, matrices: int, others: int) -> int:
+        """Numbers that it keeps of `matrices` weights in matrices of blocks, and `others`."""
+        return self.matrix_moments * matrices + self.moments * others
+
 
 TABLE = (
     Optimizer(

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from cli.keys import Value, spell
 
+SHARDED = ("fsdp", "hsdp")  # values of `parallel` with which each rank has a share of the weights
 STRETCH_BYTES = 64 << 20  # weights gathered together at least: each gather costs the host as much
 KEPT_BYTES = 1 << 30  # up to this size of all blocks together they stay until backward is through
 

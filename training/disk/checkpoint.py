@@ -21,6 +21,7 @@ from cli.errors import one_line
 from cli.files import sync_folder
 from cli.keys import spell
 from configs.schema import Config
+from configs.sharing import SHARDED
 from data.dataset import Dataset
 from model import GPT
 from training.disk.checkpoint_file import AGAIN, Checkpoint, check_optimizer, read_checkpoint
@@ -28,7 +29,6 @@ from training.disk.run_parts import Progress, Run
 from training.disk.same_run import changes, check_same_run
 from training.disk.saving import Saving, State, reason
 from training.disk.shard_index import remove_unnamed
-from training.machine.parallel import SHARDED
 from training.optimizers.optimizer import AdamW
 from training.ranks.distributed import Ranks
 from training.step.step import Step

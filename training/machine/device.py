@@ -12,8 +12,9 @@ import torch
 from configs.backends import BACKENDS
 from configs.model import ModelConfig
 from configs.schema import Config
+from configs.sharing import SHARDED
 from training.machine.kernel_choice import decide_compile, decide_kernels
-from training.machine.parallel import AUTO, SHARDED, Decision, decide_all_reduce, decide_parallel
+from training.machine.parallel import AUTO, Decision, decide_all_reduce, decide_parallel
 
 
 def resolve_device(device: str, local_rank: int = 0, world_size: int = 1) -> torch.device:

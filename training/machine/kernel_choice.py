@@ -11,8 +11,9 @@ import torch
 from configs.backends import leaves_work_to_the_compiler
 from configs.optimizers import OPTIMIZERS
 from configs.schema import Config
+from configs.sharing import SHARDED
 from kernels.gluon import HOPPER, is_proved, triton_version
-from training.machine.parallel import AUTO, SHARDED, Decision
+from training.machine.parallel import AUTO, Decision
 
 WIDEST = 1600  # n_embd of GPT-2 XL, the widest model that trained with them
 DTYPE = "bfloat16"

@@ -62,11 +62,10 @@ def parameters_of_one_block(config: ModelConfig) -> Shapes:
 
 def model_bytes(config: Config, one_block: Shapes, shards: int) -> int:
     """Bytes of one rank's matrices, with gradients and moments, without the vocabulary's."""
-    optimizer = OPTIMIZERS[config.optimizer]
     matrices = config.n_layer * sum(map(prod, block_matrices(one_block)))
     positions = prod(one_block.get(POSITIONS, (0,)))
     kept = 2 * (matrices + positions)  # the weights and their gradients
-    kept += optimizer.matrix_moments * matrices + optimizer.moments * positions
+    kept += OPTIMIZERS[config.optimizer].moments_of(matrices, positions)
     masks = config.n_layer * config.block_size**2 if config.attention == "slow" else 0
     return WEIGHT_BYTES * max(kept // shards, matrices + positions) + masks
 

@@ -17,7 +17,7 @@ import torch.distributed as dist
 
 from configs.optimizers import OPTIMIZERS
 from configs.schema import Config
-from configs.sharing import misfit, needed_in_16_bits
+from configs.sharing import SHARDED, misfit, needed_in_16_bits
 from training.machine.torchrun import ranks_here
 
 AUTO = "auto"
@@ -28,9 +28,6 @@ class Decision(NamedTuple):
 
     value: str
     reason: str = ""
-
-
-SHARDED = ("fsdp", "hsdp")
 
 
 def decide_parallel(config: Config, world_size: int) -> Decision:

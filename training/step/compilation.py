@@ -9,10 +9,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from configs.sharing import SHARDED
 from configs.training import TrainingConfig
 from kernels.triton_hash import hash_triton_meanwhile
 from model import GPT, Block
-from training.machine.parallel import SHARDED
 
 log = logging.getLogger(__name__)
 

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from configs.schema import Config
+from configs.sharing import SHARDED
 from data.batches import Batches
 from model import GPT
 from profiling.recording import dynamo
-from training.machine.parallel import SHARDED
 from training.ranks.distributed import Ranks
 from training.step.scoring import Scoring
 from training.step.step import autocast

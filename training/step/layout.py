@@ -12,9 +12,10 @@ import torch
 from torch import Tensor
 
 from configs.schema import Config
+from configs.sharing import SHARDED
 from kernels.embedding import MOST_IDS
 from model import GPT
-from training.machine.parallel import SHARDED, rows_travel
+from training.machine.parallel import rows_travel
 from training.optimizers.shared_update import SharedUpdate
 from training.ranks.distributed import Ranks
 from training.ranks.embedding_rows import EmbeddingRows

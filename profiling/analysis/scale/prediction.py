@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from configs.optimizers import OPTIMIZERS
+from configs.sharing import SHARDED
 from profiling.analysis.scale.links import SPEEDS, Cost, Links, Speed
 from profiling.analysis.scale.model_sizes import FLOAT32_BYTES, ModelSizes, buckets
 from profiling.analysis.scale.replay import Replay, Work, replay_ddp, replay_sharded
@@ -43,7 +44,7 @@ class Machine:
 
     def host_ms(self, mode: Mode, level: Speed) -> float:
         """Time in ms in which the host launches a step; 0 with ddp, which replays CUDA graphs."""
-        if mode not in ("fsdp", "hsdp"):
+        if mode not in SHARDED:
             return 0.0
         return self.host.low_step_ms if level == "high" else self.host.step_ms
 
@@ -156,14 +157,14 @@ def memory_of(
     whole = FLOAT32_BYTES * sizes.parameters
     share = whole // shards
     gathered = 0
-    if mode in ("fsdp", "hsdp"):
+    if mode in SHARDED:
         stretch = max(map(len, sizes.travel.stretches))
         blocks = sizes.blocks if sizes.travel.kept else min(2 * stretch, sizes.blocks)
         gathered = 2 * FLOAT32_BYTES * sizes.root_parameters + blocks * sizes.block_bytes
         gathered += stretch * FLOAT32_BYTES * sizes.block_parameters
     gradients = share if micro_steps == 1 else whole
-    kept, matrices = OPTIMIZERS[optimizer], sizes.blocks * sum(sizes.matrices)
-    numbers = kept.matrix_moments * matrices + kept.moments * (sizes.parameters - matrices)
+    matrices = sizes.blocks * sum(sizes.matrices)
+    numbers = OPTIMIZERS[optimizer].moments_of(matrices, sizes.parameters - matrices)
     moments = FLOAT32_BYTES * numbers // shards
     return GpuMemory(share, gradients, moments, gathered, activations=None)
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from configs.optimizers import OPTIMIZERS
-from configs.sharing import EVEN, misfit, needed_in_16_bits
+from configs.sharing import EVEN, SHARDED, misfit, needed_in_16_bits
 from profiling.analysis.open_report import Capture
 from profiling.analysis.ranks.rank_records import RanksReport
 from profiling.analysis.scale import links
@@ -289,7 +289,7 @@ def assumptions(
             f"CUDA graphs are split where ddp sends data, {work.pause_ms:.3f} ms each time, as "
             "measured between pieces of a backward pass on two H200s"
         )
-    if modes & {"fsdp", "hsdp"} and machine.host.source == "assumed":
+    if modes & {*SHARDED} and machine.host.source == "assumed":
         lines.append(
             f"fsdp and hsdp have no CUDA graphs: the host takes {HOST_MS_PER_BLOCK} ms per block "
             f"and {HOST_MS_PER_STRETCH} per group of blocks that are sent together, from two "
@@ -297,7 +297,7 @@ def assumptions(
         )
     if not OPTIMIZERS[keys.optimizer].elementwise:
         lines.append(f"fsdp and hsdp are left out: they do not support optimizer={keys.optimizer}")
-    if modes & {"fsdp", "hsdp"} and keys.kernels == "fused":
+    if modes & {*SHARDED} and keys.kernels == "fused":
         lines.append(
             "fsdp and hsdp are assumed to compute as fast as this run, but they do not support "
             "its kernels=fused"
@@ -393,7 +393,7 @@ def possible_modes(request: Request, keys: Keys) -> tuple[Mode, ...]:
     """Requested modes that support the optimizer of the run. Raises ValueError if none does."""
     if OPTIMIZERS[keys.optimizer].elementwise:
         return request.modes
-    modes = tuple(mode for mode in request.modes if mode not in ("fsdp", "hsdp"))
+    modes = tuple(mode for mode in request.modes if mode not in SHARDED)
     if not modes:
         raise ValueError(
             f"--parallel {request.modes[0]}: does not support optimizer={keys.optimizer}; "
