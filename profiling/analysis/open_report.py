@@ -7,7 +7,7 @@ from pathlib import Path
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.gpu_time.step_events import StepEvents, step_events
 from profiling.analysis.records import Report
-from profiling.analysis.runs.run_clocks import RunClocks, run_clocks, run_folder
+from profiling.analysis.runs.run_clocks import RunClocks, clocks_of_run
 from profiling.analysis.summary import summarize
 from profiling.shared.manifest import Manifest
 from profiling.timeline import opening
@@ -59,6 +59,5 @@ def open_report(
     else:
         named_manifest = opening.find_manifest(beside or path, trace)
     name, content = named_manifest or (None, None)
-    folder = run_folder(beside or trace.file) if content else None
-    clocks = run_clocks(folder) if folder else None
+    clocks = clocks_of_run([beside or trace.file]) if content else None
     return Capture(Analysis(trace, step, phases, device, process), content, name, clocks)
