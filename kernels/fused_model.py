@@ -100,9 +100,14 @@ class FusedMLP(MLP):
 
 def hidden_of_norm(x: Tensor, norm: LayerNorm, mlp: MLP) -> Tensor:
     """mlp.hidden(norm(x)) of single tokens (B, C), in one kernel but for the approximate GELU."""
-    exact, first = mlp.gelu.approximate == "none", mlp.c_fc
-    y = linear_of_norm(x, norm.weight, norm.bias, first.weight, first.bias, exact)  # (B, 4C)
+    exact = mlp.gelu.approximate == "none"
+    y = product_of_norm(x, norm, mlp.c_fc, gelu=exact)  # (B, 4C)
     return y if exact else mlp.gelu(y)
+
+
+def product_of_norm(x: Tensor, norm: LayerNorm, linear: nn.Linear, gelu: bool = False) -> Tensor:
+    """linear(norm(x)), followed by GELU if `gelu`, in one kernel."""
+    return linear_of_norm(x, norm.weight, norm.bias, linear.weight, linear.bias, gelu)
 
 
 class FusedBlock(Block):

@@ -17,9 +17,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from cli.errors import one_line
 from configs.backends import AUTO, BACKENDS
-from kernels.decoding import attend_newest, linear_of_norm
-from kernels.fused_model import hidden_of_norm
-from model import GPT, Block, CausalSelfAttention, LayerNorm, attend, rotate_qk
+from kernels.decoding import attend_newest
+from kernels.fused_model import hidden_of_norm, product_of_norm
+from model import GPT, Block, CausalSelfAttention, attend, rotate_qk
 
 # all backends but cuDNN, PyTorch's choice on Hopper, which plans each new shape for some 30 ms
 AT_ONCE = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
@@ -148,11 +148,6 @@ def rotate(qkv: Tensor, attention: CausalSelfAttention, cache: KeyValueCache) ->
     T = qkv.size(1)
     turns = attention.turns[:, cache.position] if cache.length else attention.turns[:, :T]
     return rotate_qk(qkv, turns, attention.n_head)
-
-
-def product_of_norm(x: Tensor, norm: LayerNorm, linear: nn.Linear) -> Tensor:
-    """linear(norm(x)) in one kernel."""
-    return linear_of_norm(x, norm.weight, norm.bias, linear.weight, linear.bias, False)
 
 
 @torch.no_grad()
