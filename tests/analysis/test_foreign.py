@@ -67,13 +67,13 @@ def test_cpu_work_that_ends_with_a_batch_was_making_it():
 
 
 def test_results_that_were_fetched_before_it_make_it_python():
-    def measured(program, number):
+    def fetch_and_work(program, number):
         call = program.call(8 * US, "cudaMemcpyAsync")
         program.execute(4 * US, TO_HOST, call, kind=COPY, bytes=1 << 20)
         program.wait()
         program.work(8 * MS)
 
-    found = report_of(trained(before=measured).trace()).idle.by_cause
+    found = report_of(trained(before=fetch_and_work).trace()).idle.by_cause
     assert found["data"] < 0.1 and found["cpu"] > 1
 
 

@@ -454,11 +454,15 @@ def test_a_captured_process_counts_over_free_ones():
 
 
 def test_a_loss_that_was_not_reached_is_none_and_said():
-    def whole(side, *losses):
+    def whole_process(side, *losses):
         made = [Evaluation(250 * i, 10.0 * i, loss) for i, loss in enumerate(losses)]
         return process("run", side, evaluations=made, iterations=500)
 
-    bench = series(whole("theirs", 4.2, 1.5), whole("ours", 4.2, 1.46), whole("ours", 4.2, 1.47))
+    bench = series(
+        whole_process("theirs", 4.2, 1.5),
+        whole_process("ours", 4.2, 1.46),
+        whole_process("ours", 4.2, 1.47),
+    )
     row = next(row for row in measures(bench) if row.part == "loss")
     assert [(side.side, side.values) for side in row.sides] == [("ours", [10.0, 10.0])]
     assert row.remark == "not always reached: theirs came to 1.5000" and not row.against
