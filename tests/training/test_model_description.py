@@ -105,7 +105,7 @@ def test_a_damaged_description_is_refused_in_a_line(entry, value, tmp_path):
 
 
 def test_a_description_allocates_and_compiles_nothing(start):
-    """In a process of its own: in this one another test may have imported Dynamo."""
+    """A process of its own describes it: here another test may have imported Dynamo."""
     lines = (
         "import sys, train",
         "from configs.schema import Config",
