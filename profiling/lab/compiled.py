@@ -72,14 +72,14 @@ def compile_once(config: "Config", cache: Path) -> Compilation:
     from train import batches_of, model_of
     from training.checks import resolve_and_check
     from training.ranks.distributed import join_run
-    from training.step.warm_up import timed_micro_step
+    from training.step.warm_up import first_micro_step
 
     with join_run(config.device) as ranks, collect_graph_breaks() as messages:
         config = resolve_and_check(config, ranks.device, ranks.world_size)
         dataset = load_dataset(prepare(config).directory)
         x, y = batches_of(dataset, "train", config, ranks).draw(0, 0)
         _, step, _ = model_of(config, dataset, NoSpans(), ranks)
-        seconds = timed_micro_step(step, x, y)
+        seconds = first_micro_step(step, x, y, config)
         device = torch.cuda.get_device_name(ranks.device) if x.is_cuda else "CPU"
     texts = [(str(path), path.read_text("utf-8")) for path in sorted(cache.rglob("*.py"))]
     graphs = {path: (parse_graph(text), text) for path, text in texts if is_output_code(text)}

@@ -6,7 +6,7 @@ import torch
 
 from tests.helpers.steps import RANKS, batch, iterate, make_step
 from train import batches_of
-from training.step.warm_up import timed_micro_step, warm_up
+from training.step.warm_up import first_micro_step, warm_up
 
 
 def test_micro_batches_add_up_to_one_large_batch(config):
@@ -120,7 +120,7 @@ def test_a_compiler_that_fails_is_one_line(config):
     step, (x, y) = make_step(config), batch(4)
     step.model = torch.compile(step.model, backend=backend)
     with pytest.raises(ValueError, match="^compile=true: .*use compile=false: .*no C compiler"):
-        timed_micro_step(step, x, y)
+        first_micro_step(step, x, y, config(compile=True))
 
 
 def test_warm_up_uses_the_batch_that_training_begins_with(config, prepared):

@@ -66,7 +66,7 @@ def try_attention(config: ModelConfig, device: torch.device, dtype: str) -> list
         warnings.simplefilter("always")
         try:
             attend(q, k, v, config.attention, config.dropout, mask).sum().backward()
-        except (RuntimeError, NotImplementedError, ImportError) as error:
+        except (RuntimeError, ImportError, OSError) as error:
             # PyTorch warns with the reason of each kernel that refused, then raises
             causes = [str(reason.message).split(" (Triggered")[0] for reason in reasons]
             reason = one_line("; ".join(dict.fromkeys([*causes, str(error)])))

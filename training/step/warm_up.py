@@ -54,13 +54,13 @@ def warm_up(
     dynamo.forget()
     with torch.random.fork_rng([ranks.device] if x.is_cuda else []):
         compile_ahead(step, x, y, config, ranks)
-        operators = try_attention(config, ranks.device, config.dtype)  # may draw random numbers
-        try_kernels(config, ranks.device, config.dtype, step.vocab_size)
+        operators: list[str] = []
         if ranks.device.type == "cpu":
+            operators = try_attention(config, ranks.device, config.dtype)  # may draw random numbers
             say_how_long(step, x, y, config, config.max_iters - done)
         if config.compile:
             log.info("compiling")
-        first_s = timed_micro_step(step, x, y) if config.compile or x.is_cuda else 0.0
+        first_s = first_micro_step(step, x, y, config) if config.compile or x.is_cuda else 0.0
         second_s = timed_micro_step(step, x, y) if config.compile else 0.0
         ready: TrainingStep = step
         capture_s, kernels = None, None
@@ -141,20 +141,30 @@ def has_cpu_size(config: Config) -> bool:
     return all(getattr(config, key) <= size for key, size in sized if isinstance(size, int))
 
 
-def timed_micro_step(step: Step, x: Tensor, y: Tensor) -> float:
-    """Seconds of a micro-step whose result is dropped.
+def first_micro_step(step: Step, x: Tensor, y: Tensor, config: Config) -> float:
+    """Seconds of a micro-step that compiles, and is the first to launch kernels on a GPU.
 
-    Raises ValueError if the compiler does not work here.
+    Raises ValueError with the reason if the attention, our kernels or the compiler fail here.
     """
-    start = time.perf_counter()
     try:
-        step.try_micro_step(x, y)
-    except RuntimeError as error:
+        return timed_micro_step(step, x, y)
+    except torch.OutOfMemoryError:
+        raise
+    except (RuntimeError, ImportError, OSError) as error:
+        # each names its key if it is the cause; they take seconds, so only a failure runs them
+        try_attention(config, x.device, config.dtype)
+        try_kernels(config, x.device, config.dtype, step.vocab_size)
         if not dynamo.is_compiler_error(error):
             raise
         raise ValueError(
             f"compile=true: does not work here; use compile=false: {one_line(error)[:200]}"
         ) from error
+
+
+def timed_micro_step(step: Step, x: Tensor, y: Tensor) -> float:
+    """Seconds of a micro-step whose result is dropped."""
+    start = time.perf_counter()
+    step.try_micro_step(x, y)
     if x.is_cuda:
         torch.cuda.synchronize(x.device)
     return time.perf_counter() - start
