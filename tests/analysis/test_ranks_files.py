@@ -206,6 +206,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 @pytest.mark.parametrize("after_s", [0.05, 1.5])
 def test_an_interrupt_while_they_are_read_ends_quietly(

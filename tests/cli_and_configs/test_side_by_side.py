@@ -19,6 +19,7 @@ def squared_later(number: int) -> int:
     return number**2
 
 
+@pytest.mark.slow
 def test_results_are_in_the_order_of_the_items_and_nobody_is_left():
     for numbers, squares in (range(5), [0, 1, 4, 9, 16]), (range(1), [0]), ([], []):
         with side_by_side(squared_later, numbers, 3) as results:

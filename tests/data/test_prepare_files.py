@@ -74,6 +74,7 @@ def test_characters_are_read_by_nanogpt_too(tmp_path, make):
     assert dataset.source == "a.txt" and dataset.tokenizer.characters == "".join(sorted(set(PLAY)))
 
 
+@pytest.mark.slow
 def test_processes_give_what_one_gives(tmp_path, make):
     for name in ("b.txt", "a.txt", "deep/c.txt"):
         write(tmp_path / "texts" / name, f"{name}: {PLAY}")

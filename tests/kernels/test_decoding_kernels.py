@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.helpers.kernel_programs import DEVICES, needs_triton, run
+from tests.helpers.kernel_programs import LONG_DEVICES, needs_triton, run
 
 pytestmark = needs_triton
 
@@ -155,12 +155,12 @@ print("right")
 """
 
 
-@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("device", LONG_DEVICES)
 def test_attention_and_products_are_those_of_float64(device):
     run(KERNELS, device)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("device", LONG_DEVICES)
 def test_a_model_read_by_them_has_the_logits_of_the_model(device):
     run(MODEL, device)

@@ -1,5 +1,6 @@
 """Matrix products with a copy of the weight: autocast's numbers, without its casts."""
 
+import pytest
 import torch
 from torch import nn
 
@@ -45,6 +46,7 @@ def test_the_copy_is_what_is_read_in_evaluation_too():
     assert not layer.eval()(torch.ones(1, 8)).any()
 
 
+@pytest.mark.slow
 def test_gradients_and_fake_tensors_are_right():
     x, weight, bias = torch.randn(2, 3, 8), torch.randn(4, 8), torch.randn(4)
     inputs = [each.requires_grad_() for each in (x, weight, bias)]

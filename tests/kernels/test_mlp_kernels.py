@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tests.helpers.kernel_programs import DEVICES, needs_gpu, needs_triton, run
+from tests.helpers.kernel_programs import LONG_DEVICES, needs_gpu, needs_triton, run
 
 pytestmark = needs_triton
 
@@ -119,7 +119,7 @@ print("right")
 """
 
 
-@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("device", LONG_DEVICES)
 def test_two_products_and_their_gradients_are_those_of_float64(device):
     run(PROGRAM, device)
 

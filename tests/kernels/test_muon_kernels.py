@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.helpers.kernel_programs import DEVICES, needs_triton, run
+from tests.helpers.kernel_programs import LONG_DEVICES, needs_triton, run
 
 pytestmark = needs_triton
 
@@ -133,6 +133,6 @@ print("right")
 """
 
 
-@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("device", LONG_DEVICES)
 def test_updates_momentum_and_copies_are_those_of_pytorch_s_kernels(device):
     run(PROGRAM, device)

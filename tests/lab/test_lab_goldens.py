@@ -48,6 +48,7 @@ def test_the_index_of_what_was_compiled():
     assert json.loads(to_json(made.index)) == frozen("compiled_index")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(torch.cuda.is_available(), reason="the fields of a CPU are frozen")
 def test_fields_of_what_is_measured(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(square, "VARIANTS", ("a * a", "CUDA C++"))

@@ -151,6 +151,7 @@ def said_by_bench(plan: Plan, pace: Pace) -> list[str]:
     return bench_ahead.duration_lines(plan, trials(plan, kinds, 3), pace)
 
 
+@pytest.mark.slow
 def test_bench_of_the_main_experiment_on_a_cpu_takes_hours_and_the_small_one_is_offered():
     line, offer = said_by_bench(planned(FULL), pace_of(FULL))
     assert 20 * 60 < minutes(line)[0] < 60 * 60

@@ -60,6 +60,7 @@ def test_every_chart_is_drawn_without_an_error(opened):
     assert opened.get_log("browser") == []
 
 
+@pytest.mark.slow
 def test_no_label_is_cut_off(opened):
     """Every text of a chart lies inside its chart, and the page inside the window."""
     outside = opened.execute_script("""

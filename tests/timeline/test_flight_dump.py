@@ -50,6 +50,7 @@ def of_torch(path: Path) -> bytes:
         dist.destroy_process_group()
 
 
+@pytest.mark.slow
 def test_a_dump_of_torch(of_torch, tmp_path):
     path = tmp_path / "nccl_trace_rank_0"
     path.write_bytes(of_torch)

@@ -103,14 +103,17 @@ print("right")
 """
 
 
+@pytest.mark.slow
 def test_what_is_rehearsed_is_not_launched_and_then_needs_no_compiler():
     run(ON_A_CPU, "cuda")  # by Triton's compiler, not its interpreter
 
 
+@pytest.mark.slow
 def test_forks_leave_in_the_cache_what_they_compile():
     run(IN_FORKS, "cuda")
 
 
+@pytest.mark.slow
 def test_gluon_s_kernels_are_looked_up_too():
     run(GLUON, "cuda")
 

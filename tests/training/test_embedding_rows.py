@@ -19,6 +19,7 @@ def test_rows_travel_where_tokens_are_fewer_than_ids(config):
     assert travel(2, compile=True, compile_scope="block")
 
 
+@pytest.mark.slow
 def test_ranks_that_exchange_rows_train_as_one_that_accumulates(together, run, losses, tmp_path):
     keys = dict(gradient_accumulation_steps=2, batch_size=1, block_size=16, max_iters=8)
     keys |= dict(always_save_checkpoint=True, eval_batch_size=1)

@@ -58,6 +58,7 @@ def test_residual_projections_start_smaller():
         assert block.attn.c_attn.weight.std().item() == pytest.approx(0.02, rel=0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bias", [False, True])
 def test_a_checkpoint_fits_every_backend(bias):
     x, y = batch()

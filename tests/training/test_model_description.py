@@ -104,6 +104,7 @@ def test_a_damaged_description_is_refused_in_a_line(entry, value, tmp_path):
         read_json(path, Manifest)
 
 
+@pytest.mark.slow
 def test_a_description_allocates_and_compiles_nothing(start):
     """A process of its own describes it: here another test may have imported Dynamo."""
     lines = (

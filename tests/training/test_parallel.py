@@ -250,6 +250,7 @@ def check_like(losses, found, expected, at, within=2e-5):
         torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=within)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
 def test_two_ranks_train_as_one_that_accumulates_and_go_on_as_one(
     together, run, losses, rows, tmp_path, parallel
@@ -354,6 +355,7 @@ os._exit(0)  # at Python's own end a thread of gloo's has ended the process by s
 """
 
 
+@pytest.mark.slow
 def test_a_gradient_that_is_not_finite_on_one_rank_is_left_out_on_all(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(NOT_FINITE)

@@ -80,6 +80,7 @@ def times(out_dir: Path) -> list[bool]:
     return [ms is not None for ms in found["ms"]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "keys",
     [

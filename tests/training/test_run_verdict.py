@@ -119,6 +119,7 @@ def test_laps_of_a_gpu_know_what_the_host_took(monkeypatch):
     assert laps.host_ms == pytest.approx([1.0, 1.0])
 
 
+@pytest.mark.slow
 def test_a_run_ends_with_its_verdict(start, tmp_path):
     words = "compile=false n_layer=1 n_head=2 n_embd=16 block_size=16 batch_size=2 max_iters=30"
     words += f" eval_iters=1 eval_interval=30 dropout=0 wandb.mode=disabled out_dir={tmp_path}/out"

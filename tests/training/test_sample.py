@@ -36,7 +36,15 @@ from training.sampling.generation import (
 from training.sampling.rehearsal import rehearse
 
 TEXT = stand_in_text(length=20_000)
-ON_CPU = [*(each.name for each in TABLE if not each.cuda_only), AUTO]
+SLOW = {"flex": pytest.mark.slow}  # takes seconds on a CPU
+ON_CPU = [
+    *(
+        pytest.param(each.name, marks=SLOW.get(each.name, ()))
+        for each in TABLE
+        if not each.cuda_only
+    ),
+    AUTO,
+]
 SEPARATOR = "\n---------------\n"
 Run = Callable[..., tuple[int, str, str]]
 

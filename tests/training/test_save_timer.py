@@ -57,6 +57,7 @@ def test_the_timer_counts_from_the_last_checkpoint(monkeypatch):
     assert not timer.is_due()
 
 
+@pytest.mark.slow
 def test_a_run_that_is_killed_between_evaluations_goes_on_bit_for_bit(
     run, losses, killed_at, tmp_path
 ):

@@ -46,6 +46,7 @@ def test_any_error_of_the_thread_comes_back(tmp_path):
         saving.wait()
 
 
+@pytest.mark.slow
 def test_the_end_is_the_same_to_the_last_bit(run, tmp_path, monkeypatch):
     keys = dict(dropout=0.1, always_save_checkpoint=True, max_iters=16)
     straight, halves = str(tmp_path / "straight"), str(tmp_path / "halves")

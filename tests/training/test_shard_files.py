@@ -316,6 +316,7 @@ command_line.run(train.train)
 """
 
 
+@pytest.mark.slow
 def test_a_disk_that_is_full_for_one_rank_costs_one_checkpoint_and_no_wait(
     together, run, losses, tmp_path
 ):

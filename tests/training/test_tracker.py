@@ -723,6 +723,7 @@ finish(tracker)
     assert len(child.warnings) == bool(key)
 
 
+@pytest.mark.slow
 def test_full_disk(tmp_path):
     """A limit on the size of files stands for the full disk: it, too, cuts a line in two."""
     child = Child(

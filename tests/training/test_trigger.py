@@ -47,6 +47,7 @@ def refused(*words) -> str:
     return str(error.value)
 
 
+@pytest.mark.slow
 def test_a_run_under_way_captures_when_it_is_asked_and_asked_again(start, tmp_path, capsys):
     process, out_dir = under_way(start, tmp_path)
     assert trigger.main([str(out_dir)]) == 0
@@ -68,6 +69,7 @@ def test_a_run_under_way_captures_when_it_is_asked_and_asked_again(start, tmp_pa
     assert refused(out_dir).startswith(f"{out_dir}: no run is in progress in this folder")
 
 
+@pytest.mark.slow
 def test_what_cannot_be_is_said_by_the_run_and_it_goes_on(start, tmp_path):
     process, out_dir = under_way(start, tmp_path, "eval_interval=10")
     for asked in ('{"kind": "nsys"}', "damaged", '{"kind": "torch", "steps": 11}'):

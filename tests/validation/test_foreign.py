@@ -214,6 +214,7 @@ def on_cpu(monkeypatch):
     return told
 
 
+@pytest.mark.slow
 def test_times_are_of_the_same_work(on_cpu, monkeypatch, tmp_path, capsys):
     clock = FakeClock()
     monkeypatch.setattr(passes, "time", clock)
@@ -231,6 +232,7 @@ def test_times_are_of_the_same_work(on_cpu, monkeypatch, tmp_path, capsys):
     assert said == ["unmakeable: failed: RuntimeError('no such model')", "sleeper: done"]
 
 
+@pytest.mark.slow
 def test_each_capture_has_a_range_and_those_that_fail_have_no_name(on_cpu, tmp_path):
     captures = {
         "unmakeable-1": Program("cpu", unmakeable),

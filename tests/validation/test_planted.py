@@ -138,6 +138,7 @@ def test_the_optimizer_is_told_to_go_one_by_one(plants, run, monkeypatch):
     assert groups and not any(group["fused"] or group["foreach"] for group in groups)
 
 
+@pytest.mark.slow
 def test_the_looped_update_leaves_numbers_behind_a_capture(plants, monkeypatch):
     """The update is as GraphedStep has it, on a CPU that AdamW takes for a device with graphs."""
     adam = sys.modules["torch.optim.adam"]  # torch.optim deletes its name
