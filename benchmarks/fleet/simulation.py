@@ -57,6 +57,7 @@ class Fleet:
     slowdown: float = 1.0  # factor of a kernel's time while a collective runs beside it
     leave_us: float = 1.0  # mean delay with which ranks leave a collective
     jitter_us: float = 0.0  # extra computation of one random rank in each step
+    ahead: bool = False  # hosts launch step after step without waiting for their GPUs
     odd_step: int | None = None  # step in which rank 0 has one more collective than the others
     fault: Fault | None = None
     seed: int = 1
@@ -250,7 +251,8 @@ def step(machine: Machine, number: int) -> None:
         with machine.range("optimizer"):
             alike = np.ones(fleet.ranks)
             kernels(machine, ADAM, fleet.optimizer, alike, BLOCKS * alike)
-        machine.synchronize()
+        if not fleet.ahead:
+            machine.synchronize()
 
 
 def loader_us(machine: Machine) -> np.ndarray:

@@ -19,6 +19,9 @@ RanksVerdict = Literal["straggler", "jitter", "communication", "balanced", "unkn
 # why a rank computes longer: it launches more kernels, or larger grids, or the same kernels and
 # each of them takes longer
 Work = Literal["more_kernels", "larger_kernels", "slower_kernels"]
+# facts that match the collectives of one rank with another's: their sequence numbers, or their
+# place in a step among those of the same kinds and sizes, or of the same kinds
+MatchedBy = Literal["number", "size", "order"]
 
 
 @dataclass(frozen=True)
@@ -121,6 +124,19 @@ class Clock:
 
 
 @dataclass(frozen=True)
+class Matching:
+    """How the collectives of the ranks were matched, and how sure that is."""
+
+    by: MatchedBy | None  # the weakest fact that was used; None: nothing was matched
+    matched: int  # number of collectives, each counted once for all its ranks
+    unmatched: int  # number found on one rank only
+    cut_off: int  # number of kernels whose launch lies before the capture
+    # share of the collectives whose ends on all ranks lie closer together than any of them takes; a
+    # false match would lie further apart. None: ranks leave none of them together
+    ends_agree_percent: float | None
+
+
+@dataclass(frozen=True)
 class StepsOfRanks:
     """Values per step: a row for each step that all ranks have, and in it a value per rank."""
 
@@ -144,5 +160,6 @@ class RanksReport:
     jitter_ms_per_step: float | None  # what ranks cost in turns, without the straggler's cost
     collectives: list[CollectiveSum]
     clock: Clock
+    matching: Matching
     steps: StepsOfRanks
     findings: list[Finding]
