@@ -44,7 +44,7 @@ def test_the_parts_of_a_row_add_up_to_its_step(analysis):
 def test_the_first_screen_says_what_its_figures_are_in(analysis):
     document = first_screen(ranks_document(analysis.report))
     titles = [block.title for section in document.sections for block in section.blocks]
-    assert titles == ["Ranks, ms per step", "Collectives, ms each"]
+    assert titles == ["Ranks, ms per step", "Shares of a step, %", "Collectives, ms each"]
 
 
 def test_of_many_ranks_those_are_drawn_that_wait_least_and_most(analysis):

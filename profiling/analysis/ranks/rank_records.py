@@ -43,6 +43,17 @@ class RankCommunication:
 
 
 @dataclass(frozen=True)
+class RankShares:
+    """How a rank's step divides, in percent of it; all but `wait` add up to 100."""
+
+    compute: float
+    communication: float  # that no kernel hides
+    wait: float | None  # part of it until the last rank came; None: not matched
+    copy: float
+    idle: float
+
+
+@dataclass(frozen=True)
 class RankRow:
     rank: int
     file: str
@@ -57,6 +68,7 @@ class RankRow:
     compute_ms: float
     copy_ms: float
     idle_ms: float
+    shares_percent: RankShares
     parts_ms: dict[str, float]  # the step split into causes.PARTS, which add up to it
     communication: RankCommunication
     kernels: float  # number of compute kernels in a step
@@ -84,6 +96,7 @@ class Straggler:
     rank: int
     with_ranks: list[int]  # others that are as late: mending one of them alone gains little
     costs_ms_per_step: float  # time that the others lose because these arrive after the next rank
+    costs_between_ms: tuple[float, float]  # range of what they cost without a profiler
     gains_ms_per_step: float  # gain of mending it; below the cost where GPU clocks would then fall
     in_steps: int  # number of steps, out of `of_steps`, in which these ranks are late
     of_steps: int

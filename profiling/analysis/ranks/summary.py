@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from profiling.analysis.ranks.rank_records import (
     Matching,
     RankCommunication,
     RankRow,
+    RankShares,
     RanksReport,
     StepsOfRanks,
     Straggler,
@@ -49,6 +50,9 @@ def analyse(ranks: Sequence[ReducedRank], findings: Sequence[Finding] = ()) -> R
     waits = find_waits(ranks, matched, clocks)
     costs = Costs(ranks, waits, iterations)
     verdict = judge(costs)
+    if not verdict.waits_known:  # contradicting matches tell nothing of a rank
+        nobody = np.zeros(len(ranks), bool)
+        costs = replace(costs, waits=find_waits(ranks, matched.select_ranks(nobody), clocks))
     late = verdict.straggler
     rows = [rank_row(costs, clocks, number, late) for number in range(len(ranks))]
     sums = collective_sums(ranks, waits, iterations)
@@ -128,6 +132,7 @@ def rank_row(costs: Costs, clocks: Clocks, number: int, late: Straggler | None) 
     chosen = costs.steps_of(rank)
     parts = costs.parts_ms(number)
     step_ms = np.diff(rank.bounds_ns)[chosen] / 1e6
+    communicates = communication(costs, number, parts["communication"])
     return RankRow(
         rank=rank.rank,
         file=rank.file,
@@ -142,8 +147,9 @@ def rank_row(costs: Costs, clocks: Clocks, number: int, late: Straggler | None) 
         compute_ms=parts["compute"],
         copy_ms=parts["copy"],
         idle_ms=sum(ms for name, ms in parts.items() if name not in BUSY),
+        shares_percent=shares(parts, communicates),
         parts_ms=parts,
-        communication=communication(costs, number, parts["communication"]),
+        communication=communicates,
         kernels=rank.launches,
         bottleneck=rank.verdict,
         costs_ms_per_step=costs_ms,
@@ -155,6 +161,17 @@ def rank_row(costs: Costs, clocks: Clocks, number: int, late: Straggler | None) 
 
 
 BUSY = ("compute", "communication", "copy")
+
+
+def shares(parts_ms: dict[str, float], communicates: RankCommunication) -> RankShares:
+    whole_ms = sum(parts_ms.values()) or 1.0
+    wait_ms = communicates.exposed_wait_ms
+    busy = {name: 100 * parts_ms[name] / whole_ms for name in BUSY}
+    return RankShares(
+        **busy,
+        wait=None if wait_ms is None else 100 * wait_ms / whole_ms,
+        idle=100 - sum(busy.values()),
+    )
 
 
 def communication(costs: Costs, number: int, exposed_ms: float) -> RankCommunication:
