@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from profiling.analysis.ranks.cause import Lateness, lateness_of, straggler_of
-from profiling.analysis.ranks.cause_said import what_is_longer
+from profiling.analysis.ranks.cause_said import join_numbers, what_is_longer
 from profiling.analysis.ranks.choice import list_numbers
 from profiling.analysis.ranks.costs import EQUAL_GPUS, WORTH_TELLING, Costs
 from profiling.analysis.ranks.power_limit import limits_all_gpus
@@ -43,7 +43,7 @@ NOT_TOGETHER = (
 )
 NO_GROUPS = (
     "{} no process groups, sizes or sequence numbers of collectives. To find out, capture with "
-    "torch.profiler, which records groups and sizes, or name the ranks of one group."
+    "torch.profiler of PyTorch 2.2 or newer, which records them, or name the ranks of one group."
 )
 NOT_ALIKE = (
     "What is missing are sequence numbers that agree. To find out, let all ranks meet "
@@ -54,13 +54,12 @@ NO_MATCH = (
     "To find out, capture the same iterations on each rank, with their collectives.",
 )
 AS_GPUS_DIFFER = (
-    "Rank {} comes last, by {:.2f} ms per step ({:.1f} %). Equal GPUs differ by up to {:.0f} %, "
+    "{} last, by {:.2f} ms per step ({:.1f} %). Equal GPUs differ by up to {:.0f} %, "
     "so nobody is named."
 )
 BY_THE_PROFILER = (
-    "Rank {} comes last, by {:.2f} ms per step, for its host: {}. Capturing may have added {:.2f} "
-    "ms per step to that host's work, so the captures do not show whether the rank is late without "
-    "a profiler."
+    "{} last, by {:.2f} ms per step: {} {}. Capturing may have added {:.2f} ms per step to that "
+    "rank's host work, so the captures do not show whether it is late without a profiler."
 )
 WITHOUT = (
     "To find out, capture with nsys, or torch.profiler without stacks and shapes, or time each "
@@ -132,16 +131,19 @@ def name_late(costs: Costs, lateness: Lateness, others_ms: float) -> Judgement:
 
     `others_ms` is what the other ranks cost in turns.
     """
-    late_ms, rank = costs.mean_ms(lateness.gained_ns), costs.ranks[lateness.late[0]].rank
+    late_ms = costs.mean_ms(lateness.gained_ns)
+    numbers = [costs.ranks[number].rank for number in lateness.late]
+    who = f"Ranks {join_numbers(numbers)} come" if len(numbers) > 1 else f"Rank {numbers[0]} comes"
     if late_ms < EQUAL_GPUS * costs.step_ms:
         share = 100 * late_ms / costs.step_ms
-        evidence = [AS_GPUS_DIFFER.format(rank, late_ms, share, 100 * EQUAL_GPUS)]
+        evidence = [AS_GPUS_DIFFER.format(who, late_ms, share, 100 * EQUAL_GPUS)]
         return without_straggler(costs, others_ms, evidence)
     profiler_ms = lateness.range.profiler_ms
     if late_ms - profiler_ms < EQUAL_GPUS * costs.step_ms:
         why = what_is_longer(lateness.part, lateness.longer_ms[lateness.part], None)
         most_ms = costs.ranks[lateness.late[0]].most_added_ms
-        evidence = [BY_THE_PROFILER.format(rank, late_ms, f"its GPU {why}", most_ms), WITHOUT]
+        whose = f"rank {numbers[0]}'s GPU"
+        evidence = [BY_THE_PROFILER.format(who, late_ms, whose, why, most_ms), WITHOUT]
         return Judgement("unknown", evidence, None, others_ms)
     straggler = straggler_of(costs, lateness)
     return Judgement("straggler", straggler.evidence, straggler, others_ms)

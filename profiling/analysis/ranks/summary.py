@@ -55,7 +55,7 @@ def analyse(ranks: Sequence[ReducedRank], findings: Sequence[Finding] = ()) -> R
         costs = replace(costs, waits=find_waits(ranks, matched.select_ranks(nobody), clocks))
     late = verdict.straggler
     rows = [rank_row(costs, clocks, number, late) for number in range(len(ranks))]
-    sums = collective_sums(ranks, waits, iterations)
+    sums = collective_sums(ranks, costs.waits, iterations)
     evidence = verdict.evidence
     if verdict.verdict == "communication" and sums:
         evidence = [*evidence, most_exposed(sums)]
