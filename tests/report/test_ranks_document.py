@@ -61,6 +61,16 @@ def test_of_many_ranks_those_are_drawn_that_wait_least_and_most(analysis):
     assert "Shown are 32 of 301 ranks" in lead
 
 
+def test_the_page_says_how_sure_the_matching_is(analysis):
+    note = block(analysis.report, Table, "collectives").note
+    assert note.endswith(
+        "Matched by sequence number; 100.0 % end at one time on all ranks, as they should."
+    )
+    found = replace(analysis.report.matching, by="order", cut_off=12)
+    note = block(replace(analysis.report, matching=found), Table, "collectives").note
+    assert "neither sizes nor sequence numbers" in note and ", and 12 that were launched" in note
+
+
 def test_a_loader_that_is_late_has_more_than_one_cure(analysis):
     text = markdown(ranks_document(analysis.report, timeline_of(analysis)))
     assert text.count("**next:**") == 2 and "num\\_workers" in text

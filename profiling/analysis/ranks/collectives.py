@@ -75,7 +75,9 @@ def collectives_of(analysis: Analysis) -> Collectives:
         return Collectives([], *(np.empty(0, np.int64) for _ in fields(Collectives)[1:]))
     communicates = owned.kernels_and_graphs & (analysis.family[owned.name] == COMMUNICATION)
     cut_off = launched_before(owned)
-    if outlast_window(owned):  # which of them are in the steps says nothing of their order
+    if cut_off.any() and outlast_window(
+        owned
+    ):  # which of them are in the steps says nothing of their order
         communicates &= ~cut_off
     rows = np.flatnonzero(communicates)
     cut_off = cut_off[rows]
@@ -142,7 +144,7 @@ def launched_before(owned: OwnedOperations) -> np.ndarray:
     Its stream ran nothing yet whose launch was captured.
     """
     unknown = owned.call < 0
-    if unknown.all():
+    if unknown.all() or not unknown.any():
         return np.zeros(len(unknown), bool)
     stream = np.unique(owned.operations.stream[owned.row], return_inverse=True)[1]
     first_ns = np.full(stream.max() + 1, np.iinfo(np.int64).max)

@@ -54,7 +54,7 @@ def cost_range(
     low_ms, high_ms = cost_ms - profiler_ms, cost_ms + hidden_ms
     return CostRange(
         max(0.0, low_ms - float(np.hypot(REPLAY_ERROR * low_ms, spread_ms))),
-        high_ms + float(np.hypot(REPLAY_ERROR * high_ms, spread_ms)),
+        min(costs.step_ms, high_ms + float(np.hypot(REPLAY_ERROR * high_ms, spread_ms))),
         profiler_ms,
         hidden_ms,
     )

@@ -74,7 +74,7 @@ def analyse(ranks: Sequence[ReducedRank], findings: Sequence[Finding] = ()) -> R
         ),
         matching=matching(waits),
         steps=steps_of(costs, ranks[0].step_name),
-        findings=[*findings, *findings_of(ranks, clocks, costs)],
+        findings=[*findings, *findings_of(ranks, clocks, costs), *doubtful(matching(waits))],
     )
     return RanksAnalysis(ranks, clocks, costs, report)
 
@@ -229,6 +229,16 @@ def other_windows(ranks: Sequence[ReducedRank], common: int, longest: int) -> st
     )
 
 
+def doubtful(found: Matching) -> list[Finding]:
+    """A warning where many of the matched collectives do not end together."""
+    agree = found.ends_agree_percent
+    if agree is None or agree >= MOSTLY_AGREE:
+        return []
+    what = f"only {agree:.0f} % of the matched collectives end at one time on all ranks"
+    return [Finding("warning", f"{what}, so some may be matched wrongly")]
+
+
+MOSTLY_AGREE = 95.0  # percent; a few end apart where a host was interrupted
 FIRST_STEP = (
     "the first step is left out: GPUs were still running what was launched before the capture began"
 )

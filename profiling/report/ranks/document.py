@@ -6,7 +6,13 @@ from math import inf
 
 from profiling.analysis.ranks.choice import list_numbers
 from profiling.analysis.ranks.costs import WORTH_TELLING
-from profiling.analysis.ranks.rank_records import CollectiveSum, RankRow, RanksReport, Straggler
+from profiling.analysis.ranks.rank_records import (
+    CollectiveSum,
+    MatchedBy,
+    RankRow,
+    RanksReport,
+    Straggler,
+)
 from profiling.report.document import (
     TEXT,
     Block,
@@ -316,9 +322,34 @@ def collectives_section(report: RanksReport) -> Section:
         "One row per kind and size: the mean over ranks, in ms. GB/s: the bus bandwidth, as "
         "NCCL's tests define it, from the time when all ranks have arrived."
     )
-    note += SLOWS * is_slowed(report)
+    note += SLOWS * is_slowed(report) + matching_text(report)
     table = Table("collectives", "Collectives", note, columns, report.collectives)
     return Section("collectives", "Collectives", [table], lead=note)
+
+
+def matching_text(report: RanksReport) -> str:
+    """Continuation on how the collectives were matched, and how sure that is."""
+    found = report.matching
+    if found.by is None:
+        return ""
+    text = f" Matched by {MATCHED_BY[found.by]}"
+    if found.cut_off:
+        text += (
+            f", and {found.cut_off:,} that were launched before a capture began by counting back "
+            "from the first step"
+        )
+    if found.ends_agree_percent is not None:
+        text += (
+            f"; {percent(found.ends_agree_percent)} end at one time on all ranks, as they should"
+        )
+    return f"{text}."
+
+
+MATCHED_BY: dict[MatchedBy, str] = {
+    "number": "sequence number",
+    "size": "kind, size and place in the step, as no sequence numbers were recorded",
+    "order": "kind and place in the step, as neither sizes nor sequence numbers were recorded",
+}
 
 
 def health(report: RanksReport) -> Section:
