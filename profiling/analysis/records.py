@@ -70,6 +70,7 @@ class WindowFacts:
     step_name: str | None  # name of the range that is a step; None: the whole capture is one step
     phases_from: str | None  # ranges | operators (guessed from autograd's and the optimizer's)
     step_ms: StepTimes
+    left_out_ms: float | None = None  # of the first recorded step, which is in no other figure
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ RESTLESS = 0.2  # interquartile range of the step times over their median
 DISTURBANCES = ("evaluate", "checkpoint")
 WHOLE_GRAPHS = "CUDA graphs were captured as a whole, without their kernels"
 PERSONAL = "the capture still contains environment variables or names of a user, a host or folders"
+LEFT_OUT = "and is left out"
 OTHERS = "GPUs of processes in this capture"
 # of the kernel time in kernels without a family: from here up families prove nothing, and it is
 # worth a warning
@@ -142,6 +143,12 @@ def step_findings(report: Report, unclosed: int, endless: int) -> Iterator[Findi
         yield warning("no range recurs as steps do: the whole capture counts as one step", cure)
     elif steps < FEW_STEPS:
         yield note(f"only {steps} steps: their spread is not reliable", "profile.steps=20")
+    if (left_out_ms := report.window.left_out_ms) is not None:
+        yield note(
+            f"the first recorded step took {left_out_ms:.2f} ms, the others "
+            f"{report.window.step_ms.median:.2f}, {LEFT_OUT}: it holds the start of the profiler "
+            "and the work that the warm-up had queued"
+        )
     if steps >= 3 and values[0] > SLOW_START * (rest := float(np.median(values[1:]))):
         yield note(
             f"the first step took {values[0]:.2f} ms, the rest {rest:.2f}: the window starts "
@@ -172,7 +179,7 @@ def step_findings(report: Report, unclosed: int, endless: int) -> Iterator[Findi
 
 def changes_figures(finding: Finding) -> bool:
     """Whether the finding says how to read the figures, and so belongs beside them."""
-    return finding.level == "warning" or OTHERS in finding.what
+    return finding.level == "warning" or OTHERS in finding.what or LEFT_OUT in finding.what
 
 
 def other_gpu_findings(analysis: Analysis) -> Iterator[Finding]:
