@@ -17,6 +17,7 @@ from profiling.analysis.gpu_time.attribution import (
 from profiling.analysis.gpu_time.breakdown import Activity, activity_of, split
 from profiling.analysis.gpu_time.idle import Gaps, find_gaps
 from profiling.analysis.gpu_time.losses import Losses, losses_of
+from profiling.analysis.gpu_time.profiler_cost import ProfilerCost, profiler_cost
 from profiling.analysis.gpu_work.families import families_of
 from profiling.analysis.steps.find import find_steps
 from profiling.analysis.steps.steps import Steps
@@ -163,3 +164,10 @@ class Analysis:
         if self.owned is None or self.activity is None:
             return None
         return find_gaps(self.trace, self.owned, self.activity, self.bounds_ns)
+
+    @cached_property
+    def profiler_cost(self) -> ProfilerCost | None:
+        """An estimate of what capturing added to the steps, or None if nothing tells it."""
+        return profiler_cost(
+            self.trace, self.steps, self.owned, self.activity, self.gaps, self.bounds_ns
+        )

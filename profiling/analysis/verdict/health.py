@@ -7,8 +7,8 @@ from itertools import chain
 import numpy as np
 
 from profiling.analysis.analysis import Analysis
-from profiling.analysis.columns import union
 from profiling.analysis.gpu_time.losses import Losses
+from profiling.analysis.gpu_time.typical import typical_steps
 from profiling.analysis.gpu_work import roofline
 from profiling.analysis.records import Finding, Health, LostKernels, Report
 from profiling.analysis.steps.find import used_gpus
@@ -47,7 +47,8 @@ def health(
     """
     overhead = manifest.overhead_percent if manifest else None
     free_ms = free_step_ms(manifest)
-    estimated_ms = estimated_profiler_ms(analysis) if free_ms is None else None
+    estimated = estimated_ms(analysis) if free_ms is None else None
+    least_ms, likely_ms, most_ms = estimated or (None, None, None)
     lost = lost_kernels(analysis)
     findings = chain(
         loss_findings(analysis.losses),
@@ -59,7 +60,7 @@ def health(
         content_findings(analysis.trace, report),
         [Finding("note", problem)] if problem else [],
     )
-    return Health(overhead, free_ms, estimated_ms, list(findings), lost)
+    return Health(overhead, free_ms, likely_ms, least_ms, most_ms, list(findings), lost)
 
 
 def lost_kernels(analysis: Analysis) -> LostKernels | None:
@@ -226,29 +227,13 @@ def content_findings(trace: Trace, report: Report) -> Iterator[Finding]:
         )
 
 
-# Host time that a profiler takes to note one event. Measured on one machine (H200, PyTorch 2.11,
-# nsys 2025.3.1, 2026-11-21) with 14 host-bound programs of torchvision, timm and transformers, each
-# with and without a profiler: 1.6 to 2.4 us for an operator or a CUDA call under torch.profiler,
-# 1.2 to 2.8 us for a CUDA call under nsys.
-EVENT_NS = 2_000
+def estimated_ms(analysis: Analysis) -> tuple[float, float, float] | None:
+    """Estimate of the ms that capturing added to a typical step: (least, likely, most).
 
-
-def estimated_profiler_ms(analysis: Analysis) -> float | None:
-    """Estimate of the ms that capturing added to a step, or None without host events.
-
-    It stands in where no manifest has the measured time.
+    It stands in where no manifest has the measured time; None where nothing tells it.
     """
-    trace, steps = analysis.trace, analysis.steps
-    tables = [table for table in (trace.calls, trace.operators) if table is not None]
-    if not tables:
+    if (cost := analysis.profiler_cost) is None:
         return None
-    begin, end = analysis.begin_ns, analysis.end_ns
-    added_ns = 0
-    for table in tables:
-        inside = (table.start_ns >= begin) & (table.start_ns < end)
-        added_ns += EVENT_NS * int(np.count_nonzero(inside & (table.process == steps.process)))
-    if trace.overhead is not None:
-        mine = trace.overhead.thread == steps.thread
-        held_up = union(trace.overhead.start_ns[mine], trace.overhead.end_ns[mine])
-        added_ns += held_up.clip(begin, end).total_ns()
-    return added_ns / 1e6 / analysis.step_count
+    chosen = typical_steps(analysis.bounds_ns)
+    least, likely, most = (cost.step_ns[:, chosen].mean(axis=1) / 1e6).tolist()
+    return least, likely, most

@@ -1,0 +1,258 @@
+"""Estimate what capturing added to each step. Called by analysis.
+
+An event costs what profiling.shared.profiler_costs says, as an interval, times the host's pace:
+the gap between events that follow each other at once. Overhead that the tool recorded counts as it
+is. Not all of it lengthens a step, because a GPU that is busy hides what the host does. So the
+capture is replayed without these costs:
+
+- The host is earlier by all costs since the capture began. Work that was launched late begins
+  earlier by as much, but not before the work ahead of it has ended, which may be earlier, too.
+- A host that waits for the GPU goes on when the GPU is done: it is no earlier than the GPU.
+- Time in which the host made a batch, allocated or copied keeps its length, but for the events in
+  it: what it waits for is outside the program.
+
+What a gap becomes shorter by is taken off `launch` first, where most events are, then off
+`synchronization` and `cpu` (the parts that are `lengthened`), then off the others.
+"""
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+from profiling.analysis.columns import Intervals, distinct, name_mask, union
+from profiling.analysis.gpu_time.attribution import OwnedOperations
+from profiling.analysis.gpu_time.breakdown import Activity
+from profiling.analysis.gpu_time.idle import Gaps
+from profiling.analysis.steps.steps import Steps
+from profiling.shared.causes import CAUSES, PART
+from profiling.shared.profiler_costs import BACK_TO_BACK_US, COSTS, NOT_OF_THE_PROFILER, EventCost
+from profiling.timeline.trace import Trace
+
+LEAST, LIKELY, MOST = range(3)  # rows of an estimate
+ENOUGH_GAPS = 100  # between events that follow each other, to tell the host's pace
+SLOWEST_PACE = 3.0  # of hosts seen; longer gaps are the program's own time
+FASTEST_PACE = 0.5
+LENGTHENED = [cause for cause in CAUSES if PART[cause].lengthened]
+FIXED = ("data", "allocation", "staging")  # the host's, too, but only as long as their own events
+
+
+@dataclass(frozen=True)
+class ProfilerCost:
+    """What capturing added to the steps: (3, steps) nanoseconds, at least, likely and at most."""
+
+    step_ns: np.ndarray
+    cause_ns: dict[str, np.ndarray] | None  # the same by idle cause; None without the causes
+
+
+@dataclass(frozen=True)
+class HostCosts:
+    """Costs on the threads that drive the GPU: events of one kind and what each costs."""
+
+    times_ns: list[np.ndarray]  # of the events of each kind, ascending
+    each_ns: list[np.ndarray]  # (3,) of one of them
+    held_up: Intervals  # overhead that the tool recorded
+
+    def until(self, time_ns: np.ndarray) -> np.ndarray:
+        """(3, times) nanoseconds that all events before each time cost."""
+        total = np.tile(self.held_up.ns_before(time_ns).astype(float), (3, 1))
+        for times_ns, each_ns in zip(self.times_ns, self.each_ns, strict=True):
+            total += each_ns[:, None] * np.searchsorted(times_ns, time_ns, side="left")
+        return total
+
+
+def profiler_cost(
+    trace: Trace,
+    steps: Steps,
+    owned: OwnedOperations | None,
+    activity: Activity | None,
+    gaps: Gaps | None,
+    bounds_ns: np.ndarray,
+) -> ProfilerCost | None:
+    """The cost, or None without events of the host, or where a GPU's idle time has no causes."""
+    if all(table is None for table in (trace.calls, trace.operators, trace.ranges)):
+        return None
+    if owned is None or activity is None:
+        costs = host_costs(trace, steps, {steps.thread})
+        return ProfilerCost(np.diff(costs.until(bounds_ns)), None)
+    if gaps is None:
+        return None
+    threads = set(distinct(owned.thread[owned.kernels_and_graphs]).tolist()) | {steps.thread}
+    costs = host_costs(trace, steps, threads)
+    shorter = np.stack(
+        [taken_off(costs, scenario, gaps, activity.busy) for scenario in range(3)], axis=1
+    )
+    step = np.searchsorted(bounds_ns, gaps.start_ns, side="right") - 1
+    count = len(bounds_ns) - 1
+    cause_ns = {
+        cause: np.stack([np.bincount(step, row, count)[:count] for row in rows])
+        for cause, rows in zip(CAUSES, shorter, strict=True)
+    }
+    return ProfilerCost(np.sum(list(cause_ns.values()), axis=0), cause_ns)
+
+
+def host_costs(trace: Trace, steps: Steps, threads: set[int | None]) -> HostCosts:
+    wanted = [thread for thread in threads if thread is not None]
+    times_ns, each_ns = [], []
+    for cost in costs_of(trace):
+        times_ns.append(event_times(trace, cost.event, steps, wanted))
+        us = np.array([cost.least_us, cost.likely_us, cost.most_us])
+        each_ns.append(1e3 * us * pace(trace, wanted))
+    return HostCosts(times_ns, each_ns, recorded_overhead(trace, wanted))
+
+
+def costs_of(trace: Trace) -> list[EventCost]:
+    """The rows of the table that apply to the capture."""
+    settings = {None, *trace.settings}
+    mine = [cost for cost in COSTS if cost.tool == trace.kind and cost.setting in settings]
+    return [cost for cost in mine if getattr(trace, cost.event) is not None]
+
+
+def event_times(trace: Trace, event: str, steps: Steps, threads: list[int]) -> np.ndarray:
+    """Times of the events that the threads recorded, ascending."""
+    table = getattr(trace, event)
+    if event == "allocations":  # of which the thread is not known
+        return np.asarray(table.time_ns[table.process == steps.process])
+    return np.asarray(table.start_ns[np.isin(table.thread, threads)])
+
+
+def pace(trace: Trace, threads: list[int]) -> float:
+    """Time that this host takes, over that of the hosts on which the table was measured.
+
+    1 where no events follow each other at once, so that it is not known.
+    """
+    for (tool, event), usual_us in BACK_TO_BACK_US.items():
+        table = getattr(trace, event)
+        if tool != trace.kind or table is None:
+            continue
+        usual_us += sum(
+            cost.likely_us for cost in costs_of(trace) if cost.setting and cost.event == event
+        )
+        gaps_ns = []
+        for thread in threads:
+            rows = table.thread == thread
+            between = table.start_ns[rows][1:] - table.end_ns[rows][:-1]
+            gaps_ns.append(between[between >= 0])  # below 0: one inside the other
+        gap_ns = np.concatenate(gaps_ns) if gaps_ns else np.empty(0)
+        if len(gap_ns) >= ENOUGH_GAPS:
+            found = float(np.quantile(gap_ns, 0.05)) / 1e3 / usual_us
+            return max(found, FASTEST_PACE) if found <= SLOWEST_PACE else 1.0
+    return 1.0
+
+
+def recorded_overhead(trace: Trace, threads: list[int]) -> Intervals:
+    """The times in which the profiler held up one of the threads, as the tool recorded them.
+
+    torch.profiler does not say which thread it was: one that was in a call then.
+    """
+    table = trace.overhead
+    if table is None:
+        return union(np.empty(0), np.empty(0))
+    foreign = re.compile(NOT_OF_THE_PROFILER).fullmatch
+    own = table.rows(~name_mask(trace.names, table.name, foreign))
+    known = np.isin(own.thread, threads)
+    held_up = union(own.start_ns[known], own.end_ns[known])
+    unknown = ~known & (own.process < 0)
+    if trace.calls is None or not unknown.any():
+        return held_up
+    calling = np.isin(trace.calls.thread, threads)
+    calls = union(trace.calls.start_ns[calling], trace.calls.end_ns[calling])
+    somewhere = union(own.start_ns[unknown], own.end_ns[unknown])
+    begin, end = int(own.start_ns.min()), int(own.end_ns.max())
+    return held_up.union(somewhere.intersection(calls, begin, end))
+
+
+def taken_off(costs: HostCosts, scenario: int, gaps: Gaps, busy: Intervals) -> np.ndarray:
+    """(CAUSES, gaps) nanoseconds by which each part of the gaps would be shorter uncaptured."""
+    shorter = np.zeros(gaps.cause_ns.shape)
+    rows = np.flatnonzero(gaps.late_until_ns > gaps.start_ns)
+    if not len(rows):
+        return shorter
+    cause_ns = dict(zip(CAUSES, gaps.cause_ns[:, rows].astype(float), strict=True))
+    until_ns = gaps.late_until_ns[rows]
+    cost_ns = costs.until(until_ns)[scenario]
+    own_ns = cost_ns - costs.until(gaps.start_ns[rows])[scenario]
+    fixed_ns = np.sum([cause_ns[cause] for cause in FIXED], axis=0)
+    most_ns = np.sum([cause_ns[cause] for cause in LENGTHENED], axis=0)
+    most_ns += np.minimum(fixed_ns, own_ns)
+    late_ns = np.sum(gaps.cause_ns[:, rows], axis=0) - cause_ns["queue"]
+    waits = gaps.waits
+    ends_ns = waits.end_ns
+    left = replay(
+        Late(until_ns, np.minimum(most_ns, late_ns), late_ns, cost_ns),
+        Waits(
+            ends_ns,
+            costs.until(ends_ns)[scenario],
+            busy.ns_within(waits.start_ns, ends_ns),
+            np.maximum(waits.start_ns - last_busy(busy, ends_ns), 0),
+        ),
+    )
+    for cause in (*LENGTHENED, *FIXED):
+        part = np.minimum(cause_ns[cause], left)
+        shorter[CAUSES.index(cause), rows] = part
+        left = left - part
+    return shorter
+
+
+def last_busy(busy: Intervals, time_ns: np.ndarray) -> np.ndarray:
+    """The last time up to each one at which the GPU was busy; the time itself without any."""
+    if not len(busy.start_ns):
+        return time_ns
+    last = np.searchsorted(busy.start_ns, time_ns, side="right") - 1
+    return np.where(last < 0, time_ns, np.minimum(busy.end_ns[last], time_ns))
+
+
+@dataclass(frozen=True)
+class Late:
+    """Gaps before which the host launched late, in their order; nanoseconds."""
+
+    until_ns: np.ndarray  # when the launch returned
+    most_ns: np.ndarray  # by which a gap can become shorter
+    late_ns: np.ndarray  # of the gap that is the host's fault
+    cost_ns: np.ndarray  # of all events until then
+
+
+@dataclass(frozen=True)
+class Waits:
+    """Calls that wait for the GPU, in their order; nanoseconds."""
+
+    end_ns: np.ndarray
+    cost_ns: np.ndarray  # of all events until then
+    busy_ns: np.ndarray  # during the call
+    idle_ns: np.ndarray  # that the GPU had been idle when it began
+
+
+def replay(late: Late, waits: Waits) -> np.ndarray:
+    """(gaps,) nanoseconds by which each gap would be shorter without the costs."""
+    fixed = np.flatnonzero(late.most_ns < late.late_ns)
+    until = np.searchsorted(late.until_ns, waits.end_ns, side="right")
+    # a wait, or a gap that cannot vanish: there the host's lead changes, in between it only grows
+    place = np.concatenate((fixed, until))
+    order = np.argsort(place, kind="stable")
+    is_wait = (order >= len(fixed)).tolist()
+    cost_ns = np.concatenate((late.cost_ns[fixed], waits.cost_ns))[order].tolist()
+    most_ns = np.concatenate((late.most_ns[fixed], waits.busy_ns))[order].tolist()
+    idle_ns = np.concatenate((np.zeros(len(fixed)), waits.idle_ns))[order].tolist()
+    grown_ns = np.concatenate(([0.0], np.cumsum(late.most_ns)))
+    shorter = np.zeros(len(late.until_ns))
+    gpu = caught_up = 0.0  # the GPU's lead over the capture; costs that are no lead of the host's
+    start = 0
+    for row, stop in enumerate([*place[order].tolist(), len(shorter)]):
+        if stop > start:
+            grown = grown_ns[start + 1 : stop + 1] - grown_ns[start]
+            host = np.maximum(late.cost_ns[start:stop] - caught_up, gpu)
+            lead = grown + np.minimum(np.minimum.accumulate(host - grown), gpu)
+            shorter[start:stop] = np.diff(lead, prepend=gpu)
+            gpu, start = float(lead[-1]), stop
+        if row == len(is_wait):
+            break
+        cost, most = cost_ns[row], most_ns[row]
+        if is_wait[row]:
+            caught_up = cost - min(cost - caught_up + most, gpu + idle_ns[row])
+            continue
+        gained = min(most, max(0.0, cost - caught_up - gpu))
+        gpu += gained
+        if gained == most:
+            caught_up = max(caught_up, cost - gpu)
+        shorter[start], start = gained, start + 1
+    return shorter
