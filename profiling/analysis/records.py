@@ -373,7 +373,7 @@ class Gain(msgspec.Struct, frozen=True, rename={"verdict": "class"}):
 
 @dataclass(frozen=True)
 class Reading:
-    """What the capture says if capturing added so much to a step."""
+    """Verdict of the capture if capturing added so much to a step."""
 
     added_ms: float
     verdict: str  # one of causes.VERDICTS

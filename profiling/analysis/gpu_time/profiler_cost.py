@@ -20,14 +20,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from profiling.analysis.columns import Intervals, distinct, name_mask, union
+from profiling.analysis.columns import Intervals, concatenate_columns, distinct, name_mask, union
 from profiling.analysis.gpu_time.attribution import OwnedOperations
 from profiling.analysis.gpu_time.breakdown import Activity
 from profiling.analysis.gpu_time.idle import Gaps
 from profiling.analysis.steps.steps import Steps
 from profiling.shared.causes import CAUSES, PART
 from profiling.shared.profiler_costs import BACK_TO_BACK_US, COSTS, NOT_OF_THE_PROFILER, EventCost
-from profiling.timeline.trace import Trace
+from profiling.timeline.trace import Calls, Ranges, Trace
 
 LEAST, LIKELY, MOST = range(3)  # rows of an estimate
 ENOUGH_GAPS = 100  # between events that follow each other, to tell the host's pace
@@ -39,7 +39,7 @@ FIXED = ("data", "allocation", "staging")  # the host's, too, but only as long a
 
 @dataclass(frozen=True)
 class ProfilerCost:
-    """What capturing added to the steps: (3, steps) nanoseconds, at least, likely and at most."""
+    """Time that capturing added to the steps: (3, steps) nanoseconds; least, likely and most."""
 
     step_ns: np.ndarray
     cause_ns: dict[str, np.ndarray] | None  # the same by idle cause; None without the causes
@@ -128,16 +128,24 @@ def pace(trace: Trace, threads: list[int]) -> float:
         usual_us += sum(
             cost.likely_us for cost in costs_of(trace) if cost.setting and cost.event == event
         )
-        gaps_ns = []
-        for thread in threads:
-            rows = table.thread == thread
-            between = table.start_ns[rows][1:] - table.end_ns[rows][:-1]
-            gaps_ns.append(between[between >= 0])  # below 0: one inside the other
-        gap_ns = np.concatenate(gaps_ns) if gaps_ns else np.empty(0)
-        if len(gap_ns) >= ENOUGH_GAPS:
-            found = float(np.quantile(gap_ns, 0.05)) / 1e3 / usual_us
+        if (gap_ns := back_to_back_ns(table, threads)) is not None:
+            found = gap_ns / 1e3 / usual_us
             return max(found, FASTEST_PACE) if found <= SLOWEST_PACE else 1.0
     return 1.0
+
+
+def back_to_back_ns(table: Calls | Ranges, threads: list[int]) -> float | None:
+    """The gap between events that follow each other at once: the 5 % quantile of all gaps.
+
+    None where there are too few.
+    """
+    gaps_ns = []
+    for thread in threads:
+        rows = table.thread == thread
+        between = table.start_ns[rows][1:] - table.end_ns[rows][:-1]
+        gaps_ns.append(between[between >= 0])  # below 0: one inside the other
+    gap_ns = concatenate_columns(gaps_ns)
+    return float(np.quantile(gap_ns, 0.05)) if len(gap_ns) >= ENOUGH_GAPS else None
 
 
 def recorded_overhead(trace: Trace, threads: list[int]) -> Intervals:

@@ -48,7 +48,7 @@ def typical_step(analysis: Analysis) -> TypicalStep | None:
 
 
 def added_ms(analysis: Analysis) -> list[dict[str, float]] | None:
-    """What capturing added to the idle causes of a typical step, in ms: least, likely and most.
+    """Milliseconds that capturing added to the idle causes of a typical step: least, likely, most.
 
     None where it is not known by cause.
     """
