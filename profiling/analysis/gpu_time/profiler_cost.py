@@ -33,7 +33,7 @@ LEAST, LIKELY, MOST = range(3)  # rows of an estimate
 ENOUGH_GAPS = 100  # between events that follow each other, to tell the host's pace
 SLOWEST_PACE = 3.0  # of hosts seen; longer gaps are the program's own time
 FASTEST_PACE = 0.5
-LENGTHENED = [cause for cause in CAUSES if PART[cause].lengthened]
+LENGTHENED = tuple(cause for cause in CAUSES if PART[cause].lengthened)
 FIXED = ("data", "allocation", "staging")  # the host's, too, but only as long as their own events
 
 
@@ -79,15 +79,7 @@ def profiler_cost(
         return None
     threads = set(distinct(owned.thread[owned.kernels_and_graphs]).tolist()) | {steps.thread}
     costs = host_costs(trace, steps, threads)
-    shorter = np.stack(
-        [taken_off(costs, scenario, gaps, activity.busy) for scenario in range(3)], axis=1
-    )
-    step = np.searchsorted(bounds_ns, gaps.start_ns, side="right") - 1
-    count = len(bounds_ns) - 1
-    cause_ns = {
-        cause: np.stack([np.bincount(step, row, count)[:count] for row in rows])
-        for cause, rows in zip(CAUSES, shorter, strict=True)
-    }
+    cause_ns = taken_off(costs, gaps, activity.busy, bounds_ns)
     return ProfilerCost(np.sum(list(cause_ns.values()), axis=0), cause_ns)
 
 
@@ -170,36 +162,37 @@ def recorded_overhead(trace: Trace, threads: list[int]) -> Intervals:
     return held_up.union(somewhere.intersection(calls, begin, end))
 
 
-def taken_off(costs: HostCosts, scenario: int, gaps: Gaps, busy: Intervals) -> np.ndarray:
-    """(CAUSES, gaps) nanoseconds by which each part of the gaps would be shorter uncaptured."""
-    shorter = np.zeros(gaps.cause_ns.shape)
+def taken_off(
+    costs: HostCosts, gaps: Gaps, busy: Intervals, bounds_ns: np.ndarray
+) -> dict[str, np.ndarray]:
+    """Cause -> (3, steps) nanoseconds by which the gaps of each step would be shorter."""
     rows = np.flatnonzero(gaps.late_until_ns > gaps.start_ns)
-    if not len(rows):
-        return shorter
-    cause_ns = dict(zip(CAUSES, gaps.cause_ns[:, rows].astype(float), strict=True))
-    until_ns = gaps.late_until_ns[rows]
-    cost_ns = costs.until(until_ns)[scenario]
-    own_ns = cost_ns - costs.until(gaps.start_ns[rows])[scenario]
-    fixed_ns = np.sum([cause_ns[cause] for cause in FIXED], axis=0)
-    most_ns = np.sum([cause_ns[cause] for cause in LENGTHENED], axis=0)
-    most_ns += np.minimum(fixed_ns, own_ns)
-    late_ns = np.sum(gaps.cause_ns[:, rows], axis=0) - cause_ns["queue"]
-    waits = gaps.waits
-    ends_ns = waits.end_ns
-    left = replay(
-        Late(until_ns, np.minimum(most_ns, late_ns), late_ns, cost_ns),
-        Waits(
-            ends_ns,
-            costs.until(ends_ns)[scenario],
-            busy.ns_within(waits.start_ns, ends_ns),
-            np.maximum(waits.start_ns - last_busy(busy, ends_ns), 0),
-        ),
-    )
-    for cause in (*LENGTHENED, *FIXED):
-        part = np.minimum(cause_ns[cause], left)
-        shorter[CAUSES.index(cause), rows] = part
-        left = left - part
+    start_ns, until_ns, waits = gaps.start_ns[rows], gaps.late_until_ns[rows], gaps.waits
+    parts = {cause: gaps.cause_ns[CAUSES.index(cause), rows] for cause in (*LENGTHENED, *FIXED)}
+    late_ns, fixed_ns = sum_of(parts, (*LENGTHENED, *FIXED)), sum_of(parts, FIXED)
+    cost_ns, waited_ns = costs.until(until_ns), costs.until(waits.end_ns)
+    own_ns = cost_ns - costs.until(start_ns)
+    busy_ns = busy.ns_within(waits.start_ns, waits.end_ns)
+    idle_ns = np.maximum(waits.start_ns - last_busy(busy, waits.end_ns), 0)
+    step = np.searchsorted(bounds_ns, start_ns, side="right") - 1
+    count = len(bounds_ns) - 1
+    shorter = {cause: np.zeros((3, count)) for cause in CAUSES}
+    for scenario in (LEAST, LIKELY, MOST):
+        most_ns = late_ns - np.maximum(fixed_ns - own_ns[scenario], 0)
+        left = replay(
+            Late(until_ns, most_ns, late_ns, cost_ns[scenario]),
+            Waits(waits.end_ns, waited_ns[scenario], busy_ns, idle_ns),
+        )
+        for cause, part_ns in parts.items():
+            paid = np.minimum(part_ns, left)
+            shorter[cause][scenario] = np.bincount(step, paid, count)[:count]
+            left -= paid
     return shorter
+
+
+def sum_of(parts: dict[str, np.ndarray], causes: tuple[str, ...]) -> np.ndarray:
+    """The sum of these parts of each gap, as float64."""
+    return np.asarray(sum(parts[cause] for cause in causes), np.float64)
 
 
 def last_busy(busy: Intervals, time_ns: np.ndarray) -> np.ndarray:
@@ -250,7 +243,7 @@ def replay(late: Late, waits: Waits) -> np.ndarray:
             grown = grown_ns[start + 1 : stop + 1] - grown_ns[start]
             host = np.maximum(late.cost_ns[start:stop] - caught_up, gpu)
             lead = grown + np.minimum(np.minimum.accumulate(host - grown), gpu)
-            shorter[start:stop] = np.diff(lead, prepend=gpu)
+            shorter[start], shorter[start + 1 : stop] = lead[0] - gpu, lead[1:] - lead[:-1]
             gpu, start = float(lead[-1]), stop
         if row == len(is_wait):
             break
