@@ -33,6 +33,7 @@ LEAST, LIKELY, MOST = range(3)  # rows of an estimate
 ENOUGH_GAPS = 100  # between events that follow each other, to tell the host's pace
 SLOWEST_PACE = 3.0  # of hosts seen; longer gaps are the program's own time
 FASTEST_PACE = 0.5
+UNKNOWN_PACE = (FASTEST_PACE, 1.0, 2.0)  # least, likely, most; of 46 captures 3 were slower
 LENGTHENED = tuple(cause for cause in CAUSES if PART[cause].lengthened)
 FIXED = ("data", "allocation", "staging")  # the host's, too, but only as long as their own events
 
@@ -85,12 +86,14 @@ def profiler_cost(
 
 def host_costs(trace: Trace, steps: Steps, threads: set[int | None]) -> HostCosts:
     wanted = [thread for thread in threads if thread is not None]
-    times_ns, each_ns = [], []
-    for cost in costs_of(trace):
-        times_ns.append(event_times(trace, cost.event, steps, wanted))
-        us = np.array([cost.least_us, cost.likely_us, cost.most_us])
-        each_ns.append(1e3 * us * pace(trace, wanted))
-    return HostCosts(times_ns, each_ns, recorded_overhead(trace, wanted))
+    costs, found = costs_of(trace), pace(trace, wanted)
+    paces = UNKNOWN_PACE if found is None else (found,) * 3
+    us = [(cost.least_us, cost.likely_us, cost.most_us) for cost in costs]
+    return HostCosts(
+        [event_times(trace, cost.event, steps, wanted) for cost in costs],
+        [1e3 * np.array(each) * paces for each in us],
+        recorded_overhead(trace, wanted),
+    )
 
 
 def costs_of(trace: Trace) -> list[EventCost]:
@@ -108,10 +111,10 @@ def event_times(trace: Trace, event: str, steps: Steps, threads: list[int]) -> n
     return np.asarray(table.start_ns[np.isin(table.thread, threads)])
 
 
-def pace(trace: Trace, threads: list[int]) -> float:
+def pace(trace: Trace, threads: list[int]) -> float | None:
     """Time that this host takes, over that of the hosts on which the table was measured.
 
-    1 where no events follow each other at once, so that it is not known.
+    None where no events follow each other at once.
     """
     for (tool, event), usual_us in BACK_TO_BACK_US.items():
         table = getattr(trace, event)
@@ -122,8 +125,8 @@ def pace(trace: Trace, threads: list[int]) -> float:
         )
         if (gap_ns := back_to_back_ns(table, threads)) is not None:
             found = gap_ns / 1e3 / usual_us
-            return max(found, FASTEST_PACE) if found <= SLOWEST_PACE else 1.0
-    return 1.0
+            return max(found, FASTEST_PACE) if found <= SLOWEST_PACE else None
+    return None
 
 
 def back_to_back_ns(table: Calls | Ranges, threads: list[int]) -> float | None:
