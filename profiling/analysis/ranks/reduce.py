@@ -19,7 +19,6 @@ from profiling.analysis.gpu_work.families import FAMILIES
 from profiling.analysis.ranks.collectives import Collectives, collectives_of, launched_before
 from profiling.analysis.records import Health, Report
 from profiling.analysis.verdict.advice import in_force
-from profiling.analysis.verdict.diagnosis import added_ms
 from profiling.analysis.verdict.health import PERSONAL
 from profiling.shared.causes import InForce
 from profiling.shared.gpu_clock import GpuClock
@@ -73,7 +72,6 @@ def merge_near(
     return whole.start_ns, whole.end_ns - near_ns
 
 
-ESTIMATE_ERROR = 2.0  # estimates of what a profiler adds were too small by this factor and more
 SHORT_NS = 100_000  # the longest short gap; launches one by one leave gaps of 5 to 50 us
 
 
@@ -218,8 +216,10 @@ def reduce_rank(
 
 
 def most_added_ms(health: Health) -> float:
-    """The most that capturing may have added to the host's part of a step, in ms."""
-    return added_ms(health) * (1.0 if health.free_step_ms is not None else ESTIMATE_ERROR)
+    """The most that capturing may have added to a step, in ms."""
+    if health.free_step_ms is None:
+        return health.estimated_most_ms or 0.0
+    return max(0.0, health.free_step_ms * (health.overhead_percent or 0.0) / 100)
 
 
 def notes_of(report: Report) -> list[str]:
