@@ -27,10 +27,7 @@ time in that capture, whose steps may be parts of the program's or several at on
 import re
 import sys
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import redirect_stdout
 from dataclasses import dataclass
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -38,7 +35,6 @@ import torch
 
 from benchmarks.measuring import Keys, key, run_process
 from cli.files import write_text
-from profiling.launch import reports
 from profiling.shared.json_records import read_json, to_json
 from profiling.tools import nsight, nsys_tool
 from profiling.tools.nsys_tool import Nsys
@@ -61,14 +57,6 @@ from validation.framework_programs.series import SIXTH
 
 PACKAGES = ("torchvision", "timm", "transformers")
 FOLDERS = dict(zip(TOOLS, ("nsys", "torch"), strict=True))  # folders of captures, in OUT
-NSYS_OPTIONS = (
-    "--trace=cuda,nvtx,osrt",
-    "--cuda-graph-trace=node",
-    "--sample=none",
-    "--cpuctxsw=none",
-    "--capture-range=cudaProfilerApi",
-)
-EXPORTS_AT_ONCE = 8
 FRAMEWORKS = 6  # number of the series that frameworks.py runs
 
 
@@ -145,7 +133,13 @@ def record(programs: Sequence[Program], repeats: int, out: Path, nsys: Nsys) -> 
     # one more than there are: nsys numbers the reports, and the program goes on after the last
     at_end = f"--capture-range-end=repeat:{len(programs) * repeats + 1}"
     target = ["-o", str(out / "nsys" / "range")]
-    run_pass("nsys", names, repeats, out, [nsys.path, "profile", *NSYS_OPTIONS, at_end, *target])
+    run_pass(
+        "nsys",
+        names,
+        repeats,
+        out,
+        [nsys.path, "profile", *frameworks.NSYS_OPTIONS, at_end, *target],
+    )
     export_ranges(nsys, out)
 
 
@@ -171,12 +165,7 @@ def export_ranges(nsys: Nsys, out: Path) -> None:
         report = out / "nsys" / f"range.{number}.nsys-rep"
         if stem and report.exists():
             named.append(report.rename(report.with_name(f"{stem}.nsys-rep")))
-    with (
-        open(out / "export.log", "w", encoding="utf-8") as log,
-        redirect_stdout(log),
-        ThreadPoolExecutor(EXPORTS_AT_ONCE) as pool,
-    ):
-        list(pool.map(partial(reports.export_report, nsys), named))
+    frameworks.export_reports(nsys, named, out / "export.log")
 
 
 def read(program: Program, times: Times | None, out: Path) -> Result:

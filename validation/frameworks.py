@@ -36,8 +36,6 @@ NSYS_OPTIONS = (
     "--sample=none",
     "--cpuctxsw=none",
     "--capture-range=cudaProfilerApi",
-    "--capture-range-end=stop",
-    "--force-overwrite=true",
 )
 CHILD = (sys.executable, "-m", "validation.framework_programs")
 BLOCK_MS = 300.0  # a timed block takes about so long,
@@ -48,7 +46,7 @@ EXPORTS_AT_ONCE = 8
 
 @dataclass(frozen=True)
 class Measured:
-    """What was measured of one program; times in ms a step, None where it was not captured."""
+    """Times in ms a step of one program; None where it was not captured."""
 
     with_ms: list[float]  # one for each round, without a profiler
     without_ms: list[float]  # of the same work
@@ -86,7 +84,9 @@ def record(programs: Sequence[Program], rounds: int, out: Path, nsys: Nsys | Non
             print(error, file=sys.stderr, flush=True)
             failed.append(program.name)
     if nsys:
-        export_reports(nsys, out)
+        made = sorted((out / "nsys").glob("*.nsys-rep"))
+        left = [report for report in made if not report.with_suffix(".sqlite").exists()]
+        export_reports(nsys, left, out / "logs" / "export.log")
     return failed
 
 
@@ -183,7 +183,8 @@ def capture_by_nsys(program: Program, out: Path, nsys: Nsys) -> float:
     report, log = out / "nsys" / f"{program.name}-1", out / "logs" / f"{program.name}-nsys.log"
     answers = log.with_suffix(".answers")
     answers.unlink(missing_ok=True)
-    target = [nsys.path, "profile", *NSYS_OPTIONS, "-o", str(report), *CHILD]
+    target = [nsys.path, "profile", *NSYS_OPTIONS, "--capture-range-end=stop"]
+    target += ["--force-overwrite=true", "-o", str(report), *CHILD]
     environ = environ_of(program, "fault", on_gpu=True) | {"ANSWERS": str(answers)}
     with open(log, "wb") as file:
         run_process([*target, program.name, "fault", "nsys", str(program.steps)], file, environ)
@@ -193,20 +194,18 @@ def capture_by_nsys(program: Program, out: Path, nsys: Nsys) -> float:
     return float(lines[1])  # behind "ready"
 
 
-def export_reports(nsys: Nsys, out: Path) -> None:
-    """Export each report that has no .sqlite yet."""
-    made = sorted((out / "nsys").glob("*.nsys-rep"))
+def export_reports(nsys: Nsys, made: Sequence[Path], log: Path) -> None:
+    """Export the reports to .sqlite, several at a time, with nsys's words in the log."""
     with (
-        open(out / "logs" / "export.log", "w", encoding="utf-8") as log,
-        redirect_stdout(log),
+        open(log, "w", encoding="utf-8") as file,
+        redirect_stdout(file),
         ThreadPoolExecutor(EXPORTS_AT_ONCE) as pool,
     ):
-        left = [report for report in made if not report.with_suffix(".sqlite").exists()]
-        list(pool.map(partial(reports.export_report, nsys), left))
+        list(pool.map(partial(reports.export_report, nsys), made))
 
 
 def read_measured(programs: Sequence[Program], out: Path) -> dict[str, Measured]:
-    """What was measured of the programs, by name; those without are not in it."""
+    """Records of the programs that were measured, by name."""
     files = {each.name: out / "measured" / f"{each.name}.json" for each in programs}
     return {n: read_json(file, Measured) for n, file in files.items() if file.exists()}
 

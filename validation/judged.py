@@ -1,4 +1,4 @@
-"""What the report said of captures of the sixth series, beside what is true, counted."""
+"""Verdicts of the report on captures of the sixth series, graded beside the truth, and counted."""
 
 import os
 from collections import Counter
@@ -33,6 +33,7 @@ class Judged:
     framework: str
     planted: str
     control: bool
+    same_work: bool  # in a step without the fault; else the gains are of different things
     tool: str
     problem: str | None  # why there is no report
     verdict: str | None
@@ -54,9 +55,9 @@ class Judged:
 
     @property
     def ratio(self) -> float | None:
-        """Promised over measured gain; None for controls, and where a verdict is not right."""
-        gain_ms = self.gain_ms
-        if self.control or self.grade != "right" or self.promised_ms is None or not gain_ms:
+        """Promised over measured gain; None for controls, and where the verdict is not right."""
+        gain_ms, compared = self.gain_ms, self.same_work and not self.control
+        if not compared or self.grade != "right" or self.promised_ms is None or not gain_ms:
             return None
         return self.promised_ms / gain_ms
 
@@ -114,6 +115,7 @@ def judge(
         framework=program.framework,
         planted=program.planted,
         control=program.control,
+        same_work=program.work_without == 1,
         tool=tool,
         problem=problem,
         verdict=verdict,

@@ -1,4 +1,4 @@
-"""Where other tools, if they are installed, see the bottleneck of a capture: on which side alone.
+"""Sides on which other tools, if they are installed, see the bottleneck of a capture.
 
 nsys-ai (its critical_path) reads reports of nsys, HTA (its temporal breakdown) traces of
 torch.profiler. Which of their words mean which side was written down before anything was counted.

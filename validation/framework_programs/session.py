@@ -72,7 +72,7 @@ def cuda_profiler() -> Iterator[None]:
 
 
 class Session:
-    """What a program calls after each step; carries out commands between its steps."""
+    """Commands carried out between a program's steps: it calls `mark` after each."""
 
     def __init__(
         self, device: Device, commands: Iterable[str], answer: Callable[[str], object]
@@ -138,13 +138,13 @@ class Session:
     def torch(self, steps: int, file: str) -> Steps:
         """Capture the steps after one that the profiler warms up in.
 
-        Their time is between marks in the device's own queue, behind the first of them, which holds
-        the profiler's start, and behind the last.
+        Their time is without the first, which holds the profiler's start, and is taken in the
+        GPU's own queue, so that nothing waits in the capture.
         """
         import torch
 
         partial = f"{file}.partial.json.gz"  # its end makes torch compress it
-        marks = []
+        ends = []
         with torch.profiler.profile(
             schedule=torch.profiler.schedule(wait=0, warmup=1, active=steps, repeat=1),
             on_trace_ready=lambda profiler: profiler.export_chrome_trace(partial),
@@ -154,13 +154,13 @@ class Session:
             for number in range(steps):
                 yield
                 if number in (0, steps - 1):
-                    marks.append(Mark(torch.cuda.is_available()))
+                    ends.append(Moment(torch.cuda.is_available()))
                 profiler.step()
         move_whole(Path(partial), file)
-        return marks[0].ms_until(marks[1]) / (steps - 1)
+        return ends[0].ms_until(ends[1]) / (steps - 1)
 
 
-class Mark:
+class Moment:
     """A moment in the GPU's queue, or on the host where there is no GPU."""
 
     def __init__(self, on_gpu: bool) -> None:
@@ -171,7 +171,7 @@ class Mark:
             self.event.record()
         self.at_s = time.perf_counter()
 
-    def ms_until(self, later: "Mark") -> float:
+    def ms_until(self, later: "Moment") -> float:
         if self.event and later.event:
             ms: float = self.event.elapsed_time(later.event)
             return ms
