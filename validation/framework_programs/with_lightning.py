@@ -49,7 +49,7 @@ def fit(model: nn.Module, loader: DataLoader[Any], mark: Mark, *callbacks: Callb
         enable_checkpointing=bool(callbacks),
         enable_progress_bar=False,
         enable_model_summary=False,
-        callbacks=[*callbacks, Marks(mark)],  # it counts what the others did
+        callbacks=[*callbacks, Marks(mark)],  # Lightning runs checkpoints last, in the next step
     )
     trainer.fit(Regression(model), loader)
 
