@@ -22,7 +22,7 @@ VALIDATION = Folder(
             "does the report name the faulty rank, its cause and its cost?", gpu=True
         ),
         "foreign": Program(
-            "planted bottlenecks in torchvision, timm and transformers, with two profilers",
+            "planted bottlenecks in torchvision, timm, transformers and others, with two profilers",
             gpu=True,
         ),
         "profiler_cost": Program("what each event costs the host under torch.profiler and nsys"),
