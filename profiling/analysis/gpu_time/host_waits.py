@@ -3,8 +3,11 @@
 import numpy as np
 
 from profiling.analysis.columns import Intervals
+from profiling.timeline.trace import KERNEL, Calls, Operations
 
 SLACK_NS = 20_000  # clocks of host and GPU differ by some us
+FEW_LAUNCHES = 20  # fewer may all be slow first launches, which load their kernels
+BLOCKING_SHARE = 0.95  # of the launches; a free GPU starts a kernel after its launch has returned
 
 
 def find_drained(
@@ -90,3 +93,17 @@ def payments_ns(owed_so_far: np.ndarray, late_ns: np.ndarray) -> np.ndarray:
     left = balance - np.minimum(np.minimum.accumulate(balance), 0)
     paid: np.ndarray = np.concatenate(([0], left[:-1])) + new - left
     return paid
+
+
+def launches_block(operations: Operations, calls: Calls, rows: np.ndarray) -> bool:
+    """Whether launches return only after their kernels have ended, as CUDA_LAUNCH_BLOCKING does.
+
+    `rows` are the operations of the steps. A call that launches several kernels is no evidence.
+    """
+    rows = rows[(operations.kind[rows] == KERNEL) & (operations.call[rows] >= 0)]
+    launches = operations.call[rows]
+    alone = np.bincount(launches)[launches] == 1
+    rows, launches = rows[alone], launches[alone]
+    returned_late = calls.end_ns[launches] >= operations.end_ns[rows]
+    enough = len(rows) >= FEW_LAUNCHES
+    return bool(enough and np.mean(returned_late) >= BLOCKING_SHARE)
