@@ -46,6 +46,7 @@ ON_HOST = {
     "user_annotation": "ranges",
     "cpu_op": "operators",
     "overhead": "overhead",
+    "python_function": "frames",
 }
 # names of PyTorch 1.8 and 1.9 -> today's
 OLD_CATEGORIES = {
@@ -60,6 +61,7 @@ SESSION = "PyTorch Profiler"  # the event of category Trace from the profiler's 
 THREAD_BITS = 32  # width of a thread's number, below that of its process
 MOST_RANKS = 1_000_000  # a larger number is damage
 GPUS = (1, 6)  # "Device Type" of an allocation: CUDA, HIP
+ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # of the object whose method a frame calls
 COPIED = re.compile(r"Memcpy (?P<from>\w)to(?P<to>\w)\b")
 PLACES = {"H": "Host", "D": "Device", "A": "Array", "P": "Peer"}
 
@@ -89,6 +91,7 @@ def read(path: Path) -> Trace:
         allocations=Allocations.from_columns(tables.get("allocations")),
         collective_calls=CollectiveCalls.from_columns(collectives),
         overhead=Ranges.from_columns(tables.get("overhead")),
+        frames=Ranges.from_columns(tables.get("frames")),
         schema_version=reading.schema_version,
         rank=reading.rank,
         world_size=reading.world_size,
@@ -163,6 +166,8 @@ class Reading:
         for category, kind in KINDS.items():
             if chosen := events[category]:
                 self.keep("operations", times(chosen) | operation_columns(chosen, self.names, kind))
+        for frame in events["python_function"]:
+            frame.name = ADDRESS.sub("", frame.name)
         for category, table in ON_HOST.items():
             if chosen := events[category]:
                 ids = launch_ids(chosen) if table == "calls" else {}

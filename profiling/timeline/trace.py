@@ -194,6 +194,7 @@ class Trace:
     collective_calls: CollectiveCalls | None = None  # in Kineto traces alone
     counters: list[CounterSamples] | None = None
     os_calls: Calls | None = None  # calls of system libraries: waits, files, threads; nsys alone
+    frames: Ranges | None = None  # calls of Python functions; in Kineto traces with stacks alone
     overhead: Ranges | None = None  # times in which the profiler itself held up a thread
     tool_version: str | None = None
     schema_version: str | None = None
