@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from profiling.analysis.analysis import Analysis
@@ -51,6 +52,22 @@ def test_the_innermost_operator_that_covers_the_gaps_is_named():
 def test_a_name_without_a_known_meaning_is_where_to_start():
     report = reported(stalled("mylib::tokenize").trace(kind="kineto"))
     assert report.bottleneck.next[0] == "Start with mylib::tokenize, which covers most of the gaps."
+
+
+def test_names_that_end_in_numbers_are_one():
+    trace = stalled("aten::mul", around="aten::linear").trace()
+    rows = trace.operators.rows(trace.operators.name == trace.names.index("aten::mul"))
+    texts = [f"aten::mul, seq = {number}, op_id = 9" for number in range(len(rows.name))]
+    names = np.arange(len(texts)) + len(trace.names)
+    marked = Ranges(*np.concatenate((columns_of(trace.ranges), columns_of(rows)), axis=1))
+    marked.name[-len(texts) :] = names
+    marked = marked.rows(np.argsort(marked.start_ns, kind="stable"))
+    trace = replace(trace, names=[*trace.names, *texts], operators=None, ranges=marked)
+    assert reported(trace).idle.covered_by["cpu"].name == "aten::mul"
+
+
+def columns_of(table: Ranges) -> np.ndarray:
+    return np.stack(list(vars(table).values()))
 
 
 def test_gaps_without_a_name_are_not_explained():

@@ -68,28 +68,37 @@ def test_each_verdict_leaves_something_to_try_in_each_framework(framework, verdi
     assert lines and not any("{" in line or "None" in line for line in lines)
 
 
-def blocking(program: Program) -> None:
+def blocking(program: Program, kernel_ns: int) -> None:
     """Launch 20 kernels as CUDA_LAUNCH_BLOCKING does: each call returns behind its kernel."""
     for _ in range(20):
         program.host += program.dispatch_ns
         start = max(program.gpu, program.host) + 3 * US
-        program.gpu = start + 30 * US
+        program.gpu = start + kernel_ns
         call = program.call(40 * US)
         program.build.operation(start, program.gpu, NATIVE, call)
 
 
-def test_launches_that_return_behind_their_kernels_are_waits():
+def blocked(kernel_ns: int) -> Report:
     program = Program()
     for number in range(6):
         begin = program.host
-        blocking(program)
+        blocking(program, kernel_ns)
         program.build.range(begin, program.host, f"ProfilerStep#{number}", domain=None)
-    report = reported(program)
+    return reported(program)
+
+
+def test_launches_that_return_behind_their_kernels_are_waits():
+    report = blocked(30 * US)
     assert report.program.blocking_launches == pytest.approx(40)
     assert report.bottleneck.verdict == "synchronization"
     assert report.bottleneck.next == ["Let launches return at once: unset CUDA_LAUNCH_BLOCKING."]
     assert any("CUDA_LAUNCH_BLOCKING is set" in line for line in report.bottleneck.evidence)
     assert reported(looped(NATIVE)).program.blocking_launches is None
+
+
+def test_a_slow_call_may_return_behind_a_short_kernel():
+    report = blocked(5 * US)
+    assert report.program.blocking_launches is None and report.bottleneck.verdict == "launch"
 
 
 def test_labels_and_images_are_one_batch():

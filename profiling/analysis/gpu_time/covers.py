@@ -9,12 +9,12 @@ the gaps and little elsewhere. So an operator goes before the forward pass that 
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from profiling.analysis.analysis import Analysis
-from profiling.analysis.columns import Intervals, distinct, name_mask, union
+from profiling.analysis.columns import Intervals, distinct, name_mask, union, used_names
 from profiling.analysis.gpu_time.idle import Gaps
 from profiling.analysis.gpu_time.typical import typical_steps
 from profiling.analysis.records import Cover, CoverKind
@@ -24,6 +24,8 @@ from profiling.timeline.personal import without_folders
 from profiling.timeline.trace import ANY_THREAD, Calls, Operations, Ranges
 
 COVERED = ("cpu", "launch", "synchronization", "allocation")  # causes whose gaps have a name
+# of a range's iteration, and of operators that torch.autograd.profiler.emit_nvtx makes ranges
+NUMBERS = re.compile(r"(, (seq|op_id|sizes) = .*|[\s#:]+\d+)$")
 MOST = 0.5  # of a cause's gaps: a name that covers less does not explain them
 TIGHT = 0.5  # overlap over the mean of both lengths: what is nearly always open explains nothing
 WORTH_NAMING = 0.02  # of the step; the gaps of a smaller cause are not searched
@@ -105,10 +107,10 @@ def tightest(analysis: Analysis, idle: dict[int, Intervals], steps: int) -> Cove
         np.concatenate([each.start_ns for each in idle.values()]),
         np.concatenate([each.end_ns for each in idle.values()]),
     )
-    of_ns, names = all_idle.total_ns(), analysis.trace.names
-    found: list[Found] = []
+    of_ns, found = all_idle.total_ns(), list[Found]()
     for kind, table in candidates(analysis):
-        covered_ns, open_ns = overlaps(analysis, table, kind, idle, all_idle)
+        names, number = plain_names(analysis.trace.names, table.name)
+        covered_ns, open_ns = overlaps(analysis, table, number, kind, idle, all_idle)
         score = np.where(covered_ns > MOST * of_ns, 2 * covered_ns / (of_ns + open_ns), 0)
         for name in np.flatnonzero(score).tolist():
             found.append(Found(float(score[name]), kind, names[name], int(covered_ns[name])))
@@ -125,6 +127,15 @@ def tightest(analysis: Analysis, idle: dict[int, Intervals], steps: int) -> Cove
         of_ms,
         shown(place) if place and not best.is_place else None,
     )
+
+
+def plain_names(names: list[str], used: np.ndarray) -> tuple[list[str], np.ndarray]:
+    """(the distinct used names without numbers behind them, (names,) the place of each in it)."""
+    places: dict[str, int] = {}
+    number = np.zeros(len(names), np.int64)
+    for row in used_names(used):
+        number[row] = places.setdefault(NUMBERS.sub("", names[row]), len(places))
+    return list(places), number
 
 
 def shown(name: str) -> str:
@@ -149,16 +160,18 @@ def candidates(analysis: Analysis) -> Iterator[tuple[CoverKind, Ranges | Calls]]
 def overlaps(
     analysis: Analysis,
     table: Ranges | Calls,
+    number: np.ndarray,
     kind: CoverKind,
     idle: dict[int, Intervals],
     all_idle: Intervals,
 ) -> tuple[np.ndarray, np.ndarray]:
     """(nanoseconds of the idle times that each name covers, nanoseconds that it was open).
 
-    Both are (names,). Events of one name inside each other count once.
+    `number` is the place that each of Trace.names has in both. Events of one name inside each
+    other count once.
     """
     names, steps = analysis.trace.names, analysis.steps
-    covered_ns, open_ns = np.zeros(len(names), np.int64), np.zeros(len(names), np.int64)
+    covered_ns, open_ns = (np.zeros(int(number.max()) + 1, np.int64) for _ in range(2))
     inside = (table.end_ns > analysis.begin_ns) & (table.start_ns < analysis.end_ns)
     inside &= ~name_mask(names, table.name, step_pattern(steps.name).fullmatch)
     for thread in {*idle, *([] if steps.thread is None else [steps.thread])}:
@@ -170,6 +183,7 @@ def overlaps(
         rows = table.rows(inside & of_thread)
         if times is None or not len(rows.name):
             continue
+        rows = replace(rows, name=number[rows.name])
         start_ns, end_ns, name = once(rows, analysis.begin_ns, analysis.end_ns)
         np.add.at(covered_ns, name, times.ns_within(start_ns, end_ns))
         np.add.at(open_ns, name, end_ns - start_ns)
