@@ -32,6 +32,12 @@ def reported(program: Program, kind: str = "nsys") -> Report:
     return summarize(Analysis(program.trace(kind=kind)))
 
 
+def test_a_manifest_says_trainer_but_not_of_a_sample():
+    made = {name: Analysis(looped(NATIVE, name=name).trace()) for name in ("step", "token {}")}
+    found = [program_of(each, own_run=True).framework for each in made.values()]
+    assert found == ["trainer", "pytorch"]
+
+
 def advice(report: Report) -> str:
     return " ".join(line for verdict in VERDICT for line in advise(verdict, report))
 
@@ -40,6 +46,7 @@ def advice(report: Report) -> str:
     ("program", "kind", "framework"),
     [
         (looped(GEMM, name="iteration {}", domain="nanogpt"), "nsys", "trainer"),
+        (looped(NATIVE, name="token {}", domain="nanogpt"), "nsys", "pytorch"),
         (looped(NATIVE, name="iteration {}"), "nsys", "pytorch"),
         (looped(NATIVE, name="iteration {}"), "kineto", "pytorch"),
         (looped(NATIVE, name="[pl][profile]run_training_batch"), "kineto", "lightning"),
@@ -216,6 +223,18 @@ def test_transposes_between_layouts_name_channels_last():
     assert "1.00 ms per step go to transposes" in text and "channels_last" in text
     assert "channels_last" not in " ".join(advise("gpu_memory", reported(looped(GEMM, NATIVE))))
     assert "torch.cat" not in text
+
+
+def test_element_wise_work_is_to_be_fused_where_there_is_much_of_it():
+    join = (
+        "void at::native::(anonymous namespace)::CatArrayBatchedCopy<float, unsigned int, 4>(int)"
+    )
+    joining, adding = (
+        " ".join(advise("gpu_memory", reported(looped(*kernels))))
+        for kernels in ((join, join, join, join, NATIVE), (NATIVE, NATIVE, GEMM))
+    )
+    assert "torch.cat" in joining and "Fuse element-wise" not in joining
+    assert "torch.cat" not in adding and "Fuse element-wise" in adding
 
 
 @pytest.mark.parametrize(

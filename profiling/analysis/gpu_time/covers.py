@@ -70,7 +70,7 @@ def covers(analysis: Analysis) -> dict[str, Cover]:
             idle = dict.fromkeys(distinct(owned.thread[owned.thread >= 0]).tolist(), waits)
         else:
             idle = idle_by_thread(analysis, gaps, owned.operations, mine, cause)
-        if cover := tightest(analysis, idle, steps):
+        if idle and (cover := tightest(analysis, idle, steps)):
             found[cause] = cover
     return found
 
@@ -108,6 +108,8 @@ def tightest(analysis: Analysis, idle: dict[int, Intervals], steps: int) -> Cove
         np.concatenate([each.end_ns for each in idle.values()]),
     )
     of_ns, found = all_idle.total_ns(), list[Found]()
+    if not of_ns:
+        return None
     for kind, table in candidates(analysis):
         names, number = plain_names(analysis.trace.names, table.name)
         covered_ns, open_ns = overlaps(analysis, table, number, kind, idle, all_idle)

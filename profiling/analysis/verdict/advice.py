@@ -67,7 +67,7 @@ def covers_of_verdict(verdict: str, report: Report) -> list[tuple[str, Cover, Ho
 
 
 def in_force(report: Report, verdict: str | None = None) -> InForce:
-    """Collect what the run uses already. `covered_by` is about the gaps of the `verdict`."""
+    """Collect what the run uses already, and what covers the gaps of the `verdict`, if given."""
     config = (report.run and report.run.config) or {}
     # a collective waits for other ranks, also where ncu runs its kernel again
     names = [row.name for row in report.kernels if row.family != "communication"]
@@ -80,7 +80,7 @@ def in_force(report: Report, verdict: str | None = None) -> InForce:
     cores = report.cpu_cores
     threads = report.process.compute_threads if report.process else None
     compiled = bool(config.get("compile")) or any(name.startswith(INDUCTOR) for name in names)
-    covered = covers_of_verdict(verdict or report.bottleneck.verdict, report)
+    covered = covers_of_verdict(verdict, report) if verdict else []
     kernel_ms = sum(report.family_ms.values())
     moving_ms = {name: ms for name, ms in report.family_ms.items() if name not in MATRIX}
 

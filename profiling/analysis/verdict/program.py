@@ -4,7 +4,7 @@ Called by summary. Advice follows from these facts: verdict.advice.
 """
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 import numpy as np
 
@@ -19,7 +19,8 @@ from profiling.shared.causes import Framework
 from profiling.shared.kernel_names import FLOAT64, LAYOUT, fused_attention
 from profiling.timeline.trace import COPY, KERNEL
 
-STEP = "iteration"  # the trainer's name for its steps; sample.py's steps have none of its keys
+STEP = "iteration"  # the trainer's name for its steps
+TOKEN = "token"  # a step of sample.py, which does not have the keys of training
 PHASES = {"data", "forward", "backward", "optimizer"}  # the trainer's, in each step
 # names of ranges, operators, functions and kernels, by framework; the first that occurs counts
 FRAMEWORKS: tuple[tuple[Framework, re.Pattern[str]], ...] = (
@@ -108,18 +109,21 @@ def used(analysis: Analysis) -> list[str]:
     return [trace.names[row] for row in sorted(rows)]
 
 
-def framework_of(analysis: Analysis, names: Iterable[str], own_run: bool) -> Framework:
-    steps, ranges = analysis.steps, analysis.trace.ranges
-    if own_run or steps.name == STEP:
-        phases = {analysis.trace.names[row] for row in used_names(steps.phases.name)}
-        domains = set() if ranges is None else set(used_names(ranges.domain[ranges.domain >= 0]))
-        in_domain = PROJECT_DOMAIN in {analysis.trace.names[row] for row in domains}
-        of_profiler = analysis.trace.kind == "kineto" and phases >= PHASES
-        if own_run or in_domain or of_profiler:
-            return "trainer"
-    names = list(names)
+def framework_of(analysis: Analysis, names: list[str], own_run: bool) -> Framework:
+    if (own_run or is_of_trainer(analysis)) and analysis.steps.name != TOKEN:
+        return "trainer"
     found = (which for which, pattern in FRAMEWORKS if any(map(pattern.fullmatch, names)))
     return next(found, "pytorch" if analysis.trace.kind == "kineto" else "unknown")
+
+
+def is_of_trainer(analysis: Analysis) -> bool:
+    """Whether this project's trainer made the steps: their domain says it, or all their phases."""
+    steps, ranges, names = analysis.steps, analysis.trace.ranges, analysis.trace.names
+    if ranges is None or steps.name != STEP:
+        return False
+    phases = {names[row] for row in used_names(steps.phases.name)}
+    domains = {names[row] for row in used_names(ranges.domain[ranges.domain >= 0])}
+    return PROJECT_DOMAIN in domains or (analysis.trace.kind == "kineto" and phases >= PHASES)
 
 
 def blocking_launches(analysis: Analysis) -> float | None:
