@@ -10,6 +10,7 @@ from typing import Literal
 
 import msgspec
 
+from profiling.shared.causes import Framework
 from profiling.shared.gpu_clock import GpuClock
 from profiling.shared.json_records import JsonObject
 from profiling.shared.manifest import AttentionFacts, CompileFacts, ProcessUse
@@ -17,6 +18,8 @@ from profiling.timeline.trace import Device
 
 SCHEMA_VERSION = 1
 OverlapKind = Literal["communication", "copies"]  # copies include memsets
+Loader = Literal["in_process", "workers"]
+CoverKind = Literal["operator", "range", "function", "os_call"]  # function: of Python
 
 
 @dataclass(frozen=True)
@@ -134,10 +137,22 @@ class Gap:
 
 
 @dataclass(frozen=True)
+class Cover:
+    """A name that was open on the host during most of the gaps of one cause; ms per step."""
+
+    name: str
+    kind: CoverKind
+    ms: float  # of the gaps, inside the name
+    of_ms: float  # all of the gaps; of `cpu` without the CUDA calls, of `synchronization` the waits
+    within: str | None = None  # the range or function around it, if it is neither
+
+
+@dataclass(frozen=True)
 class Idle:
     by_cause: dict[str, float]  # ms per step; adds up to Breakdown.idle_ms
     by_phase: dict[str, dict[str, float]]  # by the phase that launches next; ms
     gaps: list[Gap]  # the longest ones
+    covered_by: dict[str, Cover] = field(default_factory=dict)  # cause -> what covers its gaps
 
 
 @dataclass(frozen=True)
@@ -363,6 +378,23 @@ class Health:
         return lost.said if lost and lost.no_verdict else None
 
 
+@dataclass(frozen=True)
+class Program:
+    """Facts about the program that the capture itself shows; None: it does not say."""
+
+    framework: Framework
+    blocking_launches: float | None  # median us of a launch if all return behind their kernels
+    anomaly_mode: bool  # of autograd
+    attention: bool  # fused or not; a softmax alone is none
+    dropout: bool
+    loader: Loader | None  # where PyTorch's DataLoader makes batches
+    fused_optimizer: bool | None  # None: no optimizer ran
+    copies_ahead: bool  # batches are copied on a stream of their own
+    batch_bytes: float | None  # this and the next two: a step; None without GPU activity
+    transpose_ms: float | None  # kernels that only change the layout of images
+    float64_ms: float | None  # kernels that compute in float64
+
+
 # a Struct, because in JSON the field is called `class`
 class Gain(msgspec.Struct, frozen=True, rename={"verdict": "class"}):
     """The most that a step could gain if one cause were removed."""
@@ -425,6 +457,7 @@ class Report:
     operator_work: list[OperatorWork] | None  # None where no shapes were recorded
     attention_backend: str | None  # of configs.backends, or unknown
     roofline: Roofline | None
+    program: Program
     # these two are computed last, from all the rest
     health: Health = Health()
     bottleneck: Bottleneck = Bottleneck()

@@ -9,6 +9,7 @@ import numpy as np
 
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.gpu_time.attribution import coverage, kernels_of_ranges
+from profiling.analysis.gpu_time.covers import covers
 from profiling.analysis.gpu_time.idle import Gaps
 from profiling.analysis.gpu_time.launch_queue import launch_queue
 from profiling.analysis.gpu_time.operators import operator_work
@@ -33,6 +34,7 @@ from profiling.analysis.records import (
 from profiling.analysis.runs.run_clocks import RunClocks
 from profiling.analysis.verdict.diagnosis import diagnose
 from profiling.analysis.verdict.health import health
+from profiling.analysis.verdict.program import program_of
 from profiling.shared.causes import CAUSES
 from profiling.shared.manifest import Manifest
 from profiling.timeline.trace import KERNEL, Trace
@@ -54,7 +56,10 @@ def summarize(
     capture, window = capture_facts(analysis, manifest, manifest_name), window_facts(analysis)
     kernels, families = sums.kernels(analysis), family_ms(analysis)
     names = [row.name for row in kernels]
+    program = program_of(analysis, manifest is not None)
     backend = attention_backend(names)
+    if backend == "slow" and not program.attention and program.framework != "trainer":
+        backend = None
     gpu_name = capture.gpu.name if capture.gpu else None
     report = Report(
         schema_version=SCHEMA_VERSION,
@@ -84,6 +89,7 @@ def summarize(
         roofline=roofline(
             manifest, gpu_name, backend, families, window.step_ms.mean, gelu_in_products(names)
         ),
+        program=program,
     )
     problem = clocks.problem if clocks else None
     report = replace(report, health=health(analysis, manifest, report, problem))
@@ -206,6 +212,7 @@ def idle_time(analysis: Analysis) -> Idle | None:
         by_cause=ms_by_cause(phase_ns.sum(axis=1), steps),
         by_phase=by_phase,
         gaps=longest_gaps(analysis, gaps, phase),
+        covered_by=covers(analysis),
     )
 
 

@@ -6,6 +6,7 @@ advice is derived from the rows. Standard library only: readers of captures need
 """
 
 from dataclasses import asdict, dataclass, replace
+from typing import Literal
 
 
 @dataclass(frozen=True)
@@ -145,21 +146,40 @@ def part_named(name: str) -> Part:
     )
 
 
+Framework = Literal["trainer", "lightning", "huggingface", "pytorch", "jax", "cupy", "unknown"]
+FOREIGN_TORCH: tuple[Framework, ...] = ("pytorch", "lightning", "huggingface")
+ON_PYTORCH: tuple[Framework, ...] = ("trainer", *FOREIGN_TORCH)  # the trainer is this project's
+
+
 @dataclass(frozen=True)
 class InForce:
     """Settings that a run uses already, as far as they are known, and values that advice quotes."""
 
-    foreign: bool  # another program than this project's trainer: our keys are of no use there
-    trainer: bool  # this project's trainer
+    framework: Framework
     compile: bool
     fuses: bool  # element-wise work, by torch.compile or kernels of its own
     # it uses CUDA graphs, or cannot: the loss scaler reads a value every step
     graphs_settled: bool
-    fused_attention: bool
+    no_slow_attention: bool  # its attention is fused, or it has none
     half_precision: bool
+    rounds_float32: bool  # float32 products round to TF32
     no_dropout: bool
-    pinned: bool  # no copy used pageable memory
+    pinned: bool  # no large copy used pageable memory
+    copies_ahead: bool  # copies to the GPU have a stream of their own
     tokens_on_gpu: bool
+    small_batch: bool  # a step copies so little to the GPU that its data set may be small, too
+    loader_in_process: bool  # a DataLoader without workers
+    loader_workers: bool  # a DataLoader with workers
+    slow_optimizer: bool  # an optimizer of PyTorch that is not fused
+    blocking: bool  # launches return after their kernels
+    anomaly_mode: bool
+    elementwise: bool  # element-wise work, norms and dropout take much of the kernel time
+    copying: bool  # copies by kernels (torch.cat, contiguous) take much of it
+    covered_by: str | None  # what covers most of the gaps, if what it means is not known
+    cpu_covered: bool  # something covers most of the gaps for CPU work
+    waits_covered: bool  # and most of the waits for the GPU
+    transpose_ms: float | None  # a step, from layout to layout; None where that is little
+    float64_percent: float | None  # of the kernel time; None where that is little
     kernel: str | None  # the kernel function that takes the most time
     family: str | None  # the kernel family with the most time above its roofline
     family_gain_ms: float | None  # its time above the roofline, per step
@@ -173,14 +193,28 @@ class InForce:
 
 @dataclass(frozen=True)
 class Advice:
-    line: str  # a template; fields of InForce stand in braces
-    elsewhere: str | None = None  # the line for another program than this project's trainer
-    unless: str | None = None  # the field of InForce that makes the advice needless
+    """A template of a line, with fields of InForce in braces; None: nothing to say to those."""
+
+    line: str | None = None  # for a program of any framework that has no line of its own below
+    trainer: str | None = None  # with keys of this project's trainer
+    pytorch: str | None = None  # also for those of the three around it that have no line
+    lightning: str | None = None
+    huggingface: str | None = None
+    jax: str | None = None
+    cupy: str | None = None
+    only: tuple[Framework, ...] = ()  # frameworks that it is for; (): all
+    unless: tuple[str, ...] = ()  # the fields of InForce any of which makes the advice needless
     needs: str | None = None  # the field of InForce without which it is of no use
 
-    def is_of_use(self, run: InForce) -> bool:
+    def template_for(self, run: InForce) -> str | None:
+        """The line for the run's framework, or None where it is of no use to the run."""
         given = {name for name, value in asdict(run).items() if value}
-        return self.unless not in given and (self.needs is None or self.needs in given)
+        if given.intersection(self.unless) or not (self.needs is None or self.needs in given):
+            return None
+        if self.only and run.framework not in self.only:
+            return None
+        names = [run.framework, *(["pytorch"] if run.framework in ON_PYTORCH else [])]
+        return next((line for name in names if (line := getattr(self, name, None))), self.line)
 
 
 @dataclass(frozen=True)
@@ -198,31 +232,99 @@ class Verdict:
 
 
 GRAPHS = Advice(
-    "Replay the step from CUDA graphs: cuda_graphs=true. The host then launches once per phase.",
-    'Replay the step from CUDA graphs: torch.compile(model, mode="reduce-overhead"), or '
+    "Replay the step from a CUDA graph.",
+    trainer="Replay the step from CUDA graphs: cuda_graphs=true. The host then launches once per "
+    "phase.",
+    pytorch='Replay the step from CUDA graphs: torch.compile(model, mode="reduce-overhead"), or '
     "torch.cuda.make_graphed_callables.",
-    unless="graphs_settled",
+    jax="Launch more at once: jax.jit around the whole step, and jax.lax.scan over several steps.",
+    cupy="Replay the step from a CUDA graph: stream.begin_capture(), then graph.launch().",
+    unless=("graphs_settled", "blocking"),
 )
 FUSE = Advice(
-    "Fuse kernels to save launches: compile=true.",
-    "Fuse kernels to save launches: torch.compile(model), and optimizers with fused=True.",
-    unless="fuses",
+    "Fuse kernels to save launches.",
+    trainer="Fuse kernels to save launches: compile=true.",
+    pytorch="Fuse kernels to save launches: torch.compile(model).",
+    jax="Fuse kernels to save launches: jax.jit around the whole step, not around its parts.",
+    cupy="Fuse kernels to save launches: cupy.fuse(), or a cupy.ElementwiseKernel.",
+    unless=("fuses", "blocking"),
+)
+FUSED_OPTIMIZER = Advice(
+    pytorch="Update all parameters by few kernels: an optimizer with fused=True.",
+    huggingface='Update all parameters by few kernels: optim="adamw_torch_fused".',
+    only=FOREIGN_TORCH,
+    needs="slow_optimizer",
 )
 LARGER_BATCH = Advice(
-    "Give each launch more work: a larger batch_size.",
     "Give each launch more work: a larger batch.",
+    trainer="Give each launch more work: a larger batch_size.",
+    unless=("blocking",),
+)
+FLOAT64 = Advice(
+    "Compute in float32: {float64_percent:.0f} % of the kernel time is float64 arithmetic.",
+    pytorch="Compute in float32: {float64_percent:.0f} % of the kernel time is float64 arithmetic, "
+    "often from NumPy arrays: model.float(), batch.float().",
+    jax="Compute in float32: {float64_percent:.0f} % of the kernel time is float64 arithmetic: "
+    "jax_enable_x64=False.",
+    cupy="Compute in float32: {float64_percent:.0f} % of the kernel time is float64 arithmetic, "
+    "CuPy's default: dtype=cupy.float32.",
+    needs="float64_percent",
 )
 HALF_PRECISION = Advice(
-    "Use the fast formats of the tensor cores and move half the bytes: dtype=bfloat16.",
-    "Use the fast formats of the tensor cores and move half the bytes: torch.autocast to "
-    'bfloat16, or torch.set_float32_matmul_precision("high").',
-    unless="half_precision",
+    "Use the fast formats of the tensor cores and move half the bytes: bfloat16.",
+    trainer="Use the fast formats of the tensor cores and move half the bytes: dtype=bfloat16.",
+    pytorch="Use the fast formats of the tensor cores and move half the bytes: torch.autocast to "
+    "bfloat16.",
+    lightning="Use the fast formats of the tensor cores and move half the bytes: "
+    'Trainer(precision="bf16-mixed").',
+    huggingface="Use the fast formats of the tensor cores and move half the bytes: bf16=True.",
+    jax="Use the fast formats of the tensor cores and move half the bytes: parameters and "
+    "activations in jnp.bfloat16.",
+    cupy="Move half the bytes where float16 is precise enough: dtype=cupy.float16.",
+    unless=("half_precision", "float64_percent"),
+)
+TENSOR_FLOAT = Advice(
+    pytorch="Let float32 products use the tensor cores: "
+    'torch.set_float32_matmul_precision("high").',
+    jax='Let float32 products use the tensor cores: jax_default_matmul_precision="tensorfloat32".',
+    cupy="Let float32 products use the tensor cores: CUPY_TF32=1.",
+    unless=("half_precision", "rounds_float32", "float64_percent"),
+    only=(*FOREIGN_TORCH, "jax", "cupy"),
+)
+CHANNELS_LAST = Advice(
+    "Keep one layout of images: {transpose_ms:.2f} ms per step go to transposes between layouts.",
+    pytorch="Keep images and weights in one layout: {transpose_ms:.2f} ms per step go to "
+    "transposes between NCHW and NHWC: .to(memory_format=torch.channels_last) for model and batch.",
+    jax="Keep images as NHWC from the loader to the last convolution: {transpose_ms:.2f} ms per "
+    "step go to transposes.",
+    needs="transpose_ms",
 )
 FUSED_ATTENTION = Advice(
-    "Keep the attention scores out of memory and skip masked scores: attention=flash.",
-    "Keep the attention scores out of memory and skip masked scores: "
+    trainer="Keep the attention scores out of memory and skip masked scores: attention=flash.",
+    pytorch="Keep the attention scores out of memory and skip masked scores: "
     "F.scaled_dot_product_attention.",
-    unless="fused_attention",
+    huggingface="Keep the attention scores out of memory and skip masked scores: "
+    'attn_implementation="sdpa".',
+    jax="Keep the attention scores out of memory and skip masked scores: "
+    'jax.nn.dot_product_attention(..., implementation="cudnn").',
+    unless=("no_slow_attention",),
+)
+FUSE_ELEMENTWISE = Advice(
+    "Fuse element-wise operations: write each once to memory, not once per operation.",
+    trainer="Fuse element-wise operations, norms and dropout: compile=true.",
+    pytorch="Fuse element-wise operations, norms and dropout: torch.compile(model).",
+    jax="Fuse element-wise operations and norms: jax.jit around the whole step.",
+    cupy="Fuse element-wise operations: cupy.fuse(), or a cupy.ElementwiseKernel.",
+    unless=("fuses",),
+    needs="elementwise",
+)
+FEWER_COPIES = Advice(
+    "Copy less on the GPU: write results where they are needed instead of joining them later.",
+    pytorch="Copy less on the GPU: no torch.cat, contiguous() or clone() where a view or a result "
+    "written into place (out=, index_copy_) does.",
+    only=(*FOREIGN_TORCH, "cupy", "unknown"),
+    unless=("transpose_ms",),
+    needs="copying",
 )
 MOST_TO_GAIN = Advice(
     "Start with {family} kernels, which can save the most: up to {family_gain_ms:.2f} ms per "
@@ -235,31 +337,84 @@ ONE_KERNEL = Advice(
     needs="kernel",
 )
 SOURCES = Advice(
-    "See which operations torch.compile fused and which it did not: python -m profiling compiled.",
-    "See which operations torch.compile fused and which it did not: TORCH_LOGS=output_code.",
+    trainer="See which operations torch.compile fused and which it did not: python -m profiling "
+    "compiled.",
+    pytorch="See which operations torch.compile fused and which it did not: "
+    "TORCH_LOGS=output_code.",
     needs="compile",
 )
 LAUNCHED_SINGLY = Advice(
     "Look at the timeline of the HTML page (report --html) for kernels that are launched one by "
     "one."
 )
+BLOCKING_LAUNCHES = Advice(
+    "Let launches return at once: unset CUDA_LAUNCH_BLOCKING.", needs="blocking"
+)
+ANOMALY_MODE = Advice(
+    pytorch="Switch autograd's anomaly mode off: it checks each gradient for NaN on the host. "
+    "torch.autograd.set_detect_anomaly(False).",
+    lightning="Switch autograd's anomaly mode off: it checks each gradient for NaN on the host. "
+    "Trainer(detect_anomaly=False).",
+    only=FOREIGN_TORCH,
+    needs="anomaly_mode",
+)
+COVERED = Advice(
+    "Start with {covered_by}, which covers most of the gaps.",
+    unless=("blocking", "anomaly_mode"),
+    needs="covered_by",
+)
 FIND_WAITS = Advice(
-    "In the phase with the gaps, find calls that wait for the GPU: .item(), .cpu(), "
-    "print(tensor), a copy to the host, an if on a tensor."
+    "In the phase with the gaps, find calls that wait for the GPU: a value that is read or "
+    "printed, a copy to the host, a branch on a result.",
+    pytorch="In the phase with the gaps, find calls that wait for the GPU: .item(), .cpu(), "
+    "print(tensor), a copy to the host, an if on a tensor.",
+    jax="In the phase with the gaps, find what waits for the GPU: float(x), np.asarray(x), print, "
+    "block_until_ready().",
+    cupy="In the phase with the gaps, find what waits for the GPU: .get(), cupy.asnumpy, float(x), "
+    "an if on an array.",
+    unless=("blocking", "anomaly_mode", "waits_covered"),
 )
 FIND_PYTHON = Advice(
     "In the phase with the gaps, look for Python work: logging, hooks, metrics, garbage "
-    "collection, sleeps."
+    "collection, sleeps.",
+    unless=("cpu_covered",),
 )
 PIN = Advice(
-    "Copy from pinned memory with non_blocking=True: copies from pageable memory make the host "
-    "wait.",
-    unless="pinned",
+    "Copy from pinned memory, asynchronously: copies from pageable memory make the host wait.",
+    trainer="Copy from pinned memory with non_blocking=True: copies from pageable memory make the "
+    "host wait.",
+    pytorch="Copy from pinned memory (pin_memory=True) with non_blocking=True: copies from "
+    "pageable memory make the host wait.",
+    jax="Copy ahead with jax.device_put in another thread: the host stages each copy.",
+    cupy="Copy from pinned memory (cupyx.empty_pinned) with array.set(..., stream): copies from "
+    "pageable memory make the host wait.",
+    unless=("pinned",),
 )
 WORKERS = Advice(
     "Prepare the next batch while the GPU works: worker processes, or a thread one step ahead.",
-    "Prepare the next batch while the GPU works: DataLoader with more num_workers, "
-    "persistent_workers=True, pin_memory=True, and cheaper transforms.",
+    trainer="Prepare the next batch while the GPU works: worker processes, or a thread one step "
+    "ahead.",
+    pytorch="Prepare batches ahead of the GPU: DataLoader(num_workers=4 or more, "
+    "prefetch_factor=4, persistent_workers=True, pin_memory=True), and cheaper transforms.",
+    huggingface="Prepare batches ahead of the GPU: dataloader_num_workers=4 or more, "
+    "dataloader_prefetch_factor=4, dataloader_persistent_workers=True, and a cheaper collator.",
+    jax="Prepare batches ahead of the GPU: grain or tf.data with prefetch, or a thread that calls "
+    "jax.device_put one step ahead.",
+    unless=("loader_workers", "loader_in_process"),
+)
+FIRST_WORKERS = Advice(
+    pytorch="The DataLoader works inside the training process: num_workers=4 or more, "
+    "prefetch_factor=4, persistent_workers=True, pin_memory=True.",
+    huggingface="The DataLoader works inside the training process: dataloader_num_workers=4 or "
+    "more, dataloader_prefetch_factor=4, dataloader_persistent_workers=True.",
+    only=FOREIGN_TORCH,
+    needs="loader_in_process",
+)
+FASTER_WORKERS = Advice(
+    pytorch="The DataLoader's workers do not keep up: more num_workers, a larger prefetch_factor, "
+    "cheaper transforms, fewer files.",
+    only=FOREIGN_TORCH,
+    needs="loader_workers",
 )
 
 VERDICTS = (
@@ -268,8 +423,11 @@ VERDICTS = (
         "GPU compute",
         "the GPU is busy, mostly with matrix products, convolutions and attention",
         advice=(
+            FLOAT64,
+            CHANNELS_LAST,
             HALF_PRECISION,
             FUSED_ATTENTION,
+            TENSOR_FLOAT,
             MOST_TO_GAIN,
             ONE_KERNEL,
             Advice(
@@ -284,17 +442,18 @@ VERDICTS = (
         "GPU memory bandwidth",
         "the GPU is busy, mostly moving data",
         advice=(
+            CHANNELS_LAST,
+            FLOAT64,
             FUSED_ATTENTION,
-            Advice(
-                "Fuse element-wise operations, norms and dropout: compile=true.",
-                "Fuse element-wise operations, norms and dropout: torch.compile(model).",
-                unless="fuses",
-            ),
+            FEWER_COPIES,
+            FUSE_ELEMENTWISE,
             HALF_PRECISION,
             Advice(
-                "Turn dropout off if the model does not need it, which saves the masks: dropout=0.",
-                "Turn dropout off if the model does not need it, which saves the masks.",
-                unless="no_dropout",
+                trainer="Turn dropout off if the model does not need it, which saves the masks: "
+                "dropout=0.",
+                pytorch="Turn dropout off if the model does not need it, which saves the masks.",
+                jax="Turn dropout off if the model does not need it, which saves the masks.",
+                unless=("no_dropout",),
             ),
             MOST_TO_GAIN,
             SOURCES,
@@ -305,7 +464,7 @@ VERDICTS = (
         "gpu_latency",
         "GPU latency",
         "the GPU is busy with kernels too small to fill it",
-        advice=(LARGER_BATCH, FUSE, GRAPHS, SOURCES),
+        advice=(LARGER_BATCH, FUSE, FUSED_OPTIMIZER, GRAPHS, SOURCES),
     ),
     Verdict(
         "gpu_gaps",
@@ -332,7 +491,18 @@ VERDICTS = (
         "the GPU waits for the CPU, for several reasons of about equal cost",
         waiting="the host was late",
         host=True,
-        advice=(GRAPHS, FUSE, WORKERS, FIND_WAITS, FIND_PYTHON),
+        advice=(
+            BLOCKING_LAUNCHES,
+            ANOMALY_MODE,
+            COVERED,
+            GRAPHS,
+            FUSE,
+            FIRST_WORKERS,
+            WORKERS,
+            FASTER_WORKERS,
+            FIND_WAITS,
+            FIND_PYTHON,
+        ),
     ),
     Verdict(
         "launch",
@@ -340,7 +510,7 @@ VERDICTS = (
         "the GPU waits for the CPU to launch its next kernel",
         waiting="the CPU had not launched the work yet (CUDA API and framework dispatch)",
         host=True,
-        advice=(GRAPHS, FUSE, LARGER_BATCH, LAUNCHED_SINGLY),
+        advice=(GRAPHS, FUSE, FUSED_OPTIMIZER, LARGER_BATCH, LAUNCHED_SINGLY),
     ),
     Verdict(
         "allocation",
@@ -351,12 +521,18 @@ VERDICTS = (
         sure=True,
         advice=(
             Advice(
-                "Let PyTorch cache its memory: no torch.cuda.empty_cache() in the loop, no "
-                "PYTORCH_NO_CUDA_MEMORY_CACHING."
+                "Allocate once and reuse: each allocation asks the driver.",
+                pytorch="Let PyTorch cache its memory: no torch.cuda.empty_cache() in the loop, no "
+                "PYTORCH_NO_CUDA_MEMORY_CACHING.",
+                jax="Let XLA keep its memory: no XLA_PYTHON_CLIENT_ALLOCATOR=platform, and "
+                "XLA_PYTHON_CLIENT_PREALLOCATE=true.",
+                cupy="Let CuPy keep its memory: the default memory pool, and no free_all_blocks() "
+                "in the loop.",
             ),
             Advice(
-                "Keep shapes the same from step to step, or try "
-                "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True."
+                "Keep shapes the same from step to step.",
+                pytorch="Keep shapes the same from step to step, or try "
+                "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True.",
             ),
             Advice("Allocate pinned buffers once and reuse them."),
         ),
@@ -368,14 +544,21 @@ VERDICTS = (
         waiting="the CPU had waited for the GPU and then launched the next work too late",
         host=True,
         advice=(
+            BLOCKING_LAUNCHES,
+            ANOMALY_MODE,
+            COVERED,
             FIND_WAITS,
             Advice(
-                "Keep values on the GPU and read them only every log_interval iterations.",
                 "Keep values on the GPU and read them only once every many steps.",
+                trainer="Keep values on the GPU and read them only every log_interval iterations.",
+                unless=("blocking", "anomaly_mode"),
             ),
             Advice(
-                "Copy to pinned memory with non_blocking=True, and wait for an event one step "
-                "later."
+                "Copy to pinned memory asynchronously, and wait for it one step later.",
+                pytorch="Copy to pinned memory with non_blocking=True, and wait for an event one "
+                "step later.",
+                jax="Copy with x.copy_to_host_async(), and read the value one step later.",
+                unless=("blocking", "anomaly_mode"),
             ),
         ),
     ),
@@ -383,14 +566,15 @@ VERDICTS = (
         "cpu",
         "CPU work",
         "the GPU waits while the CPU does other work, such as Python code",
-        waiting="the CPU was busy with other work (Python)",
+        waiting="the CPU was busy with other work",
         host=True,
         advice=(
+            COVERED,
             FIND_PYTHON,
             Advice(
-                "Move this work to another thread or process, or do it only every log_interval "
-                "iterations.",
                 "Move this work to another thread or process, or do it only once every many steps.",
+                trainer="Move this work to another thread or process, or do it only every "
+                "log_interval iterations.",
             ),
             GRAPHS,
         ),
@@ -403,12 +587,19 @@ VERDICTS = (
         host=True,
         advice=(
             Advice(
-                "Keep the tokens on the GPU: token_storage=device.",
-                "Keep a small data set on the GPU.",
-                unless="tokens_on_gpu",
+                trainer="Keep the tokens on the GPU: token_storage=device.",
+                only=("trainer",),
+                unless=("tokens_on_gpu",),
             ),
+            FIRST_WORKERS,
             WORKERS,
+            FASTER_WORKERS,
             PIN,
+            Advice(
+                "Keep the data set on the GPU, if it fits beside the model.",
+                only=(*FOREIGN_TORCH, "jax", "cupy", "unknown"),
+                needs="small_batch",
+            ),
         ),
     ),
     Verdict(
@@ -418,7 +609,10 @@ VERDICTS = (
         waiting="only copies ran, or the CPU was copying their data",
         advice=(
             PIN,
-            Advice("Overlap copies with kernels: copy one batch ahead on a separate stream."),
+            Advice(
+                "Overlap copies with kernels: copy one batch ahead on a separate stream.",
+                unless=("copies_ahead",),
+            ),
             Advice(
                 "Copy less: send 8-bit or half-precision data instead of float32, convert on the "
                 "GPU, and reduce results before copying them to the host."
@@ -436,13 +630,15 @@ VERDICTS = (
                 "-m profiling run --ranks all) and run report on their folder."
             ),
             Advice(
-                "Overlap the all-reduce with backward in buckets, as DistributedDataParallel does."
+                "Overlap the all-reduce with backward, in buckets.",
+                pytorch="Overlap the all-reduce with backward in buckets, as "
+                "DistributedDataParallel does.",
             ),
             Advice(
-                "Communicate less often, or less data: gradient_accumulation_steps, gradients in "
-                "bfloat16.",
                 "Communicate less often, or less data: gradient accumulation, gradients in "
                 "bfloat16.",
+                trainer="Communicate less often, or less data: gradient_accumulation_steps, "
+                "gradients in bfloat16.",
             ),
             Advice("Check the link between the GPUs: nvidia-smi topo -m, NCCL_DEBUG=INFO."),
         ),
@@ -458,22 +654,21 @@ VERDICTS = (
                 needs="cores_to_spare",
             ),
             Advice(
-                "Fuse operators into C++ loops: compile=true, which takes about a minute to "
-                "compile.",
-                "Fuse operators into C++ loops: torch.compile(model), which takes about a minute "
+                trainer="Fuse operators into C++ loops: compile=true, which takes about a minute "
                 "to compile.",
-                unless="compile",
+                pytorch="Fuse operators into C++ loops: torch.compile(model), which takes about a "
+                "minute to compile.",
+                unless=("compile",),
             ),
             Advice(
-                "Use PyTorch's fused attention, which supports no dropout on a CPU: dropout=0 "
-                "attention=flash.",
-                unless="no_dropout",
-                needs="trainer",
+                trainer="Use PyTorch's fused attention, which supports no dropout on a CPU: "
+                "dropout=0 attention=flash.",
+                unless=("no_dropout",),
             ),
-            Advice(FUSED_ATTENTION.line, unless="fused_attention", needs="no_dropout"),
+            replace(FUSED_ATTENTION, needs="no_dropout"),
             Advice(
-                "Give each operator more work to split over threads: a larger batch_size.",
                 "Give each operator more work to split over threads: a larger batch.",
+                trainer="Give each operator more work to split over threads: a larger batch_size.",
             ),
         ),
     ),
@@ -483,8 +678,9 @@ VERDICTS = (
         "the capture does not contain the events that would show it",
         advice=(
             Advice(
-                "Capture GPU work and CUDA calls: python -m profiling run --preset light.",
-                "Capture GPU work and CUDA calls: nsys profile --trace=cuda,nvtx,osrt, or "
+                "Capture GPU work and CUDA calls: nsys profile --trace=cuda,nvtx,osrt.",
+                trainer="Capture GPU work and CUDA calls: python -m profiling run --preset light.",
+                pytorch="Capture GPU work and CUDA calls: nsys profile --trace=cuda,nvtx,osrt, or "
                 "torch.profiler with ProfilerActivity.CUDA.",
             ),
         ),

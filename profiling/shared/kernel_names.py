@@ -9,6 +9,13 @@ ATTENTION_KERNELS = {
     part: backend.name for backend in BACKENDS.values() for part in backend.kernels
 }
 
+LAYOUT = re.compile(r"nchw_?to_?nhwc|nhwc_?to_?nchw", re.I)  # transposes between layouts of images
+# products and element-wise work in float64; scalars that a kernel takes as double do not count
+FLOAT64 = re.compile(
+    r"d884|dgemm|dgemv|f64f64|_f64_|gemv\w*<(\w+, )*double|__float64|"
+    r"elementwise_kernel<(?!.*(float|Half|BFloat16)).*\bdouble\b"
+)
+
 
 def fused_attention(names: list[str]) -> dict[str, list[str]]:
     """The fused attention kernels among `names`, by backend; empty for slow and math."""

@@ -46,6 +46,7 @@ ON_HOST = {
     "user_annotation": "ranges",
     "cpu_op": "operators",
     "overhead": "overhead",
+    "python_function": "frames",
 }
 # names of PyTorch 1.8 and 1.9 -> today's
 OLD_CATEGORIES = {
@@ -61,6 +62,7 @@ SETTINGS = ("record_shapes", "with_stack")  # members of the trace, 1 where they
 THREAD_BITS = 32  # width of a thread's number, below that of its process
 MOST_RANKS = 1_000_000  # a larger number is damage
 GPUS = (1, 6)  # "Device Type" of an allocation: CUDA, HIP
+ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # of the object whose method a frame calls
 COPIED = re.compile(r"Memcpy (?P<from>\w)to(?P<to>\w)\b")
 PLACES = {"H": "Host", "D": "Device", "A": "Array", "P": "Peer"}
 
@@ -168,12 +170,12 @@ class Reading:
         for category, kind in KINDS.items():
             if chosen := events[category]:
                 self.keep("operations", times(chosen) | operation_columns(chosen, self.names, kind))
+        for frame in events["python_function"]:
+            frame.name = ADDRESS.sub("", frame.name)
         for category, table in ON_HOST.items():
             if chosen := events[category]:
                 ids = launch_ids(chosen) if table == "calls" else {}
                 self.keep(table, times(chosen) | host_columns(chosen, self.names) | ids)
-        if chosen := events["python_function"]:
-            self.keep("frames", times(chosen) | threads_of(chosen))
         if chosen := events["gpu_user_annotation"]:
             self.keep("gpu_annotations", times(chosen) | annotation_columns(chosen, self.names))
         shaped = [event for event in events["cpu_op"] if event.name in SHAPED]

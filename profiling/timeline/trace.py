@@ -188,13 +188,13 @@ class Trace:
     calls: Calls | None
     ranges: Ranges | None
     operators: Ranges | None = None  # PyTorch's own operators; in Kineto traces alone
-    frames: Ranges | None = None  # calls of Python functions, without names; recorded with stacks
     shaped_operators: ShapedOperators | None = None  # None: recorded without shapes
     inputs: list[Inputs] = field(default_factory=list)
     allocations: Allocations | None = None
     collective_calls: CollectiveCalls | None = None  # in Kineto traces alone
     counters: list[CounterSamples] | None = None
     os_calls: Calls | None = None  # calls of system libraries: waits, files, threads; nsys alone
+    frames: Ranges | None = None  # calls of Python functions; in Kineto traces with stacks alone
     overhead: Ranges | None = None  # times in which the profiler itself held up a thread
     tool_version: str | None = None
     schema_version: str | None = None

@@ -173,7 +173,7 @@ def test_of_real_captures(capture):
 
 def test_what_makes_advice_needless_and_what_it_needs_are_facts_of_a_run():
     known = {field.name for field in fields(InForce)}
-    named = {name for verdict in VERDICTS for a in verdict.advice for name in (a.unless, a.needs)}
+    named = {name for verdict in VERDICTS for a in verdict.advice for name in (*a.unless, a.needs)}
     assert named - {None} <= known
 
 

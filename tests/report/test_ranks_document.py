@@ -84,8 +84,10 @@ def test_the_bars_of_the_ranks_have_the_words_of_the_report_of_one(analysis):
 
 def test_the_cures_are_for_the_program_that_was_captured(analysis):
     late, other = analysis.ranks[LATE], analysis.ranks[0]
-    assert late.run.foreign and not any("token_storage" in line for line in elsewhere(analysis))
-    ours = replace(late, run=replace(late.run, foreign=False, trainer=True))
+    assert late.run.framework == "pytorch" and not any(
+        "token_storage" in line for line in elsewhere(analysis)
+    )
+    ours = replace(late, run=replace(late.run, framework="trainer"))
     advice = next_steps(ours, "data", None)
     assert advice and advice != elsewhere(analysis)
     assert not any("DataLoader" in line for line in advice)

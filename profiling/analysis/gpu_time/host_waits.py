@@ -3,8 +3,12 @@
 import numpy as np
 
 from profiling.analysis.columns import Intervals
+from profiling.timeline.trace import KERNEL, Calls, Operations
 
 SLACK_NS = 20_000  # clocks of host and GPU differ by some us
+FEW_LAUNCHES = 20  # fewer may all be slow first launches, which load their kernels
+SHORT_NS = 10_000  # a call that the profiler makes longer may return behind a shorter kernel
+BLOCKING_SHARE = 0.95  # of the launches; a free GPU starts a kernel after its launch has returned
 
 
 def find_drained(
@@ -90,3 +94,19 @@ def payments_ns(owed_so_far: np.ndarray, late_ns: np.ndarray) -> np.ndarray:
     left = balance - np.minimum(np.minimum.accumulate(balance), 0)
     paid: np.ndarray = np.concatenate(([0], left[:-1])) + new - left
     return paid
+
+
+def launches_block(operations: Operations, calls: Calls, rows: np.ndarray) -> bool:
+    """Whether launches return only after their kernels have ended, as CUDA_LAUNCH_BLOCKING does.
+
+    `rows` are the operations of the steps. Short kernels are no evidence, nor is a call that
+    launches several.
+    """
+    rows = rows[(operations.kind[rows] == KERNEL) & (operations.call[rows] >= 0)]
+    launches = operations.call[rows]
+    telling = np.bincount(launches)[launches] == 1
+    telling &= operations.end_ns[rows] - operations.start_ns[rows] >= SHORT_NS
+    rows, launches = rows[telling], launches[telling]
+    returned_late = calls.end_ns[launches] >= operations.end_ns[rows]
+    enough = len(rows) >= FEW_LAUNCHES
+    return bool(enough and np.mean(returned_late) >= BLOCKING_SHARE)

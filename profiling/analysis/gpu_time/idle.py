@@ -21,7 +21,9 @@ Take a gap that ends with operation N, whose launching call returned at time L:
 
 The data phase is a range of that name, or PyTorch's own around a DataLoader. Where a capture has
 neither, CPU work that ends with the copy of a batch to the GPU was making that batch, unless the
-host slept or had just fetched results.
+host slept or had just fetched results. Copies with no other operation between them are one batch.
+
+Launches that all return only after their kernels (CUDA_LAUNCH_BLOCKING) are calls that wait.
 
 While a wait held up the host and the GPU was busy, the host would have got ahead without the wait.
 So each wait is owed its length, and the parts 3 and 4 of the gaps after it pay that debt, `launch`
@@ -50,7 +52,13 @@ from numpy.typing import NDArray
 from profiling.analysis.columns import Intervals, distinct, name_mask, union
 from profiling.analysis.gpu_time.attribution import OwnedOperations
 from profiling.analysis.gpu_time.breakdown import Activity
-from profiling.analysis.gpu_time.host_waits import charge, find_awaited, find_drained, wait_begin_ns
+from profiling.analysis.gpu_time.host_waits import (
+    charge,
+    find_awaited,
+    find_drained,
+    launches_block,
+    wait_begin_ns,
+)
 from profiling.analysis.steps.steps import Steps
 from profiling.shared.causes import CAUSES
 from profiling.timeline.trace import COPY, Calls, Operations, Trace
@@ -104,7 +112,9 @@ class Gaps:
     after: np.ndarray  # the same, of the operation after the gap
     cause_ns: np.ndarray
     late_until_ns: np.ndarray  # when the launch of the operation after it returned, in the gap
-    waits: Intervals  # the times at which the host waited for the GPU
+    quiet: Intervals  # long times in which the threads that launch made no CUDA call
+    data_waits: Intervals  # times in which they waited for the GPU in the data phase
+    waits: Intervals  # the same, outside the data phase
 
 
 @dataclass(frozen=True)
@@ -138,6 +148,7 @@ class Host:
     data_stalls: Intervals  # long without a call: in the data phase, or waiting for a process
     sleeps: Intervals  # long without a call: in a pause that the program asked for
     stalls: Intervals  # long without a call, or copying from pageable memory
+    quiet: Intervals  # long without a call
 
 
 def find_gaps(
@@ -164,11 +175,21 @@ def find_gaps(
     rows = np.flatnonzero((launches.late_until_ns > idle.start_ns) | launches.to_host)
     batch = np.zeros(len(rows), bool)
     if not len(host.data.start_ns):
-        batch = brings_batch(trace.names, operations, before[rows], after[rows])
+        mine = owned.steps.rows_of(operations)
+        batch = brings_batch(trace.names, operations, mine, before[rows], after[rows])
     busy = activity.busy if charged else None
     cause_ns[:, rows] = split_causes(launches.rows(rows), batch, host, busy, bounds_ns)
-    waits = host.data_waits.union(host.other_waits)
-    return Gaps(idle.start_ns, idle.end_ns, before, after, cause_ns, launches.late_until_ns, waits)
+    return Gaps(
+        idle.start_ns,
+        idle.end_ns,
+        before,
+        after,
+        cause_ns,
+        launches.late_until_ns,
+        host.quiet,
+        host.data_waits,
+        host.other_waits,
+    )
 
 
 def launches_around(
@@ -218,12 +239,25 @@ def copies(
 
 
 def brings_batch(
-    names: list[str], operations: Operations, before: NDArray[np.intp], after: NDArray[np.intp]
+    names: list[str],
+    operations: Operations,
+    rows: NDArray[np.intp],
+    before: NDArray[np.intp],
+    after: NDArray[np.intp],
 ) -> np.ndarray:
-    """(gaps,) mask: after it a batch is copied to the GPU, before it no results were fetched."""
+    """(gaps,) mask: after it a batch is copied to the GPU, before it no results were fetched.
+
+    `rows` are those of the process on the GPU. A small copy counts with the copies right behind it:
+    labels, say, with the images that they belong to.
+    """
     fetched = copies(names, operations, before, TO_HOST) & (operations.bytes[before] >= BATCH_BYTES)
-    brought = copies(names, operations, after, FROM_HOST) & (operations.bytes[after] >= BATCH_BYTES)
-    return brought & ~fetched
+    brought = copies(names, operations, rows, FROM_HOST)
+    until = np.concatenate(([0], np.cumsum(np.where(brought, operations.bytes[rows], 0))))
+    others = np.append(np.flatnonzero(~brought), len(rows))
+    place = np.searchsorted(rows, after)
+    end = others[np.searchsorted(others, place)]
+    batch: np.ndarray = (after >= 0) & (until[end] - until[place] >= BATCH_BYTES)
+    return batch & ~fetched
 
 
 def host_activity(trace: Trace, calls: Calls, owned: OwnedOperations, activity: Activity) -> Host:
@@ -240,12 +274,15 @@ def host_activity(trace: Trace, calls: Calls, owned: OwnedOperations, activity: 
     to_host = copies(names, operations, pageable, TO_HOST)
     fetching, staging = operations.call[pageable[to_host]], operations.call[pageable[~to_host]]
     allocating = np.flatnonzero(of_host & name_mask(names, calls.name, ALLOCATING.fullmatch))
-    waiting = np.flatnonzero(of_host & name_mask(names, calls.name, BLOCKING.fullmatch))
+    waits = name_mask(names, calls.name, BLOCKING.fullmatch)
+    if launches_block(operations, calls, owned.row):
+        waits[owned.call[owned.kernels_and_graphs & (owned.call >= 0)]] = True
+    waiting = np.flatnonzero(of_host & waits)
 
     def during(rows: np.ndarray) -> Intervals:
         return union(calls.start_ns[rows], calls.end_ns[rows]).clip(begin, end)
 
-    waits, staged = during(np.union1d(waiting, fetching)), during(staging)
+    waited, staged = during(np.union1d(waiting, fetching)), during(staging)
     moved = staging_times(operations, calls, pageable, to_host)
     stalls = quiet.union(staged)
 
@@ -256,11 +293,12 @@ def host_activity(trace: Trace, calls: Calls, owned: OwnedOperations, activity: 
         data,
         staging=moved.intersection(elsewhere, begin, end),
         allocations=during(allocating),
-        data_waits=waits.union(staged).intersection(data, begin, end),
-        other_waits=waits.intersection(elsewhere, begin, end),
+        data_waits=waited.union(staged).intersection(data, begin, end),
+        other_waits=waited.intersection(elsewhere, begin, end),
         data_stalls=stalls.intersection(data, begin, end).union(foreign),
         sleeps=os_calls(trace, steps, SLEEPS).intersection(quiet, begin, end),
         stalls=stalls,
+        quiet=quiet,
     )
 
 

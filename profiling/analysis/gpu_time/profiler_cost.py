@@ -170,7 +170,8 @@ def taken_off(
 ) -> dict[str, np.ndarray]:
     """Cause -> (3, steps) nanoseconds by which the gaps of each step would be shorter."""
     rows = np.flatnonzero(gaps.late_until_ns > gaps.start_ns)
-    start_ns, until_ns, waits = gaps.start_ns[rows], gaps.late_until_ns[rows], gaps.waits
+    start_ns, until_ns = gaps.start_ns[rows], gaps.late_until_ns[rows]
+    waits = gaps.data_waits.union(gaps.waits)
     parts = {cause: gaps.cause_ns[CAUSES.index(cause), rows] for cause in (*LENGTHENED, *FIXED)}
     late_ns, fixed_ns = sum_of(parts, (*LENGTHENED, *FIXED)), sum_of(parts, FIXED)
     cost_ns, waited_ns = costs.until(until_ns), costs.until(waits.end_ns)

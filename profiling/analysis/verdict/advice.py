@@ -1,6 +1,7 @@
 """Choose what to try next, from profiling.shared.causes. Called by diagnosis.
 
-A setting that is in force already is not advised. What is in force is read off the manifest's
+The lines are those of the program's framework. A setting that is in force already is not advised.
+What is in force is read off the manifest's
 configuration and off the capture itself; a setting that neither shows counts as not in force.
 """
 
@@ -8,14 +9,19 @@ import re
 from dataclasses import asdict
 
 from configs.backends import AUTO, is_fused
-from profiling.analysis.records import Report, Roofline, RooflineRow
+from profiling.analysis.gpu_time.idle import STAGED_BYTES
+from profiling.analysis.gpu_time.operators import TENSOR_FLOAT
+from profiling.analysis.records import CopySpeed, Cover, Report, Roofline, RooflineRow
 from profiling.analysis.verdict.health import WHOLE_GRAPHS
-from profiling.shared.causes import VERDICT, InForce
+from profiling.shared.causes import PART, VERDICT, InForce
+from profiling.shared.host_work import HostWork, work_named
 from profiling.shared.kernel_names import function_name
 
 GRAPH_LAUNCHES = ("cudaGraphLaunch", "cuGraphLaunch", "hipGraphLaunch")
-STEP = "iteration"  # the trainer's name for its steps
-TOKEN = "token"  # a step of sample.py, which does not have the keys of training
+MATRIX = ("gemm", "convolution", "attention")
+WORTH_FUSING = 0.25  # of the kernel time outside of products: less gains little
+WORTH_TELLING = 0.05  # of the kernel time
+SMALL_BATCH_BYTES = 1 << 20  # tokens and tables copy less in a step, images and sound more
 NEAR_PEAK = 0.5  # MFU
 INDUCTOR = "triton_"
 # matrix products of 16-bit elements: cuBLAS, CUTLASS, cuDNN, Triton, hipBLASLt
@@ -27,46 +33,90 @@ OF_AMD = re.compile(r"hip[A-Z]|Cijk_|__amd_|(AMD|Radeon|Instinct|MI\d{2,3}[A-Z]?
 
 def advise(verdict: str, report: Report) -> list[str]:
     """The lines of advice for a verdict that are of use to this report's run."""
-    run = in_force(report)
-    return [line.format_map(asdict(run)) for line in advice_templates(verdict, run)]
+    run = in_force(report, verdict)
+    works = [work for _, _, work in covers_of_verdict(verdict, report) if work]
+    first = [line for work in works if (line := work.advice.template_for(run))]
+    lines = [*dict.fromkeys(first), *advice_templates(verdict, run)]
+    return [line.format_map(asdict(run)) for line in lines]
 
 
 def advice_templates(verdict: str, run: InForce) -> list[str]:
     """Templates of the lines that are of use to `run`, with fields of InForce in braces."""
-    useful = (advice for advice in VERDICT[verdict].advice if advice.is_of_use(run))
-    return [(run.foreign and advice.elsewhere) or advice.line for advice in useful]
+    lines = (advice.template_for(run) for advice in VERDICT[verdict].advice)
+    return [line for line in lines if line]
 
 
-def in_force(report: Report) -> InForce:
+def covers_of(report: Report) -> list[tuple[str, Cover, HostWork | None]]:
+    """(cause, what covers its gaps, what that means), the cause with the longest gaps first.
+
+    Gaps of `launch` have many short reasons: there a name counts only if its meaning is known.
+    """
+    covered = report.idle.covered_by if report.idle else {}
+    found = [(cause, cover, work_named(cover.name, cause)) for cause, cover in covered.items()]
+    found.sort(key=lambda each: -each[1].of_ms)
+    return [each for each in found if each[0] != "launch" or each[2]]
+
+
+def covers_of_verdict(verdict: str, report: Report) -> list[tuple[str, Cover, HostWork | None]]:
+    """Choose those of covers_of that lead to the verdict; all of them lead to `host`."""
+    return [
+        (cause, cover, work)
+        for cause, cover, work in covers_of(report)
+        if verdict in (PART[cause].verdict, "host")
+    ]
+
+
+def in_force(report: Report, verdict: str | None = None) -> InForce:
+    """Collect what the run uses already, and what covers the gaps of the `verdict`, if given."""
     config = (report.run and report.run.config) or {}
     # a collective waits for other ranks, also where ncu runs its kernel again
     names = [row.name for row in report.kernels if row.family != "communication"]
+    program, trainer = report.program, report.program.framework == "trainer"
     attention: object = report.attention_backend
     if attention in (None, "unknown"):
         ran = report.run and report.run.attention and report.run.attention.ran
         attention = ran or config.get("attention")
     most = most_above_roof(report.roofline)
-    step = report.window.step_name
-    foreign = step == TOKEN or (report.run is None and step != STEP)
     cores = report.cpu_cores
     threads = report.process.compute_threads if report.process else None
     compiled = bool(config.get("compile")) or any(name.startswith(INDUCTOR) for name in names)
+    covered = covers_of_verdict(verdict, report) if verdict else []
+    kernel_ms = sum(report.family_ms.values())
+    moving_ms = {name: ms for name, ms in report.family_ms.items() if name not in MATRIX}
+
+    def share_of_moving(*families: str) -> bool:
+        ms = sum(moving_ms.get(name, 0.0) for name in families)
+        return not moving_ms or ms >= WORTH_FUSING * sum(moving_ms.values())
+
     return InForce(
-        foreign=foreign,
-        trainer=not foreign,
+        framework=program.framework,
         compile=compiled,
         fuses=compiled or config.get("kernels") == "fused",
         graphs_settled=config.get("cuda_graphs") in (True, "true")
         or config.get("dtype") == "float16"
         or any(row.name.startswith(GRAPH_LAUNCHES) for row in report.api),
-        # a foreign program without a slow one has a fused one, or no attention at all
-        fused_attention=(foreign and attention != "slow")
+        no_slow_attention=(not trainer and not (program.attention and attention == "slow"))
         or (isinstance(attention, str) and attention != AUTO and is_fused(attention)),
         half_precision=config.get("dtype") in ("bfloat16", "float16")
         or (not config and any(HALF.search(name) for name in names[:LARGEST])),
-        pinned=bool(report.memops) and not any(row.pageable for row in report.memops),
-        no_dropout=config.get("dropout") == 0,
+        rounds_float32=trainer or any(TENSOR_FLOAT.search(name) for name in names[:LARGEST]),
+        pinned=bool(report.copies) and not any(map(is_staged, report.copies or [])),
+        no_dropout=config.get("dropout") == 0 or not (trainer or program.dropout),
+        copies_ahead=program.copies_ahead,
         tokens_on_gpu=config.get("token_storage") == "device",
+        small_batch=program.batch_bytes is not None and program.batch_bytes < SMALL_BATCH_BYTES,
+        loader_in_process=program.loader == "in_process",
+        loader_workers=program.loader == "workers",
+        slow_optimizer=program.fused_optimizer is False,
+        blocking=program.blocking_launches is not None,
+        anomaly_mode=program.anomaly_mode,
+        elementwise=share_of_moving("elementwise", "dropout", "norm", "softmax", "loss"),
+        copying=bool(moving_ms) and share_of_moving("copy"),
+        covered_by=next((cover.name for _, cover, work in covered if not work), None),
+        cpu_covered=any(cause == "cpu" for cause, *_ in covered),
+        waits_covered=any(cause == "synchronization" for cause, *_ in covered),
+        transpose_ms=worth(program.transpose_ms, kernel_ms),
+        float64_percent=percent_of(worth(program.float64_ms, kernel_ms), kernel_ms),
         kernel=function_name(names[0]) if names and not is_of_amd(report) else None,
         family=most.family if most else None,
         family_gain_ms=above_roof_ms(most) if most else None,
@@ -77,6 +127,20 @@ def in_force(report: Report) -> InForce:
         cpu_cores=cores,
         cores_to_spare=bool(threads and cores and 2 * threads < cores),  # half may be hyper-threads
     )
+
+
+def is_staged(row: CopySpeed) -> bool:
+    """Whether these are copies of pageable memory that are large enough to make the host wait."""
+    return row.memory == "pageable" and (row.bytes or 0) > STAGED_BYTES * row.count
+
+
+def worth(ms: float | None, kernel_ms: float) -> float | None:
+    """The milliseconds, or None where they are little of the kernel time."""
+    return ms if ms is not None and ms >= WORTH_TELLING * kernel_ms > 0 else None
+
+
+def percent_of(ms: float | None, kernel_ms: float) -> float | None:
+    return None if ms is None else 100 * ms / kernel_ms
 
 
 def is_of_amd(report: Report) -> bool:

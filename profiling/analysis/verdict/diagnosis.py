@@ -27,7 +27,7 @@ from profiling.analysis.gpu_time.profiler_cost import LEAST, LIKELY, MOST
 from profiling.analysis.gpu_time.typical import TypicalStep, typical_step
 from profiling.analysis.records import Bottleneck, Gain, Health, Reading, Report
 from profiling.analysis.verdict import copies, cpu, gpu
-from profiling.analysis.verdict.advice import above_roof_ms, advise, most_above_roof
+from profiling.analysis.verdict.advice import above_roof_ms, advise, covers_of, most_above_roof
 from profiling.analysis.verdict.health import CAPTURE_AGAIN
 from profiling.shared.causes import PART, VERDICT
 
@@ -64,7 +64,8 @@ def diagnose(analysis: Analysis, report: Report) -> Bottleneck:
         evidence.append("Without the CUDA calls, the capture does not show why the GPU was idle.")
     elif verdict in waiting:
         waiting = dict(sorted(waiting.items(), key=lambda item: -item[1]))
-        evidence += waiting_sentences(waiting, step_ms)
+        evidence += mode_sentences(report, waiting)
+        evidence += waiting_sentences(waiting, step_ms, cover_phrases(report))
         if gaps_ms >= gpu.WAITING_SHARE * step_ms:
             evidence.append(gpu.gaps_sentence(gaps_ms, step_ms))
         evidence += details(analysis, report, verdict, waiting)
@@ -261,9 +262,12 @@ def host_sentences(report: Report) -> Iterator[str]:
         yield f"Operators with the most time, in ms per step: {', '.join(per_step)}."
 
 
-def waiting_sentences(waiting: dict[str, float], step_ms: float) -> list[str]:
+def waiting_sentences(
+    waiting: dict[str, float], step_ms: float, covered: dict[str, str]
+) -> list[str]:
     return [
-        f"{ms:.2f} ms per step ({100 * ms / step_ms:.0f} %): {VERDICT[name].waiting}."
+        f"{ms:.2f} ms per step ({100 * ms / step_ms:.0f} %): {VERDICT[name].waiting}"
+        f"{covered.get(name, '')}."
         for name, ms in waiting.items()
         if ms >= WORTH_TELLING * step_ms
     ]
@@ -300,6 +304,8 @@ def details(
     phase, most = max(of_phase.items(), key=lambda item: item[1], default=(None, 0.0))
     if phase is not None and 2 * most >= waiting[verdict]:
         yield f"Most of this is before the kernels that {phase} launches: {most:.2f} ms per step."
+    if verdict == "synchronization" and report.program.blocking_launches is not None:
+        return
     launches = gpu.launches_of(analysis, report.capture.gpu)
     if verdict == "launch" and launches and launches.per_step:
         yield f"{launches.per_step:.0f} launches per step."
@@ -307,6 +313,35 @@ def details(
     if verdict == "synchronization" and waits:
         often = max(waits, key=lambda row: row.count)
         yield f"{often.name} was called {often.count} times in the capture."
+
+
+def mode_sentences(report: Report, waiting: dict[str, float]) -> Iterator[str]:
+    """Lines on modes for debugging, where the GPU waits for the sake of synchronization."""
+    if "synchronization" not in waiting:
+        return
+    if (blocking_us := report.program.blocking_launches) is not None:
+        yield (
+            f"All launches return only after their kernels have ended (median {blocking_us:.0f} "
+            "us): CUDA_LAUNCH_BLOCKING is set."
+        )
+    elif report.program.anomaly_mode:
+        yield "Autograd's anomaly mode is on: it reads a value from the GPU for each gradient."
+
+
+def cover_phrases(report: Report) -> dict[str, str]:
+    """Verdict -> what the host did in most of its gaps, to follow what the verdict says of them."""
+    if report.program.blocking_launches is not None:
+        return {}
+    phrases = {}
+    for cause, cover, work in covers_of(report):
+        place = f" (in {cover.within})" if cover.within else ""
+        meaning = f": {work.said}" if work else ""
+        of_what = "waits" if cause == "synchronization" else "its gaps"
+        phrases[cause] = (
+            f"; {cover.ms:.2f} of {cover.of_ms:.2f} ms of {of_what} are inside "
+            f"{cover.name}{place}{meaning}"
+        )
+    return phrases
 
 
 def cannot_tell(report: Report) -> Iterator[str]:

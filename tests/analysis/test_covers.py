@@ -1,0 +1,161 @@
+"""Names that cover idle gaps: which is chosen, what it means, and which advice follows."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from profiling.analysis.analysis import Analysis
+from profiling.analysis.records import Report
+from profiling.analysis.summary import summarize
+from profiling.shared.host_work import work_named
+from profiling.timeline.trace import Ranges, Trace
+from tests.helpers.programs import ADD, MAIN, MS, US, Program, calls_table
+
+LENGTHS = "aten::_cudnn_attention_forward"
+
+
+def stalled(name: str, around: str = "aten::scaled_dot_product_attention") -> Program:
+    """Six steps; in each the CPU works for 8 ms inside `name`, which `around` calls."""
+    program = Program()
+    for number in range(6):
+        begin = program.host
+        program.launch(100 * US, 20)
+        open_ns = program.host
+        program.work(200 * US)
+        program.build.operator(program.host, program.host + 8 * MS, name)
+        program.work(8 * MS)
+        program.launch(100 * US)
+        program.work(100 * US)
+        program.build.operator(open_ns, program.host, around)
+        program.launch(100 * US, 20, name=f"at::native::{ADD}")
+        program.build.range(begin, program.host, f"ProfilerStep#{number}", domain=None)
+    return program
+
+
+def reported(trace: Trace) -> Report:
+    return summarize(Analysis(trace))
+
+
+def test_the_innermost_operator_that_covers_the_gaps_is_named():
+    report = reported(stalled(LENGTHS).trace(kind="kineto"))
+    cover = report.idle.covered_by["cpu"]
+    assert (cover.name, cover.kind) == (LENGTHS, "operator")
+    assert cover.ms == pytest.approx(report.idle.by_cause["cpu"], rel=0.05)
+    assert 0.95 * cover.of_ms < cover.ms <= cover.of_ms
+    text = " ".join(report.bottleneck.evidence)
+    assert f"are inside {LENGTHS}: plans of cuDNN for new shapes" in text
+    assert report.bottleneck.next[0].startswith("Keep the lengths the same")
+    assert not any("logging, hooks" in line for line in report.bottleneck.next)
+
+
+def test_a_name_without_a_known_meaning_is_where_to_start():
+    report = reported(stalled("mylib::tokenize").trace(kind="kineto"))
+    assert report.bottleneck.next[0] == "Start with mylib::tokenize, which covers most of the gaps."
+
+
+def test_names_that_end_in_numbers_are_one():
+    trace = stalled("aten::mul", around="aten::linear").trace()
+    rows = trace.operators.rows(trace.operators.name == trace.names.index("aten::mul"))
+    texts = [f"aten::mul, seq = {number}, op_id = 9" for number in range(len(rows.name))]
+    names = np.arange(len(texts)) + len(trace.names)
+    marked = Ranges(*np.concatenate((columns_of(trace.ranges), columns_of(rows)), axis=1))
+    marked.name[-len(texts) :] = names
+    marked = marked.rows(np.argsort(marked.start_ns, kind="stable"))
+    trace = replace(trace, names=[*trace.names, *texts], operators=None, ranges=marked)
+    assert reported(trace).idle.covered_by["cpu"].name == "aten::mul"
+
+
+def columns_of(table: Ranges) -> np.ndarray:
+    return np.stack(list(vars(table).values()))
+
+
+def test_gaps_without_a_name_are_not_explained():
+    program = Program()
+    for number in range(6):
+        begin = program.host
+        program.launch(100 * US, 20)
+        program.work(8 * MS)
+        program.launch(100 * US)
+        program.build.range(begin, program.host, f"ProfilerStep#{number}", domain=None)
+    report = reported(program.trace(kind="kineto"))
+    assert report.bottleneck.verdict == "cpu" and report.idle.covered_by == {}
+    assert any("logging, hooks" in line for line in report.bottleneck.next)
+
+
+def test_a_function_is_named_without_its_folders():
+    trace = stalled("aten::mul", around="aten::linear").trace(kind="kineto")
+    names = [*trace.names, "/home/me/train.py(12): log_metrics"]
+    rows = trace.operators.rows(trace.operators.name == names.index("aten::mul"))
+    frames = replace(rows, name=rows.name * 0 + len(names) - 1)
+    report = reported(replace(trace, names=names, operators=None, frames=frames))
+    cover = report.idle.covered_by["cpu"]
+    assert (cover.name, cover.kind, cover.within) == ("train.py(12): log_metrics", "function", None)
+
+
+def with_os_calls(trace: Trace, name: str, thread: int) -> Trace:
+    """The stalls of `stalled` as calls of the system's libraries instead of operators."""
+    names = [*trace.names, name]
+    rows = trace.operators.rows(trace.operators.name == names.index("aten::mul"))
+    calls = [
+        (int(start), int(end), len(names) - 1, 7, thread)
+        for start, end in zip(rows.start_ns, rows.end_ns, strict=True)
+    ]
+    return replace(trace, names=names, operators=None, os_calls=calls_table(calls))
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("pthread_cond_timedwait", "GIL"), ("fsync", "files are written")],
+)
+def test_a_call_of_the_launching_thread_is_named(name, said):
+    trace = stalled("aten::mul", around="aten::linear").trace()
+    report = reported(with_os_calls(trace, name, MAIN))
+    assert report.idle.covered_by["cpu"].kind == "os_call"
+    assert any(said in line for line in report.bottleneck.evidence)
+    elsewhere = reported(with_os_calls(trace, name, MAIN + 9))
+    assert "cpu" not in elsewhere.idle.covered_by
+
+
+def test_a_wait_is_named_with_the_function_around_it():
+    program = Program()
+    for number in range(6):
+        begin = program.host
+        program.launch(100 * US, 20)
+        program.work(50 * US)
+        called = program.host
+        program.item()
+        program.build.operator(called, program.host, "aten::item")
+        program.build.range(called - 20 * US, program.host + 20 * US, "log_loss", domain=None)
+        program.work(300 * US)
+        program.launch(100 * US)
+        program.build.range(begin, program.host, f"ProfilerStep#{number}", domain=None)
+    cover = reported(program.trace(kind="kineto")).idle.covered_by["synchronization"]
+    assert (cover.name, cover.kind, cover.within) == ("aten::item", "operator", "log_loss")
+
+
+def test_events_of_one_name_inside_each_other_count_once():
+    trace = stalled("aten::to").trace(kind="kineto")
+    twice = Ranges(*(column.repeat(2) for column in vars(trace.operators).values()))
+    once, doubled = (reported(replace(trace, operators=each)) for each in (trace.operators, twice))
+    assert once.idle.covered_by == doubled.idle.covered_by
+
+
+@pytest.mark.parametrize(
+    ("name", "cause", "said"),
+    [
+        ("_compile.compile_inner (dynamo_timed)", "cpu", "torch.compile compiles anew"),
+        ("dynamo_data: compile_id=0/1", "cpu", "torch.compile compiles anew"),
+        ("Torch-Compiled Region: 0/0", "cpu", None),
+        ("Optimizer.step#AdamW.step", "cpu", "the optimizer works on the host"),
+        ("torch/serialization.py(944): save", "cpu", "files are written"),
+        ("torch/utils/checkpoint.py(480): checkpoint", "cpu", None),  # of activations
+        ("transformers/trainer.py(3): _save_checkpoint", "cpu", "files are written"),
+        ("<built-in function collect>", "cpu", "garbage collection"),
+        ("aten::nonzero", "synchronization", "it reads a value from the GPU"),
+        ("aten::nonzero", "cpu", None),
+    ],
+)
+def test_what_a_name_means(name, cause, said):
+    work = work_named(name, cause)
+    assert (work and work.said) == said
