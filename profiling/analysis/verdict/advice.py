@@ -56,7 +56,8 @@ def in_force(report: Report) -> InForce:
         trainer=not foreign,
         compile=compiled,
         fuses=compiled or config.get("kernels") == "fused",
-        graphs_settled=config.get("cuda_graphs") in (True, "true")
+        graphs_settled=report.on_cpu
+        or config.get("cuda_graphs") in (True, "true")
         or config.get("dtype") == "float16"
         or any(row.name.startswith(GRAPH_LAUNCHES) for row in report.api),
         # a foreign program without a slow one has a fused one, or no attention at all
@@ -64,9 +65,11 @@ def in_force(report: Report) -> InForce:
         or (isinstance(attention, str) and attention != AUTO and is_fused(attention)),
         half_precision=config.get("dtype") in ("bfloat16", "float16")
         or (not config and any(HALF.search(name) for name in names[:LARGEST])),
-        pinned=bool(report.memops) and not any(row.pageable for row in report.memops),
+        # without a GPU nothing is copied to it
+        pinned=report.on_cpu
+        or (bool(report.memops) and not any(row.pageable for row in report.memops)),
         no_dropout=config.get("dropout") == 0,
-        tokens_on_gpu=config.get("token_storage") == "device",
+        tokens_on_gpu=report.on_cpu or config.get("token_storage") == "device",
         kernel=function_name(names[0]) if names and not is_of_amd(report) else None,
         family=most.family if most else None,
         family_gain_ms=above_roof_ms(most) if most else None,
@@ -76,6 +79,7 @@ def in_force(report: Report) -> InForce:
         compute_threads=threads,
         cpu_cores=cores,
         cores_to_spare=bool(threads and cores and 2 * threads < cores),  # half may be hyper-threads
+        on_cpu=report.on_cpu,
     )
 
 
