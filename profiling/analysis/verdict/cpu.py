@@ -22,7 +22,7 @@ WAITS = {  # class of cpu_waits -> the beginning of a sentence with its time
     "evaluation": "An evaluation runs inside the step",
     "checkpoint": "A checkpoint is saved inside the step",
     "logging": "Logging and metrics run inside the step",
-    "cpu": "No operator of PyTorch runs, outside the phases that compute (Python, files, waits)",
+    "cpu": "No operator runs, outside the phases that compute (Python, files, waits)",
 }
 
 

@@ -1,7 +1,7 @@
 """Time of a step without a GPU in which the model does not compute, by class. Called by cpu.
 
 The names of phases tell what they are for. Between the phases, and in the phase `other`, more than
-LONG_NS without an operator of PyTorch is `cpu`, as it is where a GPU waits (gpu_time.idle).
+LONG_NS without an operator is `cpu`, as it is where a GPU waits (gpu_time.idle).
 """
 
 import re
@@ -69,9 +69,10 @@ def trains(analysis: Analysis) -> bool:
 
 
 def pauses(analysis: Analysis) -> Intervals:
-    """The long times in which no operator runs on the steps' thread."""
+    """The long times in which no operator runs on any thread of the process."""
     table, begin, end = analysis.trace.operators, analysis.begin_ns, analysis.end_ns
     if table is None:
         return union(np.empty(0), np.empty(0))
-    mine = (table.thread == analysis.steps.thread) & (table.end_ns > begin) & (table.start_ns < end)
+    mine = (table.process == analysis.steps.process) & (table.end_ns > table.start_ns)
+    mine &= (table.end_ns > begin) & (table.start_ns < end)
     return long_pauses(table.start_ns[mine], table.end_ns[mine], begin, end)
