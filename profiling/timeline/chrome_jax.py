@@ -1,11 +1,12 @@
 """Reads a Chrome trace that JAX's profiler wrote. Called by profiling.timeline.opening.
 
-jax.profiler.trace writes plugins/profile/*/*.trace.json.gz, and perfetto_trace.json.gz where
-create_perfetto_trace is set. Events have no category: the names of their process and thread tell
-what they are. A process "/device:GPU:N" has a thread for each stream, and others that XLA derives
-from these ("XLA Modules", "Steps"), which are left out. In the process "/host:CPU" are calls of
-CUDA, which have a correlation id; StepTraceAnnotation, which has a step number; calls of jitted
-functions; XLA's operators, if it computes on the CPU; and Python's frames, which are left out.
+jax.profiler.trace writes plugins/profile/TIME/HOST.trace.json.gz, and the same as
+perfetto_trace.json.gz where create_perfetto_trace is set. Events have no category: the names of
+their process and thread tell what they are. A process "/device:GPU:N" has a thread for each stream,
+and others that XLA derives from these ("XLA Modules", "Steps"), which are left out. In the process
+"/host:CPU" are calls of CUDA, which have a correlation id; StepTraceAnnotation, which has a step
+number; calls of jitted functions; XLA's operators, if it computes on the CPU; and Python's frames,
+which are left out.
 """
 
 import re

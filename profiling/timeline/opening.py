@@ -117,8 +117,8 @@ def read_plain(path: Path) -> Trace:
         return chrome_jax.read(path) if chrome_jax.is_of_jax(begin) else chrome_json.read(path)
     if path.name.endswith(XPLANE):
         raise ValueError(
-            f"{path}: is an xplane, which is not read; give the .trace.json.gz beside it, which "
-            "jax.profiler.trace(FOLDER, create_perfetto_trace=True) writes, or capture with nsys"
+            f"{path}: is an xplane, which is not read; give the .trace.json.gz that "
+            "jax.profiler.trace writes beside it, or capture with nsys"
         )
     if not begin:
         raise ValueError(f"{path}: is empty")

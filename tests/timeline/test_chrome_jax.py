@@ -120,5 +120,5 @@ def test_damage_is_said_in_one_line(written):
 def test_an_xplane_is_refused_with_what_to_give_instead(tmp_path):
     path = tmp_path / "vm.xplane.pb"
     path.write_bytes(b"\x0a\x10\x08\x01/host:metadata")
-    with pytest.raises(ValueError, match=r"xplane.*trace\.json\.gz beside it"):
+    with pytest.raises(ValueError, match=r"xplane.*give the \.trace\.json\.gz"):
         open_capture(path)

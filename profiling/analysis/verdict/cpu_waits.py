@@ -46,7 +46,8 @@ def times_by_class(analysis: Analysis) -> dict[str, Intervals]:
         times[name] = union(phases.start_ns[rows], phases.end_ns[rows]).clip(begin, end)
     if not trains(analysis):  # an evaluation by itself
         del times["evaluation"]
-    if len(phases.name):
+    # XLA's events on a CPU do not cover all that it computes
+    if len(phases.name) and analysis.trace.kind != "jax":
         known = phases.rows(phases.name != (names.index(OTHER) if OTHER in names else -1))
         elsewhere = union(known.start_ns, known.end_ns).gaps(begin, end)
         times["cpu"] = pauses(analysis).intersection(elsewhere, begin, end)
