@@ -1,16 +1,14 @@
 """Steps of captures that name none, by launches that come again in the same order."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.steps.find import find_steps
-from profiling.analysis.steps.periodic import STEP_NAME, repetition
+from profiling.analysis.steps.periodic import STEP_NAME, periodic_steps, repetition
 from profiling.analysis.steps.steps import without_ids
 from profiling.analysis.summary import summarize
-from tests.helpers.captures import trace_of
+from tests.helpers.captures import OWN, trace_of
 from tests.helpers.programs import MS, TO_DEVICE, US, Builder
 
 BLOCK = ("qkv", "attend", "project", "up", "act", "down")
@@ -51,6 +49,14 @@ def test_the_blocks_of_one_step_are_no_steps(build):
     assert find_steps(build.trace()).name is None
 
 
+def test_one_range_around_the_loop_holds_its_steps():
+    build = program(6, before=200, batch=False)
+    assert find_steps(build.trace()).name is None  # the warm-up may be the first block of a step
+    build.range(200 * 20 * US, 200 * 20 * US + 120 * MS, "measured", domain=None)
+    steps = find_steps(build.trace())
+    assert (steps.name, len(steps.start_ns)) == (STEP_NAME, 6)
+
+
 def test_without_calls_nothing_tells():
     assert find_steps(program(6).trace(calls=None)).name is None
 
@@ -64,18 +70,15 @@ def test_a_step_that_launches_a_little_more_is_one():
     assert repetition(np.zeros(2, np.int32), none[:2]) is None
 
 
-@pytest.mark.parametrize("capture", ["flash_eager", "slow_eager", "flash_compile"])
+@pytest.mark.parametrize("capture", OWN)
 def test_the_steps_of_a_real_capture_without_its_ranges(capture):
-    """Micro-steps and updates alternate in them, two iterations to a log: the period is found."""
+    """A step that logs is longer and is one, too."""
     trace = trace_of(capture)
     told = find_steps(trace)
-    hidden = find_steps(
-        replace(trace, ranges=None, names=[n.replace("adam", "x") for n in trace.names])
-    )
-    whole_ms = (told.end_ns[-1] - told.start_ns[0]) / len(told.start_ns)
-    found_ms = np.mean(np.diff(hidden.start_ns))
-    assert hidden.name is not None
-    assert found_ms == pytest.approx(whole_ms, rel=0.05)
+    found = periodic_steps(trace, told.process, told.device, told.thread)
+    assert len(found.start_ns) == len(told.start_ns) == 20
+    lengths = [np.diff(each.start_ns) for each in (told, found)]
+    assert np.median(lengths[1]) == pytest.approx(np.median(lengths[0]), rel=0.02)
 
 
 def test_the_report_says_that_no_range_marks_a_step():
