@@ -32,6 +32,7 @@ from profiling.analysis.records import (
     WindowFacts,
 )
 from profiling.analysis.runs.run_clocks import RunClocks
+from profiling.analysis.steps.steps import without_ids
 from profiling.analysis.verdict.diagnosis import diagnose
 from profiling.analysis.verdict.health import health
 from profiling.analysis.verdict.program import program_of
@@ -179,7 +180,7 @@ def range_totals(analysis: Analysis) -> list[RangeTotal]:
         median_ms, min_ms, max_ms, stddev_ms = (ns / 1e6 for ns in single_ns)
         totals.append(
             RangeTotal(
-                name=analysis.trace.names[key // 64],
+                name=without_ids(analysis.trace.names[key // 64]),
                 depth=key % 64,
                 count=count,
                 host_ms=total_ns / 1e6,

@@ -24,18 +24,19 @@ INKS = {  # text and surfaces of a page: (light, dark)
     "bad": ("#c61a1f", "#ff6369"),
 }
 FAMILIES = {  # kernel families, without communication and copy, which are parts of a step too
-    "gemm": ("#0e71c0", "#65b4f5"),
+    "gemm": ("#7687ff", "#65b4f5"),
     "attention": ("#b95202", "#ff852b"),
-    "softmax": ("#a687b8", "#d702ad"),
+    "softmax": ("#a687b8", "#be03ab"),
     "norm": ("#079c67", "#71f2c9"),
     "elementwise": ("#225754", "#3e8c54"),
     "dropout": ("#4e4200", "#ecfb0e"),
     "optimizer": ("#4e17c8", "#875c7a"),
-    "reduction": ("#1e0f00", "#847f7c"),
+    "reduction": ("#1e0f00", "#8a7d7e"),
     "embedding": ("#819290", "#a5bfd0"),
+    "indexing": ("#7451e0", "#8190a7"),
     "loss": ("#de7801", "#f6cf87"),
     "convolution": ("#010046", "#ecf2ff"),
-    "pooling": ("#691a6a", "#fa0e46"),
+    "signal": ("#691a6a", "#fa0e46"),
     "routing": ("#383e2c", "#5a7202"),
     "other": ("#5d7367", "#baa482"),
 }
@@ -44,7 +45,7 @@ MARKS = {  # rows of the host, and ranges on the GPU
     "call": ("#4a7db0", "#6a7d93"),
     "step": ("#5b6773", "#798592"),
 }
-SERIES = ("gemm", "attention", "norm", "optimizer", "loss", "communication", "embedding", "pooling")
+SERIES = ("gemm", "attention", "norm", "optimizer", "loss", "communication", "embedding", "signal")
 
 
 def colours(theme: Theme) -> dict[str, str]:

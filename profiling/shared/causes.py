@@ -189,6 +189,7 @@ class InForce:
     compute_threads: int | None  # the threads that PyTorch splits an operator over
     cpu_cores: int | None
     cores_to_spare: bool  # there are more cores than compute threads
+    on_cpu: bool  # the run has no GPU
 
 
 @dataclass(frozen=True)
@@ -591,13 +592,27 @@ VERDICTS = (
                 only=("trainer",),
                 unless=("tokens_on_gpu",),
             ),
-            FIRST_WORKERS,
-            WORKERS,
+            Advice(
+                "Prepare the next batch while the step computes: worker processes, or a thread one "
+                "step ahead.",
+                pytorch="Prepare the next batch while the step computes: DataLoader with "
+                "num_workers=2 or more and persistent_workers=True.",
+                unless=("loader_workers",),
+                needs="on_cpu",
+            ),
+            Advice(
+                "Make a batch cheaper: decode and transform the data once, before training, and "
+                "collate arrays instead of single samples.",
+                needs="on_cpu",
+            ),
+            replace(FIRST_WORKERS, unless=("on_cpu",)),
+            replace(WORKERS, unless=(*WORKERS.unless, "on_cpu")),
             FASTER_WORKERS,
             PIN,
             Advice(
                 "Keep the data set on the GPU, if it fits beside the model.",
                 only=(*FOREIGN_TORCH, "jax", "cupy", "unknown"),
+                unless=("on_cpu",),
                 needs="small_batch",
             ),
         ),
@@ -641,6 +656,51 @@ VERDICTS = (
                 "gradients in bfloat16.",
             ),
             Advice("Check the link between the GPUs: nvidia-smi topo -m, NCCL_DEBUG=INFO."),
+        ),
+    ),
+    Verdict(  # this and the next two: parts of a step of a run without a GPU
+        "evaluation",
+        "evaluation",
+        "the step waits for an evaluation",
+        waiting="an evaluation ran",
+        host=True,
+        advice=(
+            Advice(
+                "Evaluate less often, or on fewer batches.",
+                trainer="Evaluate less often, or on fewer batches: eval_interval, eval_iters.",
+            ),
+            Advice(
+                "Evaluate in larger batches: nothing is kept for a backward.",
+                pytorch="Evaluate in larger batches and under torch.inference_mode(): nothing is "
+                "kept for a backward.",
+            ),
+        ),
+    ),
+    Verdict(
+        "checkpoint",
+        "checkpoints",
+        "the step waits for a checkpoint",
+        waiting="a checkpoint was saved",
+        host=True,
+        advice=(
+            Advice("Save less often, or only what changed."),
+            Advice(
+                "Copy the state and write it in a thread or process of its own, so that training "
+                "goes on.",
+                pytorch="Copy the state and write it in a thread or process of its own, so that "
+                "training goes on: torch.distributed.checkpoint.async_save.",
+            ),
+        ),
+    ),
+    Verdict(
+        "logging",
+        "logging and metrics",
+        "the step waits for logging or metrics",
+        waiting="the CPU was logging or computing metrics",
+        host=True,
+        advice=(
+            Advice("Log and compute metrics only once every many steps."),
+            Advice("Keep values as tensors until they are logged, and write files in a thread."),
         ),
     ),
     Verdict(  # no GPU took part, so that no part of the step can be idle

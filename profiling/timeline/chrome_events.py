@@ -1,4 +1,4 @@
-"""Events of a Chrome trace, a megabyte at a time. Called by profiling.timeline.chrome_json.
+"""Events of a Chrome trace, a megabyte at a time. Called by chrome_json and chrome_jax.
 
 A trace of half a gigabyte would take several as Python objects, so the array of events is cut
 between two events and each piece is decoded by itself. A cut may fall into a string or an inner
@@ -53,6 +53,13 @@ class Args(msgspec.Struct, gc=False):
     group: object = msgspec.field(default=None, name="Process Group Name")
     group_ranks: object = msgspec.field(default=None, name="Process Group Ranks")
     sequence: object = msgspec.field(default=None, name="Seq")
+    # of JAX's events, all of them texts
+    correlation_id: object = None
+    kernel_details: object = None
+    memcpy_details: object = None
+    memset_details: object = msgspec.field(default=None, name="Memset_details")
+    hlo_op: object = None
+    step_num: object = None
     # of an operator, with record_shapes=True; kept undecoded, since most are repetitions
     dims: msgspec.Raw = msgspec.field(default=msgspec.Raw(), name="Input Dims")
     types: msgspec.Raw = msgspec.field(default=msgspec.Raw(), name="Input type")

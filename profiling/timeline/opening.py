@@ -20,12 +20,13 @@ from cli.plain import plain
 from profiling.shared.json_records import read_json
 from profiling.shared.manifest import Manifest
 from profiling.shared.own_program import PAGE
-from profiling.timeline import chrome_json, nsys_sqlite
+from profiling.timeline import chrome_jax, chrome_json, nsys_sqlite
 from profiling.timeline.trace import Trace
 from profiling.tools import nsight
 
 SQLITE, GZIP = b"SQLite format 3\0", b"\x1f\x8b"
 EVENTS = re.compile(rb"\s*(\{|\[\s*\{)")  # an object that has a list of events, or the list alone
+XPLANE = ".xplane.pb"  # of JAX and TensorFlow
 REPORT = ".nsys-rep"  # the one kind that is recognised by its name
 # file names of captures in a folder, where other .json files lie too
 ENDINGS = (".sqlite", ".sqlite.gz", ".trace.json", ".trace.json.gz", REPORT)
@@ -109,11 +110,16 @@ def read(path: Path) -> Trace:
 
 def read_plain(path: Path) -> Trace:
     with open(path, "rb") as file:
-        begin = file.read(4096)
+        begin = file.read(chrome_jax.HEAD_BYTES)
     if begin.startswith(SQLITE):
         return nsys_sqlite.read(path)
     if EVENTS.match(begin):
-        return chrome_json.read(path)
+        return chrome_jax.read(path) if chrome_jax.is_of_jax(begin) else chrome_json.read(path)
+    if path.name.endswith(XPLANE):
+        raise ValueError(
+            f"{path}: is an xplane, which is not read; give the .trace.json.gz that "
+            "jax.profiler.trace writes beside it, or capture with nsys"
+        )
     if not begin:
         raise ValueError(f"{path}: is empty")
     if path.suffix == ".py":
@@ -124,7 +130,7 @@ def read_plain(path: Path) -> Trace:
     look = next((f"{what}, " for magic, what in LOOKS.items() if begin.startswith(magic)), "")
     raise ValueError(
         f"{path}: is {look}not a capture; give an nsys export (.sqlite), a trace of "
-        "torch.profiler (.json), either of them as .gz, or a .nsys-rep"
+        "torch.profiler or JAX (.json), any of them as .gz, or a .nsys-rep"
     )
 
 

@@ -180,7 +180,7 @@ class Device:
 class Trace:
     """A capture. Without GPU activity `operations` is None (a CPU run, or no CUDA trace)."""
 
-    kind: str  # nsys | kineto
+    kind: str  # nsys | kineto | jax
     file: Path
     names: list[str]
     devices: list[Device]

@@ -1,9 +1,11 @@
 """Programs with one known bottleneck each, which the verdict names."""
 
+from dataclasses import replace
+
 import pytest
 
 from profiling.analysis.analysis import Analysis
-from profiling.analysis.records import Bottleneck, Report
+from profiling.analysis.records import Bottleneck, OperatorWork, Report
 from profiling.analysis.summary import summarize
 from profiling.analysis.verdict import gpu
 from profiling.analysis.verdict.diagnosis import waiting_verdict
@@ -136,7 +138,8 @@ def test_every_verdict_is_planted():
     What has no GPU is in test_cpu_verdict.py.
     """
     planted = {verdict for verdict, _ in PLANTS.values()}
-    assert planted | {"cpu_only", "unknown"} == set(VERDICT)
+    without_a_gpu = {"cpu_only", "evaluation", "checkpoint", "logging"}
+    assert planted | without_a_gpu | {"unknown"} == set(VERDICT)
     assert {part.verdict for part in PARTS} - {None} <= planted
 
 
@@ -286,6 +289,37 @@ def test_arithmetic_and_bytes_are_both_told_where_they_lie_close(
     if both:
         assert f"move data take {elementwise:.2f} ms ({elementwise:.0f} %)" in told[0]
         assert f"take {gemm:.2f} of 100.00 ms of kernel time per step ({gemm:.0f} %)" in evidence[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "verdict"),
+    [
+        ("void pytorch_flash::flash_fwd_splitkv_kernel<Flash_fwd_kernel_traits>", "gpu_memory"),
+        ("void flashinfer::BatchDecodeWithPagedKVCacheKernel<>", "gpu_memory"),
+        ("void vllm::paged_attention_v2_kernel<>", "gpu_memory"),
+        ("void pytorch_flash::flash_fwd_kernel<Flash_fwd_kernel_traits>", "gpu_compute"),
+        ("void flashinfer::BatchPrefillWithPagedKVCacheKernel<>", "gpu_compute"),
+    ],
+)
+def test_attention_of_new_tokens_to_a_cache_moves_bytes(name, verdict):
+    found = reported(name=name).bottleneck
+    assert found.verdict == verdict
+    told = any("it reads the cache" in line for line in found.evidence)
+    assert told == (verdict == "gpu_memory")
+    gains = {gain.verdict: gain.recoverable_ms_per_step for gain in found.ranked}
+    assert gains[verdict] == max(gains.values()) > 0
+
+
+@pytest.mark.parametrize(("bound", "part"), [("memory", 1.0), ("compute", 0.0)])
+def test_shapes_say_more_of_attention_than_names(bound, part):
+    report = reported(name="void pytorch_flash::flash_fwd_splitkv_kernel<>")
+    work = OperatorWork(
+        "aten::_scaled_dot_product_flash_attention", [[1, 8, 1, 64]], "bfloat16",
+        1, 1000, 1, 1, 1.0, 1.0, 1.0, bound, 50.0,
+    )  # fmt: skip
+    shaped = replace(report, operator_work=[work])
+    assert gpu.decoding_ms(shaped, {"attention": 3.0}) == 3.0 * part
+    assert gpu.decoding_ms(report, {"gemm": 3.0}) == 0.0
 
 
 def test_hardware_counters_decide_where_they_are_decided():

@@ -1,8 +1,15 @@
 """Families of kernels: names as profilers wrote them, and all names of the real captures."""
 
+import numpy as np
 import pytest
 
-from profiling.analysis.gpu_work.families import FAMILIES, KERNELS, attention_backend, family_of
+from profiling.analysis.gpu_work.families import (
+    FAMILIES,
+    KERNELS,
+    attention_backend,
+    families_of,
+    family_of,
+)
 from profiling.report.palette import colours
 from tests.helpers.captures import own, report_of
 from tests.helpers.kernel_names import NAMES
@@ -43,3 +50,22 @@ def test_which_attention_ran():
     assert attention_backend(["nvjet_a", "void softmax_warp_forward<float>"]) == "slow"
     assert attention_backend(["void pytorch_flash::flash_fwd_kernel<>", "softmax"]) == "flash"
     assert attention_backend(["nvjet_a"]) == "unknown"
+
+
+LOOKUP, SORT = "indexSelectLargeIndex<float>", "cub::DeviceRadixSortOnesweepKernel<long>"
+SCATTER, GRADIENT = "_scatter_gather_elementwise_kernel", "compute_grad_weight<float, long>"
+
+
+@pytest.mark.parametrize(
+    ("ran", "expected"),
+    [
+        ((LOOKUP, SORT, SCATTER), ["indexing", "indexing", "indexing"]),
+        (
+            (LOOKUP, SORT, SCATTER, GRADIENT),
+            ["embedding", "embedding", "indexing", "embedding"],
+        ),
+    ],
+)
+def test_lookups_and_sorts_are_of_an_embedding_where_one_is_trained(ran, expected):
+    found = families_of([*ran, "unused"], np.arange(len(ran)))
+    assert [FAMILIES[family] for family in found[:-1]] == expected and found[-1] == -1

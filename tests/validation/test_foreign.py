@@ -36,7 +36,8 @@ def test_each_series_plants_what_the_verdict_knows():
     }
     for programs in SERIES.values():
         assert {program.planted for program in programs} == set(VERDICT) - {
-            "communication", "gpu_gaps", "gpu", "host", "cpu_only", "unknown",
+            "communication", "gpu_gaps", "gpu", "host", "cpu_only", "evaluation",
+            "checkpoint", "logging", "unknown",
         }  # fmt: skip
 
 

@@ -59,6 +59,7 @@ from profiling.analysis.gpu_time.host_waits import (
     launches_block,
     wait_begin_ns,
 )
+from profiling.analysis.steps.operators import loading_times
 from profiling.analysis.steps.steps import Steps
 from profiling.shared.causes import CAUSES
 from profiling.timeline.trace import COPY, Calls, Operations, Trace
@@ -79,7 +80,6 @@ TO_HOST, FROM_HOST = "Device-to-Host", "Host-to-Device"  # in the name of a copy
 BATCH_BYTES = 4096  # smaller copies are scalars
 STAGED_BYTES = 65536  # larger copies of pageable memory go through a buffer of the driver's
 DATA_PHASES = ("data", "dataloader", "data_loading", "get_batch", "load", "batch")
-LOADER = re.compile(r"enumerate\((DataLoader|\w*DataPipe)\).*")  # PyTorch's range around `next`
 # the system's calls that wait for another process, and those that pause at the program's request
 FOREIGN_WAITS = re.compile(
     r"p?poll|p?select|epoll_p?wait\d?|read(v|64)?|recv(from|msg)?|sem_(wait|timedwait|clockwait)|"
@@ -329,12 +329,7 @@ def long_pauses(start_ns: np.ndarray, end_ns: np.ndarray, begin: int, end: int) 
 def data_ranges(trace: Trace, steps: Steps) -> Intervals:
     """The times at which the steps' thread was in the data phase or in PyTorch's DataLoader."""
     phases = steps.phases.rows(steps.phase_mask(trace.names, DATA_PHASES))
-    if trace.ranges is None:
-        return union(phases.start_ns, phases.end_ns)
-    mask = (trace.ranges.process == steps.process) & (trace.ranges.thread == steps.thread)
-    mask &= name_mask(trace.names, trace.ranges.name, LOADER.fullmatch)
-    loading = trace.ranges.rows(mask)
-    return union(phases.start_ns, phases.end_ns).union(union(loading.start_ns, loading.end_ns))
+    return union(phases.start_ns, phases.end_ns).union(loading_times(trace, steps))
 
 
 def os_calls(trace: Trace, steps: Steps, wanted: re.Pattern[str]) -> Intervals:

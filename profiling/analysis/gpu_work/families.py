@@ -1,8 +1,8 @@
 """Classify kernels by name: the part of a model's work that each one does.
 
 KERNELS holds all that is known of names: those of NVIDIA's and AMD's libraries, of PyTorch, Triton,
-inductor, and of the libraries that training and serving use: FlashAttention, vLLM, SGLang,
-FlashInfer, AITER, TensorRT-LLM, DeepEP, ...
+inductor, XLA, CuPy, and of the libraries that training and serving use: FlashAttention, vLLM,
+SGLang, FlashInfer, AITER, TensorRT-LLM, DeepEP, ...
 Batched matrix products of an attention that is not fused count as matrix products: names cannot
 tell what for. Attention includes what replaces it: linear attention, state spaces.
 """
@@ -24,14 +24,16 @@ FAMILIES = (
     "dropout",
     "optimizer",
     "reduction",
-    "pooling",  # and resampling
-    "embedding",  # and all that looks up, sorts or scans
+    "signal",  # pooling, resampling, Fourier transforms
+    "embedding",
+    "indexing",  # gathers, scatters, sorts and scans
     "routing",  # of a mixture of experts; its products are gemm
     "loss",
     "copy",
     "communication",
     "other",
 )
+EMBEDDING, INDEXING = FAMILIES.index("embedding"), FAMILIES.index("indexing")
 
 # Patterns for words of a name in lower case: the first row with a match decides. So special kernels
 # come before the library whose name they have, such as cuDNN's batch norm and its transposes before
@@ -54,6 +56,22 @@ KERNELS = (
         tensortransform and_cache store_kv_?cache set_kv?_ appendpagedkv copy_page rocclr_copy
         """,
     ),
+    (
+        "indexing",  # CuPy's names begin with its own, and end with types
+        r"""
+        ^cupy_\w*(take|scatter|getitem|choose|adv_|nonzero|scan|cumsum|cumprod|bsum|searchsorted)
+        ^cupy_\w*(bincount|histogram|digitize|sort|unique)
+        """,
+    ),
+    ("copy", r"^cupy_\w*(copy(?!sign)|concatenate|transpose|roll|repeat|tile|stack|_pad)"),
+    (
+        "reduction",
+        r"""
+        ^cupy_\w*(sum|prod|mean|var|std|norm|median|count_nonzero|ptp)(?![a-z])
+        ^cupy_(arg|nan|nanarg|a)?(max|min)(?![a-z]) ^cupy_(all|any)(?![a-z])
+        """,
+    ),
+    ("elementwise", r"^cupyx?_"),
     ("softmax", r"attn_softmax"),
     (
         "attention",  # the last two lines: linear attention, state spaces
@@ -99,7 +117,7 @@ KERNELS = (
         """,
     ),
     (
-        "pooling",
+        "signal",
         r"""
         (max|av[eg]|average)_?pool pooling adaptive_ upsample interpolat resize grid_sampl
         roi_align
@@ -118,6 +136,13 @@ KERNELS = (
         """,
     ),
     (
+        "signal",  # FFTs of cuFFT, rocFFT and VkFFT; those with which cuDNN convolves are above
+        r"""
+        (regular|vector|multi|composite|bluestein)\w*_?fft [sd]pradix\d bluestein (cu|roc|vk)fft
+        (?<![a-z])i?r?fft(_|\d|<) _fft(_|\b)
+        """,
+    ),
+    (
         "gemm",  # the last two: the products of Muon
         r"""
         (?<!fb)gemm gemv nvjet xmma cutlass(_|\d|::(gemm|kernel|device_kernel)) cublas cijk_
@@ -131,14 +156,21 @@ KERNELS = (
         r"rotary _rope rope_ biasrope quantize qparam _to_float float_to_ cast_(and_)?transpose",
     ),
     (
-        "embedding",  # sorting, scanning and gathering is how PyTorch sums an embedding's gradient
+        "embedding",
         r"""
         embedding _embs_ fbgemm compute_grad_weight krn_partial partial_segment sum_and_scatter
-        indexing_backward index_?(select|func) bounds_check_ind linearize_index recat_
-        (gather|scatter)_kernel get_rows searchsorted write_indices radix_?sort bitonicsort
-        onesweep topk unique_by_key histogram ::scan:: kernel_scan lookback_scan devicecompact
-        devices(can|elect) (scan|partition|sort|select)_(config|impl) partition_kernel
-        compute_cuda_kernel
+        bounds_check_ind linearize_index recat_
+        """,
+    ),
+    (
+        "indexing",
+        r"""
+        indexing_backward index_?(select|func|add|put|copy|fill|elementwise) scatter_gather
+        (gather|scatter)_?(kernel|elementwise|fusion) ^(wrapped_)?(scatter|gather)
+        get_rows searchsorted write_indices radix_?sort bitonicsort merge_?sort ^(wrapped_)?sort
+        onesweep topk unique_by_key histogram bincount ::scan:: kernel_scan lookback_scan devicescan
+        scan_(inner|outer)most cumsum cumprod devicecompact devices(can|elect)
+        (scan|partition|sort|select)_(config|impl) partition_kernel compute_cuda_kernel
         """,
     ),
     ("dropout", r"dropout masked_scale"),
@@ -153,14 +185,16 @@ KERNELS = (
         "reduction",  # at the end this project's own sums over ranks
         r"""
         reduce_kernel devicereduce ::reduce:: reduce_1block dot_kernel reduce_(config|impl|fusion)
-        reduce_sum vector_norm amax ^mean_of_parts_triton
+        reduce_sum vector_norm amax ^mean_of_parts_triton input_(?!concat|transpose|slice)\w*fusion
+        ^wrapped_reduce
         """,
     ),
     (
         "copy",
         r"""
         copy(?!sign) catarray memcpy cpy_ chunk_cat transpose swap_first_dims roll_cuda
-        (reflection|replication|constant)_pad cat\.out
+        (reflection|replication|constant)_pad cat\.out (concatenate|slice|pad|update)_fusion
+        ^wrapped_(concatenate|slice|pad|broadcast|dynamic)
         """,
     ),
     (
@@ -169,8 +203,8 @@ KERNELS = (
         elementwise pointwise element_mul distribution_ fillfunctor fillbuffer memset triu_tril
         arange range_kernel clamp silu gelu relu swiglu geglu activation _and_mul
         _act_(kernel|quant) lstm_cell gru_cell hadamard quant _cast(_|\b) (?<![a-z])cast_ cvt_
-        _fp8 bin_bcast subtensorop loop_\w*fusion transform_(config|kernel) kv_indices token_ids
-        slot_mapping ^triton__\d
+        _fp8 bin_bcast subtensorop loop_\w*fusion ^fusion(_\d+)?$ ^wrapped_ slot_mapping
+        transform_(config|kernel) kv_indices token_ids ^triton__\d
         (add|mul(_const)?|div(ide)?|log2|sqrt|exp|sigmoid(_backward)?)(\.out)?-dtype
         """,
     ),
@@ -192,6 +226,8 @@ OPERATORS = (  # the same for names of operators that inductor fused
     ("embedding", re.compile(r"embedding")),
     ("dropout", re.compile(r"dropout")),
 )
+# what an embedding shares with other programs: looking rows up, and sorting its gradient's rows
+SHARED = re.compile(r"indexselect|vectorized_gather|sort|onesweep|scan|unique_by_key|compact", re.I)
 MOVES = (  # operators that compute nothing: a kernel fused of these alone is a copy
     r"_?(to_copy|unsafe_view|view|reshape|clone|transpose|permute|t|cat|split|slice|select|expand|"
     r"unsqueeze|squeeze|as_strided|copy|select_backward|slice_backward|stack|alias|detach)_?"
@@ -231,10 +267,16 @@ def ms_by_family(family: np.ndarray, took_ns: np.ndarray, steps: int) -> dict[st
 
 
 def families_of(names: list[str], name: np.ndarray) -> np.ndarray:
-    """(names,) index in FAMILIES of each, or -1 for one that is not in the column `name`."""
+    """(names,) index in FAMILIES of each, or -1 for one that is not in the column `name`.
+
+    Beside kernels that only an embedding has, those of SHARED count as embedding too.
+    """
     families = np.full(len(names), -1, np.int8)
     for row in used_names(name):
         families[row] = FAMILIES.index(family_of(names[row]))
+    if np.any(families == EMBEDDING):
+        for row in np.flatnonzero(families == INDEXING).tolist():
+            families[row] = EMBEDDING if SHARED.search(names[row]) else INDEXING
     return families
 
 

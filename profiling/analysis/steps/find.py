@@ -3,10 +3,11 @@
 Called by analysis. Steps are the first of these that the capture has: what --step names; ranges
 "iteration N" or "token N" (this project's are in the NVTX domain "nanogpt"); torch.profiler's
 "ProfilerStep#N"; in a Kineto capture the time up to the end of each optimizer step; the most
-frequent outermost range, if it recurs; the time up to the end of each optimizer's kernels; the
-whole capture. Phases are the outermost ranges of the steps' domain and thread that are no steps or
-micro-steps themselves, in steps or between them; or what --phases names; or, in a Kineto capture
-without any, what the operators of autograd and the optimizer show.
+frequent outermost range, if it recurs; the time up to the end of each optimizer's kernels; a
+sequence of launches that repeats (periodic); the whole capture. Phases are the outermost ranges of
+the steps' domain and thread that are no steps or micro-steps themselves, in steps or between them;
+or what --phases names; or, in a Kineto capture without any, what the operators of autograd and the
+optimizer show.
 """
 
 import re
@@ -17,8 +18,9 @@ import numpy as np
 from profiling.analysis.columns import depths, distinct, name_mask, used_names
 from profiling.analysis.steps.endless import NUMBER, fill_lost_ends
 from profiling.analysis.steps.operators import operator_phases, optimizer_steps
+from profiling.analysis.steps.periodic import periodic_steps
 from profiling.analysis.steps.phases import phase_ranges
-from profiling.analysis.steps.steps import Steps
+from profiling.analysis.steps.steps import Steps, without_ids
 from profiling.analysis.steps.update_kernels import optimizer_kernel_steps
 from profiling.timeline.trace import ANY_THREAD, Calls, Operations, Ranges, Trace
 
@@ -49,17 +51,8 @@ def find_steps(
     rows = step_rows(trace, process, step)
     if len(rows):
         steps = steps_from_ranges(trace, process, device, rows)
-    elif (
-        step is None
-        and (inferred := optimizer_steps(trace, process, device))
-        or step is None
-        and (
-            inferred := optimizer_kernel_steps(trace, process, device, main_thread(trace, process))
-        )
-    ):
-        steps = inferred
     else:
-        steps = whole_capture_step(trace, process, device)
+        steps = inferred_steps(trace, process, device, step is None)
     ranges, unclosed = phase_ranges(trace, steps, rows, phases, endless)
     has_phases = name_mask(trace.names, ranges.name, PHASE_WORDS.search).any()
     if phases is None and not has_phases and (guessed := operator_phases(trace, steps)):
@@ -67,6 +60,20 @@ def find_steps(
     phases_from = "ranges" if len(ranges.start_ns) else None
     lost = 0 if trace.ranges is None else int(endless[trace.ranges.process == process].sum())
     return replace(steps, ranges=ranges, phases_from=phases_from, unclosed=unclosed, endless=lost)
+
+
+def inferred_steps(
+    trace: Trace, process: int | None, device: int | None, by_launches: bool
+) -> Steps:
+    """Steps of a capture without ranges for them; only `by_launches` may there be several."""
+    if by_launches:
+        if steps := optimizer_steps(trace, process, device):
+            return steps
+        thread = main_thread(trace, process)
+        for find in (optimizer_kernel_steps, periodic_steps):
+            if steps := find(trace, process, device, thread):
+                return steps
+    return whole_capture_step(trace, process, device)
 
 
 def ranges_of(trace: Trace) -> Ranges:
@@ -204,7 +211,7 @@ def steps_from_ranges(
     trace: Trace, process: int | None, device: int | None, rows: np.ndarray
 ) -> Steps:
     ranges = ranges_of(trace).rows(rows)
-    first = trace.names[ranges.name[0]]
+    first = without_ids(trace.names[ranges.name[0]])
     number = NUMBER.search(first)
     name = first[: number.start()] if number else first
     iteration = int(number.group(1)) if number else None

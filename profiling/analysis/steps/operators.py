@@ -1,17 +1,49 @@
 """Find steps and phases in a Kineto capture that has no ranges for them. Called by find.
 
-A step ends where an optimizer's step ends. Backward lasts from its first autograd operator to the
-last, forward is the time before, optimizer the time after (clipping included).
+A step ends where an optimizer's step ends. Its phases:
+
+- backward lasts from its first autograd operator to the last
+- forward is the time before it, back to the loader's last batch before the last matrix product
+- optimizer is the time from backward to the end of the optimizer's own ranges (clipping included),
+  or to the end of the step where it has none
+- data is the time inside the loader's ranges, wherever they are
+- evaluation is what comes before or after these and multiplies matrices: a forward pass that no
+  backward follows, with the loader's time between its batches
+- checkpoint is the time in which no operator runs, right behind a run of aten::detach: state_dict
+  detaches every tensor of a model, and a file is what it is mostly for
+- other is the rest: metrics, logging, files
 """
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
-from profiling.analysis.columns import name_mask
+from profiling.analysis.columns import Intervals, name_mask, union
 from profiling.analysis.steps.steps import StepRanges, Steps
 from profiling.timeline.trace import ANY_THREAD, Ranges, Trace
 
 BACKWARD = "autograd::engine::evaluate_function"
 OPTIMIZER = "Optimizer.step#"
+OF_OPTIMIZER = "Optimizer."  # zero_grad too
+LOADER = re.compile(r"enumerate\((DataLoader|\w*DataPipe)\).*")  # PyTorch's range around `next`
+PRODUCTS = re.compile(r"aten::(addmm|mm|bmm|baddbmm|_?convolution|_scaled_dot_product_\w+)")
+DETACH = ("aten::detach", "detach")  # the second is inside the first
+FEWEST_DETACHED = 4  # a few are values for a log
+PHASES = ("forward", "backward", "optimizer", "data", "evaluation", "checkpoint", "other")
+Span = tuple[int, int, str]  # begin and end in ns, one of PHASES
+
+
+@dataclass(frozen=True)
+class Host:
+    """Operators and ranges of the steps' process that tell its phases, sorted by start."""
+
+    backward: Ranges
+    products: Ranges
+    updates: Ranges  # ranges of the optimizer
+    loading: Intervals
+    saving: Intervals
 
 
 def optimizer_steps(trace: Trace, process: int | None, device: int | None) -> Steps | None:
@@ -40,21 +72,108 @@ def operator_phases(trace: Trace, steps: Steps) -> StepRanges | None:
 
     Appends the phases' names to `trace.names`.
     """
+    host = host_of(trace, steps)
+    if host is None:
+        return None
+    number = {name: name_index(trace, name) for name in PHASES}
+    thread = ANY_THREAD if steps.thread is None else steps.thread
+    spans = [
+        (begin, end, number[name], thread, 0)
+        for step in zip(steps.start_ns.tolist(), steps.end_ns.tolist(), strict=True)
+        for begin, end, name in sorted(spans_of_step(*step, host))
+        if end > begin
+    ]
+    return StepRanges(*np.array(spans, np.int64).reshape(-1, 5).T)
+
+
+def host_of(trace: Trace, steps: Steps) -> Host | None:
     table = trace.operators
     if table is None or not len(rows := rows_with_prefix(trace, table, BACKWARD, steps.process)):
         return None
-    names = [name_index(trace, name) for name in ("forward", "backward", "optimizer")]
-    thread = ANY_THREAD if steps.thread is None else steps.thread
-    rows_of_phases = []
-    for start, end in zip(steps.start_ns, steps.end_ns, strict=True):
-        inside = rows[(table.start_ns[rows] >= start) & (table.start_ns[rows] < end)]
-        if not len(inside):
+    own = table.rows(table.thread == steps.thread)
+    updates = [
+        each.rows(rows_with_prefix(trace, each, OF_OPTIMIZER, steps.process))
+        for each in (trace.ranges, table)
+        if each is not None
+    ]
+    return Host(
+        table.rows(rows),
+        own.rows(name_mask(trace.names, own.name, PRODUCTS.fullmatch)),
+        max(updates, key=lambda each: len(each.name)),
+        loading_times(trace, steps),
+        saving_times(trace, own),
+    )
+
+
+def loading_times(trace: Trace, steps: Steps) -> Intervals:
+    """The times at which the steps' thread was in the ranges of PyTorch's DataLoader."""
+    ranges = trace.ranges or Ranges.empty()
+    mine = (ranges.process == steps.process) & (ranges.thread == steps.thread)
+    loading = ranges.rows(mine & name_mask(trace.names, ranges.name, LOADER.fullmatch))
+    return union(loading.start_ns, loading.end_ns)
+
+
+def saving_times(trace: Trace, own: Ranges) -> Intervals:
+    """The times without an operator that follow a run of aten::detach, with the run itself.
+
+    `own` are the operators of one thread.
+    """
+    detach = name_mask(trace.names, own.name, DETACH.__contains__)
+    run = np.flatnonzero(np.diff(detach.astype(np.int8), prepend=0, append=0))
+    first, behind = run[::2], run[1::2]
+    outer = name_mask(trace.names, own.name, DETACH[0].__eq__)
+    until = np.concatenate(([0], np.cumsum(outer)))
+    long = until[behind] - until[first] >= FEWEST_DETACHED
+    next_ns = np.append(own.start_ns, np.iinfo(np.int64).max)  # nothing follows the last operator
+    return union(own.start_ns[first[long]], next_ns[behind[long]])
+
+
+def spans_of_step(start: int, end: int, host: Host) -> Iterator[Span]:
+    """Yield the phases of the step from `start` to `end`; none without a backward."""
+    backward = inside(host.backward, start, end)
+    if not len(backward.name):
+        return
+    first, last = int(backward.start_ns.min()), min(int(backward.end_ns.max()), end)
+    updates = inside(host.updates, last, end)
+    updated = min(int(updates.end_ns.max(initial=-1)), end) if len(updates.name) else end
+    products = inside(host.products, start, first).start_ns
+    needed = products[-1] if len(products) else first
+    loaded = host.loading.end_ns[(host.loading.end_ns > start) & (host.loading.end_ns <= needed)]
+    forward = int(loaded[-1]) if len(loaded) else start
+    for begin, stop, name in (
+        (forward, first, "forward"),
+        (first, last, "backward"),
+        (last, updated, "optimizer"),
+        *around(start, forward, host),
+        *around(updated, end, host),
+    ):
+        if name == "evaluation":
+            yield begin, stop, name
             continue
-        first, last = table.start_ns[inside].min(), min(table.end_ns[inside].max(), end)
-        bounds = ((start, first), (first, last), (last, end))
-        for name, (begin, stop) in zip(names, bounds, strict=True):
-            rows_of_phases.append((begin, stop, name, thread, 0))
-    return StepRanges(*np.array(rows_of_phases, np.int64).reshape(-1, 5).T)
+        yield from pieces(host.loading, begin, stop, "data")
+        yield from pieces(host.loading.gaps(begin, stop), begin, stop, name)
+
+
+def around(begin: int, end: int, host: Host) -> Iterator[Span]:
+    """Yield the phases of a time before forward or after the optimizer."""
+    products = inside(host.products, begin, end)
+    evaluated = min(int(products.end_ns.max(initial=begin)), end)
+    yield begin, evaluated, "evaluation"
+    yield from pieces(host.saving, evaluated, end, "checkpoint")
+    yield from pieces(host.saving.gaps(evaluated, end), evaluated, end, "other")
+
+
+def pieces(times: Intervals, begin: int, end: int, name: str) -> Iterator[Span]:
+    """Yield the parts of [begin, end) that are in `times`."""
+    part = times.clip(begin, end)
+    for start_ns, end_ns in zip(part.start_ns.tolist(), part.end_ns.tolist(), strict=True):
+        yield start_ns, end_ns, name
+
+
+def inside(ranges: Ranges, begin: int, end: int) -> Ranges:
+    """The ranges that begin in [begin, end)."""
+    first, behind = np.searchsorted(ranges.start_ns, (begin, end))
+    return ranges.rows(np.arange(first, behind))
 
 
 def name_index(trace: Trace, name: str) -> int:

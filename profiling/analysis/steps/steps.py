@@ -3,6 +3,7 @@
 Made by profiling.analysis.steps.find; used by all modules that measure something in steps.
 """
 
+import re
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -10,6 +11,14 @@ import numpy as np
 
 from profiling.analysis.columns import name_mask
 from profiling.timeline.trace import Operations, Table
+
+# numbers in the names of XLA's ranges that differ from process to process
+IDS = re.compile(r",?\b(program|run|launch|correlation)_id=-?\d+")
+
+
+def without_ids(name: str) -> str:
+    """The range's name without the ids that XLA puts into it, so that two captures compare."""
+    return IDS.sub("", name)
 
 
 @dataclass(frozen=True)

@@ -92,7 +92,8 @@ def in_force(report: Report, verdict: str | None = None) -> InForce:
         framework=program.framework,
         compile=compiled,
         fuses=compiled or config.get("kernels") == "fused",
-        graphs_settled=config.get("cuda_graphs") in (True, "true")
+        graphs_settled=report.on_cpu
+        or config.get("cuda_graphs") in (True, "true")
         or config.get("dtype") == "float16"
         or any(row.name.startswith(GRAPH_LAUNCHES) for row in report.api),
         no_slow_attention=(not trainer and not (program.attention and attention == "slow"))
@@ -100,10 +101,13 @@ def in_force(report: Report, verdict: str | None = None) -> InForce:
         half_precision=config.get("dtype") in ("bfloat16", "float16")
         or (not config and any(HALF.search(name) for name in names[:LARGEST])),
         rounds_float32=trainer or any(TENSOR_FLOAT.search(name) for name in names[:LARGEST]),
-        pinned=bool(report.copies) and not any(map(is_staged, report.copies or [])),
+        # without a GPU nothing is copied to it
+        pinned=report.on_cpu
+        or bool(report.copies)
+        and not any(map(is_staged, report.copies or [])),
         no_dropout=config.get("dropout") == 0 or not (trainer or program.dropout),
         copies_ahead=program.copies_ahead,
-        tokens_on_gpu=config.get("token_storage") == "device",
+        tokens_on_gpu=report.on_cpu or config.get("token_storage") == "device",
         small_batch=program.batch_bytes is not None and program.batch_bytes < SMALL_BATCH_BYTES,
         loader_in_process=program.loader == "in_process",
         loader_workers=program.loader == "workers",
@@ -126,6 +130,7 @@ def in_force(report: Report, verdict: str | None = None) -> InForce:
         compute_threads=threads,
         cpu_cores=cores,
         cores_to_spare=bool(threads and cores and 2 * threads < cores),  # half may be hyper-threads
+        on_cpu=report.on_cpu,
     )
 
 

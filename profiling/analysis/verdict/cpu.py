@@ -8,25 +8,60 @@ from profiling.analysis.analysis import Analysis
 from profiling.analysis.columns import distinct, union
 from profiling.analysis.records import Bottleneck, RangeTotal, Report
 from profiling.analysis.verdict.advice import advise
+from profiling.analysis.verdict.cpu_waits import waiting_ms
+from profiling.analysis.verdict.gpu import WAITING_SHARE
+from profiling.shared.causes import VERDICT as TITLES
 from profiling.shared.units import milliseconds, size_bytes
 
 VERDICT = "cpu_only"
 SHOWN = 3  # number of operators, and of phases, that are named
 WAITING = 0.8  # cores: fewer than the training thread alone would use
 WORTH_TELLING = 0.05  # of a step
+WAITS = {  # class of cpu_waits -> the beginning of a sentence with its time
+    "data": "The next batch is made while nothing else runs",
+    "evaluation": "An evaluation runs inside the step",
+    "checkpoint": "A checkpoint is saved inside the step",
+    "logging": "Logging and metrics run inside the step",
+    "cpu": "No operator runs, outside the phases that compute (Python, files, waits)",
+}
 
 
 def bottleneck(analysis: Analysis, report: Report, cannot_tell: list[str]) -> Bottleneck:
-    """The bottleneck of a run without a GPU; `report` is complete but for its bottleneck."""
+    """The bottleneck of a run without a GPU; `report` is complete but for its bottleneck.
+
+    What takes WAITING_SHARE of a step without computing is the verdict, since nothing runs beside
+    it: the class that takes most.
+    """
+    waiting = waiting_ms(analysis)
+    verdict, waited_ms = max(waiting.items(), key=lambda item: item[1], default=(VERDICT, 0.0))
+    if waited_ms < WAITING_SHARE * report.window.step_ms.mean:
+        verdict = VERDICT
     evidence = [
+        *waiting_sentences(report, waiting),
         *phase_sentences(report),
         *operator_sentences(analysis, report),
         *process_sentences(analysis, report),
     ]
-    most = most_to_gain(report)
+    if verdict == VERDICT:
+        most = most_to_gain(report)
+    else:
+        most = f"{TITLES[verdict].title}, up to {share_of_step(report, waited_ms)}"
     return Bottleneck(
-        VERDICT, evidence, advise(VERDICT, report), most_to_gain=most, cannot_tell=cannot_tell
+        verdict, evidence, advise(verdict, report), most_to_gain=most, cannot_tell=cannot_tell
     )
+
+
+def waiting_sentences(report: Report, waiting: dict[str, float]) -> Iterator[str]:
+    """Lines on what takes time without computing, the longest first."""
+    for name, ms in waiting.items():
+        if ms < WORTH_TELLING * report.window.step_ms.mean:
+            continue
+        yield f"{WAITS[name]}: {share_of_step(report, ms)}."
+        if name == "checkpoint" and report.window.phases_from == "operators":
+            yield (
+                "That it is a checkpoint is inferred: many tensors are detached, as by "
+                "state_dict(), and then no operator runs."
+            )
 
 
 def longest_phase(report: Report) -> RangeTotal | None:

@@ -203,7 +203,10 @@ def ranking(
     if not VERDICT[verdict].waiting:
         for family, ms in computing.items():
             above = max(0.0, ms * (1 - percent.get(family, 0.0) / 100))
-            gains["gpu_compute" if family in gpu.MATRIX_FAMILIES else "gpu_memory"] += above
+            moves = gpu.decoding_ms(report, computing) / ms if family == "attention" and ms else 0.0
+            matrix = 1 - moves if family in gpu.MATRIX_FAMILIES else 0.0
+            gains["gpu_compute"] += matrix * above
+            gains["gpu_memory"] += (1 - matrix) * above
     ranked = [Gain(verdict, ms) for verdict, ms in gains.items()]
     return sorted(ranked, key=lambda gain: -gain.recoverable_ms_per_step)
 

@@ -3,11 +3,13 @@
 gpu_latency: its kernels are too small to fill it. gpu_gaps: it pauses between larger ones. Else
 gpu_compute if matrix products, convolutions and fused attention make up half of the kernel time,
 gpu_memory if they cannot, and `gpu` if that depends on kernels that the capture does not name. The
-verdict is the larger of two bounds: work that is not matrix work moves bytes. Where they lie close
-together, the evidence has both.
+verdict is the larger of two bounds: work that is not matrix work moves bytes. So does attention of
+a few new tokens to a cache: it reads each key and value for little arithmetic. Where the bounds lie
+close together, the evidence has both.
 Hardware counters decide instead, if they were captured and are clear.
 """
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,6 +22,13 @@ from profiling.timeline.trace import GRAPH, KERNEL, Device
 WAITING_SHARE = 0.15  # of a step: from here up, waiting is what limits the step
 MATRIX_FAMILIES = ("gemm", "convolution", "attention")
 MATRIX_SHARE = 0.5
+# attention kernels that split keys and values over blocks, since there are too few queries, or that
+# read a cache for one token; a prefill with a cache is arithmetic
+DECODING = re.compile(
+    r"(?!.*prefill)(.*(split_?kv|decod|paged_attention|masked_multihead|mmha_|withkvcache|"
+    r"_fwd_grouped_kernel_stage|attention_3d|flash_mla))",
+    re.IGNORECASE | re.DOTALL,
+)
 CLOSE = 1.5  # the longer bound over the shorter: below this, both are worth work
 SMALL_US = 5.0
 SMALL_SHARE = 0.5
@@ -65,7 +74,22 @@ def verdict(
     tensor = counter(report, "Tensor Active")
     if tensor is not None and tensor >= SATURATED_PERCENT:
         return "gpu_compute", [f"Tensor cores are active {tensor:.0f} % of the busy time."]
-    return verdict_by_families(family_ms, unnamed_ms)
+    return verdict_by_families(family_ms, unnamed_ms, decoding_ms(report, family_ms))
+
+
+def decoding_ms(report: Report, family_ms: dict[str, float]) -> float:
+    """The part of attention's milliseconds a step that moves bytes and computes little.
+
+    Judged by shapes where they and the GPU's peaks are known, otherwise by the kernels' names.
+    """
+    work = [row for row in report.operator_work or [] if "attention" in row.name and row.bound]
+    if whole := sum(row.gpu_ns for row in work):
+        part = sum(row.gpu_ns for row in work if row.bound == "memory")
+    else:
+        kernels = [row for row in report.kernels if row.family == "attention"]
+        whole = sum(row.total_ns for row in kernels)
+        part = sum(row.total_ns for row in kernels if DECODING.match(row.name))
+    return family_ms.get("attention", 0.0) * part / whole if whole else 0.0
 
 
 def clock_sentences(report: Report) -> list[str]:
@@ -81,14 +105,17 @@ def gaps_sentence(gaps_ms: float, step_ms: float) -> str:
     return f"{gaps_ms:.2f} ms per step ({share:.0f} %) is idle time between queued kernels."
 
 
-def verdict_by_families(family_ms: dict[str, float], unnamed_ms: float) -> tuple[str, list[str]]:
+def verdict_by_families(
+    family_ms: dict[str, float], unnamed_ms: float, decoding_ms: float = 0.0
+) -> tuple[str, list[str]]:
     """(verdict, evidence) by the kernel families that compute.
 
-    `unnamed_ms` is the time a step in CUDA graphs that were captured without their kernels.
+    `unnamed_ms` is the time a step in CUDA graphs that were captured without their kernels, and
+    `decoding_ms` the part of attention that moves bytes.
     """
     family_ms = {name: ms for name, ms in family_ms.items() if name != "communication"}
     total = sum(family_ms.values()) + unnamed_ms or 1.0
-    matrix = sum(family_ms.get(name, 0.0) for name in MATRIX_FAMILIES)
+    matrix = sum(family_ms.get(name, 0.0) for name in MATRIX_FAMILIES) - decoding_ms
     unnamed_ms += family_ms.get("other", 0.0)
     evidence = [
         f"Matrix products, convolutions and fused attention take {matrix:.2f} of {total:.2f} ms "
@@ -98,6 +125,11 @@ def verdict_by_families(family_ms: dict[str, float], unnamed_ms: float) -> tuple
     largest = ", ".join(f"{name} {family_ms[name]:.2f} ms" for name in top)
     if largest:
         evidence.append(f"The largest kernel families per step: {largest}.")
+    if decoding_ms:
+        evidence.append(
+            f"Attention of new tokens to a cache takes {decoding_ms:.2f} ms: it reads the cache "
+            "and computes little, so it counts as moving data."
+        )
     bytes_ms = total - matrix - unnamed_ms
     if max(matrix, bytes_ms) < CLOSE * min(matrix, bytes_ms):
         evidence.append(

@@ -11,6 +11,7 @@ from profiling.analysis.gpu_time.losses import Losses
 from profiling.analysis.gpu_time.typical import typical_steps
 from profiling.analysis.gpu_work import roofline
 from profiling.analysis.records import Finding, Health, LostKernels, Report
+from profiling.analysis.steps import periodic
 from profiling.analysis.steps.find import used_gpus
 from profiling.shared.manifest import Manifest
 from profiling.timeline.trace import GRAPH, Device, Trace
@@ -142,6 +143,12 @@ def step_findings(report: Report, unclosed: int, endless: int) -> Iterator[Findi
             "a,b"
         )
         yield warning("no range recurs as steps do: the whole capture counts as one step", cure)
+    elif report.window.step_name == periodic.STEP_NAME:
+        yield note(
+            f"no range marks a step: one is what the launches repeat, every "
+            f"{report.window.step_ms.median:.2f} ms; it may be a block of a model instead",
+            "put ranges around your steps, or name existing ones: --step NAME",
+        )
     elif steps < FEW_STEPS:
         yield note(f"only {steps} steps: their spread is not reliable", "profile.steps=20")
     if (left_out_ms := report.window.left_out_ms) is not None:

@@ -4,7 +4,7 @@ import msgspec
 
 from profiling.analysis.gpu_time.step_events import StepEvents
 from profiling.analysis.records import LaunchQueue, Report
-from profiling.analysis.steps.update_kernels import STEP_NAME
+from profiling.analysis.steps import periodic, update_kernels
 from profiling.report.document import (
     MARKDOWN,
     PAGE,
@@ -32,7 +32,7 @@ from profiling.shared.causes import PART, VERDICT, Part, part_named
 from profiling.shared.units import ABSENT, duration_ns, milliseconds, number, percent, size_bytes
 from profiling.timeline.personal import without_folders
 
-TOOLS = {"nsys": "nsys", "kineto": "torch.profiler"}
+TOOLS = {"nsys": "nsys", "kineto": "torch.profiler", "jax": "JAX's profiler"}
 FAMILIES = "Kernel families"
 NO_GPU = "Not known: the capture contains no GPU activity."
 
@@ -85,7 +85,9 @@ def steps_by_tool(report: Report) -> str:
         steps += f" ({window.step_name} {window.first_iteration}{last})"
     elif window.step_name is None:
         steps = "no steps found: the whole capture counts as one step"
-    elif window.step_name == STEP_NAME:
+    elif window.step_name == periodic.STEP_NAME:
+        steps += ", recognised by launches that repeat"
+    elif window.step_name == update_kernels.STEP_NAME:
         steps += ", recognised by the optimizer's kernels"
     tool = TOOLS.get(capture.kind, capture.kind)
     version = f" {capture.tool_version}" if capture.tool_version else ""

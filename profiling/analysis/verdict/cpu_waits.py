@@ -1,0 +1,79 @@
+"""Time of a step without a GPU in which the model does not compute, by class. Called by cpu.
+
+The names of phases tell what they are for. Between the phases, and in the phase `other`, more than
+LONG_NS without an operator is `cpu`, as it is where a GPU waits (gpu_time.idle).
+"""
+
+import re
+
+import numpy as np
+
+from profiling.analysis.analysis import Analysis
+from profiling.analysis.columns import Intervals, union
+from profiling.analysis.gpu_time.idle import DATA_PHASES, long_pauses
+from profiling.analysis.steps.operators import BACKWARD, LOADER, rows_with_prefix
+
+# class, one of causes.VERDICTS -> words in the name of a phase, in lower case; the first match
+# counts: an evaluation's own loader belongs to it
+WORDS = {
+    "checkpoint": re.compile(r"checkpoint|save_(model|state)|torch\.save"),
+    "evaluation": re.compile(r"(?<![a-z])(eval|valid|val(?![a-z])|test(?![a-z]))"),
+    "data": re.compile(
+        rf"^({'|'.join(DATA_PHASES)})$|^{LOADER.pattern.lower()}|"
+        r"data_?loader|(?<![a-z])(get|next|load|fetch)\w*_batch"
+    ),
+    "logging": re.compile(r"(?<![a-z])(log(s|ging|ger)?(?!_?softmax|[a-z])|metrics?|wandb|print)"),
+}
+TRAINING = re.compile(r"(?<![a-z])(train|backward|optimi[sz])")
+OTHER = "other"
+
+
+def waiting_ms(analysis: Analysis) -> dict[str, float]:
+    """Milliseconds a step of each class that occurs, the longest first."""
+    ns = {name: times.total_ns() for name, times in times_by_class(analysis).items()}
+    steps = analysis.step_count
+    ranked = sorted(ns.items(), key=lambda item: -item[1])
+    return {name: total / 1e6 / steps for name, total in ranked if total}
+
+
+def times_by_class(analysis: Analysis) -> dict[str, Intervals]:
+    phases, names = analysis.steps.phases, analysis.trace.names
+    begin, end = analysis.begin_ns, analysis.end_ns
+    class_of = {number: class_of_phase(names[number]) for number in set(phases.name.tolist())}
+    times = {}
+    for name in WORDS:
+        rows = np.isin(phases.name, [number for number, named in class_of.items() if named == name])
+        times[name] = union(phases.start_ns[rows], phases.end_ns[rows]).clip(begin, end)
+    if not trains(analysis):  # an evaluation by itself
+        del times["evaluation"]
+    # XLA's events on a CPU do not cover all that it computes
+    if len(phases.name) and analysis.trace.kind != "jax":
+        known = phases.rows(phases.name != (names.index(OTHER) if OTHER in names else -1))
+        elsewhere = union(known.start_ns, known.end_ns).gaps(begin, end)
+        times["cpu"] = pauses(analysis).intersection(elsewhere, begin, end)
+    return times
+
+
+def class_of_phase(name: str) -> str | None:
+    """The class of a phase by its name, or None for one that computes."""
+    plain = name.lower()
+    return next((each for each, words in WORDS.items() if words.search(plain)), None)
+
+
+def trains(analysis: Analysis) -> bool:
+    """Whether the steps hold more than an evaluation."""
+    trace, steps = analysis.trace, analysis.steps
+    table = trace.operators
+    if table is not None and len(rows_with_prefix(trace, table, BACKWARD, steps.process)):
+        return True
+    return any(TRAINING.search(trace.names[n].lower()) for n in set(steps.phases.name.tolist()))
+
+
+def pauses(analysis: Analysis) -> Intervals:
+    """The long times in which no operator runs on any thread of the process."""
+    table, begin, end = analysis.trace.operators, analysis.begin_ns, analysis.end_ns
+    if table is None:
+        return union(np.empty(0), np.empty(0))
+    mine = (table.process == analysis.steps.process) & (table.end_ns > table.start_ns)
+    mine &= (table.end_ns > begin) & (table.start_ns < end)
+    return long_pauses(table.start_ns[mine], table.end_ns[mine], begin, end)

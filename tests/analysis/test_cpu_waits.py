@@ -1,0 +1,98 @@
+"""Parts of a step without a GPU that compute nothing, and the verdict that follows from them."""
+
+import pytest
+
+from profiling.analysis.analysis import Analysis
+from profiling.analysis.summary import summarize
+from profiling.analysis.verdict.cpu_waits import class_of_phase
+from profiling.report.single.verdict_line import verdict_line
+from profiling.timeline.opening import open_capture
+from tests.helpers.captures import event, write_trace
+
+NEXT = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+NODE = "autograd::engine::evaluate_function: AddmmBackward0"
+MS = 1000.0
+
+
+def trained(tmp_path, load=0.1, evaluate=0.0, save=0.0, pause=0.0, marked=True):
+    """The report of five steps on a CPU, each with the given milliseconds of a part.
+
+    Forward takes 2 ms, backward 4, the optimizer 1. Unless `marked`, the steps have no ranges.
+    """
+    events, at = [], 1000.0
+    for number in range(5):
+        begin, parts = at, []
+        for name, ms in ((NEXT, load), ("aten::addmm", 2), (NODE, 4), ("Optimizer.step#Adam", 1)):
+            parts.append((name, at, ms * MS))
+            at += ms * MS
+        for _ in range(2 if evaluate else 0):
+            parts += [(NEXT, at, 100), ("aten::addmm", at + 100, evaluate * MS / 2 - 100)]
+            at += evaluate * MS / 2
+        for _ in range(6 if save else 0):
+            parts += [("aten::detach", at, 2), ("detach", at + 1, 1)]
+            at += 2
+        at += save * MS
+        parts.append(("aten::item", at, 1))
+        at += pause * MS
+        parts.append(("aten::item", at, 1))
+        at += 2
+        if marked:
+            events.append(event("user_annotation", f"ProfilerStep#{number}", begin, at - begin))
+        events += [
+            event("cpu_op" if "::" in name or name == "detach" else "user_annotation", name, ts, us)
+            for name, ts, us in parts
+        ]
+    trace = {"schemaVersion": 1, "deviceProperties": [], "traceEvents": events}
+    return summarize(Analysis(open_capture(write_trace(tmp_path / "x.trace.json", trace))))
+
+
+@pytest.mark.parametrize("marked", [True, False])
+@pytest.mark.parametrize(
+    ("verdict", "planted"),
+    [
+        ("data", dict(load=20)),
+        ("evaluation", dict(evaluate=20)),
+        ("checkpoint", dict(save=20)),
+        ("cpu", dict(pause=20)),
+    ],
+)
+def test_what_takes_most_of_a_step_is_the_verdict(tmp_path, verdict, planted, marked):
+    report = trained(tmp_path, **planted, marked=marked)
+    found = report.bottleneck
+    assert report.on_cpu and found.verdict == verdict
+    ms = {row.name: row.host_ms / report.window.steps for row in report.phases}
+    # steps without ranges last from optimizer to optimizer, the first one from its first operator:
+    # of five loads, or of five evaluations, they hold four
+    share = 1 if marked else 0.8
+    assert ms["other" if verdict == "cpu" else verdict] == pytest.approx(20 * share, rel=0.02)
+    assert ms["backward"] == pytest.approx(4) and ms["optimizer"] == pytest.approx(1, rel=0.02)
+    assert verdict_line(report).endswith("the run has no GPU")
+    assert "up to" in found.most_to_gain and "GPU" not in " ".join(found.next)
+
+
+def test_a_loader_that_is_fast_enough_and_a_model_that_computes(tmp_path):
+    report = trained(tmp_path, load=0.8)
+    assert report.bottleneck.verdict == "cpu_only"
+    assert report.bottleneck.evidence[0].startswith("The next batch is made while nothing else")
+    assert report.bottleneck.evidence[1].startswith("The longest phase is backward: 4.00 of")
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        (NEXT, "data"),
+        ("[pl][profile][_TrainingEpochLoop].train_dataloader_next", "data"),
+        ("get_batch", "data"),
+        ("[pl][profile][_EvaluationLoop].val_next", "evaluation"),
+        ("[pl][profile][Strategy]SingleDeviceStrategy.validation_step", "evaluation"),
+        ("[pl][profile]save_checkpoint", "checkpoint"),
+        ("metrics", "logging"),
+        ("log", "logging"),
+        ("log_softmax", None),
+        ("[pl][profile]run_training_batch", None),
+        ("values", None),
+        ("backward", None),
+    ],
+)
+def test_the_name_of_a_phase_tells_its_class(name, expected):
+    assert class_of_phase(name) == expected
