@@ -48,7 +48,7 @@ def test_the_json_of_a_comparison_is_the_fixed_schema_and_reads_back():
     json = msgspec.to_builtins(found)
     assert list(json) == [
         *("schema_version", "baseline", "candidate", "step_ms", "free_step_ms", "verdict"),
-        *("equal_within_percent", "cannot_tell", "ratio_bound"),
+        *("equal_within_percent", "cannot_tell", "ratio_bound", "size_unknown"),
         *("buckets", "families", "ranges", "kernels", "differs", "differences"),
         *("comparability", "sentence"),
     ]

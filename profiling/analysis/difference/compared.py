@@ -3,6 +3,7 @@
 Called by the verb compare and by launch.experiment.captures.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean, median
@@ -13,6 +14,7 @@ from profiling.analysis.difference.comparison_records import KernelOnOneSide
 from profiling.analysis.ranks.rank_records import RanksReport
 from profiling.analysis.records import RangeTotal, Report
 from profiling.analysis.runs.folder import SETTLING_ROWS, RunFolder
+from profiling.analysis.verdict.diagnosis import added_ms
 from profiling.shared.gpu_clock import GpuClock, gpu_clock
 from profiling.shared.json_records import JsonObject
 from profiling.shared.manifest import Manifest
@@ -55,6 +57,8 @@ class CapturedStep:
     steps: int  # number of steps in the mean
     gpu_parts: dict[str, float] = field(default_factory=dict)  # bucket -> ms; add up to the step
     host_parts: dict[str, float] = field(default_factory=dict)
+    kernel_noise: float = 0.0  # by which kernels of equal work vary, as a share of the step
+    added_ms: float = 0.0  # by the profiler, measured or else estimated; 0: not known
     families: dict[str, float] = field(default_factory=dict)  # family -> ms of kernels
     phases: dict[str, PhaseTimes] = field(default_factory=dict)
     kernels: tuple[KernelOnOneSide, ...] = ()
@@ -153,11 +157,13 @@ def compared_runs(sides: Sequence[Compared], folder: str) -> Compared:
 
     What they have in common is taken from the first one.
     """
+    cores = [side.cores_at_work for side in sides if side.cores_at_work is not None]
     return replace(
         sides[0],
         file=folder,
         step_ms=[median(side.step_ms) for side in sides],
         mean_ms=fmean(side.mean_ms for side in sides),
+        cores_at_work=median(cores) if len(cores) == len(sides) else None,
         runs=len(sides),
     )
 
@@ -182,6 +188,8 @@ def captured_step(report: Report) -> CapturedStep:
         steps,
         gpu_parts(report),
         host_parts={f"host_{row.name}": row.host_ms / steps for row in report.phases},
+        kernel_noise=kernel_noise(report),
+        added_ms=added_ms(report.health),
         families={row.family: row.total_ns / steps / 1e6 for row in report.families},
         phases={row.name: phase_times(row, steps) for row in report.ranges},
         kernels=tuple(
@@ -191,6 +199,16 @@ def captured_step(report: Report) -> CapturedStep:
         attention_backend=report.attention_backend,
         bottleneck=report.bottleneck.verdict,
     )
+
+
+def kernel_noise(report: Report) -> float:
+    """Standard deviation of a step's kernel time, as a share of the step.
+
+    It is pooled over all kernels, from how much the launches of each differ.
+    """
+    rows, steps = report.kernels, report.window.steps
+    variance_ns = sum(row.count / steps * row.stddev_ns**2 for row in rows if row.count > 1)
+    return math.sqrt(variance_ns) / 1e6 / report.window.step_ms.mean
 
 
 def phase_times(row: RangeTotal, steps: int) -> PhaseTimes:
