@@ -38,7 +38,7 @@ MOST_LENGTHENED = 4
 # of A/A pairs of 2 to 4 steps of seven long captures, the farthest interval began at 1.27, and at
 # 1.03 once the common pace of the phases was divided out
 HOST_DRIFT = 0.3  # by which the host of one program may run slower or faster for a while
-PACE_NOISE = 0.05  # by which a step may differ beyond the common pace of its phases
+PACE_NOISE = 0.1  # by which a step may differ beyond the common pace of its phases
 ESTIMATE_FACTOR = 2  # by which the real cost of a profiler may exceed its estimate, or more
 LEAST_PHASE = 0.005  # of the step: a shorter phase has no pace
 PROFILER_SHIFT = 0.05  # change of the ratio by the profiler from which on it is worth a word
