@@ -16,7 +16,7 @@ examples
   python -m profiling compare out-slow out-flash --wandb profiling-nanogpt
 
 ratio: candidate / baseline, of median step times; below 1 the candidate is faster. The 95 %
-interval is a bootstrap over blocks of steps, or Welch's t over two to four. It covers only these
+interval is a bootstrap over blocks of steps, or Welch's t over two to seven. It covers only these
 two runs, and two starts of one program can differ by one per cent on a GPU, so an interval counts
 as a difference only if it is at least that far from 1. On a CPU, starts differ with the other load
 of the machine, so one run of each cannot decide it. `python -m profiling ab` measures how much
@@ -46,7 +46,7 @@ from cli.keys import spell
 from cli.parser import Parser, flag, names, within
 from cli.plain import plain, without_controls
 from cli.program import as_called
-from profiling.analysis.difference.answer import MANY_STEPS
+from profiling.analysis.difference.answer import ENOUGH_STEPS
 from profiling.analysis.difference.comparability import (
     config_differences,
     reasons_against,
@@ -151,7 +151,7 @@ def both_sides(flags: Namespace) -> tuple[Compared, Compared]:
     runs = [read_run(path) if is_run_folder(path) else None for path in paths]
     captures = [newest_capture(path) if is_run_folder(path) else path for path in paths]
     check_outputs(flags, *filter(None, captures), *ranks[0], *ranks[1])
-    short = [str(run.folder) for run in runs if run and len(run.step_ms) < MANY_STEPS]
+    short = [str(run.folder) for run in runs if run and len(run.step_ms) < ENOUGH_STEPS]
     if short and None not in captures:
         print(
             f"{plain(' and '.join(short))}: too few rows without a profiler for an interval, so "

@@ -27,7 +27,8 @@ from profiling.shared.causes import PART
 from profiling.shared.units import milliseconds, number
 
 FEWEST_STEPS = 2  # needed on each side for an interval
-MANY_STEPS = 5  # from here up steps are resampled in blocks; below, they count as independent
+ENOUGH_STEPS = 5  # fewer that no profiler slowed are not preferred to captured ones
+RESAMPLED_FROM = 8  # steps: two blocks of four; fewer count as independent
 LEAST_NOISE = 0.005  # half of what two starts differ by: two steps may be equal by chance
 LARGE_OVERHEAD = 0.1  # of the step: a profiler that adds more decides how long the host takes
 MOSTLY = 0.5  # share of the difference from which on it is mostly the host's
@@ -35,10 +36,10 @@ MOST_NAMED = 2  # parts of the host that are named
 # in 24 captures of programs that were also timed without a profiler, the worst one made a step 3.6
 # times as long
 MOST_LENGTHENED = 4
-# of A/A pairs of 2 to 4 steps of seven long captures, the farthest interval began at 1.27, and at
-# 1.03 once the common pace of the phases was divided out
+# of A/A pairs of 2 to 9 steps of seven long captures, the farthest interval began at 1.27, and at
+# less than 1.05 once the common pace of the phases was divided out
 HOST_DRIFT = 0.3  # by which the host of one program may run slower or faster for a while
-PACE_NOISE = 0.1  # by which a step may differ beyond the common pace of its phases
+PACE_NOISE = 0.05  # by which a step may differ beyond the common pace of its phases
 ESTIMATE_FACTOR = 2  # by which the real cost of a profiler may exceed its estimate, or more
 LEAST_PHASE = 0.005  # of the step: a shorter phase has no pace
 PROFILER_SHIFT = 0.05  # change of the ratio by the profiler from which on it is worth a word
@@ -77,7 +78,7 @@ class Steps:
             return ratio_over_processes(self.baseline_ms, self.candidate_ms)
         if self.one_process_on_cpu or self.fewest < FEWEST_STEPS:
             return None
-        if self.fewest < MANY_STEPS:
+        if self.fewest < RESAMPLED_FROM:
             return ratio_over_few_steps(self.baseline_ms, self.candidate_ms, self.least_noise)
         return ratio_over_steps(self.baseline_ms, self.candidate_ms)
 
@@ -114,7 +115,7 @@ def own_steps(baseline: Compared, candidate: Compared) -> Steps:
 def uncaptured_steps(baseline: Compared, candidate: Compared) -> Steps | None:
     """The steps around the captured windows, or None where a side has too few of them."""
     both_ms = baseline.free_laps_ms, candidate.free_laps_ms
-    if min(map(len, both_ms)) < MANY_STEPS:
+    if min(map(len, both_ms)) < ENOUGH_STEPS:
         return None
     means_ms = fmean(both_ms[0]), fmean(both_ms[1])
     on_cpu = baseline.on_cpu or candidate.on_cpu
