@@ -92,6 +92,28 @@ class Breakdown:
 
 
 @dataclass(frozen=True)
+class TypicalStep:
+    """The mean of the typical steps (gpu_time.typical), of which verdict, bar and figures are."""
+
+    of_steps: int  # number of typical steps
+    ms: float
+    parts_ms: dict[str, float]  # by causes.PARTS; adds up to it
+    family_ms: dict[str, float]  # kernel time a step
+
+    @property
+    def busy_ms(self) -> float:
+        return sum(self.parts_ms[name] for name in ("compute", "communication", "copy"))
+
+    @property
+    def idle_ms(self) -> float:
+        return self.ms - self.busy_ms
+
+    @property
+    def busy_percent(self) -> float:
+        return 100 * self.busy_ms / self.ms if self.ms else 0.0
+
+
+@dataclass(frozen=True)
 class RangeTotal:
     """All ranges of one name at one depth, over the window."""
 
@@ -412,6 +434,7 @@ class Report:
     operator_work: list[OperatorWork] | None  # None where no shapes were recorded
     attention_backend: str | None  # of configs.backends, or unknown
     roofline: Roofline | None
+    typical: TypicalStep | None  # None without GPU activity
     # these two are computed last, from all the rest
     health: Health = Health()
     bottleneck: Bottleneck = Bottleneck()

@@ -178,7 +178,10 @@ def test_the_evidence_is_sentences_with_numbers():
     assert "the GPU was idle while" not in text  # in the data phase that is a part of `data`
     text = " ".join(diagnosed(before_update=snapshot).evidence)
     assert "The GPU was idle for 1.40 ms per step while the host moved bytes" in text
-    assert "3.00 ms per step (29 %): only copies ran, or the CPU was copying their data" in text
+    assert (
+        "3.00 ms per step (29 %), copies: only copies ran, or the CPU was copying their data"
+        in text
+    )
 
 
 def test_reasons_of_the_host_that_only_together_outweigh_communication_are_the_host():

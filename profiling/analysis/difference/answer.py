@@ -224,7 +224,7 @@ def host_words(baseline: Compared, candidate: Compared, band: float) -> str:
     if abs(host_ms) <= max(band * baseline.mean_ms, MOSTLY * abs(all_ms)):
         return ""
     return ", ".join(
-        f"{PART[name.removeprefix('idle_')].sentence} {milliseconds(one.get(name, 0.0))} -> "
+        f"{PART[name.removeprefix('idle_')].title} {milliseconds(one.get(name, 0.0))} -> "
         f"{milliseconds(other.get(name, 0.0))} ms"
         for name in host[:MOST_NAMED]
     )

@@ -183,7 +183,7 @@ def part_name(bucket: str) -> str:
     if kind == "host":
         return f"{name} on the host"
     part = PART.get(name or kind)
-    return part.sentence if part else f"GPU idle: {name}"
+    return part.title if part else f"idle: {name}"
 
 
 def step_noise_ms(comparison: Comparison) -> float:

@@ -1,35 +1,19 @@
 """Pick the typical steps of a program: no warm-up, no stalls, none that capturing disturbed.
 
-Called by profiling.analysis.verdict.diagnosis: one slow step in a short window decides a mean.
+Called by profiling.analysis.summary: one slow step in a short window decides a mean.
 """
-
-from dataclasses import dataclass
 
 import numpy as np
 
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.gpu_time.idle import Gaps
 from profiling.analysis.gpu_work.families import ms_by_family
+from profiling.analysis.records import TypicalStep
 from profiling.shared.causes import CAUSES
 from profiling.timeline.trace import KERNEL
 
 NEAR = 0.25  # of the median: a step that differs by more is far from it
 FEW = 0.1  # of the steps: at most this share may be left out
-
-
-@dataclass(frozen=True)
-class TypicalStep:
-    """The mean of the typical steps."""
-
-    of_steps: int  # number of typical steps
-    ms: float
-    parts_ms: dict[str, float]  # by causes.PARTS; adds up to it
-    family_ms: dict[str, float]  # kernel time a step
-
-    @property
-    def idle_ms(self) -> float:
-        busy = ("compute", "communication", "copy")
-        return sum(ms for name, ms in self.parts_ms.items() if name not in busy)
 
 
 def typical_step(analysis: Analysis) -> TypicalStep | None:

@@ -23,8 +23,7 @@ from collections.abc import Iterator
 
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.gpu_time.idle import BLOCKING
-from profiling.analysis.gpu_time.typical import TypicalStep, typical_step
-from profiling.analysis.records import Bottleneck, Gain, Health, Report
+from profiling.analysis.records import Bottleneck, Gain, Health, Report, TypicalStep
 from profiling.analysis.verdict import copies, cpu, gpu
 from profiling.analysis.verdict.advice import above_roof_ms, advise, most_above_roof
 from profiling.analysis.verdict.health import CAPTURE_AGAIN
@@ -45,7 +44,7 @@ def diagnose(analysis: Analysis, report: Report) -> Bottleneck:
         )
     if report.on_cpu:
         return cpu.bottleneck(analysis, report, unknowns)
-    step = typical_step(analysis)
+    step = report.typical
     if step is None or not step.ms:
         evidence = list(host_sentences(report))
         return Bottleneck("unknown", evidence, advise("unknown", report), cannot_tell=unknowns)
@@ -184,9 +183,8 @@ def most_to_gain(
 
 
 def busy_sentences(report: Report, step: TypicalStep) -> Iterator[str]:
-    busy_ms = step.ms - step.idle_ms
     yield (
-        f"The GPU is busy {100 * busy_ms / step.ms:.0f} % of the time: {busy_ms:.2f} of "
+        f"The GPU is busy {step.busy_percent:.0f} % of the time: {step.busy_ms:.2f} of "
         f"{step.ms:.2f} ms per step."
     )
     if step.of_steps < report.window.steps:
@@ -213,7 +211,8 @@ def host_sentences(report: Report) -> Iterator[str]:
 
 def waiting_sentences(waiting: dict[str, float], step_ms: float) -> list[str]:
     return [
-        f"{ms:.2f} ms per step ({100 * ms / step_ms:.0f} %): {VERDICT[name].waiting}."
+        f"{ms:.2f} ms per step ({100 * ms / step_ms:.0f} %), {VERDICT[name].title}: "
+        f"{VERDICT[name].waiting}."
         for name, ms in waiting.items()
         if ms >= WORTH_TELLING * step_ms
     ]
@@ -239,9 +238,11 @@ def details(
     analysis: Analysis, report: Report, verdict: str, waiting: dict[str, float]
 ) -> Iterator[str]:
     """Further evidence for the verdict: the origin of its milliseconds."""
-    if verdict == "copies":
-        yield from copies.sentences(report.copies or [], report.capture.gpu)
-        if report.idle and (staging_ms := report.idle.by_cause["staging"]):
+    if verdict == "copies" and (step := report.typical) and report.breakdown:
+        copy_ms = report.breakdown.copy_ms
+        of_mean = step.parts_ms["copy"] / copy_ms if copy_ms else 0.0
+        yield from copies.sentences(report.copies or [], report.capture.gpu, of_mean)
+        if staging_ms := step.parts_ms.get("staging"):
             yield copies.staging_sentence(staging_ms)
     if report.idle is None or verdict in ("data", "host", "copies"):
         return
@@ -250,8 +251,13 @@ def details(
         for phase, causes in report.idle.by_phase.items()
     }
     phase, most = max(of_phase.items(), key=lambda item: item[1], default=(None, 0.0))
-    if phase is not None and 2 * most >= waiting[verdict]:
-        yield f"Most of this is before the kernels that {phase} launches: {most:.2f} ms per step."
+    # of all steps, and as captured: only the share is also that of the verdict's milliseconds
+    share = most / whole if (whole := sum(of_phase.values())) else 0.0
+    if phase is not None and 2 * share >= 1:
+        yield (
+            f"Most of this is before the kernels that {phase} launches: "
+            f"{share * waiting[verdict]:.2f} ms per step."
+        )
     launches = gpu.launches_of(analysis, report.capture.gpu)
     if verdict == "launch" and launches and launches.per_step:
         yield f"{launches.per_step:.0f} launches per step."

@@ -101,7 +101,10 @@ def verdict(report: Report) -> list[Block]:
     ]
     most = [bottleneck.most_to_gain] if bottleneck.most_to_gain else []
     pairs, step = key_figures(report), report.window.step_ms
-    spread = [("min", step.min), ("mean", step.mean), ("p95", step.p95), ("max", step.max)]
+    spread = [
+        *(("min", step.min), ("median", step.median), ("mean", step.mean)),
+        *(("p95", step.p95), ("max", step.max)),
+    ]
     spread_text = ", ".join(f"{name} {milliseconds(ms)}" for name, ms in spread)
     return [
         Verdict(verdict_line(report), "warning"),
@@ -132,8 +135,10 @@ def verdict(report: Report) -> list[Block]:
 def key_figures(report: Report) -> list[tuple[str, str]]:
     """The figures that everyone asks for first, as (name, figure)."""
     free_ms, mfu = report.health.free_step_ms, report.roofline and report.roofline.mfu
+    typical, median_ms = report.typical, report.window.step_ms.median
+    captured = ("typical", typical.ms) if typical else ("median", median_ms)
     steps = [
-        ("median step while captured", f"{milliseconds(report.window.step_ms.median)} ms"),
+        (f"{captured[0]} step while captured", f"{milliseconds(captured[1])} ms"),
         (
             "median step without capturing",
             ABSENT if free_ms is None else f"{milliseconds(free_ms)} ms",
@@ -143,7 +148,7 @@ def key_figures(report: Report) -> list[tuple[str, str]]:
         return [*steps, *cpu_figures(report)]
     return [
         *steps,
-        ("GPU busy", percent(report.gpu.busy_percent if report.gpu else None)),
+        ("GPU busy", percent(typical.busy_percent if typical else None)),
         ("MFU", percent(100 * mfu if mfu else None)),
         ("attention kernels", report.attention_backend or ABSENT),
         ("kernel time that belongs to a phase", percent(coverage_percent(report))),
@@ -179,8 +184,8 @@ def coverage(report: Report) -> str:
 
 
 def step_parts(report: Report) -> list[tuple[Part, float]]:
-    """(part, ms per step), adding up to the mean step; idle time by cause if causes are known."""
-    ms = report.parts_ms or {}
+    """(part, ms per step), adding up to the typical step; idle by cause if causes are known."""
+    ms = report.typical.parts_ms if report.typical else {}
     in_order = [*(name for name in PART if name in ms), *(name for name in ms if name not in PART)]
     return [(part_named(name), ms[name]) for name in in_order]
 
@@ -200,11 +205,11 @@ def step_section(report: Report) -> Section:
     ]
     blocks: list[Block] = [
         StepBar(parts),
-        Chart("breakdown", "the mean step, split by what the GPU did", bar, 190, absent=NO_GPU),
+        Chart("breakdown", "the typical step, split by what the GPU did", bar, 190, absent=NO_GPU),
         SideBySide(beside),
     ]
     lead = (
-        "The mean step. Each moment counts once: as compute if any kernel computes, else as "
+        "The typical step. Each moment counts once: as compute if any kernel computes, else as "
         "communication, else as copies, else as idle."
     )
     return Section("step", "Parts of the step", blocks, "Step", lead)
