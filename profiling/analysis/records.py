@@ -388,6 +388,7 @@ class Gain(msgspec.Struct, frozen=True, rename={"verdict": "class"}):
 
     verdict: str  # one of causes.VERDICTS
     recoverable_ms_per_step: float
+    why_none: str | None = None  # why that is 0; None: it is more
 
 
 @dataclass(frozen=True)

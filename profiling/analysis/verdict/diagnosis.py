@@ -53,7 +53,7 @@ def diagnose(analysis: Analysis, report: Report) -> Bottleneck:
     waiting = {name: ms for name, ms in lost.items() if VERDICT[name].waiting}
     gaps_ms = lost.get("gpu_gaps", 0.0)
     evidence = list(busy_sentences(report, step))
-    if taken_off >= WORTH_TELLING * step_ms:
+    if taken_off:
         evidence.append(overhead_sentence(report.health, taken_off))
     if step.idle_ms >= gpu.WAITING_SHARE * step_ms and not idle_is_explained(analysis):
         verdict = "unknown"
@@ -69,7 +69,7 @@ def diagnose(analysis: Analysis, report: Report) -> Bottleneck:
         verdict, why = gpu.verdict(analysis, report, step.family_ms, gaps_ms, step_ms)
         evidence += [*why, *gpu.clock_sentences(report)]
     computing = {name: ms for name, ms in step.family_ms.items() if name != "communication"}
-    ranked = ranking(report, lost, verdict, computing)
+    ranked = ranking(report, lost, verdict, computing, step)
     return Bottleneck(
         verdict,
         evidence,
@@ -102,6 +102,8 @@ def lost_ms(report: Report, step: TypicalStep) -> tuple[dict[str, float], float]
         return {}, 0.0
     host_ms = {name: ms for name, ms in step.parts_ms.items() if PART[name].lengthened}
     taken_off = min(added_ms(report.health), sum(host_ms.values()))
+    if taken_off < WORTH_TELLING * step.ms:  # what no sentence says changes no figure
+        taken_off = 0.0
     left = taken_off
     lost: dict[str, float] = {}
     for name, ms in step.parts_ms.items():
@@ -137,7 +139,11 @@ def waiting_verdict(waiting: dict[str, float], step_ms: float) -> str | None:
 
 
 def ranking(
-    report: Report, lost: dict[str, float], verdict: str, computing: dict[str, float]
+    report: Report,
+    lost: dict[str, float],
+    verdict: str,
+    computing: dict[str, float],
+    step: TypicalStep,
 ) -> list[Gain]:
     """The most that each class could give back, in ms per step, the largest first.
 
@@ -152,8 +158,25 @@ def ranking(
         for family, ms in computing.items():
             above = max(0.0, ms * (1 - percent.get(family, 0.0) / 100))
             gains["gpu_compute" if family in gpu.MATRIX_FAMILIES else "gpu_memory"] += above
-    ranked = [Gain(verdict, ms) for verdict, ms in gains.items()]
+    waits = VERDICT[verdict].waiting is not None
+    ranked = [
+        Gain(name, ms, None if ms else why_nothing_to_gain(name, step, waits))
+        for name, ms in gains.items()
+    ]
     return sorted(ranked, key=lambda gain: -gain.recoverable_ms_per_step)
+
+
+def why_nothing_to_gain(verdict: str, step: TypicalStep, waits: bool) -> str:
+    """The reason why a class has 0 to gain; `waits`: the verdict is that the GPU waits."""
+    if verdict in ("gpu_compute", "gpu_memory"):
+        if waits:
+            return "while the GPU waits, faster kernels would only make it wait longer"
+        return "no such kernel ran, or all are at their roof"
+    if any(ms for name, ms in step.parts_ms.items() if PART[name].verdict == verdict):
+        return "capturing added as much"
+    if verdict in ("copies", "communication"):
+        return "none ran, or kernels hid all of it"
+    return "the GPU was not idle for this reason"
 
 
 def most_to_gain(

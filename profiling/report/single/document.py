@@ -96,8 +96,8 @@ def verdict(report: Report) -> list[Block]:
     bottleneck = report.bottleneck
     gains = [
         f"{VERDICT[gain.verdict].title} {milliseconds(gain.recoverable_ms_per_step)} ms"
+        + (f": {gain.why_none}" if gain.why_none else "")
         for gain in bottleneck.ranked
-        if gain.recoverable_ms_per_step > 0
     ]
     most = [bottleneck.most_to_gain] if bottleneck.most_to_gain else []
     pairs, step = key_figures(report), report.window.step_ms
@@ -114,11 +114,7 @@ def verdict(report: Report) -> list[Block]:
                 Bullets("Evidence", bottleneck.evidence, places=PAGE),
                 Bullets("Next", bottleneck.next),
                 Bullets("Largest possible gain", most),
-                Bullets(
-                    "Upper limits of the time per step that each bottleneck costs",
-                    gains,
-                    places=PAGE,
-                ),
+                Bullets("Upper limits of the time per step that each bottleneck costs", gains),
                 Bullets("This capture does not show", bottleneck.cannot_tell),
             ]
         ),
@@ -323,7 +319,7 @@ def health_section(report: Report) -> Section:
             ("freed", size_bytes(memory.freed_bytes)),
             ("peak", size_bytes(memory.peak_bytes)),
         ]
-        blocks.append(Facts(pairs, heading="Device memory during the window", places=PAGE))
+        blocks.append(Facts(pairs, heading="Device memory during the window"))
     places: Places = ("terminal", "page")  # in Markdown the findings stand under the verdict
     return Section("health", "The capture's health", blocks, "Health", places=places)
 
@@ -344,7 +340,7 @@ def run_section(report: Report) -> Section:
         missing = "There is no manifest beside this capture: give one with --manifest FILE."
         blocks.insert(0, Paragraph(missing, "note"))
     blocks += [Facts(dotted_pairs(part), heading=name) for name, part in run.items() if part]
-    return Section("run", "The run", blocks, "Run", places=PAGE)
+    return Section("run", "The run", blocks, "Run", places=("terminal", "page"))
 
 
 def dotted_pairs(part: object, name: str = "") -> list[tuple[str, str]]:
