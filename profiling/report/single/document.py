@@ -101,10 +101,7 @@ def verdict(report: Report) -> list[Block]:
     ]
     most = [bottleneck.most_to_gain] if bottleneck.most_to_gain else []
     pairs, step = key_figures(report), report.window.step_ms
-    spread = [
-        *(("min", step.min), ("median", step.median), ("mean", step.mean)),
-        *(("p95", step.p95), ("max", step.max)),
-    ]
+    spread = [("min", step.min), ("mean", step.mean), ("p95", step.p95), ("max", step.max)]
     spread_text = ", ".join(f"{name} {milliseconds(ms)}" for name, ms in spread)
     return [
         Verdict(verdict_line(report), "warning"),
@@ -131,10 +128,10 @@ def verdict(report: Report) -> list[Block]:
 def key_figures(report: Report) -> list[tuple[str, str]]:
     """The figures that everyone asks for first, as (name, figure)."""
     free_ms, mfu = report.health.free_step_ms, report.roofline and report.roofline.mfu
-    typical, median_ms = report.typical, report.window.step_ms.median
-    captured = ("typical", typical.ms) if typical else ("median", median_ms)
+    typical = report.typical
     steps = [
-        (f"{captured[0]} step while captured", f"{milliseconds(captured[1])} ms"),
+        *([("typical step while captured", f"{milliseconds(typical.ms)} ms")] if typical else []),
+        ("median step while captured", f"{milliseconds(report.window.step_ms.median)} ms"),
         (
             "median step without capturing",
             ABSENT if free_ms is None else f"{milliseconds(free_ms)} ms",

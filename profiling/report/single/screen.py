@@ -57,9 +57,13 @@ def first_that_fit(sentences: list[str], most: int) -> list[str]:
 def figures(report: Report) -> Iterator[str]:
     """Yield the figures that everyone asks for first, as far as they are known."""
     free_ms, mfu = report.health.free_step_ms, report.roofline and report.roofline.mfu
-    without = f" ({milliseconds(free_ms)} without capturing)" if free_ms is not None else ""
-    step = report.typical
-    yield f"step {milliseconds(step.ms if step else report.window.step_ms.median)} ms{without}"
+    step, median = report.typical, milliseconds(report.window.step_ms.median)
+    without = f"{milliseconds(free_ms)} without capturing" if free_ms is not None else ""
+    if step:  # the overhead of capturing is one of medians
+        beside = f" (median {median}, {without})" if without else ""
+        yield f"step {milliseconds(step.ms)} ms{beside}"
+    else:
+        yield f"step {median} ms" + (f" ({without})" if without else "")
     if step:
         yield f"GPU busy {percent(step.busy_percent)}"
     if mfu:
