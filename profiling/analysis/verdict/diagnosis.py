@@ -31,6 +31,7 @@ from profiling.shared.causes import PART, VERDICT
 
 CLOSE = 0.6  # of the host's largest reason: a second one above it weighs about as much
 WORTH_TELLING = 0.02  # of a step
+ROUNDING_MS = 1e-9  # what is left of a difference of equal times
 
 
 def diagnose(analysis: Analysis, report: Report) -> Bottleneck:
@@ -160,7 +161,9 @@ def ranking(
             gains["gpu_compute" if family in gpu.MATRIX_FAMILIES else "gpu_memory"] += above
     waits = VERDICT[verdict].waiting is not None
     ranked = [
-        Gain(name, ms, None if ms else why_nothing_to_gain(name, step, waits))
+        Gain(name, ms)
+        if ms > ROUNDING_MS
+        else Gain(name, 0.0, why_nothing_to_gain(name, step, waits))
         for name, ms in gains.items()
     ]
     return sorted(ranked, key=lambda gain: -gain.recoverable_ms_per_step)
