@@ -99,6 +99,7 @@ class TypicalStep:
     ms: float
     parts_ms: dict[str, float]  # by causes.PARTS; adds up to it
     family_ms: dict[str, float]  # kernel time a step
+    kernel_noise: float  # standard deviation of it, pooled over the kernels, as a share of the step
 
     @property
     def busy_ms(self) -> float:

@@ -74,14 +74,16 @@ def ratio_over_steps(baseline: Values, candidate: Values, seed: int = 0) -> Rati
     return Ratio(value, min(float(low), value), max(float(high), value))
 
 
-def ratio_over_few_steps(baseline: Values, candidate: Values, least_noise: float) -> Ratio:
+def ratio_over_few_steps(
+    baseline: Values, candidate: Values, steady: Sequence[Values], least_noise: float
+) -> Ratio:
     """Ratio of the medians of two series of step times, too short to be resampled.
 
-    The half-width is Welch's t of the logarithms, which needs two steps a side. A series whose
-    steps differ by less than `least_noise` (a standard deviation, as a share of the step) counts as
-    that noisy: two steps may be equal by chance.
+    The half-width is Welch's t of the logarithms of the `steady` steps of both, which needs two of
+    each. A series whose steps differ by less than `least_noise` (a standard deviation, as a share
+    of the step) counts as that noisy: two steps may be equal by chance.
     """
-    error, degrees = welch_error([baseline, candidate], least_noise)
+    error, degrees = welch_error(steady, least_noise)
     half = math.exp(student_t_quantile(0.5 + CONFIDENCE / 2, degrees) * error)
     value = float(np.median(candidate) / np.median(baseline))
     return Ratio(value, value / half, value * half)

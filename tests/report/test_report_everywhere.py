@@ -77,7 +77,7 @@ def test_what_has_nothing_to_show_is_left_out():
 def report_with(by_cause: dict[str, float]) -> Report:
     """1, 2, 3 ms of what is no idle time, and these."""
     parts_ms = {"compute": 1.0, "communication": 2.0, "copy": 3.0} | by_cause
-    step = TypicalStep(20, sum(parts_ms.values()), parts_ms, {})
+    step = TypicalStep(20, sum(parts_ms.values()), parts_ms, {}, 0.0)
     return replace(report_with_manifest(), typical=step)
 
 

@@ -7,9 +7,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from statistics import fmean, median
 
+import numpy as np
+
 from profiling.analysis.difference.comparability import config_differences, timed_keys
 from profiling.analysis.difference.compared import TRAINING, Compared
 from profiling.analysis.difference.comparison_records import CannotTell, Outcome
+from profiling.analysis.gpu_time.typical import are_typical
 from profiling.analysis.statistics import (
     BETWEEN_PROCESSES,
     MOST_PROCESSES,
@@ -27,7 +30,9 @@ from profiling.shared.causes import PART
 from profiling.shared.units import milliseconds, number
 
 FEWEST_STEPS = 2  # needed on each side for an interval
-ENOUGH_STEPS = 5  # fewer that no profiler slowed are not preferred to captured ones
+# fewer steps that no profiler slowed are not preferred to captured ones, and of fewer the first is
+# not left out
+ENOUGH_STEPS = 5
 RESAMPLED_FROM = 8  # steps: two blocks of four; fewer count as independent
 LEAST_NOISE = 0.005  # half of what two starts differ by: two steps may be equal by chance
 LARGE_OVERHEAD = 0.1  # of the step: a profiler that adds more decides how long the host takes
@@ -79,7 +84,9 @@ class Steps:
         if self.one_process_on_cpu or self.fewest < FEWEST_STEPS:
             return None
         if self.fewest < RESAMPLED_FROM:
-            return ratio_over_few_steps(self.baseline_ms, self.candidate_ms, self.least_noise)
+            sides = self.baseline_ms, self.candidate_ms
+            steady = [without_odd_start(np.array(ms)) for ms in sides]
+            return ratio_over_few_steps(*sides, steady, self.least_noise)
         return ratio_over_steps(self.baseline_ms, self.candidate_ms)
 
     @cached_property
@@ -88,6 +95,15 @@ class Steps:
         if self.over_processes:
             return noise_of_processes(self.baseline_ms, self.candidate_ms)
         return BETWEEN_PROCESSES
+
+
+def without_odd_start(step_ms: np.ndarray) -> np.ndarray:
+    """The step times, without the first one where it is far from the others.
+
+    A window starts with an empty queue, which says nothing of how much its steps vary.
+    """
+    odd = len(step_ms) >= ENOUGH_STEPS and not are_typical(step_ms)[0]
+    return step_ms[int(odd) :]
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 Called by the verb compare and by launch.experiment.captures.
 """
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean, median
@@ -188,7 +187,7 @@ def captured_step(report: Report) -> CapturedStep:
         steps,
         gpu_parts(report),
         host_parts={f"host_{row.name}": row.host_ms / steps for row in report.phases},
-        kernel_noise=kernel_noise(report),
+        kernel_noise=report.typical.kernel_noise if report.typical else 0.0,
         added_ms=added_ms(report.health),
         families={row.family: row.total_ns / steps / 1e6 for row in report.families},
         phases={row.name: phase_times(row, steps) for row in report.ranges},
@@ -199,16 +198,6 @@ def captured_step(report: Report) -> CapturedStep:
         attention_backend=report.attention_backend,
         bottleneck=report.bottleneck.verdict,
     )
-
-
-def kernel_noise(report: Report) -> float:
-    """Standard deviation of a step's kernel time, as a share of the step.
-
-    It is pooled over all kernels, from how much the launches of each differ.
-    """
-    rows, steps = report.kernels, report.window.steps
-    variance_ns = sum(row.count / steps * row.stddev_ns**2 for row in rows if row.count > 1)
-    return math.sqrt(variance_ns) / 1e6 / report.window.step_ms.mean
 
 
 def phase_times(row: RangeTotal, steps: int) -> PhaseTimes:
