@@ -133,7 +133,7 @@ def test_what_is_read_from_the_page_is_in_the_report(printed):
     assert len(figures) >= 5 and figures <= decimals(printed(first))
     for figure in (
         "cudaGraphLaunch_v10000 60",
-        "the CPU was launching 0.012 ms",
+        "idle: kernel launches 0.012 ms",
         "531 1,895 compute 53.7 %",
     ):
         assert figure in printed(first)

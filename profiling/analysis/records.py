@@ -96,6 +96,31 @@ class Breakdown:
 
 
 @dataclass(frozen=True)
+class TypicalStep:
+    """The mean of the typical steps (gpu_time.typical), of which verdict, bar and figures are."""
+
+    of_steps: int  # number of typical steps
+    ms: float
+    parts_ms: dict[str, float]  # by causes.PARTS; adds up to it
+    family_ms: dict[str, float]  # kernel time a step
+    kernel_noise: float  # standard deviation of it, pooled over the kernels, as a share of the step
+    # by causes.CAUSES: what capturing added at least, likely and at most; None: not known by cause
+    added_ms: list[dict[str, float]] | None
+
+    @property
+    def busy_ms(self) -> float:
+        return sum(self.parts_ms[name] for name in ("compute", "communication", "copy"))
+
+    @property
+    def idle_ms(self) -> float:
+        return self.ms - self.busy_ms
+
+    @property
+    def busy_percent(self) -> float:
+        return 100 * self.busy_ms / self.ms if self.ms else 0.0
+
+
+@dataclass(frozen=True)
 class RangeTotal:
     """All ranges of one name at one depth, over the window."""
 
@@ -366,6 +391,13 @@ class Health:
     lost_kernels: LostKernels | None = None  # None: not known, the capture has no launching calls
 
     @property
+    def measured_added_ms(self) -> float | None:
+        """Milliseconds by which capturing made a step longer, or None where nobody measured it."""
+        if self.free_step_ms is None:
+            return None
+        return max(0.0, self.free_step_ms * (self.overhead_percent or 0.0) / 100)
+
+    @property
     def loss_findings(self) -> list[Finding]:
         """The warning that kernels were lost, if there is one."""
         lost = self.lost_kernels
@@ -401,6 +433,7 @@ class Gain(msgspec.Struct, frozen=True, rename={"verdict": "class"}):
 
     verdict: str  # one of causes.VERDICTS
     recoverable_ms_per_step: float
+    why_none: str | None = None  # why that is 0; None: it is more
 
 
 @dataclass(frozen=True)
@@ -458,6 +491,7 @@ class Report:
     attention_backend: str | None  # of configs.backends, or unknown
     roofline: Roofline | None
     program: Program
+    typical: TypicalStep | None  # None without GPU activity
     # these two are computed last, from all the rest
     health: Health = Health()
     bottleneck: Bottleneck = Bottleneck()

@@ -74,6 +74,21 @@ def ratio_over_steps(baseline: Values, candidate: Values, seed: int = 0) -> Rati
     return Ratio(value, min(float(low), value), max(float(high), value))
 
 
+def ratio_over_few_steps(
+    baseline: Values, candidate: Values, steady: Sequence[Values], least_noise: float
+) -> Ratio:
+    """Ratio of the medians of two series of step times, too short to be resampled.
+
+    The half-width is Welch's t of the logarithms of the `steady` steps of both, which needs two of
+    each. A series whose steps differ by less than `least_noise` (a standard deviation, as a share
+    of the step) counts as that noisy: two steps may be equal by chance.
+    """
+    error, degrees = welch_error(steady, least_noise)
+    half = math.exp(student_t_quantile(0.5 + CONFIDENCE / 2, degrees) * error)
+    value = float(np.median(candidate) / np.median(baseline))
+    return Ratio(value, value / half, value * half)
+
+
 def resampled_medians(values: np.ndarray, random: np.random.Generator) -> np.ndarray:
     """(RESAMPLES,) medians of series that are drawn as blocks of consecutive values."""
     count, length = len(values), block_length(len(values))
@@ -106,14 +121,24 @@ def ratio_over_processes(baseline: Values, candidate: Values) -> Ratio:
     side its coverage is as stated; a bootstrap over five is too narrow. Needs two processes a side.
     """
     groups = [np.log(np.asarray(group, float)) for group in (baseline, candidate)]
-    variances = [float(np.var(group, ddof=1)) / len(group) for group in groups]
     middle = float(groups[1].mean() - groups[0].mean())
-    error = math.sqrt(sum(variances))
-    if error == 0:  # not one process differs from another: only a clock too coarse does that
-        return Ratio(math.exp(middle), math.exp(middle), math.exp(middle))
-    weights = [v**2 / (len(g) - 1) for v, g in zip(variances, groups, strict=True)]
-    t = student_t_quantile(0.5 + CONFIDENCE / 2, sum(variances) ** 2 / sum(weights))
+    error, degrees = welch_error([baseline, candidate])
+    t = student_t_quantile(0.5 + CONFIDENCE / 2, degrees)
     return Ratio(*(math.exp(middle + k * error) for k in (0.0, -t, t)))
+
+
+def welch_error(sides: Sequence[Values], least: float = 0.0) -> tuple[float, float]:
+    """Standard error of the difference of mean logarithms, and Welch's degrees of freedom.
+
+    No side counts as less noisy than `least`, a standard deviation of the logarithms.
+    """
+    counts = [len(side) for side in sides]
+    deviations = [float(np.std(np.log(np.asarray(side, float)), ddof=1)) for side in sides]
+    variances = [max(d, least) ** 2 / n for d, n in zip(deviations, counts, strict=True)]
+    if not sum(variances):  # no value differs from another: only a clock too coarse does that
+        return 0.0, float(sum(counts) - 2)
+    weights = [v**2 / (n - 1) for v, n in zip(variances, counts, strict=True)]
+    return math.sqrt(sum(variances)), sum(variances) ** 2 / sum(weights)
 
 
 def noise_of_processes(*groups: Values) -> float:

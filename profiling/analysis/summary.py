@@ -14,6 +14,7 @@ from profiling.analysis.gpu_time.idle import Gaps
 from profiling.analysis.gpu_time.launch_queue import launch_queue
 from profiling.analysis.gpu_time.operators import operator_work
 from profiling.analysis.gpu_time.overlap import copy_speeds, overlap
+from profiling.analysis.gpu_time.typical import typical_step
 from profiling.analysis.gpu_work import sums
 from profiling.analysis.gpu_work.families import attention_backend, gelu_in_products, ms_by_family
 from profiling.analysis.gpu_work.launches import launches
@@ -91,6 +92,7 @@ def summarize(
             manifest, gpu_name, backend, families, window.step_ms.mean, gelu_in_products(names)
         ),
         program=program,
+        typical=typical_step(analysis),
     )
     problem = clocks.problem if clocks else None
     report = replace(report, health=health(analysis, manifest, report, problem))

@@ -72,7 +72,7 @@ class Finding(Placed):
 
 @dataclass(frozen=True)
 class StepBar(Placed):
-    """The mean step as a bar of its parts, which add up to it. A page shows a Chart instead."""
+    """The typical step as a bar of its parts, which add up to it. A page shows a Chart instead."""
 
     parts: list[tuple[Part, float]]  # (part, ms)
     most: int | None = None  # number of parts in the legend, the longest ones; None: all

@@ -25,9 +25,7 @@ class Part:
     """A part of a step. Parts exclude each other and add up to it, in the order of PARTS."""
 
     name: str
-    meaning: str  # beside the bar of the step
-    bucket: str  # in the legend of a chart, and in the table of a comparison
-    sentence: str  # in the sentence of a comparison, before "2.10 -> 0 ms"
+    title: str  # its name in each bar, legend, table and sentence
     colours: Colours
     cause: bool = False  # a reason why the GPU had nothing to do
     verdict: str | None = None  # the row of VERDICTS that it leads to, where it can be a bottleneck
@@ -37,14 +35,10 @@ class Part:
 PARTS = (
     Part(
         "compute",
-        "kernels that compute",
         "compute",
-        "kernels",
         Colours("#065fb7", "#5280a9", "blue", "█"),
     ),
     Part(
-        "communication",
-        "collectives, alone on the GPU",
         "communication",
         "communication",
         Colours("#8e6085", "#c736ff", "magenta", "▓"),
@@ -52,26 +46,20 @@ PARTS = (
     ),
     Part(
         "copy",
-        "copies and memsets, alone on the GPU",
         "copies and memsets",
-        "copies",
         Colours("#142933", "#a7a5a2", "cyan", "▒"),
         verdict="copies",
     ),
     Part(
         "staging",
-        "idle: the CPU was copying from or to pageable memory",
         "idle: staging of copies",
-        "GPU idle while copies were staged",
         Colours("#aa72f6", "#c3d7a8", "bright_cyan", ":", hatch="+"),
         cause=True,
         verdict="copies",
     ),
     Part(
         "launch",
-        "idle: the CPU was launching",
-        "idle: launch-bound",
-        "GPU idle while waiting for launches",
+        "idle: kernel launches",
         Colours("#c1141f", "#fc5a65", "red", "/", hatch="/"),
         cause=True,
         verdict="launch",
@@ -79,18 +67,14 @@ PARTS = (
     ),
     Part(
         "allocation",
-        "idle: the CPU was allocating or freeing GPU memory",
-        "idle: allocation",
-        "GPU idle in memory allocation",
+        "idle: memory allocation",
         Colours("#5c0a0a", "#a54f41", "bright_yellow", "+", hatch="x"),
         cause=True,
         verdict="allocation",
     ),
     Part(
         "synchronization",
-        "idle: the CPU was waiting for the GPU",
         "idle: synchronization",
-        "GPU idle in synchronization",
         Colours("#e06b00", "#fa9b2d", "yellow", "=", hatch="\\"),
         cause=True,
         verdict="synchronization",
@@ -98,18 +82,14 @@ PARTS = (
     ),
     Part(
         "data",
-        "idle: the CPU was making the batch",
-        "idle: waiting for data",
-        "GPU idle while waiting for data",
+        "idle: data loading",
         Colours("#a19062", "#ffeb7a", "green", "~", hatch="."),
         cause=True,
         verdict="data",
     ),
     Part(
         "cpu",
-        "idle: the CPU did other work",
-        "idle: CPU, Python",
-        "GPU idle while waiting for the CPU",
+        "idle: CPU work",
         Colours("#8c0972", "#fdc2d5", "bright_magenta", "-", hatch="-"),
         cause=True,
         verdict="cpu",
@@ -117,9 +97,7 @@ PARTS = (
     ),
     Part(
         "queue",
-        "idle: the next kernel was launched but had not started",
-        "idle: between queued kernels",
-        "GPU idle between queued kernels",
+        "idle: gaps between queued kernels",
         Colours("#8693ad", "#93a1b9", "bright_black", ".", hatch="|"),
         cause=True,
         verdict="gpu_gaps",
@@ -127,8 +105,6 @@ PARTS = (
     Part(  # all idle time of a capture whose calls were not recorded
         "idle",
         "idle",
-        "GPU idle",
-        "GPU idle",
         Colours("#5b5a5a", "#70757e", "bright_black"),
     ),
 )
@@ -139,11 +115,7 @@ CAUSES = tuple(part.name for part in PARTS if part.cause)  # the columns of an i
 def part_named(name: str) -> Part:
     """The row of PARTS called `name`, or a neutral one for an unknown name, so that no time is
     lost."""
-    idle = PART["idle"]
-    neutral = f"idle: {name}"
-    return PART.get(name) or replace(
-        idle, name=name, meaning=neutral, bucket=neutral, sentence=f"GPU {neutral}", cause=True
-    )
+    return PART.get(name) or replace(PART["idle"], name=name, title=f"idle: {name}", cause=True)
 
 
 Framework = Literal["trainer", "lightning", "huggingface", "pytorch", "jax", "cupy", "unknown"]

@@ -16,17 +16,18 @@ examples
   python -m profiling compare out-slow out-flash --wandb profiling-nanogpt
 
 ratio: candidate / baseline, of median step times; below 1 the candidate is faster. The 95 %
-interval is a bootstrap over blocks of steps. It covers only these two runs, and two starts of one
-program can differ by one per cent on a GPU, so an interval counts as a difference only if it is at
-least that far from 1. On a CPU, starts differ with the other load of the machine, so one run of
-each cannot decide it. `python -m profiling ab` measures how much starts differ, and so do several
-runs of each: Welch's t over one median each. If the manifests of captures have the steps around the
-window, these steps are compared, because no profiler slowed them.
+interval is a bootstrap over blocks of steps, or Welch's t over two to seven. It covers only these
+two runs, and two starts of one program can differ by one per cent on a GPU, so an interval counts
+as a difference only if it is at least that far from 1. On a CPU, starts differ with the other load
+of the machine, so one run of each cannot decide it. `python -m profiling ab` measures how much
+starts differ, and so do several runs of each: Welch's t over one median each. If the manifests of
+captures have the steps around the window, these steps are compared, because no profiler slowed
+them.
 
 one of four answers: faster; slower; equal, if the whole interval is within --equal-within; cannot
-tell, with the reason: one run of each on a CPU, noise (and the number of steps needed), fewer than
-5 steps on a side (no verdict), or a difference that is mostly host time, which a profiler
-lengthens.
+tell, with the reason: one run of each on a CPU, noise (and the number of steps needed), a single
+step on a side (no verdict), or a difference that is mostly host time, which a profiler lengthens.
+If such a difference is too large for chance, the answer is faster or slower without a size.
 
 exit code: 0; with --fail-on-regression 1 if the candidate is slower by more than PERCENT, and 3 if
 the data cannot decide it (an interval that ends below PERCENT passes); 2 for a file that cannot be
@@ -45,7 +46,7 @@ from cli.keys import spell
 from cli.parser import Parser, flag, names, within
 from cli.plain import plain, without_controls
 from cli.program import as_called
-from profiling.analysis.difference.answer import FEWEST_STEPS
+from profiling.analysis.difference.answer import ENOUGH_STEPS
 from profiling.analysis.difference.comparability import (
     config_differences,
     reasons_against,
@@ -150,7 +151,7 @@ def both_sides(flags: Namespace) -> tuple[Compared, Compared]:
     runs = [read_run(path) if is_run_folder(path) else None for path in paths]
     captures = [newest_capture(path) if is_run_folder(path) else path for path in paths]
     check_outputs(flags, *filter(None, captures), *ranks[0], *ranks[1])
-    short = [str(run.folder) for run in runs if run and len(run.step_ms) < FEWEST_STEPS]
+    short = [str(run.folder) for run in runs if run and len(run.step_ms) < ENOUGH_STEPS]
     if short and None not in captures:
         print(
             f"{plain(' and '.join(short))}: too few rows without a profiler for an interval, so "

@@ -35,7 +35,7 @@ def gate(comparisons: list[Comparison], limit_percent: float | None) -> int:
 def gate_one(comparison: Comparison, limit_percent: float) -> int:
     """The exit code for one candidate."""
     limit, step = 1 + limit_percent / 100, comparison.step_ms
-    sure = comparison.ratio_bound or step.ratio
+    sure = 1.0 if comparison.size_unknown else comparison.ratio_bound or step.ratio
     if comparison.verdict == "slower" and sure > limit:
         return REGRESSION
     unknown = comparison.cannot_tell

@@ -84,6 +84,15 @@ def test_too_few_runs_say_how_many_it_takes():
     assert f"about {found.cannot_tell.needed} runs of each are needed" in found.sentence
 
 
+def test_cores_that_other_work_held_are_no_difference_of_the_program():
+    one = run([34.0, 34.5, 34.2], runs=3, cores_at_work=0.5)
+    found = compare(one, run([17.5, 17.3, 17.4], runs=3, cores_at_work=1.0))
+    assert found.verdict == "cannot_tell" and found.cannot_tell.reason == "other_work"
+    assert "0.5 and 1.0 cores were at work" in found.sentence
+    assert compare(one, run([10.0, 10.1, 10.2], runs=3, cores_at_work=1.0)).verdict == "faster"
+    assert compare(one, run([17.5, 17.3, 17.4], runs=3)).verdict == "faster"
+
+
 def test_one_run_of_each_on_a_cpu_shows_medians_and_spreads_and_no_interval():
     one = run([30.0, 34.0, 38.0, 34.0, 33.0, 35.0], cores_at_work=1.0)
     other = run([2.0, 2.5, 3.0, 2.6, 2.4, 2.5], cores_at_work=1.94)

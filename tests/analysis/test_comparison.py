@@ -48,7 +48,7 @@ def test_the_json_of_a_comparison_is_the_fixed_schema_and_reads_back():
     json = msgspec.to_builtins(found)
     assert list(json) == [
         *("schema_version", "baseline", "candidate", "step_ms", "free_step_ms", "verdict"),
-        *("equal_within_percent", "cannot_tell", "ratio_bound"),
+        *("equal_within_percent", "cannot_tell", "ratio_bound", "size_unknown"),
         *("buckets", "families", "ranges", "kernels", "differs", "differences"),
         *("comparability", "sentence"),
     ]
@@ -91,7 +91,7 @@ def test_a_cause_that_is_in_no_table_is_told_all_the_same():
     other = with_captured(replace(flash(), mean_ms=flash().mean_ms + 4.0), gpu_parts=parts)
     found = compare(slow(), other)
     assert deltas(found)["idle_paging"] == 4.0 and "unexplained" not in deltas(found)
-    assert "GPU idle: paging 0 -> 4.00 ms" in found.sentence
+    assert "idle: paging 0 -> 4.00 ms" in found.sentence
 
 
 def test_idle_time_without_its_causes_is_one_bucket():
@@ -158,7 +158,7 @@ def test_saved_kernel_time_that_only_became_idle_is_told():
     other = side("flash.sqlite", {"gemm": 5.0, "attention": 1.0}, {"launch": 4.5})
     found = compare(one, other)
     assert found.verdict == "slower"
-    assert "GPU idle while waiting for launches 1.00 -> 4.50 ms" in found.sentence
+    assert "idle: kernel launches 1.00 -> 4.50 ms" in found.sentence
     assert "attention 4.00 -> 1.00 ms" in found.sentence
 
 

@@ -9,6 +9,8 @@ from profiling.analysis.records import Bottleneck, OperatorWork, Report
 from profiling.analysis.summary import summarize
 from profiling.analysis.verdict import gpu
 from profiling.analysis.verdict.diagnosis import waiting_verdict
+from profiling.report.renderers.markdown import markdown
+from profiling.report.single.document import report_document
 from profiling.shared.causes import PARTS, VERDICT
 from profiling.shared.json_records import to_json
 from profiling.shared.manifest import CapturedWindow, Laps, Manifest, WindowSteps
@@ -167,6 +169,19 @@ def test_ranked_is_what_can_be_won_the_most_first():
     assert busy.bottleneck.most_to_gain.startswith("gemm, ")
 
 
+def test_a_class_with_nothing_to_gain_says_why():
+    report = reported(before_update=lambda p: p.work(8 * MS))
+    why = {row.verdict: row.why_none for row in report.bottleneck.ranked}
+    assert why["cpu"] is None
+    assert "faster kernels would only make it wait longer" in why["gpu_compute"]
+    assert why["allocation"] == "the GPU was not idle for this reason"
+    assert why["communication"] == "none ran, or kernels hid all of it"
+    for row in (*report.bottleneck.ranked, *reported().bottleneck.ranked):
+        assert (row.why_none is None) == (row.recoverable_ms_per_step > 0)
+    said = markdown(report_document(report))
+    assert "memory allocation 0 ms: the GPU was not idle for this reason" in said
+
+
 def test_the_evidence_is_sentences_with_numbers():
     found = diagnosed(data=lambda p: p.work(8 * MS))
     assert all(line.endswith(".") for line in found.evidence)
@@ -181,7 +196,10 @@ def test_the_evidence_is_sentences_with_numbers():
     assert "the GPU was idle while" not in text  # in the data phase that is a part of `data`
     text = " ".join(diagnosed(before_update=snapshot).evidence)
     assert "The GPU was idle for 1.40 ms per step while the host moved bytes" in text
-    assert "3.00 ms per step (29 %): only copies ran, or the CPU was copying their data" in text
+    assert (
+        "3.00 ms per step (29 %), copies: only copies ran, or the CPU was copying their data"
+        in text
+    )
 
 
 def test_reasons_of_the_host_that_only_together_outweigh_communication_are_the_host():

@@ -7,7 +7,7 @@ import pytest
 
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.gpu_time.profiler_cost import recorded_overhead
-from profiling.analysis.gpu_time.typical import typical_step, typical_steps
+from profiling.analysis.gpu_time.typical import are_typical, typical_step
 from profiling.analysis.summary import summarize
 from profiling.analysis.verdict.advice import advise
 from profiling.shared.causes import VERDICT
@@ -121,10 +121,10 @@ def test_one_slow_step_does_not_decide():
 
 def test_what_many_steps_do_is_typical():
     bounds = np.cumsum([0, 90, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10]) * MS
-    assert typical_steps(bounds).tolist() == [False] + [True] * 10
+    assert are_typical(np.diff(bounds)).tolist() == [False] + [True] * 10
     bounds = np.cumsum([0, 90, *[10, 30] * 5]) * MS
-    assert typical_steps(bounds).tolist() == [False] + [True] * 10
-    assert typical_steps(np.array([0, 10, 90])).all()
+    assert are_typical(np.diff(bounds)).tolist() == [False] + [True] * 10
+    assert are_typical(np.array([10, 80])).all()
 
 
 def test_the_parts_of_the_typical_step_add_up():
@@ -190,3 +190,16 @@ def test_copies_are_told_with_direction_memory_and_speed():
     assert found.verdict == "copies"
     told = " ".join(found.evidence)
     assert "copies to the GPU (pinned memory)" in told and "of the link's 63" in told
+
+
+def test_kernels_of_equal_work_tell_by_how_much_a_step_varies():
+    def noise_of(spread_ns: int) -> float:
+        program = Program()
+        for number in range(6):
+            with program.step():
+                for place in range(20):
+                    program.launch(MS + (number % 2) * (place % 2) * spread_ns)
+        return typical_step(Analysis(program.trace())).kernel_noise
+
+    assert noise_of(0) == 0  # long and short ones, alike in all steps
+    assert noise_of(MS // 10) > 0.01

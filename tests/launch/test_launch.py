@@ -242,7 +242,7 @@ def test_the_run_ends_with_what_the_capture_says(install, trainer, words, tmp_pa
     install(sqlite=str(capture))
     assert run.main(words, trainer()) == 0
     said = capfd.readouterr().out
-    assert "\nBound by GPU memory bandwidth" in said and "The mean step" in said
+    assert "\nBound by GPU memory bandwidth" in said and "The typical step" in said
     assert report.main([str(capture)]) == 0
     assert said.splitlines()[-1] == capfd.readouterr().out.splitlines()[-1]
 

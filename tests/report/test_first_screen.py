@@ -33,7 +33,11 @@ def test_it_fits_a_screen_with_the_verdict_once_more(name):
     assert max(map(len, lines)) <= 80
     assert 24 <= len(lines) + 3 <= 40  # --full, a blank, the verdict
     said = " ".join(" ".join(lines).split())
-    for part in (*report.bottleneck.evidence[:2], report.bottleneck.most_to_gain, "The mean step"):
+    for part in (
+        *report.bottleneck.evidence[:2],
+        report.bottleneck.most_to_gain,
+        "The typical step",
+    ):
         assert part in said, part
     assert said.index(verdict_line(report)) < said.index("Next") < said.index("█")
     place = next(i for i, line in enumerate(lines) if line.startswith(" kernel "))

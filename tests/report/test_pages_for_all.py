@@ -397,7 +397,7 @@ def test_who_hears_a_page_hears_its_figures(report):
         "  document.querySelector('body > a').hash]"
     )
     assert all(re.search(r"\d", label) for label in labels)
-    assert "compute 5.3" in labels[0] and "ms of the mean step" in labels[0]
+    assert "compute 5.3" in labels[0] and "ms of the typical step" in labels[0]
     assert all(tables) and heads == 0 and skip == "#content"
     live = report.find_elements("css selector", ".tools [aria-live=polite]")
     assert len(live) == len(tables)

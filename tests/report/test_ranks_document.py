@@ -78,8 +78,8 @@ def test_a_loader_that_is_late_has_more_than_one_cure(analysis):
 
 def test_the_bars_of_the_ranks_have_the_words_of_the_report_of_one(analysis):
     bars = block(analysis.report, Chart, "ranks_step").figure["data"]
-    assert "idle: waiting for data" in [bar["name"] for bar in bars]
-    assert {bar["name"] for bar in bars} <= {part.bucket for part in PARTS}
+    assert "idle: data loading" in [bar["name"] for bar in bars]
+    assert {bar["name"] for bar in bars} <= {part.title for part in PARTS}
 
 
 def test_the_cures_are_for_the_program_that_was_captured(analysis):

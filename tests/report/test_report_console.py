@@ -45,7 +45,14 @@ def test_the_verdict_comes_first_and_every_part_is_there():
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     assert lines[2] == verdict_line(report)
     assert lines[2].startswith("Bound by ")
-    parts = ("The mean step", "Phases", "Kernel families", "Idle gaps", "Kernels", "CUDA API calls")
+    parts = (
+        "The typical step",
+        "Phases",
+        "Kernel families",
+        "Idle gaps",
+        "Kernels",
+        "CUDA API calls",
+    )
     parts += ("Copies and memsets", "Roofline", "The capture's health")
     places = [said.index(f"\n{part}\n") for part in parts]
     assert len(places) == len(parts)
@@ -60,13 +67,13 @@ def test_it_fits_80_columns_and_a_pipe_gets_no_colours():
     assert re.search(r"unrolled_elementwise.*_copy\(float\) +copy +1,020 +23\.85 ms +9\.6 %", said)
 
 
-def test_the_parts_of_the_step_add_up_to_its_mean():
+def test_the_parts_of_the_typical_step_add_up():
     report = report_with_manifest()
     parts = step_parts(report)
-    assert sum(ms for _, ms in parts) == pytest.approx(report.window.step_ms.mean, rel=1e-6)
+    assert sum(ms for _, ms in parts) == pytest.approx(report.typical.ms, rel=1e-6)
     bar = next(line for line in text_of(report).splitlines() if "█" in line)
     assert len(bar.strip()) == terminal.BAR_WIDTH
-    assert bar.count("█") == pytest.approx(0.789 * terminal.BAR_WIDTH, abs=1)
+    assert bar.count("█") == pytest.approx(0.83 * terminal.BAR_WIDTH, abs=1)
 
 
 def test_what_was_not_captured_is_said_and_not_zero():
@@ -224,7 +231,7 @@ def test_a_heading_as_long_as_a_file_name_costs_no_column():
     sides = ("a_capture_of_last_week_on_the_large_machine", "the_same_with_another_attention")
     columns = [Column("part of the step", "part", "text", True)]
     columns += [Column(name, name, "ms", True) for name in sides]
-    row = SimpleNamespace(part="idle: between queued kernels", **dict.fromkeys(sides, 12.34))
+    row = SimpleNamespace(part="idle: gaps between queued kernels", **dict.fromkeys(sides, 12.34))
     said = drawn(Table("t", "Title", "Note.", columns, [row]), 60)
     assert max(map(len, said.splitlines())) <= 60
     assert said.count("12.34") == 2 and "a wider terminal" not in said

@@ -326,9 +326,7 @@ def test_a_measured_selection_adds_up(opened):
     assert found["GPU busy"].endswith(f"{report.gpu.busy_percent:.1f} %")
     assert found["GPU idle"].endswith(f"{100 - report.gpu.busy_percent:.1f} %")
     launching = report.idle.by_cause["launch"] * report.window.steps
-    assert float(found["idle: the CPU was launching"].split()[0]) == pytest.approx(
-        launching, rel=0.5
-    )
+    assert float(found["idle: kernel launches"].split()[0]) == pytest.approx(launching, rel=0.5)
     canvas, x, y = at(opened, 400, 60)
     before = opened.execute_script(VIEW)
     mouse(opened).key_down("\ue008").move_to_element_with_offset(

@@ -79,7 +79,7 @@ def test_what_a_profiler_made_of_eager_steps_is_no_answer(pair, tmp_path):
     found = compared(tmp_path, *pair)
     assert found["verdict"] == "cannot_tell" and found["cannot_tell"]["reason"] == "profiler"
     assert found["cannot_tell"]["needed"] is None and "profiling ab" in found["sentence"]
-    assert "GPU idle while waiting for launches" in found["sentence"]
+    assert "idle: kernel launches" in found["sentence"]
     assert "its kernels take 5.55 ms" in found["sentence"]
 
 

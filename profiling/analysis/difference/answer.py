@@ -7,9 +7,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from statistics import fmean, median
 
+import numpy as np
+
 from profiling.analysis.difference.comparability import config_differences, timed_keys
 from profiling.analysis.difference.compared import TRAINING, Compared
 from profiling.analysis.difference.comparison_records import CannotTell, Outcome
+from profiling.analysis.gpu_time.typical import are_typical
 from profiling.analysis.statistics import (
     BETWEEN_PROCESSES,
     MOST_PROCESSES,
@@ -17,6 +20,7 @@ from profiling.analysis.statistics import (
     answer,
     noise_of_processes,
     processes_to_tell,
+    ratio_over_few_steps,
     ratio_over_processes,
     ratio_over_steps,
     steps_to_tell,
@@ -25,13 +29,24 @@ from profiling.analysis.verdict.health import CAPTURE_AGAIN
 from profiling.shared.causes import PART
 from profiling.shared.units import milliseconds, number
 
-FEWEST_STEPS = 5  # needed on each side for an interval
+FEWEST_STEPS = 2  # needed on each side for an interval
+# fewer steps that no profiler slowed are not preferred to captured ones, and of fewer the first is
+# not left out
+ENOUGH_STEPS = 5
+RESAMPLED_FROM = 8  # steps: two blocks of four; fewer count as independent
+LEAST_NOISE = 0.005  # half of what two starts differ by: two steps may be equal by chance
 LARGE_OVERHEAD = 0.1  # of the step: a profiler that adds more decides how long the host takes
 MOSTLY = 0.5  # share of the difference from which on it is mostly the host's
 MOST_NAMED = 2  # parts of the host that are named
 # in 24 captures of programs that were also timed without a profiler, the worst one made a step 3.6
 # times as long
 MOST_LENGTHENED = 4
+# of A/A pairs of 2 to 9 steps of seven long captures, the farthest interval began at 1.27, and at
+# less than 1.05 once the common pace of the phases was divided out
+HOST_DRIFT = 0.3  # by which the host of one program may run slower or faster for a while
+PACE_NOISE = 0.05  # by which a step may differ beyond the common pace of its phases
+ESTIMATE_FACTOR = 2  # by which the real cost of a profiler may exceed its estimate, or more
+LEAST_PHASE = 0.005  # of the step: a shorter phase has no pace
 PROFILER_SHIFT = 0.05  # change of the ratio by the profiler from which on it is worth a word
 WITHOUT_A_PROFILER = "time both without a profiler: python -m profiling ab"
 IN_TURNS = "alternate several runs of each"
@@ -47,6 +62,7 @@ class Steps:
     captured: bool  # a profiler was on
     over_processes: bool = False  # each value is the median of a process
     on_cpu: bool = False
+    least_noise: float = LEAST_NOISE  # a step's standard deviation is at least this share of it
 
     @property
     def fewest(self) -> int:
@@ -67,6 +83,10 @@ class Steps:
             return ratio_over_processes(self.baseline_ms, self.candidate_ms)
         if self.one_process_on_cpu or self.fewest < FEWEST_STEPS:
             return None
+        if self.fewest < RESAMPLED_FROM:
+            sides = self.baseline_ms, self.candidate_ms
+            steady = [without_odd_start(np.array(ms)) for ms in sides]
+            return ratio_over_few_steps(*sides, steady, self.least_noise)
         return ratio_over_steps(self.baseline_ms, self.candidate_ms)
 
     @cached_property
@@ -77,11 +97,21 @@ class Steps:
         return BETWEEN_PROCESSES
 
 
+def without_odd_start(step_ms: np.ndarray) -> np.ndarray:
+    """The step times, without the first one where it is far from the others.
+
+    A window starts with an empty queue, which says nothing of how much its steps vary.
+    """
+    odd = len(step_ms) >= ENOUGH_STEPS and not are_typical(step_ms)[0]
+    return step_ms[int(odd) :]
+
+
 @dataclass(frozen=True)
 class Judgement:
     outcome: Outcome
     cannot_tell: CannotTell | None = None
     ratio_bound: float | None = None  # bound of the ratio that also holds without the profiler
+    size_unknown: str | None = None  # why only the direction of the difference is known
 
 
 def own_steps(baseline: Compared, candidate: Compared) -> Steps:
@@ -94,13 +124,14 @@ def own_steps(baseline: Compared, candidate: Compared) -> Steps:
         captured={baseline.kind, candidate.kind} != {TRAINING},
         over_processes=min(baseline.runs, candidate.runs) > 1,
         on_cpu=baseline.on_cpu or candidate.on_cpu,
+        least_noise=max(LEAST_NOISE, *(s.captured.kernel_noise for s in (baseline, candidate))),
     )
 
 
 def uncaptured_steps(baseline: Compared, candidate: Compared) -> Steps | None:
     """The steps around the captured windows, or None where a side has too few of them."""
     both_ms = baseline.free_laps_ms, candidate.free_laps_ms
-    if min(map(len, both_ms)) < FEWEST_STEPS:
+    if min(map(len, both_ms)) < ENOUGH_STEPS:
         return None
     means_ms = fmean(both_ms[0]), fmean(both_ms[1])
     on_cpu = baseline.on_cpu or candidate.on_cpu
@@ -117,11 +148,16 @@ def judge(baseline: Compared, candidate: Compared, steps: Steps, band: float) ->
     if steps.captured and (why := baseline.no_verdict or candidate.no_verdict):
         return Judgement("cannot_tell", CannotTell("lost_kernels", why, CAPTURE_AGAIN, None))
     outcome = answer(ratio, steps.noise, band)
+    differs = outcome in ("faster", "slower")
+    if differs and steps.on_cpu and (why := explained_by_cores(baseline, candidate, ratio)):
+        return Judgement("cannot_tell", CannotTell("other_work", why, IN_TURNS, None))
     if steps.captured and (host := host_words(baseline, candidate, band)):
         bound = ratio_bound(baseline, candidate)
-        if bound and outcome in ("faster", "slower"):
+        if bound and differs:
             return Judgement(outcome, ratio_bound=bound)
         why = f"most of the change is host time, which a profiler lengthens ({host})"
+        if differs and is_beyond_drift(baseline, candidate, ratio):
+            return Judgement(outcome, size_unknown=why)
         return Judgement("cannot_tell", CannotTell("profiler", why, WITHOUT_A_PROFILER, None))
     can_tell = outcome != "cannot_tell"
     return Judgement(outcome, None if can_tell else noise(ratio, steps, unit, band))
@@ -139,6 +175,20 @@ def one_process(baseline: Compared, candidate: Compared) -> CannotTell:
         else "give folders of such runs"
     )
     return CannotTell("one_process", why, f"{IN_TURNS}: {how}", None)
+
+
+def explained_by_cores(baseline: Compared, candidate: Compared, ratio: Ratio) -> str:
+    """Why the cores that each side got may be all of the difference; empty if they are not.
+
+    The side that is faster by the clock then takes as much CPU time for a step, or more.
+    """
+    one, other = baseline.cores_at_work, candidate.cores_at_work
+    if not one or not other or (ratio.value < 1) == (ratio.value * other / one < 1):
+        return ""
+    return (
+        f"{one:.1f} and {other:.1f} cores were at work, which can be all of the difference: a step "
+        f"takes {other / one * ratio.value:.2f}x the CPU time, and other work may have held cores"
+    )
 
 
 def few_steps(steps: Steps, unit: str) -> CannotTell:
@@ -190,10 +240,48 @@ def host_words(baseline: Compared, candidate: Compared, band: float) -> str:
     if abs(host_ms) <= max(band * baseline.mean_ms, MOSTLY * abs(all_ms)):
         return ""
     return ", ".join(
-        f"{PART[name.removeprefix('idle_')].sentence} {milliseconds(one.get(name, 0.0))} -> "
+        f"{PART[name.removeprefix('idle_')].title} {milliseconds(one.get(name, 0.0))} -> "
         f"{milliseconds(other.get(name, 0.0))} ms"
         for name in host[:MOST_NAMED]
     )
+
+
+def is_beyond_drift(baseline: Compared, candidate: Compared, ratio: Ratio) -> bool:
+    """Whether captured steps show which side is faster, though not by how much.
+
+    Both need the same profiler. The kernels must not say the opposite, and the difference must be
+    more than the profiler is likely to have added to one side alone, and more than the host's pace
+    drifts by.
+    """
+    one, other = baseline.captured, candidate.captured
+    change_ms = median(candidate.step_ms) - median(baseline.step_ms)
+    kernels_ms = other.gpu_parts.get("compute", 0.0) - one.gpu_parts.get("compute", 0.0)
+    opposed = change_ms * kernels_ms < 0 and abs(kernels_ms) > BETWEEN_PROCESSES * baseline.mean_ms
+    if opposed or baseline.kind != candidate.kind:
+        return False
+    if abs(change_ms) <= ESTIMATE_FACTOR * abs(other.added_ms - one.added_ms):
+        return False
+    pace = host_pace(baseline, candidate)
+    return ratio.excludes(HOST_DRIFT) or pace is not None and excess(ratio, pace) > PACE_NOISE
+
+
+def host_pace(baseline: Compared, candidate: Compared) -> float | None:
+    """How much longer the host takes for a phase of the candidate: the median of the phases.
+
+    A slower host lengthens all phases alike, a change of the program some of them. None with fewer
+    than three phases, whose median one phase alone would decide.
+    """
+    one, other = baseline.captured.phases, candidate.captured.phases
+    both = [(one[name].host_ms or 0.0, other[name].host_ms or 0.0) for name in one.keys() & other]
+    ratios = [now / was for was, now in both if min(was, now) > LEAST_PHASE * baseline.mean_ms]
+    return median(ratios) if len(ratios) >= 3 else None
+
+
+def excess(ratio: Ratio, pace: float) -> float:
+    """How far the interval is from 1, beyond the pace if that goes the same way; 0.2: 20 %."""
+    if ratio.value > 1:
+        return ratio.low / max(pace, 1.0) - 1
+    return min(pace, 1.0) / ratio.high - 1
 
 
 def is_host(bucket: str) -> bool:

@@ -55,6 +55,8 @@ class CapturedStep:
     steps: int  # number of steps in the mean
     gpu_parts: dict[str, float] = field(default_factory=dict)  # bucket -> ms; add up to the step
     host_parts: dict[str, float] = field(default_factory=dict)
+    kernel_noise: float = 0.0  # by which kernels of equal work vary, as a share of the step
+    added_ms: float = 0.0  # by the profiler, measured or else estimated; 0: not known
     families: dict[str, float] = field(default_factory=dict)  # family -> ms of kernels
     phases: dict[str, PhaseTimes] = field(default_factory=dict)
     kernels: tuple[KernelOnOneSide, ...] = ()
@@ -153,11 +155,13 @@ def compared_runs(sides: Sequence[Compared], folder: str) -> Compared:
 
     What they have in common is taken from the first one.
     """
+    cores = [side.cores_at_work for side in sides if side.cores_at_work is not None]
     return replace(
         sides[0],
         file=folder,
         step_ms=[median(side.step_ms) for side in sides],
         mean_ms=fmean(side.mean_ms for side in sides),
+        cores_at_work=median(cores) if len(cores) == len(sides) else None,
         runs=len(sides),
     )
 
@@ -182,6 +186,8 @@ def captured_step(report: Report) -> CapturedStep:
         steps,
         gpu_parts(report),
         host_parts={f"host_{row.name}": row.host_ms / steps for row in report.phases},
+        kernel_noise=report.typical.kernel_noise if report.typical else 0.0,
+        added_ms=report.health.measured_added_ms or report.health.estimated_added_ms or 0.0,
         families={row.family: row.total_ns / steps / 1e6 for row in report.families},
         phases={row.name: phase_times(row, steps) for row in report.ranges},
         kernels=tuple(

@@ -77,6 +77,7 @@ def compare(
         equal_within_percent=equal_within_percent,
         cannot_tell=None if refused else judgement.cannot_tell,
         ratio_bound=None if refused else judgement.ratio_bound,
+        size_unknown=None if refused else judgement.size_unknown,
         buckets=buckets(baseline, candidate),
         families=families(baseline, candidate),
         ranges=ranges(baseline, candidate),

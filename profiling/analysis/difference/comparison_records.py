@@ -58,7 +58,7 @@ class StepComparison(msgspec.Struct, frozen=True, omit_defaults=True):
 class CannotTell:
     """The reason why there is no answer, and what would give one."""
 
-    reason: Literal["one_process", "few_steps", "lost_kernels", "profiler", "noise"]
+    reason: Literal["one_process", "few_steps", "lost_kernels", "profiler", "noise", "other_work"]
     why: str
     cure: str
     needed: int | None  # steps, logged rows or processes a side; None: more would not help
@@ -190,6 +190,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     cannot_tell: CannotTell | None = None  # None: there is an answer
     # where a profiler made most of the difference: the bound that the GPU's work alone proves
     ratio_bound: float | None = None
+    size_unknown: str | None = None  # why only the direction is known; None: so is the ratio
     buckets: list[BucketChange] | None = None
     families: list[FamilyChange] | None = None
     ranges: list[RangeChange] | None = None

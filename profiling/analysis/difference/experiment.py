@@ -187,6 +187,7 @@ def comparison_of(
         equal_within_percent=result.equal_within_percent,
         cannot_tell=cannot_tell(pair, result) if pair.verdict == "cannot_tell" else None,
         ratio_bound=None,
+        size_unknown=None,
     )
     return replace(comparison, sentence=sentence(comparison))
 

@@ -5,7 +5,7 @@ flash is 1.42x faster (13.40 -> 9.43 ms per step): softmax 2.10 -> 0 ms, the res
 
 from dataclasses import dataclass
 
-from profiling.analysis.difference.answer import PROFILER_SHIFT, is_host
+from profiling.analysis.difference.answer import PROFILER_SHIFT, WITHOUT_A_PROFILER, is_host
 from profiling.analysis.difference.comparability import timed_keys
 from profiling.analysis.difference.compared import TRAINING
 from profiling.analysis.difference.comparison_records import (
@@ -38,6 +38,14 @@ def sentence(comparison: Comparison) -> str:
     if comparison.verdict == "cannot_tell":
         word = "faster" if step.ratio < 1 else "slower"
         return f"cannot tell whether {other} is {word} than {one} ({times}): {why_not(comparison)}"
+    if unknown := comparison.size_unknown:
+        clauses = [
+            f"{other} is {comparison.verdict} than {one} (captured {times}), but by how much "
+            f"cannot be told: {unknown}",
+            kernel_words(comparison),
+            WITHOUT_A_PROFILER,
+        ]
+        return "; ".join(filter(None, clauses))
     if comparison.ratio_bound:
         text = f"{other} is at least {speed(comparison.ratio_bound)} than {one} (captured {times})"
     else:
@@ -175,7 +183,7 @@ def part_name(bucket: str) -> str:
     if kind == "host":
         return f"{name} on the host"
     part = PART.get(name or kind)
-    return part.sentence if part else f"GPU idle: {name}"
+    return part.title if part else f"idle: {name}"
 
 
 def step_noise_ms(comparison: Comparison) -> float:

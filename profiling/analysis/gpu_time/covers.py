@@ -16,7 +16,7 @@ import numpy as np
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.columns import Intervals, distinct, name_mask, union, used_names
 from profiling.analysis.gpu_time.idle import Gaps
-from profiling.analysis.gpu_time.typical import typical_steps
+from profiling.analysis.gpu_time.typical import are_typical
 from profiling.analysis.records import Cover, CoverKind
 from profiling.analysis.steps.find import KNOWN_STEPS
 from profiling.shared.causes import CAUSES
@@ -55,7 +55,7 @@ def covers(analysis: Analysis) -> dict[str, Cover]:
     gaps, owned = analysis.gaps, analysis.owned
     if gaps is None or owned is None:
         return {}
-    typical = typical_steps(analysis.bounds_ns)
+    typical = are_typical(np.diff(analysis.bounds_ns))
     steps, step_ns = int(typical.sum()), np.diff(analysis.bounds_ns)[typical].mean()
     in_typical = typical[step_of(analysis, gaps.start_ns)]
     found = {}

@@ -1,9 +1,7 @@
 """Pick the typical steps of a program: no warm-up, no stalls, none that capturing disturbed.
 
-Called by profiling.analysis.verdict.diagnosis: one slow step in a short window decides a mean.
+Called by profiling.analysis.summary: one slow step in a short window decides a mean.
 """
-
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -11,6 +9,7 @@ from profiling.analysis.analysis import Analysis
 from profiling.analysis.gpu_time.idle import Gaps
 from profiling.analysis.gpu_time.profiler_cost import LEAST, LIKELY, MOST
 from profiling.analysis.gpu_work.families import ms_by_family
+from profiling.analysis.records import TypicalStep
 from profiling.shared.causes import CAUSES
 from profiling.timeline.trace import KERNEL
 
@@ -18,41 +17,31 @@ NEAR = 0.25  # of the median: a step that differs by more is far from it
 FEW = 0.1  # of the steps: at most this share may be left out
 
 
-@dataclass(frozen=True)
-class TypicalStep:
-    """The mean of the typical steps."""
-
-    of_steps: int  # number of typical steps
-    ms: float
-    parts_ms: dict[str, float]  # by causes.PARTS; adds up to it
-    family_ms: dict[str, float]  # kernel time a step
-    added_ms: list[dict[str, float]] | None  # by CAUSES: added by capturing, least, likely, most
-
-    @property
-    def idle_ms(self) -> float:
-        busy = ("compute", "communication", "copy")
-        return sum(ms for name, ms in self.parts_ms.items() if name not in busy)
-
-
 def typical_step(analysis: Analysis) -> TypicalStep | None:
     """The mean of the typical steps, or None where no GPU activity was captured."""
     parts_ns = parts_of_steps(analysis)
     if parts_ns is None:
         return None
-    chosen = typical_steps(analysis.bounds_ns)
+    chosen = are_typical(np.diff(analysis.bounds_ns))
     ms = np.diff(analysis.bounds_ns)[chosen].mean() / 1e6
     parts_ms = {name: float(ns[chosen].mean()) / 1e6 for name, ns in parts_ns.items()}
+    rows, step = kernels_of_steps(analysis, chosen)
     return TypicalStep(
-        int(chosen.sum()), float(ms), parts_ms, family_ms(analysis, chosen), added_ms(analysis)
+        of_steps=int(chosen.sum()),
+        ms=float(ms),
+        parts_ms=parts_ms,
+        family_ms=family_ms(analysis, rows, int(chosen.sum())),
+        kernel_noise=kernel_sd_ns(analysis, rows, step) / 1e6 / float(ms) if ms else 0.0,
+        added_ms=added_ms(analysis, chosen),
     )
 
 
-def added_ms(analysis: Analysis) -> list[dict[str, float]] | None:
-    """Milliseconds that capturing added to the idle causes of a typical step: least, likely, most.
+def added_ms(analysis: Analysis, chosen: np.ndarray) -> list[dict[str, float]] | None:
+    """Milliseconds that capturing added to the idle causes of the chosen steps, in their mean.
 
-    None where it is not known by cause.
+    The least, the likely and the most; None where it is not known by cause.
     """
-    cost, chosen = analysis.profiler_cost, typical_steps(analysis.bounds_ns)
+    cost = analysis.profiler_cost
     if cost is None or cost.cause_ns is None:
         return None
     means = {cause: ns[:, chosen].mean(axis=1) / 1e6 for cause, ns in cost.cause_ns.items()}
@@ -83,28 +72,53 @@ def causes_of_steps(gaps: Gaps, bounds_ns: np.ndarray) -> dict[str, np.ndarray]:
     return {cause: np.diff(ns[edges]) for cause, ns in zip(CAUSES, until, strict=True)}
 
 
-def family_ms(analysis: Analysis, chosen: np.ndarray) -> dict[str, float]:
-    """Kernel time of each family in ms per step, over kernels that began in the chosen steps."""
+def kernels_of_steps(analysis: Analysis, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(rows of the kernels that began in the chosen steps, the step of each)."""
     operations, bounds_ns = analysis.trace.operations, analysis.bounds_ns
     if operations is None:
-        return {}
+        return np.empty(0, np.int64), np.empty(0, np.int64)
     rows = analysis.steps.rows_of(operations)
     rows = rows[operations.kind[rows] == KERNEL]
     step = np.searchsorted(bounds_ns, operations.start_ns[rows], side="right") - 1
-    rows = rows[(step >= 0) & np.append(chosen, False)[step]]
+    inside = (step >= 0) & np.append(chosen, False)[step]
+    return rows[inside], step[inside]
+
+
+def family_ms(analysis: Analysis, rows: np.ndarray, steps: int) -> dict[str, float]:
+    """Kernel time of each family in ms per step, over the kernels at `rows`."""
+    operations = analysis.trace.operations
+    if operations is None:
+        return {}
     took_ns = operations.end_ns[rows] - operations.start_ns[rows]
-    return ms_by_family(analysis.family[operations.name[rows]], took_ns, int(chosen.sum()))
+    return ms_by_family(analysis.family[operations.name[rows]], took_ns, steps)
 
 
-def typical_steps(bounds_ns: np.ndarray) -> np.ndarray:
-    """(steps,) mask of the typical steps: all but the few that are far from the median.
+def kernel_sd_ns(analysis: Analysis, rows: np.ndarray, step: np.ndarray) -> float:
+    """Standard deviation of a step's kernel time in ns, pooled over the kernels at `rows`.
+
+    A kernel does equal work in all steps, so its time of a step varies by chance; many kernels tell
+    by how much even where there are two steps. 0 with fewer than two.
+    """
+    operations = analysis.trace.operations
+    if operations is None or len(np.unique(step)) < 2:
+        return 0.0
+    (names, name), (steps, place) = (
+        np.unique(column, return_inverse=True) for column in (operations.name[rows], step)
+    )
+    took_ns = operations.end_ns[rows] - operations.start_ns[rows]
+    cells = len(steps) * len(names)
+    of_step_ns = np.bincount(place * len(names) + name, took_ns, cells).reshape(-1, len(names))
+    return float(np.sqrt(of_step_ns.var(axis=0, ddof=1).sum()))
+
+
+def are_typical(length: np.ndarray) -> np.ndarray:
+    """(steps,) mask of the typical step times: all but the few that are far from the median.
 
     If many steps are far from it, that is how the program runs, and only the first step is left
     out, if it is one of them.
     """
-    length_ns = np.diff(bounds_ns)
-    median = np.median(length_ns)
-    far = abs(length_ns - median) > NEAR * median
+    median = np.median(length)
+    far = abs(length - median) > NEAR * median
     if np.count_nonzero(far) > max(1, FEW * len(far)):
         far[1:] = False
     return ~far if len(far) > 2 else np.ones(len(far), bool)

@@ -68,7 +68,7 @@ def what_is_longer(part: str, ms: float, phase: str | None) -> str:
         return f"computes {ms:.2f} ms longer{where}"
     verdict = PART[part].verdict
     if not PART[part].cause or verdict is None:
-        return f"spends {ms:.2f} ms longer on {PART[part].meaning}"
+        return f"spends {ms:.2f} ms longer on {PART[part].title}"
     return f"waits {ms:.2f} ms longer for {VERDICT[verdict].title}"
 
 

@@ -217,9 +217,8 @@ def reduce_rank(
 
 def most_added_ms(health: Health) -> float:
     """The most that capturing may have added to a step, in ms."""
-    if health.free_step_ms is None:
-        return health.estimated_most_ms or 0.0
-    return max(0.0, health.free_step_ms * (health.overhead_percent or 0.0) / 100)
+    measured = health.measured_added_ms
+    return (health.estimated_most_ms or 0.0) if measured is None else measured
 
 
 def notes_of(report: Report) -> list[str]:

@@ -13,8 +13,11 @@ DIRECTION = {"Host-to-Device": "to the GPU", "Device-to-Host": "to the host"}
 WORTH_TELLING = 0.1  # of the time in which only copies run
 
 
-def sentences(copies: list[CopySpeed], gpu: Device | None) -> Iterator[str]:
-    """A line for each kind of copy that matters, in the order of `copies` (most exposed first)."""
+def sentences(copies: list[CopySpeed], gpu: Device | None, of_mean: float) -> Iterator[str]:
+    """A line for each kind of copy that matters, in the order of `copies` (most exposed first).
+
+    `of_mean` is the exposed time of a typical step as a share of that of the mean step.
+    """
     exposed_ms = sum(row.exposed_ms for row in copies)
     peak = link_bytes_per_s(gpu.name) if gpu else None
     for row in copies:
@@ -27,7 +30,7 @@ def sentences(copies: list[CopySpeed], gpu: Device | None) -> Iterator[str]:
         if row.link_percent is not None and peak:
             speed += f", {row.link_percent:.0f} % of the link's {peak / 1e9:.0f}"
         yield (
-            f"{row.exposed_ms:.2f} ms per step: {row.count} copies "
+            f"{of_mean * row.exposed_ms:.2f} ms per step: {row.count} copies "
             f"{DIRECTION.get(row.direction, row.direction)}{memory}{speed}."
         )
 

@@ -24,8 +24,7 @@ from collections.abc import Iterator
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.gpu_time.idle import BLOCKING
 from profiling.analysis.gpu_time.profiler_cost import LEAST, LIKELY, MOST
-from profiling.analysis.gpu_time.typical import TypicalStep, typical_step
-from profiling.analysis.records import Bottleneck, Gain, Health, Reading, Report
+from profiling.analysis.records import Bottleneck, Gain, Health, Reading, Report, TypicalStep
 from profiling.analysis.verdict import copies, cpu, gpu
 from profiling.analysis.verdict.advice import above_roof_ms, advise, covers_of, most_above_roof
 from profiling.analysis.verdict.health import CAPTURE_AGAIN
@@ -33,6 +32,7 @@ from profiling.shared.causes import PART, VERDICT
 
 CLOSE = 0.6  # of the host's largest reason: a second one above it weighs about as much
 WORTH_TELLING = 0.02  # of a step
+ROUNDING_MS = 1e-9  # what is left of a difference of equal times
 
 
 def diagnose(analysis: Analysis, report: Report) -> Bottleneck:
@@ -46,7 +46,7 @@ def diagnose(analysis: Analysis, report: Report) -> Bottleneck:
         )
     if report.on_cpu:
         return cpu.bottleneck(analysis, report, unknowns)
-    step = typical_step(analysis)
+    step = report.typical
     if step is None or not step.ms:
         evidence = list(host_sentences(report))
         return Bottleneck("unknown", evidence, advise("unknown", report), cannot_tell=unknowns)
@@ -55,7 +55,7 @@ def diagnose(analysis: Analysis, report: Report) -> Bottleneck:
     waiting = {name: ms for name, ms in lost.items() if VERDICT[name].waiting}
     gaps_ms = lost.get("gpu_gaps", 0.0)
     evidence = list(busy_sentences(report, step))
-    if sum(off.values()) >= WORTH_TELLING * step_ms:
+    if off:
         evidence.append(overhead_sentence(report.health, sum(off.values())))
     different = readings(analysis, report, step)
     evidence += reading_sentences(different)
@@ -72,7 +72,7 @@ def diagnose(analysis: Analysis, report: Report) -> Bottleneck:
     else:
         evidence += [*why, *gpu.clock_sentences(report)]
     computing = {name: ms for name, ms in step.family_ms.items() if name != "communication"}
-    ranked = ranking(report, lost, verdict, computing)
+    ranked = ranking(report, lost, verdict, computing, step)
     return Bottleneck(
         verdict,
         evidence,
@@ -162,14 +162,18 @@ def added_by_capturing(report: Report, step: TypicalStep) -> dict[str, float]:
     if report.idle is None:
         return {}
     estimated = step.added_ms[LIKELY] if step.added_ms else {}
-    free_ms = report.health.free_step_ms
-    if free_ms is None:
-        return estimated
-    left = max(0.0, free_ms * (report.health.overhead_percent or 0.0) / 100)
-    scale = left / (sum(estimated.values()) or 1.0)
+    measured = report.health.measured_added_ms
+    off = estimated if measured is None else scaled_to(measured, estimated, step)
+    # what no sentence says changes no figure
+    return off if sum(off.values()) >= WORTH_TELLING * step.ms else {}
+
+
+def scaled_to(added_ms: float, estimated: dict[str, float], step: TypicalStep) -> dict[str, float]:
+    """The estimates of parts, scaled to what capturing added in all, and what is left of it."""
+    scale = added_ms / (sum(estimated.values()) or 1.0)
     off = {name: min(ms, scale * estimated.get(name, 0.0)) for name, ms in step.parts_ms.items()}
     rest = {name: ms - off[name] for name, ms in step.parts_ms.items() if PART[name].lengthened}
-    share = min(1.0, (left - sum(off.values())) / (sum(rest.values()) or 1.0))
+    share = min(1.0, (added_ms - sum(off.values())) / (sum(rest.values()) or 1.0))
     return off | {name: off[name] + share * ms for name, ms in rest.items()}
 
 
@@ -189,7 +193,11 @@ def waiting_verdict(waiting: dict[str, float], step_ms: float) -> str | None:
 
 
 def ranking(
-    report: Report, lost: dict[str, float], verdict: str, computing: dict[str, float]
+    report: Report,
+    lost: dict[str, float],
+    verdict: str,
+    computing: dict[str, float],
+    step: TypicalStep,
 ) -> list[Gain]:
     """The most that each class could give back, in ms per step, the largest first.
 
@@ -207,8 +215,27 @@ def ranking(
             matrix = 1 - moves if family in gpu.MATRIX_FAMILIES else 0.0
             gains["gpu_compute"] += matrix * above
             gains["gpu_memory"] += (1 - matrix) * above
-    ranked = [Gain(verdict, ms) for verdict, ms in gains.items()]
+    waits = VERDICT[verdict].waiting is not None
+    ranked = [
+        Gain(name, ms)
+        if ms > ROUNDING_MS
+        else Gain(name, 0.0, why_nothing_to_gain(name, step, waits))
+        for name, ms in gains.items()
+    ]
     return sorted(ranked, key=lambda gain: -gain.recoverable_ms_per_step)
+
+
+def why_nothing_to_gain(verdict: str, step: TypicalStep, waits: bool) -> str:
+    """The reason why a class has 0 to gain; `waits`: the verdict is that the GPU waits."""
+    if verdict in ("gpu_compute", "gpu_memory"):
+        if waits:
+            return "while the GPU waits, faster kernels would only make it wait longer"
+        return "no such kernel ran, or all are at their roof"
+    if any(ms for name, ms in step.parts_ms.items() if PART[name].verdict == verdict):
+        return "capturing added as much"
+    if verdict in ("copies", "communication"):
+        return "none ran, or kernels hid all of it"
+    return "the GPU was not idle for this reason"
 
 
 def most_to_gain(
@@ -238,9 +265,8 @@ def most_to_gain(
 
 
 def busy_sentences(report: Report, step: TypicalStep) -> Iterator[str]:
-    busy_ms = step.ms - step.idle_ms
     yield (
-        f"The GPU is busy {100 * busy_ms / step.ms:.0f} % of the time: {busy_ms:.2f} of "
+        f"The GPU is busy {step.busy_percent:.0f} % of the time: {step.busy_ms:.2f} of "
         f"{step.ms:.2f} ms per step."
     )
     if step.of_steps < report.window.steps:
@@ -269,8 +295,8 @@ def waiting_sentences(
     waiting: dict[str, float], step_ms: float, covered: dict[str, str]
 ) -> list[str]:
     return [
-        f"{ms:.2f} ms per step ({100 * ms / step_ms:.0f} %): {VERDICT[name].waiting}"
-        f"{covered.get(name, '')}."
+        f"{ms:.2f} ms per step ({100 * ms / step_ms:.0f} %), {VERDICT[name].title}: "
+        f"{VERDICT[name].waiting}{covered.get(name, '')}."
         for name, ms in waiting.items()
         if ms >= WORTH_TELLING * step_ms
     ]
@@ -294,9 +320,11 @@ def details(
     analysis: Analysis, report: Report, verdict: str, waiting: dict[str, float]
 ) -> Iterator[str]:
     """Further evidence for the verdict: the origin of its milliseconds."""
-    if verdict == "copies":
-        yield from copies.sentences(report.copies or [], report.capture.gpu)
-        if report.idle and (staging_ms := report.idle.by_cause["staging"]):
+    if verdict == "copies" and (step := report.typical) and report.breakdown:
+        copy_ms = report.breakdown.copy_ms
+        of_mean = step.parts_ms["copy"] / copy_ms if copy_ms else 0.0
+        yield from copies.sentences(report.copies or [], report.capture.gpu, of_mean)
+        if staging_ms := step.parts_ms.get("staging"):
             yield copies.staging_sentence(staging_ms)
     if report.idle is None or verdict in ("data", "host", "copies"):
         return
@@ -305,8 +333,13 @@ def details(
         for phase, causes in report.idle.by_phase.items()
     }
     phase, most = max(of_phase.items(), key=lambda item: item[1], default=(None, 0.0))
-    if phase is not None and 2 * most >= waiting[verdict]:
-        yield f"Most of this is before the kernels that {phase} launches: {most:.2f} ms per step."
+    # of all steps, and as captured: only the share is also that of the verdict's milliseconds
+    share = most / whole if (whole := sum(of_phase.values())) else 0.0
+    if phase is not None and 2 * share >= 1:
+        yield (
+            f"Most of this is before the kernels that {phase} launches: "
+            f"{share * waiting[verdict]:.2f} ms per step."
+        )
     if verdict == "synchronization" and report.program.blocking_launches is not None:
         return
     launches = gpu.launches_of(analysis, report.capture.gpu)

@@ -8,7 +8,7 @@ import numpy as np
 
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.gpu_time.losses import Losses
-from profiling.analysis.gpu_time.typical import typical_steps
+from profiling.analysis.gpu_time.typical import are_typical
 from profiling.analysis.gpu_work import roofline
 from profiling.analysis.records import Finding, Health, LostKernels, Report
 from profiling.analysis.steps import periodic
@@ -241,6 +241,6 @@ def estimated_ms(analysis: Analysis) -> tuple[float, float, float] | None:
     """
     if (cost := analysis.profiler_cost) is None:
         return None
-    chosen = typical_steps(analysis.bounds_ns)
+    chosen = are_typical(np.diff(analysis.bounds_ns))
     least, likely, most = (cost.step_ns[:, chosen].mean(axis=1) / 1e6).tolist()
     return least, likely, most

@@ -106,6 +106,8 @@ def facts(comparison: Comparison) -> list[tuple[str, str]]:
         pairs.append(
             ("ratio without a profiler", f"{sure:.3f} or {'less' if sure < 1 else 'more'}")
         )
+    if comparison.size_unknown:
+        pairs.append(("ratio without a profiler", "not known"))
     if (band := comparison.equal_within_percent) is not None:
         pairs.append(("counts as equal", f"within {band:g} %"))
     if captured := comparison.captured_step_ms or None:

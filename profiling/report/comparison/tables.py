@@ -96,9 +96,9 @@ def side_by_side(comparison: Comparison) -> list[Column]:
 def bucket_label(bucket: str) -> str:
     kind, _, name = bucket.partition("_")
     if kind == "idle" and name:
-        return part_named(name).bucket
+        return part_named(name).title
     if bucket in PART:
-        return PART[bucket].bucket
+        return PART[bucket].title
     return BESIDE_THE_GPU.get(bucket, bucket.replace("host_", "host: ", 1))
 
 

@@ -23,8 +23,8 @@ def steps_by_rank(ranks: Sequence[RankRow]) -> Figure | None:
         part = part_named(name)
         if not any(ms):
             continue
-        hover = f"%{{y}}, {part.meaning}<br><b>%{{x:.3f}} ms</b> a step<extra></extra>"
-        bar = bars(names, ms, colour(name), name=part.bucket, hovertemplate=hover)
+        hover = f"%{{y}}, {part.title}<br><b>%{{x:.3f}} ms</b> a step<extra></extra>"
+        bar = bars(names, ms, colour(name), name=part.title, hovertemplate=hover)
         marker: Figure = {"color": colour(name)}
         if part.colours.hatch:
             marker["pattern"] = {"shape": part.colours.hatch}

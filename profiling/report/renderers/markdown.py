@@ -93,12 +93,12 @@ def step(block: StepBar) -> str:
         return "The step cannot be split: no GPU activity was captured."
     whole_ms = sum(ms for _, ms in block.parts)
     rows = [
-        [escape(part.meaning), milliseconds(ms), percent(100 * ms / whole_ms)]
+        [escape(part.title), milliseconds(ms), percent(100 * ms / whole_ms)]
         for part, ms in block.parts
         if ms > 0
     ]
-    rows.append(["**the mean step**", f"**{milliseconds(whole_ms)}**", ""])
-    return grid(["the mean step", "ms", "share"], ["---", "---:", "---:"], rows)
+    rows.append(["**the typical step**", f"**{milliseconds(whole_ms)}**", ""])
+    return grid(["the typical step", "ms", "share"], ["---", "---:", "---:"], rows)
 
 
 def table(block: Table) -> str:

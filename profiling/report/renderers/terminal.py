@@ -126,8 +126,8 @@ def facts(block: Facts) -> Group:
 
 
 def step_bar(block: StepBar, width: int) -> Group:
-    """The mean step as a bar, and its parts in words."""
-    title = heading("The mean step")
+    """The typical step as a bar, and its parts in words."""
+    title = heading("The typical step")
     if not block.parts:
         return Group(title, Text("Not captured: no GPU activity."))
     whole_ms = sum(ms for _, ms in block.parts)
@@ -141,7 +141,7 @@ def step_bar(block: StepBar, width: int) -> Group:
         begin, done_ms = round(done_ms / whole_ms * width), done_ms + ms
         ink = part.colours
         bar.append(ink.shade * (round(done_ms / whole_ms * width) - begin), style=ink.terminal)
-        swatch = Text(f"{ink.shade} ", style=ink.terminal).append(part.meaning, style="default")
+        swatch = Text(f"{ink.shade} ", style=ink.terminal).append(part.title, style="default")
         if (part, ms) in listed:
             legend.add_row(swatch, f"{milliseconds(ms)} ms", percent(100 * ms / whole_ms))
     if len(listed) < len(block.parts):

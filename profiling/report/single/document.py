@@ -98,8 +98,8 @@ def verdict(report: Report) -> list[Block]:
     bottleneck = report.bottleneck
     gains = [
         f"{VERDICT[gain.verdict].title} {milliseconds(gain.recoverable_ms_per_step)} ms"
+        + (f": {gain.why_none}" if gain.why_none else "")
         for gain in bottleneck.ranked
-        if gain.recoverable_ms_per_step > 0
     ]
     most = [bottleneck.most_to_gain] if bottleneck.most_to_gain else []
     pairs, step = key_figures(report), report.window.step_ms
@@ -113,11 +113,7 @@ def verdict(report: Report) -> list[Block]:
                 Bullets("Evidence", bottleneck.evidence, places=PAGE),
                 Bullets("Next", bottleneck.next),
                 Bullets("Largest possible gain", most),
-                Bullets(
-                    "Upper limits of the time per step that each bottleneck costs",
-                    gains,
-                    places=PAGE,
-                ),
+                Bullets("Upper limits of the time per step that each bottleneck costs", gains),
                 Bullets("This capture does not show", bottleneck.cannot_tell),
             ]
         ),
@@ -134,7 +130,9 @@ def verdict(report: Report) -> list[Block]:
 def key_figures(report: Report) -> list[tuple[str, str]]:
     """The figures that everyone asks for first, as (name, figure)."""
     free_ms, mfu = report.health.free_step_ms, report.roofline and report.roofline.mfu
+    typical = report.typical
     steps = [
+        *([("typical step while captured", f"{milliseconds(typical.ms)} ms")] if typical else []),
         ("median step while captured", f"{milliseconds(report.window.step_ms.median)} ms"),
         (
             "median step without capturing",
@@ -145,7 +143,7 @@ def key_figures(report: Report) -> list[tuple[str, str]]:
         return [*steps, *cpu_figures(report)]
     return [
         *steps,
-        ("GPU busy", percent(report.gpu.busy_percent if report.gpu else None)),
+        ("GPU busy", percent(typical.busy_percent if typical else None)),
         ("MFU", percent(100 * mfu if mfu else None)),
         ("attention kernels", report.attention_backend or ABSENT),
         ("kernel time that belongs to a phase", percent(coverage_percent(report))),
@@ -181,8 +179,8 @@ def coverage(report: Report) -> str:
 
 
 def step_parts(report: Report) -> list[tuple[Part, float]]:
-    """(part, ms per step), adding up to the mean step; idle time by cause if causes are known."""
-    ms = report.parts_ms or {}
+    """(part, ms per step), adding up to the typical step; idle by cause if causes are known."""
+    ms = report.typical.parts_ms if report.typical else {}
     in_order = [*(name for name in PART if name in ms), *(name for name in ms if name not in PART)]
     return [(part_named(name), ms[name]) for name in in_order]
 
@@ -202,11 +200,11 @@ def step_section(report: Report) -> Section:
     ]
     blocks: list[Block] = [
         StepBar(parts),
-        Chart("breakdown", "the mean step, split by what the GPU did", bar, 190, absent=NO_GPU),
+        Chart("breakdown", "the typical step, split by what the GPU did", bar, 190, absent=NO_GPU),
         SideBySide(beside),
     ]
     lead = (
-        "The mean step. Each moment counts once: as compute if any kernel computes, else as "
+        "The typical step. Each moment counts once: as compute if any kernel computes, else as "
         "communication, else as copies, else as idle."
     )
     return Section("step", "Parts of the step", blocks, "Step", lead)
@@ -320,7 +318,7 @@ def health_section(report: Report) -> Section:
             ("freed", size_bytes(memory.freed_bytes)),
             ("peak", size_bytes(memory.peak_bytes)),
         ]
-        blocks.append(Facts(pairs, heading="Device memory during the window", places=PAGE))
+        blocks.append(Facts(pairs, heading="Device memory during the window"))
     places: Places = ("terminal", "page")  # in Markdown the findings stand under the verdict
     return Section("health", "The capture's health", blocks, "Health", places=places)
 
@@ -341,7 +339,7 @@ def run_section(report: Report) -> Section:
         missing = "There is no manifest beside this capture: give one with --manifest FILE."
         blocks.insert(0, Paragraph(missing, "note"))
     blocks += [Facts(dotted_pairs(part), heading=name) for name, part in run.items() if part]
-    return Section("run", "The run", blocks, "Run", places=PAGE)
+    return Section("run", "The run", blocks, "Run", places=("terminal", "page"))
 
 
 def dotted_pairs(part: object, name: str = "") -> list[tuple[str, str]]:

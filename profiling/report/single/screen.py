@@ -57,10 +57,15 @@ def first_that_fit(sentences: list[str], most: int) -> list[str]:
 def figures(report: Report) -> Iterator[str]:
     """Yield the figures that everyone asks for first, as far as they are known."""
     free_ms, mfu = report.health.free_step_ms, report.roofline and report.roofline.mfu
-    without = f" ({milliseconds(free_ms)} without capturing)" if free_ms is not None else ""
-    yield f"step {milliseconds(report.window.step_ms.median)} ms{without}"
-    if report.gpu:
-        yield f"GPU busy {percent(report.gpu.busy_percent)}"
+    step, median = report.typical, milliseconds(report.window.step_ms.median)
+    without = f"{milliseconds(free_ms)} without capturing" if free_ms is not None else ""
+    if step:  # the overhead of capturing is one of medians
+        beside = f" (median {median}, {without})" if without else ""
+        yield f"step {milliseconds(step.ms)} ms{beside}"
+    else:
+        yield f"step {median} ms" + (f" ({without})" if without else "")
+    if step:
+        yield f"GPU busy {percent(step.busy_percent)}"
     if mfu:
         yield f"MFU {percent(100 * mfu)}"
     if report.attention_backend:
@@ -98,7 +103,7 @@ def body(report: Report) -> dict[str, Block]:
     """The parts of the step, and the kernels or operators that take most, by section name."""
     if not report.on_cpu:
         parts = step_parts(report)
-        worth_telling = sum(ms >= LEAST * report.window.step_ms.mean for _, ms in parts)
+        worth_telling = sum(ms >= LEAST * sum(ms for _, ms in parts) for _, ms in parts)
         kernels = "Kernels that take the most time, over the whole capture"
         return {
             "step": StepBar(parts, min(PARTS, max(1, worth_telling))),

@@ -34,16 +34,15 @@ ROOM_BEHIND = MARGIN | {"r": 60}  # margin with room for that text
 
 
 def breakdown(parts: list[tuple[Part, float]]) -> Figure | None:
-    """The mean step as one bar, split into parts that do not overlap."""
+    """The typical step as one bar, split into parts that do not overlap."""
     if not parts:
         return None
     whole_ms = sum(ms for _, ms in parts)
     data = []
     for part, ms in parts:
-        share, name = ms / whole_ms, part.bucket
+        share, name = ms / whole_ms, part.title
         text = f"{name}<br>{milliseconds(ms)} ms" if share > SMALL_SHARE else ""
-        figures = f"<b>{BAR_MS}</b>, {percent(100 * share)} of the step<extra></extra>"
-        hover = f"{part.meaning}<br>{figures}"
+        hover = f"{name}<br><b>{BAR_MS}</b>, {percent(100 * share)} of the step<extra></extra>"
         if ms > 0:
             bar = bars([""], [ms], colour(part.name), name=name, text=[text], hovertemplate=hover)
             marker = {"color": colour(part.name), "line": {"width": 1, "color": colour("card")}}
@@ -52,7 +51,7 @@ def breakdown(parts: list[tuple[Part, float]]) -> Figure | None:
             data.append(bar | INSIDE | {"insidetextanchor": "middle", "marker": marker})
     return figure(
         data,
-        fixed("ms of the mean step", range=[0, whole_ms]),
+        fixed("ms of the typical step", range=[0, whole_ms]),
         {"showticklabels": False, "fixedrange": True},
         barmode="stack",
         uniformtext=ROOM_FOR_TEXT,

@@ -11,6 +11,7 @@ from profiling.analysis.records import FamilySum, Gap, KernelSum, Report
 from profiling.report.document import Cell, Column, Table
 from profiling.report.kernel_label import kernel_cell
 from profiling.report.single.kernel_sources import Links
+from profiling.shared.causes import part_named
 from profiling.shared.units import milliseconds
 
 DURATIONS = [
@@ -283,7 +284,7 @@ def gaps(report: Report, events: StepEvents | None = None) -> Table:
 
     columns = [
         Column("ms", "ms", "ms", True),
-        Column("cause", "cause", "text", True),
+        Column("cause", lambda gap: part_named(gap.cause).title, "text", True),
         Column("phase", "phase", "text", True),
         Column("step", lambda gap: first + gap.step, "number", True),
         Column("at ms", "start_ms", "ms"),

@@ -104,7 +104,7 @@ def timeline_data(events: StepEvents, sources: Links) -> TimelineData:
         "slowest": events.slowest,
         "shades": list(SHADES),
         "called": {},
-        "causes": {cause: part_named(cause).meaning for cause in CAUSES_OR_IDLE},
+        "causes": {cause: part_named(cause).title for cause in CAUSES_OR_IDLE},
         "rows": [{"kind": r.kind, "label": r.label, "count": len(r.shade)} for r in rows],
         "start": packed_column(concatenate_columns(deltas)),
         "duration": packed_column(
@@ -196,7 +196,7 @@ class NameTable:
     def indices_of(self, row: DrawnRow) -> np.ndarray:
         """The place in the table of the name of each event in the row."""
         if row.kind == "idle":
-            places = [self.add(part_named(cause).meaning) for cause in CAUSES_OR_IDLE]
+            places = [self.add(part_named(cause).title) for cause in CAUSES_OR_IDLE]
             return np.take(np.array(places), row.slices.name)
         if row.kind == "stream":
             self.kernels |= {self.names[name] for name in np.unique(row.slices.name).tolist()}

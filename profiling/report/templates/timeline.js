@@ -166,7 +166,7 @@ function drawLegend() { // a click searches for the family or the cause
     const swatch = button.appendChild(document.createElement("span"));
     swatch.className = "swatch";
     swatch.style.background = `var(--${shade}, var(--other))`;
-    button.append(kind === "idle" && shade !== "idle" ? `idle: ${shade}` : events.called[shade] ?? shade);
+    button.append(kind === "idle" ? events.causes[shade] : events.called[shade] ?? shade);
     button.addEventListener("click", () => { search.value = search.value === shade ? "" : shade; look(); });
     return button;
   }));
