@@ -288,6 +288,21 @@ def test_a_phase_without_an_end_is_left_out_and_said():
     assert {"data", "backward", "optimizer"} <= {row.name for row in report.phases}
 
 
+@pytest.mark.parametrize("copies_to_the_end", [True, False])
+def test_launches_behind_a_long_copy_are_cut_off_and_not_lost(copies_to_the_end):
+    """The host is ten launches ahead of a GPU that copies until the capture ends."""
+    build = Builder()
+    for i in range(20):
+        build.launched(i * MS, i * MS, i * MS + US)
+    if copies_to_the_end:
+        call = build.call(20 * MS, 20 * MS + US, "cudaMemcpyAsync")
+        build.operation(20 * MS, 40 * MS, call=call, kind=COPY)
+    for i in range(10):
+        build.call((21 + i) * MS, (21 + i) * MS + US, "cudaLaunchKernel")
+    build.call(39 * MS, 40 * MS, "cudaStreamSynchronize")
+    assert losses(build) == (Losses(20, 0) if copies_to_the_end else Losses(30, 10))
+
+
 def test_a_range_that_the_end_of_the_capture_cut_off_lost_nothing():
     report = summarize(Analysis(opened(training(), ("iteration 45",)).trace()))
     assert report.window.steps == 6

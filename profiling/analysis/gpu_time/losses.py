@@ -83,12 +83,13 @@ def losses_of(trace: Trace, process: int | None) -> Losses | None:
             Losses(len(has_kernel), 0, captured=False) if len(has_kernel) and others.any() else None
         )
     first = np.unique(group, return_index=True)[1]
-    pending = ~has_kernel & cut_off_mask(trace, launches.rows(first), has_kernel, kernels)
+    ran = operations.rows(own)
+    pending = ~has_kernel & cut_off_mask(trace, launches.rows(first), has_kernel, ran)
     graphs = graph_launches(trace, calls, process)
-    graphs = graphs[~cut_off_mask(trace, calls.rows(graphs), has[graphs], kernels)]
-    of_graphs, ran = graph_kernels(kernels, graphs)
+    graphs = graphs[~cut_off_mask(trace, calls.rows(graphs), has[graphs], ran)]
+    of_graphs, of_graphs_ran = graph_kernels(kernels, graphs)
     expected = int(np.count_nonzero(~pending)) + of_graphs
-    lost = int(np.count_nonzero(~has_kernel & ~pending)) + of_graphs - ran
+    lost = int(np.count_nonzero(~has_kernel & ~pending)) + of_graphs - of_graphs_ran
     return Losses(expected, lost) if expected else None
 
 
@@ -141,19 +142,20 @@ def groups_of_nested(launches: Calls) -> np.ndarray:
 
 
 def cut_off_mask(
-    trace: Trace, launches: Calls, found: np.ndarray, kernels: Operations
+    trace: Trace, launches: Calls, found: np.ndarray, ran: Operations
 ) -> np.ndarray:
     """(launches,) mask of those whose kernels the end of the capture may have cut off.
 
-    `found` is a mask of the launches that have a kernel. Launches run in their order, so the kernel
-    that did not end is of the last launch with a kernel or of the next one. It is assumed to take
-    no longer than the longest kernel of all.
+    `found` is a mask of the launches that have a kernel, `ran` are the process's operations.
+    Launches run in their order, so the kernel that did not end is of the last launch with a kernel
+    or of the next one. It begins behind the operation that ended last, be that a long copy, and is
+    assumed to take no longer than the longest kernel of all.
     """
     tables = (trace.calls, trace.operations, trace.ranges)
     end_ns = max(int(table.end_ns.max()) for table in tables if table is not None)
     last_ns = int(launches.start_ns[found].max(initial=-FOREVER_NS))
-    longest_ns = int((kernels.end_ns - kernels.start_ns).max())
-    begun_ns: np.ndarray = np.maximum(launches.end_ns, kernels.end_ns.max())
+    longest_ns = int((ran.end_ns - ran.start_ns)[ran.kind == KERNEL].max())
+    begun_ns: np.ndarray = np.maximum(launches.end_ns, ran.end_ns.max())
     return (launches.start_ns >= last_ns) & (begun_ns >= end_ns - longest_ns - LATENCY_NS)
 
 
