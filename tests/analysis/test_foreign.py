@@ -148,7 +148,7 @@ def test_what_capturing_costs_is_estimated_where_no_manifest_tells():
     assert found.health.estimated_added_ms == pytest.approx(2.0, rel=0.01)
     assert found.idle.by_cause["launch"] > 0.15 * found.window.step_ms.mean
     assert not VERDICT[found.bottleneck.verdict].waiting
-    assert "capturing added about 2.00 ms" in " ".join(found.bottleneck.evidence)
+    assert "Capturing added about 2.00 ms" in " ".join(found.bottleneck.evidence)
 
 
 def test_overlapping_times_of_the_profiler_itself_count_once():

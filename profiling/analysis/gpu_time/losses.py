@@ -141,9 +141,7 @@ def groups_of_nested(launches: Calls) -> np.ndarray:
     return group
 
 
-def cut_off_mask(
-    trace: Trace, launches: Calls, found: np.ndarray, ran: Operations
-) -> np.ndarray:
+def cut_off_mask(trace: Trace, launches: Calls, found: np.ndarray, ran: Operations) -> np.ndarray:
     """(launches,) mask of those whose kernels the end of the capture may have cut off.
 
     `found` is a mask of the launches that have a kernel, `ran` are the process's operations.

@@ -54,23 +54,23 @@ def diagnose(analysis: Analysis, report: Report) -> Bottleneck:
     lost, step_ms = lost_ms(report, step, off), judged_ms(step, off)
     waiting = {name: ms for name, ms in lost.items() if VERDICT[name].waiting}
     gaps_ms = lost.get("gpu_gaps", 0.0)
-    evidence = list(busy_sentences(report, step))
-    if off:
-        evidence.append(overhead_sentence(report.health, sum(off.values())))
     different = readings(analysis, report, step)
-    evidence += reading_sentences(different)
     verdict, why = verdict_of(analysis, report, step, lost, step_ms)
     if verdict == "unknown":
-        evidence.append("Without the CUDA calls, the capture does not show why the GPU was idle.")
-    elif verdict in waiting:
+        why = ["Without the CUDA calls, the capture does not show why the GPU was idle."]
+    elif verdict in waiting or verdict == "host":  # several of them together
         waiting = dict(sorted(waiting.items(), key=lambda item: -item[1]))
-        evidence += mode_sentences(report, waiting)
-        evidence += waiting_sentences(waiting, step_ms, cover_phrases(report))
+        why = [*mode_sentences(report, waiting)]
+        why += waiting_sentences(waiting, step_ms, cover_phrases(report))
         if gaps_ms >= gpu.WAITING_SHARE * step_ms:
-            evidence.append(gpu.gaps_sentence(gaps_ms, step_ms))
-        evidence += details(analysis, report, verdict, waiting)
+            why.append(gpu.gaps_sentence(gaps_ms, step_ms))
+        why += details(analysis, report, verdict, waiting)
     else:
-        evidence += [*why, *gpu.clock_sentences(report)]
+        why = [*why, *gpu.clock_sentences(report)]
+    added = [overhead_sentence(report.health, sum(off.values()))] if off else []
+    # the first screen shows only the first few
+    evidence = [busy_sentence(step), *why[:1], *reading_sentences(different), *added, *why[1:]]
+    evidence += typical_sentences(report, step)
     computing = {name: ms for name, ms in step.family_ms.items() if name != "communication"}
     ranked = ranking(report, lost, verdict, computing, step)
     return Bottleneck(
@@ -113,14 +113,17 @@ def readings(analysis: Analysis, report: Report, step: TypicalStep) -> list[Read
 
 
 def reading_sentences(different: list[Reading]) -> Iterator[str]:
-    if different:
+    names = {reading.verdict for reading in different}
+    several_reasons = "host" in names and all(VERDICT[name].host for name in names)
+    # "the host, for several reasons" does not contradict one of these reasons
+    if different and not several_reasons:
         bound = [
-            f"with {reading.added_ms:.2f} ms the step is bound by {VERDICT[reading.verdict].title}"
+            f"with {reading.added_ms:.2f} ms it is {VERDICT[reading.verdict].title}"
             for reading in different
         ]
         yield (
-            "The verdict hangs on what capturing added, which is estimated: "
-            f"{', '.join(bound)}. The time of a step without a profiler would tell."
+            f"The verdict depends on what capturing added: {', '.join(bound)}. The time of a step "
+            "without a profiler decides."
         )
 
 
@@ -264,11 +267,14 @@ def most_to_gain(
     )
 
 
-def busy_sentences(report: Report, step: TypicalStep) -> Iterator[str]:
-    yield (
+def busy_sentence(step: TypicalStep) -> str:
+    return (
         f"The GPU is busy {step.busy_percent:.0f} % of the time: {step.busy_ms:.2f} of "
         f"{step.ms:.2f} ms per step."
     )
+
+
+def typical_sentences(report: Report, step: TypicalStep) -> Iterator[str]:
     if step.of_steps < report.window.steps:
         yield (
             f"The verdict is based on the {step.of_steps} typical steps of "
@@ -305,9 +311,9 @@ def waiting_sentences(
 def overhead_sentence(health: Health, taken_off: float) -> str:
     if health.free_step_ms is None:
         return (
-            f"Judging by the recorded events, capturing added about {taken_off:.2f} ms "
-            f"({health.estimated_least_ms:.2f} to {health.estimated_most_ms:.2f}) to a step; this "
-            "idle time does not count."
+            f"Capturing added about {taken_off:.2f} ms ({health.estimated_least_ms:.2f} to "
+            f"{health.estimated_most_ms:.2f}) of idle time per step, judging by the recorded "
+            "events; it does not count."
         )
     return (
         f"Capturing made a step {health.overhead_percent:.0f} % longer "
