@@ -81,6 +81,12 @@ def report_with(by_cause: dict[str, float]) -> Report:
     return replace(report_with_manifest(), typical=step)
 
 
+def test_a_step_that_took_no_time_has_no_bar():
+    report = report_with({})
+    still = replace(report, typical=TypicalStep(1, 0.0, {"compute": 0.0}, {}, 0.0, None))
+    assert step_parts(still) == [] and breakdown(step_parts(still)) is None
+
+
 def every_cause() -> dict[str, float]:
     names = [part.name for part in causes.PART.values() if part.cause]
     return {name: 4.0 + number for number, name in enumerate(names)}

@@ -179,8 +179,11 @@ def coverage(report: Report) -> str:
 
 
 def step_parts(report: Report) -> list[tuple[Part, float]]:
-    """(part, ms per step), adding up to the typical step; idle by cause if causes are known."""
-    ms = report.typical.parts_ms if report.typical else {}
+    """(part, ms per step), adding up to the typical step; idle by cause if causes are known.
+
+    Empty for a step that took no time, as a damaged capture may have.
+    """
+    ms = report.typical.parts_ms if report.typical and report.typical.ms else {}
     in_order = [*(name for name in PART if name in ms), *(name for name in ms if name not in PART)]
     return [(part_named(name), ms[name]) for name in in_order]
 
