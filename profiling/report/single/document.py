@@ -183,7 +183,9 @@ def step_parts(report: Report) -> list[tuple[Part, float]]:
 
     Empty for a step that took no time, as a damaged capture may have.
     """
-    ms = report.typical.parts_ms if report.typical and report.typical.ms else {}
+    ms = report.typical.parts_ms if report.typical else {}
+    if not sum(ms.values()):
+        return []
     in_order = [*(name for name in PART if name in ms), *(name for name in ms if name not in PART)]
     return [(part_named(name), ms[name]) for name in in_order]
 
