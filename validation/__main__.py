@@ -22,9 +22,10 @@ VALIDATION = Folder(
             "does the report name the faulty rank, its cause and its cost?", gpu=True
         ),
         "foreign": Program(
-            "planted bottlenecks in torchvision, timm and transformers, with two profilers",
+            "planted bottlenecks in torchvision, timm, transformers and others, with two profilers",
             gpu=True,
         ),
+        "profiler_cost": Program("what each event costs the host under torch.profiler and nsys"),
         "predicted": Program("predictions of `scale` and the steps measured on several GPUs"),
         "aa_trials": Program(
             "how often `ab` reports a difference between equal sides", "records=FILE"

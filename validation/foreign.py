@@ -1,6 +1,7 @@
 """Planted faults in programs of torchvision, timm and transformers: does the verdict find them?
 
     python -m validation foreign series=1 out=out-foreign
+    python -m validation foreign series=6 out=out-frameworks
     python -m validation foreign repeats=5 out=out-repeated \\
         programs=bert_grad_norms,vit_gc,resnet50_empty_cache,mobilenet_small_batch
 
@@ -13,6 +14,11 @@ is named at the end, with exit code 1.
 Needs CUDA, nsys, and three packages that this project itself does not need: pip install torchvision
 timm transformers. validation/foreign_programs/series.py lists the programs.
 
+Series 6 has programs of ten frameworks (validation/framework_programs/series.py), with faults and
+without, and more packages, which are named where they are missing. It goes on where it was stopped,
+prints each verdict's grade, promised beside measured gains and the profiler's estimated beside its
+real cost; with `small=true` it tries its programs on the CPU, without nsys.
+
 In a row, a verdict in capitals is wrong. The gain is the time by which a step was shorter without
 the fault; the gain by a capture is the time that the report says would be saved, beside the step's
 time in that capture, whose steps may be parts of the program's or several at once.
@@ -21,10 +27,7 @@ time in that capture, whose steps may be parts of the program's or several at on
 import re
 import sys
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import redirect_stdout
 from dataclasses import dataclass
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -32,10 +35,10 @@ import torch
 
 from benchmarks.measuring import Keys, key, run_process
 from cli.files import write_text
-from profiling.launch import reports
 from profiling.shared.json_records import read_json, to_json
 from profiling.tools import nsight, nsys_tool
 from profiling.tools.nsys_tool import Nsys
+from validation import frameworks, judged
 from validation.diagnoses import (
     TOOLS,
     Result,
@@ -49,34 +52,36 @@ from validation.diagnoses import (
     print_header,
 )
 from validation.foreign_programs.series import PROGRAMS, RANGES, SERIES, TIMES, Program
+from validation.framework_programs import series as framework_series
+from validation.framework_programs.series import SIXTH
 
 PACKAGES = ("torchvision", "timm", "transformers")
 FOLDERS = dict(zip(TOOLS, ("nsys", "torch"), strict=True))  # folders of captures, in OUT
-NSYS_OPTIONS = (
-    "--trace=cuda,nvtx,osrt",
-    "--cuda-graph-trace=node",
-    "--sample=none",
-    "--cpuctxsw=none",
-    "--capture-range=cudaProfilerApi",
-)
-EXPORTS_AT_ONCE = 8
+FRAMEWORKS = 6  # number of the series that frameworks.py runs
 
 
 @dataclass
 class ForeignConfig(Keys):
-    series: int = key(1, "from 1 to 5", least=1)
+    series: int = key(1, "from 1 to 6", least=1)
     programs: str = key("all", "of the series; or names of any, by comma")
     repeats: int = key(1, "captures of each program by each tool", least=1)
     out: str = key("out-foreign", "folder of captures, times.json and results.json")
+    rounds: int = key(5, "timed turns of each program, in series 6", least=1)
+    small: bool = key(False, "try series 6 on the CPU, in small sizes")
     nsys: str = key("", "this nsys; else the one that is found")
     reread: bool = key(False, "diagnose the captures in OUT again")
 
 
 def main(config: ForeignConfig) -> None:
     series = {n: [program.name for program in programs] for n, programs in SERIES.items()}
+    series[FRAMEWORKS] = [program.name for program in SIXTH]
     names = choose("programs", config.programs, config.series, series)
-    programs = [PROGRAMS[name] for name in names]
     out = Path(config.out).resolve()
+    if of_frameworks := [each for each in SIXTH if each.name in names]:
+        if len(of_frameworks) < len(names):
+            raise ValueError(f"programs: those of series {FRAMEWORKS} run by themselves")
+        return judge_frameworks(config, of_frameworks, out)
+    programs = [PROGRAMS[name] for name in names]
     if config.reread:
         check_kept(out, FOLDERS.values())
     else:
@@ -89,6 +94,22 @@ def main(config: ForeignConfig) -> None:
         print(markdown_row(results[-1]), flush=True)
     write_text(out / "results.json", to_json(results))
     end_where_failed("foreign", print_counts(results, config.repeats), out)
+
+
+def judge_frameworks(
+    config: ForeignConfig, programs: Sequence[framework_series.Program], out: Path
+) -> None:
+    """Measure the programs of series 6 as far as it was not done, and print what came of it all."""
+    failed: list[str] = []
+    if not config.reread:
+        nsys = None if config.small else frameworks.find_nsys(config.nsys, programs)
+        failed = frameworks.record(programs, config.rounds, out, nsys)
+    known = frameworks.read_measured(programs, out)
+    rows = judged.judge_all(programs, known, out, by_nsys=not config.small)
+    write_text(out / "results.json", to_json(rows))
+    judged.print_table(rows)
+    judged.print_counts(rows)
+    end_where_failed("foreign", failed, out)
 
 
 def find_nsys(given: str, out: Path) -> Nsys:
@@ -112,7 +133,13 @@ def record(programs: Sequence[Program], repeats: int, out: Path, nsys: Nsys) -> 
     # one more than there are: nsys numbers the reports, and the program goes on after the last
     at_end = f"--capture-range-end=repeat:{len(programs) * repeats + 1}"
     target = ["-o", str(out / "nsys" / "range")]
-    run_pass("nsys", names, repeats, out, [nsys.path, "profile", *NSYS_OPTIONS, at_end, *target])
+    run_pass(
+        "nsys",
+        names,
+        repeats,
+        out,
+        [nsys.path, "profile", *frameworks.NSYS_OPTIONS, at_end, *target],
+    )
     export_ranges(nsys, out)
 
 
@@ -138,12 +165,7 @@ def export_ranges(nsys: Nsys, out: Path) -> None:
         report = out / "nsys" / f"range.{number}.nsys-rep"
         if stem and report.exists():
             named.append(report.rename(report.with_name(f"{stem}.nsys-rep")))
-    with (
-        open(out / "export.log", "w", encoding="utf-8") as log,
-        redirect_stdout(log),
-        ThreadPoolExecutor(EXPORTS_AT_ONCE) as pool,
-    ):
-        list(pool.map(partial(reports.export_report, nsys), named))
+    frameworks.export_reports(nsys, named, out / "export.log")
 
 
 def read(program: Program, times: Times | None, out: Path) -> Result:

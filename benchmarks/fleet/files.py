@@ -42,6 +42,7 @@ class FileFacts:
     rank: bool = True  # rank and world size in the header
     operators: bool = False  # an operator of PyTorch's around each launch
     steps: range | None = None  # simulated steps to write, or None for all
+    queued: bool = False  # also kernels that run in them and were launched before, without launches
     host: str | None = None  # host of an nsys session, which then has its start and GPUs too
     began_s: float = 1_700_000_000.0  # start of that session, UTC
 
@@ -74,8 +75,12 @@ def write_kineto(simulation: Simulation, rank: int, path: Path, facts: FileFacts
             times = clock_us + each.start_us[rank], each.end_us[rank] - each.start_us[rank]
             lines.append(host_event("cuda_runtime", each.name, *times, ""))
     for number, operation in enumerate(simulation.operations):
-        if operation.there[rank] and begin <= operation.launch_us[rank] <= end:
+        if not operation.there[rank] or operation.launch_us[rank] > end:
+            continue
+        if begin <= operation.launch_us[rank]:
             lines += events_of(simulation, operation, rank, number, clock_us, facts)
+        elif facts.queued and operation.end_us[rank] > begin:
+            lines += events_of(simulation, operation, rank, number, clock_us, facts)[-1:]
     head: dict[str, object] = {"schemaVersion": 1, "deviceProperties": [{"id": 0} | GPU]}
     if facts.rank:
         of_all = {"backend": "nccl", "rank": rank, "world_size": simulation.fleet.ranks}
@@ -179,9 +184,11 @@ def write_nsys(simulation: Simulation, ranks: Sequence[int], path: Path, facts: 
         kernels = []
         launch = names.setdefault("cudaLaunchKernelExC_v11060", len(names))
         for number, of in enumerate(simulation.operations):
-            if not of.there[rank] or not begin <= of.launch_us[rank] <= end:
+            queued = facts.queued and of.launch_us[rank] < begin < of.end_us[rank]
+            if not of.there[rank] or not (begin <= of.launch_us[rank] <= end or queued):
                 continue
-            calls.append((ns(of.launch_us), ns(of.returned_us), number, launch, thread))
+            if not queued:
+                calls.append((ns(of.launch_us), ns(of.returned_us), number, launch, thread))
             name = names.setdefault(of.name, len(names))
             place = (device, of.stream, number, process, name)
             geometry = (int(of.blocks[rank]), 1, 1, 384, 1, 1)

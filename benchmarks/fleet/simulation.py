@@ -21,7 +21,13 @@ ADAM = "multi_tensor_apply_kernel<FusedAdam>"
 ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 BLOCKS, HEAD_BLOCKS = 264, 1188
 Kind = Literal[
-    "more_kernels", "larger_kernels", "slower_kernels", "slow_launches", "slow_loader", "slow_link"
+    "more_kernels",
+    "larger_kernels",
+    "slower_kernels",
+    "slow_launches",
+    "slow_loader",
+    "slow_host",
+    "slow_link",
 ]
 
 
@@ -33,7 +39,7 @@ class Fault:
     times: float = 1.3  # factor of the kernels' number, grids or durations, of launches, transfers
     ranks: tuple[int, ...] = (1,)
     every: int = 1  # N: only each N-th step is faulty
-    loader_us: float = 3000.0  # extra time of slow_loader
+    loader_us: float = 3000.0  # extra time of slow_loader, or of slow_host, before the update
 
 
 @dataclass(frozen=True)
@@ -57,6 +63,7 @@ class Fleet:
     slowdown: float = 1.0  # factor of a kernel's time while a collective runs beside it
     leave_us: float = 1.0  # mean delay with which ranks leave a collective
     jitter_us: float = 0.0  # extra computation of one random rank in each step
+    ahead: bool = False  # hosts launch step after step without waiting for their GPUs
     odd_step: int | None = None  # step in which rank 0 has one more collective than the others
     fault: Fault | None = None
     seed: int = 1
@@ -248,18 +255,25 @@ def step(machine: Machine, number: int) -> None:
                 machine.collective(DATA_PARALLEL_STREAM, everyone, 20.0, 64, only)
             machine.join(DATA_PARALLEL_STREAM)
         with machine.range("optimizer"):
+            machine.work(extra_us(machine, "slow_host"))
             alike = np.ones(fleet.ranks)
             kernels(machine, ADAM, fleet.optimizer, alike, BLOCKS * alike)
-        machine.synchronize()
+        if not fleet.ahead:
+            machine.synchronize()
 
 
 def loader_us(machine: Machine) -> np.ndarray:
     fleet = machine.fleet
     took = fleet.loader_us * machine.random.normal(1, fleet.noise, fleet.ranks)
-    fault = fleet.fault
-    if fault and fault.kind == "slow_loader":
-        took = took + np.where(machine.faulty, fault.loader_us, 0.0)
-    return took
+    whole_us: np.ndarray = took + extra_us(machine, "slow_loader")
+    return whole_us
+
+
+def extra_us(machine: Machine, kind: Kind) -> np.ndarray:
+    """Extra time of the host, (ranks,), by a fault of that kind."""
+    fault = machine.fleet.fault
+    acts = machine.faulty if fault and fault.kind == kind else np.zeros_like(machine.faulty)
+    return np.where(acts, fault.loader_us if fault else 0.0, 0.0)
 
 
 def compute(machine: Machine, count: int, slow: bool, blocks: int = BLOCKS) -> None:

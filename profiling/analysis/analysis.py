@@ -3,7 +3,7 @@
 Read by all code that makes records of it: profiling.analysis.summary and the modules that it calls.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -17,10 +17,22 @@ from profiling.analysis.gpu_time.attribution import (
 from profiling.analysis.gpu_time.breakdown import Activity, activity_of, split
 from profiling.analysis.gpu_time.idle import Gaps, find_gaps
 from profiling.analysis.gpu_time.losses import Losses, losses_of
+from profiling.analysis.gpu_time.profiler_cost import ProfilerCost, profiler_cost
 from profiling.analysis.gpu_work.families import families_of
 from profiling.analysis.steps.find import find_steps
 from profiling.analysis.steps.steps import Steps
 from profiling.timeline.trace import Trace
+
+SLOW_FIRST = 1.25  # over the median of the others: a step so far from it is not a typical one
+FEWEST_STEPS = 3  # among which one can be found to be slow
+
+
+def starts_slowly(bounds_ns: np.ndarray) -> bool:
+    """Whether the first of the steps takes longer than the others."""
+    length_ns = np.diff(bounds_ns)
+    if len(length_ns) < FEWEST_STEPS:
+        return False
+    return bool(length_ns[0] > SLOW_FIRST * np.median(length_ns[1:]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,6 +41,9 @@ class Analysis:
 
     `step`, `phases`, `device`, `process` override what steps.find would choose. The first part that
     is read raises ValueError for one that the capture does not hold.
+
+    A slow first step of torch.profiler is left out: it holds the start of the profiler and the work
+    that the warm-up had queued. `keep_first` keeps it.
     """
 
     trace: Trace
@@ -36,16 +51,48 @@ class Analysis:
     phases: list[str] | None = None
     device: int | None = None
     process: int | None = None
+    keep_first: bool = False
 
     @cached_property
+    def found(self) -> tuple[Steps, OwnedOperations | None, np.ndarray]:
+        """(the steps, the operations that they own, their boundaries on the GPU's time line)."""
+        steps = find_steps(self.trace, self.step, self.phases, self.device, self.process)
+        owned = self.owned_by(steps)
+        bounds_ns = boundaries(steps, owned)
+        if self.keep_first or self.trace.kind != "kineto" or not starts_slowly(bounds_ns):
+            return steps, owned, bounds_ns
+        steps = steps.without_first(bounds_ns)
+        return steps, self.owned_by(steps), bounds_ns[1:]
+
+    def owned_by(self, steps: Steps) -> OwnedOperations | None:
+        operations = self.trace.operations
+        return None if operations is None else attribute(operations, self.trace.calls, steps)
+
+    @property
     def steps(self) -> Steps:
-        return find_steps(self.trace, self.step, self.phases, self.device, self.process)
+        return self.found[0]
 
-    @cached_property
+    @property
     def owned(self) -> OwnedOperations | None:
         """GPU operations that belong to the steps, or None where no GPU activity was captured."""
-        operations = self.trace.operations
-        return None if operations is None else attribute(operations, self.trace.calls, self.steps)
+        return self.found[1]
+
+    @cached_property
+    def summed(self) -> Trace:
+        """The trace without the host's events and the launches up to a step that was left out."""
+        trace, steps = self.trace, self.steps
+        if steps.begin_ns is None:
+            return trace
+        first_ns, calls, operations = int(steps.start_ns[0]), trace.calls, trace.operations
+        if operations is not None:
+            launch_ns = operations.start_ns
+            if calls is not None:
+                known = operations.call >= 0
+                launch_ns = np.where(known, calls.start_ns[operations.call], launch_ns)
+            operations = operations.rows(launch_ns >= first_ns)
+        if calls is not None:
+            calls = calls.rows(calls.start_ns >= first_ns)
+        return replace(trace, operations=operations, calls=calls)
 
     @cached_property
     def owning_phase(self) -> np.ndarray | None:
@@ -58,7 +105,7 @@ class Analysis:
 
         Raises ValueError if all of them are equal.
         """
-        bounds = boundaries(self.steps, self.owned)
+        bounds = self.found[2]
         if bounds[-1] <= bounds[0]:
             name = self.trace.file.name
             raise ValueError(
@@ -70,6 +117,12 @@ class Analysis:
     @property
     def begin_ns(self) -> int:
         return int(self.bounds_ns[0])
+
+    @property
+    def host_begin_ns(self) -> int:
+        """The time from which on events of the host belong to the steps."""
+        first_ns = int(self.steps.start_ns[0])
+        return self.begin_ns if self.steps.begin_ns is None else first_ns
 
     @property
     def end_ns(self) -> int:
@@ -111,3 +164,10 @@ class Analysis:
         if self.owned is None or self.activity is None:
             return None
         return find_gaps(self.trace, self.owned, self.activity, self.bounds_ns)
+
+    @cached_property
+    def profiler_cost(self) -> ProfilerCost | None:
+        """An estimate of what capturing added to the steps, or None if nothing tells it."""
+        return profiler_cost(
+            self.trace, self.steps, self.owned, self.activity, self.gaps, self.bounds_ns
+        )

@@ -70,6 +70,7 @@ class WindowFacts:
     step_name: str | None  # name of the range that is a step; None: the whole capture is one step
     phases_from: str | None  # ranges | operators (guessed from autograd's and the optimizer's)
     step_ms: StepTimes
+    left_out_ms: float | None = None  # of the first recorded step, which is in no other figure
 
 
 @dataclass(frozen=True)
@@ -344,6 +345,8 @@ class Health:
     overhead_percent: float | None = None  # how much longer capturing made a step
     free_step_ms: float | None = None  # step time without a profiler
     estimated_added_ms: float | None = None  # added to a step by capturing; without a manifest
+    estimated_least_ms: float | None = None  # this and the next: the interval of that estimate
+    estimated_most_ms: float | None = None
     findings: list[Finding] = field(default_factory=list)
     lost_kernels: LostKernels | None = None  # None: not known, the capture has no launching calls
 
@@ -369,6 +372,14 @@ class Gain(msgspec.Struct, frozen=True, rename={"verdict": "class"}):
 
 
 @dataclass(frozen=True)
+class Reading:
+    """Verdict of the capture if capturing added so much to a step."""
+
+    added_ms: float
+    verdict: str  # one of causes.VERDICTS
+
+
+@dataclass(frozen=True)
 class Bottleneck:
     verdict: str = "unknown"  # one of causes.VERDICTS
     evidence: list[str] = field(default_factory=list)
@@ -377,6 +388,8 @@ class Bottleneck:
     most_to_gain: str | None = None  # a sentence: which change could shorten a step most
     # questions that the capture cannot answer, each with the option that would have captured it
     cannot_tell: list[str] = field(default_factory=list)
+    # with the least and the most that capturing may have added, where the verdicts differ
+    readings: list[Reading] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

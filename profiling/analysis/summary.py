@@ -70,9 +70,9 @@ def summarize(
         kernels=kernels,
         launches=launches(analysis, capture.gpu),
         families=sums.sum_by_family(kernels),
-        api=sums.calls(trace),
+        api=sums.calls(analysis.summed),
         os_calls=sums.os_calls(trace),
-        memops=sums.memops(trace),
+        memops=sums.memops(analysis.summed),
         copies=copy_speeds(analysis, capture.gpu),
         overlap=overlap(analysis),
         launch_queue=launch_queue(analysis),
@@ -123,6 +123,7 @@ def run_facts(manifest: Manifest | None, clocks: RunClocks | None) -> RunFacts |
 
 def window_facts(analysis: Analysis) -> WindowFacts:
     step_ms = np.diff(analysis.bounds_ns) / 1e6
+    left_out_ns = analysis.steps.left_out_ns
     return WindowFacts(
         steps=len(step_ms),
         wall_ms=(analysis.end_ns - analysis.begin_ns) / 1e6,
@@ -137,6 +138,7 @@ def window_facts(analysis: Analysis) -> WindowFacts:
             p95=float(np.percentile(step_ms, 95)),
             values=step_ms.tolist(),
         ),
+        left_out_ms=None if left_out_ns is None else left_out_ns / 1e6,
     )
 
 

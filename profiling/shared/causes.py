@@ -93,6 +93,7 @@ PARTS = (
         Colours("#e06b00", "#fa9b2d", "yellow", "=", hatch="\\"),
         cause=True,
         verdict="synchronization",
+        lengthened=True,
     ),
     Part(
         "data",

@@ -95,6 +95,8 @@ class Top(msgspec.Struct):
     schemaVersion: int | float | str | None = None
     traceName: str = ""
     distributedInfo: Distributed | None = None
+    record_shapes: object = None
+    with_stack: object = None
     traceEvents: list[Event] = []
 
 

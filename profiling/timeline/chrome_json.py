@@ -57,6 +57,7 @@ OLD_CATEGORIES = {
 }
 ANNOTATIONS = ("ProfilerStep#", "enumerate(", "Optimizer.")  # ranges that were operators then
 SESSION = "PyTorch Profiler"  # the event of category Trace from the profiler's start to its end
+SETTINGS = ("record_shapes", "with_stack")  # members of the trace, 1 where they were on
 THREAD_BITS = 32  # width of a thread's number, below that of its process
 MOST_RANKS = 1_000_000  # a larger number is damage
 GPUS = (1, 6)  # "Device Type" of an allocation: CUDA, HIP
@@ -89,6 +90,8 @@ def read(path: Path) -> Trace:
         allocations=Allocations.from_columns(tables.get("allocations")),
         collective_calls=CollectiveCalls.from_columns(collectives),
         overhead=Ranges.from_columns(tables.get("overhead")),
+        frames=Ranges.from_columns(tables.get("frames")),
+        settings=frozenset(reading.settings),
         schema_version=reading.schema_version,
         rank=reading.rank,
         world_size=reading.world_size,
@@ -109,6 +112,7 @@ class Reading:
         self.schema_version: str | None = None
         self.rank: int | None = None
         self.world_size: int | None = None
+        self.settings: set[str] = set()
         self.personal = False
         self.left_out = self.outlasting = 0
         self.session_ns: int | None = None  # how long the profiler was on
@@ -140,6 +144,7 @@ class Reading:
             )
         if piece.schemaVersion is not None:
             self.schema_version = str(piece.schemaVersion)
+        self.settings |= {name for name in SETTINGS if getattr(piece, name)}
         if info := piece.distributedInfo:
             self.rank = info.rank if is_count(info.rank) else None
             self.world_size = info.world_size if is_count(info.world_size) else None
@@ -167,6 +172,8 @@ class Reading:
             if chosen := events[category]:
                 ids = launch_ids(chosen) if table == "calls" else {}
                 self.keep(table, times(chosen) | host_columns(chosen, self.names) | ids)
+        if chosen := events["python_function"]:
+            self.keep("frames", times(chosen) | threads_of(chosen))
         if chosen := events["gpu_user_annotation"]:
             self.keep("gpu_annotations", times(chosen) | annotation_columns(chosen, self.names))
         shaped = [event for event in events["cpu_op"] if event.name in SHAPED]
@@ -223,14 +230,16 @@ def microseconds(values: Iterable[float]) -> np.ndarray:
 
 
 def host_columns(events: list[Event], names: Names) -> Columns:
-    process = integers(map(attrgetter("pid"), events))
-    thread = integers(map(attrgetter("tid"), events)) & ((1 << THREAD_BITS) - 1)
-    return {
+    return threads_of(events) | {
         "name": names.numbers_of(map(attrgetter("name"), events)),
-        "process": process,
-        "thread": process << THREAD_BITS | thread,
         "closed": np.ones(len(events), bool),
     }
+
+
+def threads_of(events: list[Event]) -> Columns:
+    process = integers(map(attrgetter("pid"), events))
+    thread = integers(map(attrgetter("tid"), events)) & ((1 << THREAD_BITS) - 1)
+    return {"process": process, "thread": process << THREAD_BITS | thread}
 
 
 def launch_ids(events: list[Event]) -> Columns:

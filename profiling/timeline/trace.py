@@ -188,6 +188,7 @@ class Trace:
     calls: Calls | None
     ranges: Ranges | None
     operators: Ranges | None = None  # PyTorch's own operators; in Kineto traces alone
+    frames: Ranges | None = None  # calls of Python functions, without names; recorded with stacks
     shaped_operators: ShapedOperators | None = None  # None: recorded without shapes
     inputs: list[Inputs] = field(default_factory=list)
     allocations: Allocations | None = None
@@ -197,6 +198,7 @@ class Trace:
     overhead: Ranges | None = None  # times in which the profiler itself held up a thread
     tool_version: str | None = None
     schema_version: str | None = None
+    settings: frozenset[str] = frozenset()  # of torch.profiler: record_shapes, with_stack
     no_gpu: bool = False  # the tool looked for GPUs, and the machine has none
     warnings: list[str] = field(default_factory=list)  # what the tool says it lost or could not do
     rank: int | None = None  # number of this process among those that train together

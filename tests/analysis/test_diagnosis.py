@@ -75,7 +75,7 @@ def all_reduced(program: Program) -> None:
 
 
 def items(program: Program) -> None:
-    for _ in range(38):
+    for _ in range(50):
         program.launch(3 * US)
         program.item()
 

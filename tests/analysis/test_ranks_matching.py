@@ -1,5 +1,6 @@
 """Collectives of several ranks: matching them, and who waits in them for how long."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -138,6 +139,52 @@ def test_a_collective_of_one_rank_alone_is_counted_and_the_others_are_kept(tmp_p
         found = analysis.report.straggler
         assert found is not None and found.rank == 1
         assert found.costs_ms_per_step == pytest.approx(3.0, rel=0.05)
+
+
+AHEAD = Fleet(ranks=4, steps=9, buckets=3, forward=8, backward=24, launch_us=60.0, ahead=True)
+
+
+@pytest.mark.parametrize("sequence", [True, False])
+@pytest.mark.parametrize("tool", TOOLS)
+def test_collectives_launched_before_the_window_shift_no_others(
+    tmp_path: Path, tool: str, sequence: bool
+) -> None:
+    """The hosts are steps ahead of their GPUs, which still run a different number on each rank."""
+    fleet = replace(AHEAD, fault=Fault("more_kernels", times=1.5))
+    facts = FileFacts(clocks_of_hosts(4, 1), sequence=sequence, steps=range(4, 9), queued=True)
+    paths = write_fleet(fleet, tmp_path, tool, facts=facts)
+    if tool == "kineto":
+        drop_first_collectives(paths[2], 2)
+    analysis = analyse_files(paths)
+    found, report = analysis.report.matching, analysis.report
+    assert found.cut_off >= 4 * 3 - 2 and found.unmatched == 0
+    columns = [rank.collectives.cut_off for rank in analysis.ranks]
+    assert len({int(column.sum()) for column in columns}) > 1
+    assert found.ends_agree_percent == 100
+    by_kind = "number" if sequence else "size"
+    assert found.by == (by_kind if tool == "kineto" else "order")
+    assert report.steps.iterations == [15, 16, 17, 18]
+    assert report.findings[-1].what.startswith("the first step is left out: GPUs were still")
+    late = report.straggler
+    assert late is not None and (late.rank, late.work) == (1, "more_kernels")
+    ends = [simulate(each).operations[-1].end_us.max() for each in (AHEAD, fleet)]
+    true_ms = (ends[1] - ends[0]) / fleet.steps / 1e3  # of the GPUs, which the hosts are ahead of
+    assert late.costs_ms_per_step == pytest.approx(true_ms, rel=0.15)
+
+
+def drop_first_collectives(path: Path, count: int) -> None:
+    """Remove the first `count` kernels of collectives from a trace, as a later start would."""
+    trace = json.loads(path.read_text("utf-8"))
+    named = [e for e in trace["traceEvents"] if e["cat"] == "kernel" and "nccl" in e["name"]]
+    for event in sorted(named, key=lambda event: event["ts"])[:count]:
+        trace["traceEvents"].remove(event)
+    path.write_text(json.dumps(trace), "utf-8")
+
+
+def test_hosts_ahead_of_their_gpus_without_a_fault_blame_nobody(tmp_path: Path) -> None:
+    facts = FileFacts(clocks_of_hosts(4, 1), sequence=False, steps=range(4, 9), queued=True)
+    report = report_of(write_fleet(AHEAD, tmp_path, facts=facts))
+    assert report.matching.cut_off and (report.verdict, report.straggler) == ("balanced", None)
 
 
 def test_windows_that_differ_are_compared_where_they_overlap(tmp_path: Path) -> None:

@@ -10,6 +10,8 @@ import pytest
 from benchmarks.fleet.files import FileFacts, clocks_of_hosts
 from benchmarks.fleet.simulation import Fault, Fleet, cost_us, simulate
 from profiling.analysis.ranks.cause_said import launches_line
+from profiling.report.ranks.document import ranks_document
+from profiling.report.renderers.markdown import markdown
 from profiling.shared.causes import BUSY_GPU_VERDICTS
 from tests.helpers.fleet import TOOLS, analyse_files, report_of, write_fleet
 
@@ -76,7 +78,72 @@ def test_the_fault_its_rank_and_its_cost_are_named(tmp_path: Path, tool: str, na
     assert found.because in causes
     assert (found.part, found.phase, found.work) == (part, phase, work)
     assert (found.in_steps, found.of_steps) == (fleet.steps // fault.every, fleet.steps)
-    assert found.costs_ms_per_step == pytest.approx(cost_us(fleet) / 1e3, rel=NEAR)
+    true_ms = cost_us(fleet) / 1e3
+    assert found.costs_ms_per_step == pytest.approx(true_ms, rel=NEAR)
+    low_ms, high_ms = found.costs_between_ms
+    assert low_ms < true_ms < high_ms
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+@pytest.mark.parametrize("kind, cause", [("slow_loader", "data"), ("slow_host", "cpu")])
+def test_of_a_pair_the_rank_whose_host_is_slow_has_that_cause(tmp_path, tool, kind, cause) -> None:
+    """The host of rank 1 takes 54 ms longer of some 60."""
+    fleet = Fleet(ranks=2, fault=Fault(kind, loader_us=54_000))
+    report = report_of(write_fleet(fleet, tmp_path, tool))
+    late, true_ms = report.straggler, cost_us(fleet) / 1e3
+    assert late is not None and (late.rank, late.part, late.because) == (1, cause, cause)
+    assert late.costs_ms_per_step == pytest.approx(true_ms, rel=NEAR)
+    assert late.costs_between_ms[0] < true_ms < late.costs_between_ms[1]
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+def test_a_rank_that_is_as_slow_as_equal_gpus_may_be_is_not_named(tmp_path, tool) -> None:
+    fleet = Fleet(ranks=2, noise=0.0, fault=Fault("slower_kernels", times=1.04))
+    report = report_of(write_fleet(fleet, tmp_path, tool))
+    assert (report.verdict, report.straggler) == ("balanced", None)
+    (line,) = report.evidence
+    assert line.startswith("Rank 1 comes last, by 0.19 ms") and line.endswith("so nobody is named.")
+
+
+SHARDED = Fleet(ranks=2, tensor_parallel=2, buckets=0, kernel_us=10.0, launch_us=20.0)
+
+
+def test_launches_that_the_profiler_may_have_made_name_nobody(tmp_path: Path) -> None:
+    """A pair that meets at every layer, and one of the two launches a tenth slower."""
+    facts = FileFacts(clocks_of_hosts(2, 1), operators=True)
+    fleet = replace(SHARDED, fault=Fault("slow_launches", times=1.1))
+    report = report_of(write_fleet(fleet, tmp_path / "noise", facts=facts))
+    assert (report.verdict, report.straggler) == ("unknown", None)
+    said, what_next = report.evidence
+    assert said.startswith("Rank 1 comes last, by ") and "longer for kernel launches" in said
+    assert "Capturing may have added " in said and "nsys" in what_next
+    slow = replace(SHARDED, fault=Fault("slow_launches", times=1.6))
+    late = report_of(write_fleet(slow, tmp_path / "slow", facts=facts)).straggler
+    assert late is not None and (late.rank, late.part) == (1, "launch")
+    assert late.costs_between_ms[0] < late.costs_ms_per_step - 0.1
+    assert "capturing lengthens the host's work, and may have made " in late.evidence[-1]
+
+
+def test_a_cost_that_slowed_hosts_hide_is_in_the_range(tmp_path: Path) -> None:
+    """Rank 1 computes more, but hosts that a profiler slows launch too late for it to show."""
+    facts = FileFacts(clocks_of_hosts(2, 1), operators=True)
+    fault = Fault("slower_kernels", times=1.6)
+    captured = Fleet(ranks=2, buckets=0, kernel_us=11.0, launch_us=16.0, fault=fault)
+    late = report_of(write_fleet(captured, tmp_path, facts=facts)).straggler
+    assert late is not None and (late.rank, late.part) == (1, "compute")
+    free = replace(captured, launch_us=8.0)
+    true_ms = cost_us(free) / 1e3
+    assert late.costs_ms_per_step < 0.6 * true_ms < true_ms < late.costs_between_ms[1]
+    assert "the others' GPUs idle for their hosts" in late.evidence[-1]
+
+
+def test_who_is_last_in_all_collectives_is_named_though_their_ends_differ(tmp_path: Path) -> None:
+    fleet = Fleet(ranks=2, steps=12, buckets=1, leave_us=400.0, noise=0.0)
+    fleet = replace(fleet, fault=Fault("slow_loader", loader_us=900))
+    analysis = analyse_files(write_fleet(fleet, tmp_path))
+    late = analysis.report.straggler
+    assert late is not None and late.rank == 1
+    assert late.costs_between_ms[0] < cost_us(fleet) / 1e3 < late.costs_between_ms[1]
 
 
 def test_a_slow_host_is_told_from_one_that_launches_more(tmp_path: Path) -> None:
@@ -216,6 +283,13 @@ def test_groups_that_no_capture_names_make_no_claim(tmp_path: Path) -> None:
     report = report_of(write_fleet(fleet, tmp_path, facts=facts))
     assert (report.verdict, report.straggler) == ("unknown", None)
     assert "may form groups" in report.evidence[0]
+    assert "ranks 0, 1, 2, 3, 4, 5, 6, 7 name no process groups" in report.evidence[1]
+    for row in report.ranks:
+        shares = row.shares_percent
+        assert (shares.wait, row.costs_ms_per_step) == (None, None) and shares.compute > 50
+        whole = shares.compute + shares.communication + shares.copy + shares.idle
+        assert whole == pytest.approx(100)
+    assert "Shares of a step; waits are not known" in markdown(ranks_document(report))
 
 
 def test_who_costs_more_than_the_others_in_every_step_is_no_jitter(tmp_path: Path) -> None:

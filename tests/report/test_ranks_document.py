@@ -44,7 +44,7 @@ def test_the_parts_of_a_row_add_up_to_its_step(analysis):
 def test_the_first_screen_says_what_its_figures_are_in(analysis):
     document = first_screen(ranks_document(analysis.report))
     titles = [block.title for section in document.sections for block in section.blocks]
-    assert titles == ["Ranks, ms per step", "Collectives, ms each"]
+    assert titles == ["Ranks, ms per step", "Shares of a step, %", "Collectives, ms each"]
 
 
 def test_of_many_ranks_those_are_drawn_that_wait_least_and_most(analysis):
@@ -59,6 +59,16 @@ def test_of_many_ranks_those_are_drawn_that_wait_least_and_most(analysis):
     assert len(block(many, Table, "ranks").rows) == 301
     lead = next(s.lead for s in ranks_document(many).sections if s.name == "ranks")
     assert "Shown are 32 of 301 ranks" in lead
+
+
+def test_the_page_says_how_sure_the_matching_is(analysis):
+    note = block(analysis.report, Table, "collectives").note
+    assert note.endswith(
+        "Matched by sequence number; 100.0 % end at one time on all ranks, as they should."
+    )
+    found = replace(analysis.report.matching, by="order", cut_off=12)
+    note = block(replace(analysis.report, matching=found), Table, "collectives").note
+    assert "neither sizes nor sequence numbers" in note and ", and 12 that were launched" in note
 
 
 def test_a_loader_that_is_late_has_more_than_one_cure(analysis):

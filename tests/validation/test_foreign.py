@@ -9,6 +9,7 @@ import torch
 
 from benchmarks.measuring import Process
 from profiling.analysis.records import Gain
+from profiling.launch import reports
 from profiling.shared.causes import VERDICT
 from profiling.shared.json_records import read_json, to_json
 from profiling.timeline.opening import open_capture
@@ -266,7 +267,7 @@ def test_reports_get_their_programs_names(monkeypatch, tmp_path):
         return Process(0, 0.0, 0.0, 0)
 
     monkeypatch.setattr(foreign, "run_process", run)
-    monkeypatch.setattr(foreign.reports, "export_report", lambda nsys, path: exported.append(path))
+    monkeypatch.setattr(reports, "export_report", lambda nsys, path: exported.append(path))
     nsys = foreign.Nsys("/bin/nsys", "2025.3.1", {}, {})
     foreign.record([PROGRAMS["vit_gc"]], 2, tmp_path, nsys)
     assert [command[-4] for command in calls] == ["time", "torch", "nsys"]

@@ -121,14 +121,16 @@ def boundaries(steps: Steps, owned: OwnedOperations | None) -> np.ndarray:
 
     A step ends with the last operation it owns, or where the host ended it if it owns none. A
     capture without steps begins with its first operation, if that was launched long before it ran:
-    the GPU was still busy with earlier launches, which the capture does not hold.
+    the GPU was still busy with earlier launches, which the capture does not hold. Steps behind one
+    that was left out begin where that one ended.
     """
     if owned is None or not len(owned.row):
-        return np.concatenate((steps.start_ns[:1], steps.end_ns)).astype(np.int64)
+        first = steps.start_ns[0] if steps.begin_ns is None else steps.begin_ns
+        return np.concatenate(([first], steps.end_ns)).astype(np.int64)
     ends = np.full(len(steps.start_ns), np.iinfo(np.int64).min)
     np.maximum.at(ends, owned.step, owned.end_ns)
     ends = np.where(ends == np.iinfo(np.int64).min, steps.end_ns, ends)
-    first = steps.start_ns[0]
+    first = steps.start_ns[0] if steps.begin_ns is None else steps.begin_ns
     if steps.name is None and owned.returned_ns[0] < owned.start_ns[0] - QUEUED_NS:
         first = owned.start_ns[0]
     return np.maximum.accumulate(np.concatenate(([first], ends))).astype(np.int64)

@@ -103,6 +103,8 @@ class Gaps:
     before: np.ndarray  # row in Trace.operations of the operation before the gap; -1: none
     after: np.ndarray  # the same, of the operation after the gap
     cause_ns: np.ndarray
+    late_until_ns: np.ndarray  # when the launch of the operation after it returned, in the gap
+    waits: Intervals  # the times at which the host waited for the GPU
 
 
 @dataclass(frozen=True)
@@ -165,7 +167,8 @@ def find_gaps(
         batch = brings_batch(trace.names, operations, before[rows], after[rows])
     busy = activity.busy if charged else None
     cause_ns[:, rows] = split_causes(launches.rows(rows), batch, host, busy, bounds_ns)
-    return Gaps(idle.start_ns, idle.end_ns, before, after, cause_ns)
+    waits = host.data_waits.union(host.other_waits)
+    return Gaps(idle.start_ns, idle.end_ns, before, after, cause_ns, launches.late_until_ns, waits)
 
 
 def launches_around(

@@ -9,6 +9,7 @@ import numpy as np
 
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.gpu_time.idle import Gaps
+from profiling.analysis.gpu_time.profiler_cost import LEAST, LIKELY, MOST
 from profiling.analysis.gpu_work.families import ms_by_family
 from profiling.shared.causes import CAUSES
 from profiling.timeline.trace import KERNEL
@@ -25,6 +26,7 @@ class TypicalStep:
     ms: float
     parts_ms: dict[str, float]  # by causes.PARTS; adds up to it
     family_ms: dict[str, float]  # kernel time a step
+    added_ms: list[dict[str, float]] | None  # by CAUSES: added by capturing, least, likely, most
 
     @property
     def idle_ms(self) -> float:
@@ -40,7 +42,24 @@ def typical_step(analysis: Analysis) -> TypicalStep | None:
     chosen = typical_steps(analysis.bounds_ns)
     ms = np.diff(analysis.bounds_ns)[chosen].mean() / 1e6
     parts_ms = {name: float(ns[chosen].mean()) / 1e6 for name, ns in parts_ns.items()}
-    return TypicalStep(int(chosen.sum()), float(ms), parts_ms, family_ms(analysis, chosen))
+    return TypicalStep(
+        int(chosen.sum()), float(ms), parts_ms, family_ms(analysis, chosen), added_ms(analysis)
+    )
+
+
+def added_ms(analysis: Analysis) -> list[dict[str, float]] | None:
+    """Milliseconds that capturing added to the idle causes of a typical step: least, likely, most.
+
+    None where it is not known by cause.
+    """
+    cost, chosen = analysis.profiler_cost, typical_steps(analysis.bounds_ns)
+    if cost is None or cost.cause_ns is None:
+        return None
+    means = {cause: ns[:, chosen].mean(axis=1) / 1e6 for cause, ns in cost.cause_ns.items()}
+    return [
+        {cause: float(ms[scenario]) for cause, ms in means.items()}
+        for scenario in (LEAST, LIKELY, MOST)
+    ]
 
 
 def parts_of_steps(analysis: Analysis) -> dict[str, np.ndarray] | None:

@@ -17,7 +17,7 @@ MOST_KEYS = 2**60  # distinct keys that fit into 64 bits
 
 def launches(analysis: Analysis, gpu: Device | None) -> list[Launch] | None:
     """The kernels and geometries with the most time, or None if no grid was captured."""
-    operations = analysis.trace.operations
+    operations = analysis.summed.operations
     if operations is None:
         return None
     rows = analysis.steps.rows_of(operations)

@@ -1,8 +1,8 @@
 """Sum up kernels, calls, copies, operators and counters. Called by summary.
 
 Sums over the whole capture are of all processes and devices, as `nsys stats` prints them: kernels,
-families, calls (of CUDA and of the system), copies and memsets. The others are of the steps. Times
-are integer nanoseconds, averages floats.
+families, calls (of CUDA and of the system), copies and memsets; without a first step that was left
+out (Analysis.summed). The others are of the steps. Times are integer nanoseconds, averages floats.
 """
 
 import numpy as np
@@ -58,7 +58,7 @@ def durations_by_name(name: np.ndarray, duration_ns: np.ndarray) -> list[tuple[i
 
 
 def kernels(analysis: Analysis) -> list[KernelSum]:
-    trace, operations = analysis.trace, analysis.trace.operations
+    trace, operations = analysis.trace, analysis.summed.operations
     if operations is None:
         return []
     is_kernel = operations.kind == KERNEL
@@ -125,7 +125,7 @@ def allocations(analysis: Analysis) -> AllocationSum | None:
     table, steps = analysis.trace.allocations, analysis.steps
     if table is None:
         return None
-    chosen = (table.time_ns >= analysis.begin_ns) & (table.time_ns <= analysis.end_ns)
+    chosen = (table.time_ns >= analysis.host_begin_ns) & (table.time_ns <= analysis.end_ns)
     for column, value in ((table.process, steps.process), (table.device, steps.device)):
         if value is not None:
             chosen &= column == value
@@ -146,7 +146,7 @@ def operators(analysis: Analysis) -> list[OperatorSum] | None:
     table, process = analysis.trace.operators, analysis.steps.process
     if table is None:
         return None
-    chosen = (table.start_ns >= analysis.begin_ns) & (table.start_ns < analysis.end_ns)
+    chosen = (table.start_ns >= analysis.host_begin_ns) & (table.start_ns < analysis.end_ns)
     if process is not None:
         chosen &= table.process == process
     rows = np.flatnonzero(chosen)

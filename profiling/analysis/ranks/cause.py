@@ -6,7 +6,7 @@ the other ranks by most. Longer compute is explained by the kernels that ran (`w
 """
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -14,9 +14,11 @@ from profiling.analysis.ranks.cause_said import (
     limit_lines,
     longer_lines,
     next_steps,
+    range_lines,
     waits_lines,
     work_lines,
 )
+from profiling.analysis.ranks.cost_range import CostRange, cost_range
 from profiling.analysis.ranks.costs import WORTH_TELLING, Costs
 from profiling.analysis.ranks.power_limit import PRODUCTS, clock_gain_ms
 from profiling.analysis.ranks.rank_records import Straggler
@@ -29,17 +31,33 @@ MOSTLY = 0.5  # share of a longer wait for the GPU that longer host work has to 
 HOST = ("data", "cpu")
 
 
-def straggler_of(costs: Costs, late: list[int], gained_ns: np.ndarray) -> Straggler:
-    """Describe the late ranks: what they cost, why they are late, and what to try.
+@dataclass(frozen=True)
+class Lateness:
+    """Cost of the late ranks, and the part of the first one's step that is longer."""
 
-    `late` are their columns, the one that costs most alone first, and `gained_ns` is what
-    Costs.gained_ns computed for them.
-    """
+    late: list[int]  # their columns, the one that costs most alone first
+    gained_ns: np.ndarray  # (iterations,) of Costs.gained_ns
+    longer_ms: dict[str, float]  # of longer_parts
+    part: str  # the longest of them
+    range: CostRange
+
+
+def lateness_of(costs: Costs, late: list[int]) -> Lateness:
+    """Measure the lateness of these columns, the one that costs most alone first."""
+    others = [n for n in range(len(costs.ranks)) if n not in late]
+    gained_ns, longer_ms = costs.gained_ns(late), longer_parts(costs, late[0], others)
+    part = max(longer_ms, key=lambda name: longer_ms[name])
+    between = cost_range(costs, late, gained_ns, part, longer_ms)
+    return Lateness(late, gained_ns, longer_ms, part, between)
+
+
+def straggler_of(costs: Costs, lateness: Lateness) -> Straggler:
+    """Describe the late ranks: what they cost, why they are late, and what to try."""
+    late, gained_ns = lateness.late, lateness.gained_ns
+    longer_ms, part, between = lateness.longer_ms, lateness.part, lateness.range
     late_ms = costs.mean_ms(gained_ns)
     first, others = late[0], [n for n in range(len(costs.ranks)) if n not in late]
     rank, typical = costs.ranks[first], costs.ranks[median_rank(costs, others)]
-    longer_ms = longer_parts(costs, first, others)
-    part = max(longer_ms, key=lambda name: longer_ms[name])
     work = why_longer(rank, typical) if part == "compute" else None
     computes_ms = longer_ms.get("compute", 0.0)
     limited_ms = clock_gain_ms(costs, first, others, computes_ms, extra_launches_ms(rank, typical))
@@ -48,6 +66,7 @@ def straggler_of(costs: Costs, late: list[int], gained_ns: np.ndarray) -> Stragg
         rank=rank.rank,
         with_ranks=[costs.ranks[number].rank for number in late[1:]],
         costs_ms_per_step=late_ms,
+        costs_between_ms=(between.low_ms, between.high_ms),
         gains_ms_per_step=max(0.0, late_ms - limited_ms),
         in_steps=int(np.count_nonzero(gained_ns > WORTH_TELLING * costs.step_ms * 1e6)),
         of_steps=len(gained_ns),
@@ -65,6 +84,7 @@ def straggler_of(costs: Costs, late: list[int], gained_ns: np.ndarray) -> Stragg
         *work_lines(straggler, costs, first, others),
         *waits_lines(straggler, costs, others),
         *limit_lines(straggler, limited_ms),
+        *range_lines(straggler, between),
     ]
     return replace(straggler, evidence=evidence)
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from profiling.analysis.ranks.cost_range import CostRange
 from profiling.analysis.ranks.costs import Costs
 from profiling.analysis.ranks.rank_records import LongerKernel, Straggler, Work
 from profiling.analysis.ranks.reduce import ReducedRank
@@ -25,6 +26,27 @@ def longer_lines(late: Straggler, longer_ms: dict[str, float]) -> list[str]:
         for name, ms in sorted(longer_ms.items(), key=lambda item: -item[1])
         if name != late.part and ms >= ALSO * late.costs_ms_per_step
     ]
+
+
+def range_lines(late: Straggler, between: CostRange) -> list[str]:
+    """Line on what moves the cost without a profiler, where that is much; so tools may differ."""
+    enough_ms = ALSO * late.costs_ms_per_step
+    reasons = []
+    if between.profiler_ms >= enough_ms:
+        reasons.append(
+            f"capturing lengthens the host's work, and may have made {between.profiler_ms:.2f} ms "
+            "of the lateness"
+        )
+    if between.hidden_ms >= enough_ms:
+        reasons.append(
+            f"the others' GPUs idle for their hosts, which capturing slows, and this may hide "
+            f"{between.hidden_ms:.2f} ms"
+        )
+    if not reasons:
+        return []
+    low_ms, high_ms = late.costs_between_ms
+    range_ms = f"{low_ms:.2f} to {high_ms:.2f} ms per step"
+    return [f"Without a profiler the cost is {range_ms}: {'; '.join(reasons)}."]
 
 
 def held_up_text(late: Straggler) -> str:

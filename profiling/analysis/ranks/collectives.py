@@ -4,6 +4,10 @@ A collective is a kernel that the breakdown counts as communication. Where PyTor
 on the host, that call gives its kind, process group, size and sequence number. Otherwise the kind
 is read from the kernel's name, the lane is the stream, and the size is not known. The algorithm is
 always read from the kernel's name.
+
+Where a host runs ahead of its GPU, collectives that were launched before the capture begins run in
+it. Such a collective is `cut_off`: its kernel has no record of its launch. Its lane is that of the
+later collectives on its stream, and its sequence number is counted back from theirs.
 """
 
 import re
@@ -53,6 +57,7 @@ class Collectives:
     algorithm: np.ndarray
     bytes: np.ndarray  # -1: not known
     sequence: np.ndarray  # sequence number in its group; -1: not known
+    cut_off: np.ndarray  # bool: it was launched before the capture began
 
     @property
     def has_groups_or_numbers(self) -> bool:
@@ -69,7 +74,13 @@ def collectives_of(analysis: Analysis) -> Collectives:
     if owned is None:
         return Collectives([], *(np.empty(0, np.int64) for _ in fields(Collectives)[1:]))
     communicates = owned.kernels_and_graphs & (analysis.family[owned.name] == COMMUNICATION)
+    cut_off = launched_before(owned)
+    if cut_off.any() and outlast_window(
+        owned
+    ):  # which of them are in the steps says nothing of their order
+        communicates &= ~cut_off
     rows = np.flatnonzero(communicates)
+    cut_off = cut_off[rows]
     calls = analysis.trace.collective_calls or CollectiveCalls.empty()
     call, texts = call_of(owned, rows, calls), Texts(names)
     kind = np.where(
@@ -81,17 +92,19 @@ def collectives_of(analysis: Analysis) -> Collectives:
         [f"stream {n}" for n in ordinals(owned.operations.stream[owned.row[rows]])]
     )
     group = np.append(groups_of(calls, texts), -1)[call]
+    lane = lanes_by_stream(np.where(group >= 0, group, stream), stream, cut_off)
     return Collectives(
         start_ns=owned.start_ns[rows],
         end_ns=owned.end_ns[rows],
         ready_ns=ready_ns(owned, rows, communicates),
         step=owned.step[rows],
         kind=kind,
-        lane=np.where(group >= 0, group, stream),
+        lane=lane,
         stream=stream,
         algorithm=texts.map_names(owned.name[rows], algorithm_of),
         bytes=np.append(calls.bytes, -1)[call],
-        sequence=np.append(calls.sequence, -1)[call],
+        sequence=count_back(np.append(calls.sequence, -1)[call], lane, cut_off),
+        cut_off=cut_off,
         names=list(texts.numbers),
     )
 
@@ -123,6 +136,53 @@ def call_of(owned: OwnedOperations, rows: np.ndarray, calls: CollectiveCalls) ->
         mine = np.flatnonzero(calls.thread == thread)
         call[launched] = open_rows(calls, mine, owned.launch_ns[rows[launched]])
     return call
+
+
+def launched_before(owned: OwnedOperations) -> np.ndarray:
+    """(operations,) bool: launched before the capture, which holds launches but not this one's.
+
+    Its stream ran nothing yet whose launch was captured.
+    """
+    unknown = owned.call < 0
+    if unknown.all() or not unknown.any():
+        return np.zeros(len(unknown), bool)
+    stream = np.unique(owned.operations.stream[owned.row], return_inverse=True)[1]
+    first_ns = np.full(stream.max() + 1, np.iinfo(np.int64).max)
+    np.minimum.at(first_ns, stream[~unknown], owned.start_ns[~unknown])
+    return unknown & (owned.start_ns < first_ns[stream])
+
+
+def outlast_window(owned: OwnedOperations) -> bool:
+    """Whether operations that were launched before the capture start only after its last step.
+
+    They belong to no step, while those before them on their stream count for the first.
+    """
+    operations, steps = owned.operations, owned.steps
+    rows = steps.rows_of(operations)
+    unknown = (operations.call[rows] < 0) & (operations.start_ns[rows] > steps.host_end_ns())
+    launched = owned.start_ns[owned.call >= 0]
+    return len(launched) > 0 and bool(np.any(operations.start_ns[rows[unknown]] < launched.max()))
+
+
+def lanes_by_stream(lane: np.ndarray, stream: np.ndarray, cut_off: np.ndarray) -> np.ndarray:
+    """`lane` with each cut-off row in the lane of its stream's other rows, where they have one."""
+    lane = lane.copy()
+    for number in distinct(np.sort(stream[cut_off])).tolist():
+        others = np.unique(lane[(stream == number) & ~cut_off])
+        if len(others) == 1:
+            lane[(stream == number) & cut_off] = others[0]
+    return lane
+
+
+def count_back(sequence: np.ndarray, lane: np.ndarray, cut_off: np.ndarray) -> np.ndarray:
+    """`sequence` with numbers for cut-off rows, where those of their lane go up by one each."""
+    sequence = sequence.copy()
+    for number in distinct(np.sort(lane[cut_off])).tolist():
+        rows, before = (np.flatnonzero((lane == number) & mask) for mask in (~cut_off, cut_off))
+        numbers = sequence[rows]
+        if len(rows) and numbers[0] >= len(before) and np.all(np.diff(numbers) == 1):
+            sequence[before] = numbers[0] - np.arange(len(before), 0, -1)
+    return sequence
 
 
 def ready_ns(owned: OwnedOperations, rows: np.ndarray, communicates: np.ndarray) -> np.ndarray:

@@ -11,6 +11,8 @@ from profiling.analysis.ranks.reduce import ReducedRank
 from profiling.analysis.ranks.replay import own_jitter_ns, sooner_ns
 
 WORTH_TELLING = 0.02  # share of a step
+EQUAL_GPUS = 0.03  # share of a step by which GPUs of one kind differ in speed
+MANY = 10  # collectives, in all of which no rank is the last by chance
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,6 +107,12 @@ class Costs:
     def doubt_ms(self, ranks: Collection[int]) -> float:
         """Error in ms per step that the clocks leave in what `ranks` cost."""
         return self.waits.doubt_ns(ranks, self.iterations) / len(self.iterations) / 1e6
+
+    def is_last_in_all(self, number: int) -> bool:
+        """Whether the rank comes last in each of MANY collectives or more, and so by no chance."""
+        rows = np.isin(self.waits.matched.iteration, self.iterations)
+        last = self.waits.last[rows]
+        return len(last) >= MANY and bool(np.all(last == number))
 
     def is_significant(self, ms: float, ranks: Collection[int]) -> bool:
         """Whether a cost of `ranks` is worth reporting, and more than the clocks' error."""

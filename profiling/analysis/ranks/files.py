@@ -174,7 +174,7 @@ def rank_of_file(trace: Trace, path: Path, step_names: StepNames, clocks: RunClo
     """
     manifest_file = opening.find_manifest(path, trace)
     manifest = manifest_file[1] if manifest_file else None
-    analysis = Analysis(trace, step_names.step, step_names.phases)
+    analysis = Analysis(trace, step_names.step, step_names.phases, keep_first=True)
     report = report_of(analysis, manifest, manifest_file[0] if manifest_file else None, clocks)
     by = {
         "capture": trace.rank,
@@ -196,5 +196,5 @@ def rank_of_process(
     trace: Trace, number: int, process: int, device: int, step_names: StepNames
 ) -> ReducedRank:
     """Reduce one process of a file that holds several; `number` is its place by GPU."""
-    analysis = Analysis(trace, step_names.step, step_names.phases, device, process)
+    analysis = Analysis(trace, step_names.step, step_names.phases, device, process, keep_first=True)
     return reduce_rank(analysis, report_of(analysis), number, "order", clock=str(trace.file))

@@ -11,6 +11,10 @@ communication stream of each rank.
 3. A match is only accepted if all ranks that use the lane have the same kinds and sizes in the same
    order, within the step or under the number; only in the first step may a rank have fewer. Where
    they differ, the lane stays unmatched in that step, and its collectives count as unmatched.
+4. Collectives before the first step that all ranks have are matched by their place counted back
+   from that step. Among them are those that were launched before a capture began (`cut_off`),
+   which some ranks have and others do not, and whose sizes are not known. They serve to align the
+   clocks; no step has them.
 
 A lane is matched only by facts that all its ranks recorded: one rank without numbers, or without
 sizes, makes the lane do without them. Where only some captures name groups, `untold_groups` infers
@@ -18,15 +22,17 @@ the groups of the others; if that fails, all ranks are matched by streams.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
+from profiling.analysis.ranks.rank_records import MatchedBy
 from profiling.analysis.ranks.reduce import ReducedRank
 from profiling.analysis.ranks.untold_groups import fill_in_groups, names_groups
 
 NOT_THERE = -1
+BEFORE = np.iinfo(np.int64).min  # the `step` of collectives before the first step that all have
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,6 +43,8 @@ class Matches:
     iteration: np.ndarray  # (collectives,)
     kind: np.ndarray  # (collectives,) str
     unmatched: int  # number of collectives, over all ranks, that were found on no other rank
+    cut_off: int  # number of collectives, over all ranks, that were launched before the capture
+    by: MatchedBy | None  # the weakest of the facts that steps were matched by; None: no match
 
     def values_of(self, ranks: Sequence[ReducedRank], column: str) -> np.ndarray:
         """(collectives, ranks) int64 values of one column of Collectives; 0 where NOT_THERE."""
@@ -50,7 +58,7 @@ class Matches:
         """Keep the collectives that at least two of the `known` ranks, (ranks,) bool, have."""
         row = np.where(known, self.row, NOT_THERE)
         kept = np.count_nonzero(row != NOT_THERE, axis=1) > 1
-        return Matches(row[kept], self.iteration[kept], self.kind[kept], self.unmatched)
+        return replace(self, row=row[kept], iteration=self.iteration[kept], kind=self.kind[kept])
 
     @cached_property
     def there(self) -> np.ndarray:
@@ -71,6 +79,7 @@ class CollectiveTable:
     step: np.ndarray  # the iteration, or -1 - sequence number where that is known
     kind: np.ndarray  # index in `kinds`
     bytes: np.ndarray
+    cut_off: np.ndarray
 
 
 def match(ranks: Sequence[ReducedRank]) -> Matches:
@@ -81,16 +90,34 @@ def match(ranks: Sequence[ReducedRank]) -> Matches:
     group = row_numbers(table.lane, table.step)
     place = places_in_group(table.rank, group)
     first_step = table.step == min((int(rank.iterations[0]) for rank in ranks), default=0)
+    from_end = first_step | (table.step == BEFORE)
     backwards = places_in_group(table.rank[::-1], group[::-1])[::-1]
-    key = row_numbers(group, np.where(first_step, backwards, place))
-    kept = np.isin(group, unequal_groups(table, group, key, first_step), invert=True)
+    key = row_numbers(group, np.where(from_end, backwards, place))
+    kept = np.isin(group, unequal_groups(table, group, key, from_end), invert=True)
     shared = kept & (np.bincount(key, minlength=1)[key] > 1)
     numbers, first, which = np.unique(key[shared], return_index=True, return_inverse=True)
     row = np.full((len(numbers), len(ranks)), NOT_THERE)
     row[which, table.rank[shared]] = table.row[shared]
     example = np.flatnonzero(shared)[first]
     kind = np.array(table.kinds, str)[table.kind[example]] if len(example) else np.empty(0, str)
-    return Matches(row, table.iteration[example], kind, int(np.count_nonzero(~shared)))
+    return Matches(
+        row,
+        table.iteration[example],
+        kind,
+        int(np.count_nonzero(~shared & ~table.cut_off)),
+        int(np.count_nonzero(table.cut_off)),
+        weakest_fact(table, shared & (table.step != BEFORE)),
+    )
+
+
+def weakest_fact(table: CollectiveTable, rows: np.ndarray) -> MatchedBy | None:
+    """The weakest of the facts that matched the collectives in `rows`, (rows,) bool."""
+    if not rows.any():
+        return None
+    unnumbered = rows & (table.step >= 0)
+    if not unnumbered.any():
+        return "number"
+    return "order" if np.any(table.bytes[unnumbered] < 0) else "size"
 
 
 def list_collectives(ranks: Sequence[ReducedRank]) -> CollectiveTable:
@@ -107,12 +134,14 @@ def list_collectives(ranks: Sequence[ReducedRank]) -> CollectiveTable:
         all(collectives.has_groups_or_numbers for collectives in communicating)
         and len(set(map(names_groups, communicating))) < 2
     )
+    first = max((int(rank.iterations[0]) for rank in ranks), default=0)
     parts = []
     for number, rank in enumerate(ranks):
         collectives = rank.collectives
         count = len(collectives.start_ns)
         if count:
             iteration, unknown = rank.iterations[collectives.step], np.full(count, -1)
+            iteration = np.where(collectives.cut_off, first - 1, iteration)
             lane, sequence, size = (
                 (collectives.lane, collectives.sequence, collectives.bytes)
                 if all_known
@@ -123,19 +152,25 @@ def list_collectives(ranks: Sequence[ReducedRank]) -> CollectiveTable:
                 renumber(collectives.names, collectives.kind, kinds),
             )
             which = np.full(count, number), np.arange(count)
-            parts.append((*which, lane, iteration, sequence, kind, size))
+            parts.append((*which, lane, iteration, sequence, kind, size, collectives.cut_off))
     if not parts:
-        return CollectiveTable(list(kinds), *(np.empty(0, np.int64),) * 7)
+        return CollectiveTable(list(kinds), *(np.empty(0, np.int64),) * 7, np.empty(0, bool))
     columns = (np.concatenate(column) for column in zip(*parts, strict=True))
-    owner, row, lane, iteration, sequence, kind, size = columns
-    sequence, size = (blank_incomplete_lanes(lane, column) for column in (sequence, size))
-    step = np.where(sequence >= 0, -1 - sequence, iteration)
-    return CollectiveTable(list(kinds), owner, row, lane, iteration, step, kind, size)
+    owner, row, lane, iteration, sequence, kind, size, cut_off = columns
+    sequence, size = (blank_incomplete_lanes(lane, column, cut_off) for column in (sequence, size))
+    before = np.where(iteration < first, BEFORE, iteration)
+    step = np.where(sequence >= 0, -1 - sequence, before)
+    with_cut_off = np.isin(row_numbers(lane, step), np.unique(row_numbers(lane, step)[cut_off]))
+    size = np.where(with_cut_off, -1, size)
+    return CollectiveTable(list(kinds), owner, row, lane, iteration, step, kind, size, cut_off)
 
 
-def blank_incomplete_lanes(lane: np.ndarray, column: np.ndarray) -> np.ndarray:
-    """Set `column` to -1 throughout each lane in which some collective has no value (-1)."""
-    incomplete = np.unique(lane[column < 0])
+def blank_incomplete_lanes(lane: np.ndarray, column: np.ndarray, cut_off: np.ndarray) -> np.ndarray:
+    """Set `column` to -1 throughout each lane in which some collective has no value (-1).
+
+    Those that were cut off say nothing of their lane.
+    """
+    incomplete = np.unique(lane[(column < 0) & ~cut_off])
     return np.where(np.isin(lane, incomplete), -1, column)
 
 

@@ -19,6 +19,9 @@ RanksVerdict = Literal["straggler", "jitter", "communication", "balanced", "unkn
 # why a rank computes longer: it launches more kernels, or larger grids, or the same kernels and
 # each of them takes longer
 Work = Literal["more_kernels", "larger_kernels", "slower_kernels"]
+# facts that match the collectives of one rank with another's: their sequence numbers, or their
+# place in a step among those of the same kinds and sizes, or of the same kinds
+MatchedBy = Literal["number", "size", "order"]
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,17 @@ class RankCommunication:
 
 
 @dataclass(frozen=True)
+class RankShares:
+    """How a rank's step divides, in percent of it; all but `wait` add up to 100."""
+
+    compute: float
+    communication: float  # that no kernel hides
+    wait: float | None  # part of it until the last rank came; None: not matched
+    copy: float
+    idle: float
+
+
+@dataclass(frozen=True)
 class RankRow:
     rank: int
     file: str
@@ -54,6 +68,7 @@ class RankRow:
     compute_ms: float
     copy_ms: float
     idle_ms: float
+    shares_percent: RankShares
     parts_ms: dict[str, float]  # the step split into causes.PARTS, which add up to it
     communication: RankCommunication
     kernels: float  # number of compute kernels in a step
@@ -81,6 +96,7 @@ class Straggler:
     rank: int
     with_ranks: list[int]  # others that are as late: mending one of them alone gains little
     costs_ms_per_step: float  # time that the others lose because these arrive after the next rank
+    costs_between_ms: tuple[float, float]  # range of what they cost without a profiler
     gains_ms_per_step: float  # gain of mending it; below the cost where GPU clocks would then fall
     in_steps: int  # number of steps, out of `of_steps`, in which these ranks are late
     of_steps: int
@@ -121,6 +137,19 @@ class Clock:
 
 
 @dataclass(frozen=True)
+class Matching:
+    """How the collectives of the ranks were matched, and how sure that is."""
+
+    by: MatchedBy | None  # the weakest fact that was used; None: nothing was matched
+    matched: int  # number of collectives, each counted once for all its ranks
+    unmatched: int  # number found on one rank only
+    cut_off: int  # number of kernels whose launch lies before the capture
+    # share of the collectives whose ends on all ranks lie closer together than any of them takes; a
+    # false match would lie further apart. None: ranks leave none of them together
+    ends_agree_percent: float | None
+
+
+@dataclass(frozen=True)
 class StepsOfRanks:
     """Values per step: a row for each step that all ranks have, and in it a value per rank."""
 
@@ -144,5 +173,6 @@ class RanksReport:
     jitter_ms_per_step: float | None  # what ranks cost in turns, without the straggler's cost
     collectives: list[CollectiveSum]
     clock: Clock
+    matching: Matching
     steps: StepsOfRanks
     findings: list[Finding]

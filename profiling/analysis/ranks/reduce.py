@@ -16,8 +16,8 @@ from profiling.analysis.gpu_time.idle import find_gaps
 from profiling.analysis.gpu_time.slowed import Launches, alone_ns, launches_of, measure_slowdown
 from profiling.analysis.gpu_time.typical import causes_of_steps, parts_of_steps
 from profiling.analysis.gpu_work.families import FAMILIES
-from profiling.analysis.ranks.collectives import Collectives, collectives_of
-from profiling.analysis.records import Report
+from profiling.analysis.ranks.collectives import Collectives, collectives_of, launched_before
+from profiling.analysis.records import Health, Report
 from profiling.analysis.verdict.advice import in_force
 from profiling.analysis.verdict.health import PERSONAL
 from profiling.shared.causes import InForce
@@ -123,6 +123,8 @@ class ReducedRank:
     bounds_ns: np.ndarray  # the n + 1 times that bound the n steps
     parts_ns: dict[str, np.ndarray]  # time of each of causes.PARTS in each step
     host_ns: dict[str, np.ndarray]  # idle time in each step by what the host did; {}: unknown
+    most_added_ms: float  # by which capturing may have lengthened the host's part of its step
+    queued_ns: int  # GPU time in its first step that was launched before the capture
     communication_ns: np.ndarray  # in each step, hidden or not
     phase_ns: dict[str, np.ndarray]  # compute kernels in each step by phase, as in `kernels`
     kernels: dict[str, KernelWork]  # compute kernels by name
@@ -166,8 +168,9 @@ def reduce_rank(
     communicating = union(collectives.start_ns, collectives.end_ns)
     bounds_ns, names = analysis.bounds_ns, analysis.trace.names
     begin_ns, end_ns = int(bounds_ns[0]), max(int(bounds_ns[-1]), *collectives.end_ns[-1:], 0)
+    queued = launched_before(owned)
     computes = np.flatnonzero(
-        (owned.kind == KERNEL) & (analysis.family[owned.name] != COMMUNICATION)
+        (owned.kind == KERNEL) & (analysis.family[owned.name] != COMMUNICATION) & ~queued
     )
     launches = launches_of(owned, computes, collectives.start_ns, collectives.end_ns)
     kinds_ns = alone_ns(launches)
@@ -191,6 +194,8 @@ def reduce_rank(
         bounds_ns=bounds_ns,
         parts_ns=parts_ns,
         host_ns=host_times(analysis),
+        most_added_ms=most_added_ms(report.health),
+        queued_ns=int(owned.duration_ns[queued & (owned.step == 0)].sum()),
         communication_ns=communication_intervals(analysis, owned).ns_within(
             bounds_ns[:-1], bounds_ns[1:]
         ),
@@ -208,6 +213,13 @@ def reduce_rank(
         notes=notes_of(report),
         no_verdict=report.health.no_verdict,
     )
+
+
+def most_added_ms(health: Health) -> float:
+    """The most that capturing may have added to a step, in ms."""
+    if health.free_step_ms is None:
+        return health.estimated_most_ms or 0.0
+    return max(0.0, health.free_step_ms * (health.overhead_percent or 0.0) / 100)
 
 
 def notes_of(report: Report) -> list[str]:

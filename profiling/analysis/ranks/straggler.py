@@ -4,19 +4,22 @@
    difference between two neighbours separates the late ranks, at most half of all, from the others.
    The late ranks have to be late in the same steps; otherwise the one that costs most alone is
    taken. Their cost is what mending them would gain (Costs.gained_ns).
-2. They are the straggler if that cost is at least 2 % of the step, exceeds the uncertainty of the
-   clocks, and is steady: three times what all others cost (waits.Waits), or more than they cost in
-   each of at least five steps. Costs that ranks cause in turns are jitter, which is reported from
-   2 % of the step on too.
-3. `cause` determines what holds the late ranks up.
+2. They are the straggler if that cost is at least 3 % of the step, exceeds the uncertainty of the
+   clocks or is that of the rank that is last in all of the collectives, and is steady: three times
+   what all others cost (waits.Waits), or more than they cost in each of at least five steps. Costs
+   that ranks cause in turns are jitter, which is reported from 2 % of the step on.
+3. `cause` determines what holds the late ranks up, and `cost_range` what they cost without a
+   profiler. If capturing may have made all of the lateness, nobody is named.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from profiling.analysis.ranks.cause import straggler_of
-from profiling.analysis.ranks.costs import WORTH_TELLING, Costs
+from profiling.analysis.ranks.cause import Lateness, lateness_of, straggler_of
+from profiling.analysis.ranks.cause_said import join_numbers, what_is_longer
+from profiling.analysis.ranks.choice import list_numbers
+from profiling.analysis.ranks.costs import EQUAL_GPUS, WORTH_TELLING, Costs
 from profiling.analysis.ranks.power_limit import limits_all_gpus
 from profiling.analysis.ranks.rank_records import RanksVerdict, Straggler
 from profiling.analysis.verdict.health import CAPTURE_AGAIN
@@ -25,6 +28,7 @@ COMMUNICATING = 0.15  # share of a step in exposed transfers that makes the verd
 DOUBTFUL = 0.15  # share of a step by which the ends of collectives contradict each other
 TOGETHER = 0.5  # share of the cost of several ranks during which each of them has to be late
 STEADY = 3.0  # times what the others cost: from there on it is no jitter
+OUTWEIGHS = 2.0  # times by which a cost has to exceed what such ends contradict, to be believed
 MOST_SAID = 4  # at most so many ranks that lost kernels are named
 EVERY = 5  # nor is it with this many steps, in each of which it exceeds what the others cost
 
@@ -37,6 +41,30 @@ NOT_TOGETHER = (
     "ranks end up to {:.2f} ms apart in a step. The ranks may form groups that the captures do "
     "not name."
 )
+NO_GROUPS = (
+    "{} no process groups, sizes or sequence numbers of collectives. To find out, capture with "
+    "torch.profiler of PyTorch 2.2 or newer, which records them, or name the ranks of one group."
+)
+NOT_ALIKE = (
+    "What is missing are sequence numbers that agree. To find out, let all ranks meet "
+    "(torch.distributed.barrier) right before the capture begins."
+)
+NO_MATCH = (
+    "No collective of one rank was found on another rank.",
+    "To find out, capture the same iterations on each rank, with their collectives.",
+)
+AS_GPUS_DIFFER = (
+    "{} last, by {:.2f} ms per step ({:.1f} %). Equal GPUs differ by up to {:.0f} %, "
+    "so nobody is named."
+)
+BY_THE_PROFILER = (
+    "{} last, by {:.2f} ms per step: {} {}. Capturing may have added {:.2f} ms per step to that "
+    "rank's host work, so the captures do not show whether it is late without a profiler."
+)
+WITHOUT = (
+    "To find out, capture with nsys, or torch.profiler without stacks and shapes, or time each "
+    "rank's host without a profiler."
+)
 
 
 @dataclass(frozen=True)
@@ -45,6 +73,7 @@ class Judgement:
     evidence: list[str]
     straggler: Straggler | None = None
     jitter_ms_per_step: float | None = None
+    waits_known: bool = True  # False: the collectives were not matched, or contradict each other
 
 
 def judge(costs: Costs) -> Judgement:
@@ -59,24 +88,24 @@ def judge(costs: Costs) -> Judgement:
         )
         return Judgement("unknown", [*lossy[:MOST_SAID], *more, f"To find out, {CAPTURE_AGAIN}."])
     if not costs.is_matched:
-        return Judgement("unknown", ["No collective of one rank was found on another rank."])
+        return Judgement("unknown", [*NO_MATCH], waits_known=False)
     everyone = range(len(costs.ranks))
-    if (doubt_ms := costs.doubt_ms(everyone)) >= DOUBTFUL * costs.step_ms:
-        return Judgement("unknown", [NOT_TOGETHER.format(doubt_ms)])
     late = late_ranks(costs)
     late_ns = costs.waits.cost_ns(late, costs.iterations)
     others_ns = costs.waits.in_turns_ns(costs.iterations, late)
-    gained_ns = costs.gained_ns(late)
-    late_ms, others_ms = costs.mean_ms(gained_ns), costs.mean_ms(others_ns)
-    in_turns_ms = costs.mean_ms(costs.waits.in_turns_ns(costs.iterations))
+    lateness = lateness_of(costs, late)
+    late_ms, others_ms = costs.mean_ms(lateness.gained_ns), costs.mean_ms(others_ns)
+    doubt_ms = costs.doubt_ms(everyone)
+    if doubt_ms >= max(DOUBTFUL * costs.step_ms, late_ms / OUTWEIGHS):
+        evidence = [NOT_TOGETHER.format(doubt_ms), missing_facts(costs)]
+        return Judgement("unknown", evidence, waits_known=False)
+    jitter_ms = costs.mean_ms(costs.waits.in_turns_ns(costs.iterations))
     steady = costs.mean_ms(late_ns) >= STEADY * others_ms
     steady |= len(late_ns) >= EVERY and bool(np.all(late_ns > others_ns))
-    is_straggler = costs.is_significant(late_ms, late) and steady
-    jitter_ms = others_ms if is_straggler else in_turns_ms
+    last = costs.is_last_in_all(late[0]) and late_ms >= WORTH_TELLING * costs.step_ms
+    if steady and (last or costs.is_significant(late_ms, late)):
+        return name_late(costs, lateness, others_ms)
     evidence = []
-    if is_straggler:
-        straggler = straggler_of(costs, late, gained_ns)
-        return Judgement("straggler", straggler.evidence, straggler, jitter_ms)
     if costs.is_significant(jitter_ms, everyone):
         times = np.bincount(costs.alone_ns.argmax(axis=1), minlength=len(costs.ranks))
         most, steps = int(times.max()), len(costs.iterations)
@@ -97,12 +126,55 @@ def judge(costs: Costs) -> Judgement:
     return without_straggler(costs, jitter_ms)
 
 
-def without_straggler(costs: Costs, jitter_ms: float) -> Judgement:
-    """Decide between communication and balanced, by the exposed transfers of the median rank."""
+def name_late(costs: Costs, lateness: Lateness, others_ms: float) -> Judgement:
+    """Name the ranks that are steadily late, unless that is no more than noise or the profiler's.
+
+    `others_ms` is what the other ranks cost in turns.
+    """
+    late_ms = costs.mean_ms(lateness.gained_ns)
+    numbers = [costs.ranks[number].rank for number in lateness.late]
+    who = f"Ranks {join_numbers(numbers)} come" if len(numbers) > 1 else f"Rank {numbers[0]} comes"
+    if late_ms < EQUAL_GPUS * costs.step_ms:
+        share = 100 * late_ms / costs.step_ms
+        evidence = [AS_GPUS_DIFFER.format(who, late_ms, share, 100 * EQUAL_GPUS)]
+        return without_straggler(costs, others_ms, evidence)
+    profiler_ms = lateness.range.profiler_ms
+    if late_ms - profiler_ms < EQUAL_GPUS * costs.step_ms:
+        why = what_is_longer(lateness.part, lateness.longer_ms[lateness.part], None)
+        most_ms = costs.ranks[lateness.late[0]].most_added_ms
+        whose = f"rank {numbers[0]}'s GPU"
+        evidence = [BY_THE_PROFILER.format(who, late_ms, whose, why, most_ms), WITHOUT]
+        return Judgement("unknown", evidence, None, others_ms)
+    straggler = straggler_of(costs, lateness)
+    return Judgement("straggler", straggler.evidence, straggler, others_ms)
+
+
+def missing_facts(costs: Costs) -> str:
+    """Sentence on what the captures lack to match the collectives, and how to capture it."""
+    unnamed = [
+        rank.rank
+        for rank in costs.ranks
+        if len(rank.collectives.start_ns) and not rank.collectives.has_groups_or_numbers
+    ]
+    if not unnamed:
+        return NOT_ALIKE
+    several = len(unnamed) > 1
+    who = f"{'The captures of ranks' if several else 'The capture of rank'} {list_numbers(unnamed)}"
+    return NO_GROUPS.format(f"{who} {'name' if several else 'names'}")
+
+
+def without_straggler(
+    costs: Costs, jitter_ms: float, evidence: list[str] | None = None
+) -> Judgement:
+    """Decide between communication and balanced, by the exposed transfers of the median rank.
+
+    `evidence` says why nobody is late, if not because of `jitter_ms`.
+    """
     transfer = costs.waits.exposed_ns - costs.waits.exposed_wait_ns
     a_step = costs.waits.sum_by_step(transfer, costs.iterations).mean(axis=0) / 1e6
     ms = float(np.median(a_step))
-    evidence = [f"In turns, the ranks cost one another {jitter_ms:.2f} ms per step."]
+    if evidence is None:
+        evidence = [f"In turns, the ranks cost one another {jitter_ms:.2f} ms per step."]
     if jitter_ms >= WORTH_TELLING * costs.step_ms:
         doubt_ms = costs.doubt_ms(range(len(costs.ranks)))
         evidence = [

@@ -2,23 +2,25 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from profiling.analysis.ranks.choice import list_numbers, ranks_in_files, window_text
 from profiling.analysis.ranks.clocks import Clocks, align
 from profiling.analysis.ranks.collective_sums import collective_sums
-from profiling.analysis.ranks.collective_waits import find_waits
-from profiling.analysis.ranks.costs import Costs
+from profiling.analysis.ranks.collective_waits import Waits, find_waits
+from profiling.analysis.ranks.costs import WORTH_TELLING, Costs
 from profiling.analysis.ranks.lending import lend_times
 from profiling.analysis.ranks.matching import match
 from profiling.analysis.ranks.rank_records import (
     SCHEMA_VERSION,
     Clock,
     CollectiveSum,
+    Matching,
     RankCommunication,
     RankRow,
+    RankShares,
     RanksReport,
     StepsOfRanks,
     Straggler,
@@ -42,15 +44,18 @@ class RanksAnalysis:
 def analyse(ranks: Sequence[ReducedRank], findings: Sequence[Finding] = ()) -> RanksAnalysis:
     """Analyse two or more ranks, ordered by number, that share at least one iteration."""
     ranks = lend_times(ranks)
-    iterations = common_iterations(ranks)
+    iterations = compared_iterations(ranks)
     matched = match(ranks)
     clocks = align(ranks, matched)
     waits = find_waits(ranks, matched, clocks)
     costs = Costs(ranks, waits, iterations)
     verdict = judge(costs)
+    if not verdict.waits_known:  # contradicting matches tell nothing of a rank
+        nobody = np.zeros(len(ranks), bool)
+        costs = replace(costs, waits=find_waits(ranks, matched.select_ranks(nobody), clocks))
     late = verdict.straggler
     rows = [rank_row(costs, clocks, number, late) for number in range(len(ranks))]
-    sums = collective_sums(ranks, waits, iterations)
+    sums = collective_sums(ranks, costs.waits, iterations)
     evidence = verdict.evidence
     if verdict.verdict == "communication" and sums:
         evidence = [*evidence, most_exposed(sums)]
@@ -67,8 +72,9 @@ def analyse(ranks: Sequence[ReducedRank], findings: Sequence[Finding] = ()) -> R
             clocks.aligned_on,
             None if clocks.uncertainty_ns is None else clocks.uncertainty_ns / 1e3,
         ),
+        matching=matching(waits),
         steps=steps_of(costs, ranks[0].step_name),
-        findings=[*findings, *findings_of(ranks, clocks, costs)],
+        findings=[*findings, *findings_of(ranks, clocks, costs), *doubtful(matching(waits))],
     )
     return RanksAnalysis(ranks, clocks, costs, report)
 
@@ -79,6 +85,35 @@ def most_exposed(sums: Sequence[CollectiveSum]) -> str:
     rate = "" if row.bus_gb_per_s is None else f" at {row.bus_gb_per_s:.0f} GB/s"
     peak = "" if row.link_percent is None else f", {row.link_percent:.0f} % of the links' peak"
     return f"Most of this is {row.kind}{size}, {row.transfer_ms:.2f} ms each{rate}{peak}."
+
+
+def compared_iterations(ranks: Sequence[ReducedRank]) -> np.ndarray:
+    """The common iterations, but for the first where a GPU still ran what was launched before it.
+
+    The first stays where fewer than two others are left.
+    """
+    common = common_iterations(ranks)
+    step_ns = np.median(np.concatenate([np.diff(rank.bounds_ns) for rank in ranks]))
+    queued = any(
+        rank.queued_ns >= WORTH_TELLING * step_ns
+        for rank in ranks
+        if rank.iterations[0] == common[0]
+    )
+    return common[1:] if queued and len(common) > 2 else common
+
+
+def matching(waits: Waits) -> Matching:
+    """Account of the matches, and of whether the ends of the matched collectives agree."""
+    matched, known = waits.matched, ~np.isnan(waits.spread_ns)
+    took_ns = np.where(matched.there, waits.wait_ns + waits.transfer_ns, np.inf)
+    agree = waits.spread_ns[known] < took_ns[known].min(axis=1)
+    return Matching(
+        by=matched.by,
+        matched=len(matched.iteration),
+        unmatched=matched.unmatched,
+        cut_off=matched.cut_off,
+        ends_agree_percent=100 * float(agree.mean()) if len(agree) else None,
+    )
 
 
 def common_iterations(ranks: Sequence[ReducedRank]) -> np.ndarray:
@@ -97,6 +132,7 @@ def rank_row(costs: Costs, clocks: Clocks, number: int, late: Straggler | None) 
     chosen = costs.steps_of(rank)
     parts = costs.parts_ms(number)
     step_ms = np.diff(rank.bounds_ns)[chosen] / 1e6
+    communicates = communication(costs, number, parts["communication"])
     return RankRow(
         rank=rank.rank,
         file=rank.file,
@@ -111,8 +147,9 @@ def rank_row(costs: Costs, clocks: Clocks, number: int, late: Straggler | None) 
         compute_ms=parts["compute"],
         copy_ms=parts["copy"],
         idle_ms=sum(ms for name, ms in parts.items() if name not in BUSY),
+        shares_percent=shares(parts, communicates),
         parts_ms=parts,
-        communication=communication(costs, number, parts["communication"]),
+        communication=communicates,
         kernels=rank.launches,
         bottleneck=rank.verdict,
         costs_ms_per_step=costs_ms,
@@ -124,6 +161,17 @@ def rank_row(costs: Costs, clocks: Clocks, number: int, late: Straggler | None) 
 
 
 BUSY = ("compute", "communication", "copy")
+
+
+def shares(parts_ms: dict[str, float], communicates: RankCommunication) -> RankShares:
+    whole_ms = sum(parts_ms.values()) or 1.0
+    wait_ms = communicates.exposed_wait_ms
+    busy = {name: 100 * parts_ms[name] / whole_ms for name in BUSY}
+    return RankShares(
+        **busy,
+        wait=None if wait_ms is None else 100 * wait_ms / whole_ms,
+        idle=100 - sum(busy.values()),
+    )
 
 
 def communication(costs: Costs, number: int, exposed_ms: float) -> RankCommunication:
@@ -181,6 +229,21 @@ def other_windows(ranks: Sequence[ReducedRank], common: int, longest: int) -> st
     )
 
 
+def doubtful(found: Matching) -> list[Finding]:
+    """A warning where many of the matched collectives do not end together."""
+    agree = found.ends_agree_percent
+    if agree is None or agree >= MOSTLY_AGREE:
+        return []
+    what = f"only {agree:.0f} % of the matched collectives end at one time on all ranks"
+    return [Finding("warning", f"{what}, so some may be matched wrongly")]
+
+
+MOSTLY_AGREE = 95.0  # percent; a few end apart where a host was interrupted
+FIRST_STEP = (
+    "the first step is left out: GPUs were still running what was launched before the capture began"
+)
+
+
 def findings_of(ranks: Sequence[ReducedRank], clocks: Clocks, costs: Costs) -> list[Finding]:
     """Findings on what the ranks do not share: missing ranks, collectives, steps, matches."""
     findings = []
@@ -203,9 +266,12 @@ def findings_of(ranks: Sequence[ReducedRank], clocks: Clocks, costs: Costs) -> l
         if several and all(len(rank.collectives.start_ns) for rank in apart):
             what += "; if there are two runs, name the files of one"
         findings.append(Finding("warning", what))
+    common = len(common_iterations(ranks))
     longest = max(rank.steps for rank in ranks)
-    if longest > len(costs.iterations):
-        findings.append(Finding("note", other_windows(ranks, len(costs.iterations), longest)))
+    if longest > common:
+        findings.append(Finding("note", other_windows(ranks, common, longest)))
+    if common > len(costs.iterations):
+        findings.append(Finding("note", FIRST_STEP))
     if count := costs.waits.matched.unmatched:
         total = sum(len(rank.collectives.start_ns) for rank in ranks)
         findings.append(

@@ -3,7 +3,7 @@
 Made by profiling.analysis.steps.find; used by all modules that measure something in steps.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -41,6 +41,8 @@ class Steps:
     phases_from: str | None = None  # ranges | operators
     unclosed: int = 0  # number of these ranges that the capture cut off
     endless: int = 0  # number of ranges without an end, though the program went on
+    begin_ns: int | None = None  # end on the GPU of the step that was left out before these
+    left_out_ns: int | None = None  # how long that step took
 
     @cached_property
     def phases(self) -> StepRanges:
@@ -63,6 +65,19 @@ class Steps:
         `names` is Trace.names.
         """
         return name_mask(names, self.phases.name, lambda name: name.lower() in wanted)
+
+    def without_first(self, bounds_ns: np.ndarray) -> "Steps":
+        """All steps but the first; `bounds_ns` are their boundaries on the GPU's time line."""
+        begun = self.ranges.start_ns >= self.start_ns[1]
+        return replace(
+            self,
+            first_iteration=None if self.first_iteration is None else self.first_iteration + 1,
+            start_ns=self.start_ns[1:],
+            end_ns=self.end_ns[1:],
+            ranges=self.ranges.rows(begun),
+            begin_ns=int(bounds_ns[1]),
+            left_out_ns=int(bounds_ns[1] - bounds_ns[0]),
+        )
 
     def rows_of(self, operations: Operations) -> np.ndarray:
         """Rows of the operations of this process on this GPU, in the steps or not."""

@@ -1,9 +1,9 @@
 """Name the bottleneck, with its evidence and what to try next. Called by summary.
 
-The typical step (gpu_time.typical) is judged, less the time that capturing added. If the manifest
-has that time, it is taken off `launch` and `cpu`, which a profiler lengthens, in proportion. If it
-is estimated from the recorded events, it is taken off `launch` first, because that
-is where the events are.
+The typical step (gpu_time.typical) is judged, less the time that capturing added. It is estimated
+for each idle cause from the recorded events (gpu_time.profiler_cost). If the manifest has the
+measured time, the estimates are scaled to it. Where the estimate's least and most lead to different
+verdicts, the evidence gives both.
 
 1. What keeps the GPU waiting is ranked by the milliseconds a step that it costs: idle time by cause
    (gpu_time.idle), and copies and communication that no kernel hides. The largest is the verdict if
@@ -23,8 +23,9 @@ from collections.abc import Iterator
 
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.gpu_time.idle import BLOCKING
+from profiling.analysis.gpu_time.profiler_cost import LEAST, LIKELY, MOST
 from profiling.analysis.gpu_time.typical import TypicalStep, typical_step
-from profiling.analysis.records import Bottleneck, Gain, Health, Report
+from profiling.analysis.records import Bottleneck, Gain, Health, Reading, Report
 from profiling.analysis.verdict import copies, cpu, gpu
 from profiling.analysis.verdict.advice import above_roof_ms, advise, most_above_roof
 from profiling.analysis.verdict.health import CAPTURE_AGAIN
@@ -49,25 +50,25 @@ def diagnose(analysis: Analysis, report: Report) -> Bottleneck:
     if step is None or not step.ms:
         evidence = list(host_sentences(report))
         return Bottleneck("unknown", evidence, advise("unknown", report), cannot_tell=unknowns)
-    lost, taken_off = lost_ms(report, step)
-    step_ms = max(step.ms - taken_off, 1e-9)
+    off = added_by_capturing(report, step)
+    lost, step_ms = lost_ms(report, step, off), judged_ms(step, off)
     waiting = {name: ms for name, ms in lost.items() if VERDICT[name].waiting}
     gaps_ms = lost.get("gpu_gaps", 0.0)
     evidence = list(busy_sentences(report, step))
-    if taken_off >= WORTH_TELLING * step_ms:
-        evidence.append(overhead_sentence(report.health, taken_off))
-    if step.idle_ms >= gpu.WAITING_SHARE * step_ms and not idle_is_explained(analysis):
-        verdict = "unknown"
+    if sum(off.values()) >= WORTH_TELLING * step_ms:
+        evidence.append(overhead_sentence(report.health, sum(off.values())))
+    different = readings(analysis, report, step)
+    evidence += reading_sentences(different)
+    verdict, why = verdict_of(analysis, report, step, lost, step_ms)
+    if verdict == "unknown":
         evidence.append("Without the CUDA calls, the capture does not show why the GPU was idle.")
-    elif 2 * gaps_ms < step_ms and (named := waiting_verdict(waiting, step_ms)):
+    elif verdict in waiting:
         waiting = dict(sorted(waiting.items(), key=lambda item: -item[1]))
-        verdict = named
         evidence += waiting_sentences(waiting, step_ms)
         if gaps_ms >= gpu.WAITING_SHARE * step_ms:
             evidence.append(gpu.gaps_sentence(gaps_ms, step_ms))
         evidence += details(analysis, report, verdict, waiting)
     else:
-        verdict, why = gpu.verdict(analysis, report, step.family_ms, gaps_ms, step_ms)
         evidence += [*why, *gpu.clock_sentences(report)]
     computing = {name: ms for name, ms in step.family_ms.items() if name != "communication"}
     ranked = ranking(report, lost, verdict, computing)
@@ -78,7 +79,48 @@ def diagnose(analysis: Analysis, report: Report) -> Bottleneck:
         ranked,
         most_to_gain(report, verdict, lost, computing, step_ms),
         unknowns,
+        different,
     )
+
+
+def verdict_of(
+    analysis: Analysis, report: Report, step: TypicalStep, lost: dict[str, float], step_ms: float
+) -> tuple[str, list[str]]:
+    """(the verdict, what proves it if the GPU itself is the bottleneck).
+
+    `lost` is what lost_ms says; `step_ms` is the step without what capturing added.
+    """
+    gaps_ms = lost.get("gpu_gaps", 0.0)
+    waiting = {name: ms for name, ms in lost.items() if VERDICT[name].waiting}
+    if step.idle_ms >= gpu.WAITING_SHARE * step_ms and not idle_is_explained(analysis):
+        return "unknown", []
+    if 2 * gaps_ms < step_ms and (named := waiting_verdict(waiting, step_ms)):
+        return named, []
+    return gpu.verdict(analysis, report, step.family_ms, gaps_ms, step_ms)
+
+
+def readings(analysis: Analysis, report: Report, step: TypicalStep) -> list[Reading]:
+    """The verdicts with the least and the most that capturing may have added, if they differ."""
+    if report.health.free_step_ms is not None or step.added_ms is None:
+        return []
+    found = []
+    for off in (step.added_ms[LEAST], step.added_ms[MOST]):
+        lost, step_ms = lost_ms(report, step, off), judged_ms(step, off)
+        verdict, _ = verdict_of(analysis, report, step, lost, step_ms)
+        found.append(Reading(sum(off.values()), verdict))
+    return found if len({reading.verdict for reading in found}) > 1 else []
+
+
+def reading_sentences(different: list[Reading]) -> Iterator[str]:
+    if different:
+        bound = [
+            f"with {reading.added_ms:.2f} ms the step is bound by {VERDICT[reading.verdict].title}"
+            for reading in different
+        ]
+        yield (
+            "The verdict hangs on what capturing added, which is estimated: "
+            f"{', '.join(bound)}. The time of a step without a profiler would tell."
+        )
 
 
 def idle_is_explained(analysis: Analysis) -> bool:
@@ -94,32 +136,40 @@ def idle_is_explained(analysis: Analysis) -> bool:
     return 2 * int(length_ns[unknown].sum()) < int(length_ns.sum())
 
 
-def lost_ms(report: Report, step: TypicalStep) -> tuple[dict[str, float], float]:
-    """(verdict -> ms per step that it costs, ms that were taken off the step for capturing).
+def lost_ms(report: Report, step: TypicalStep, off: dict[str, float]) -> dict[str, float]:
+    """Verdict -> ms per step that it costs; `off` is what capturing added to each part."""
+    lost: dict[str, float] = {}
+    if report.idle is None:
+        return lost
+    for name, ms in step.parts_ms.items():
+        if verdict := PART[name].verdict:
+            lost[verdict] = lost.get(verdict, 0.0) + ms - off.get(name, 0.0)
+    return lost
 
-    What capturing added is taken off the host's parts, and never more than they have.
+
+def judged_ms(step: TypicalStep, off: dict[str, float]) -> float:
+    """Milliseconds of the typical step without what capturing added."""
+    return max(step.ms - sum(off.values()), 1e-9)
+
+
+def added_by_capturing(report: Report, step: TypicalStep) -> dict[str, float]:
+    """Part of the step -> ms that capturing added to it, never more than it has.
+
+    Estimated, or if the manifest has the measured time, the estimates scaled to it. What is then
+    left is taken off the parts that a profiler lengthens, in proportion.
     """
     if report.idle is None:
-        return {}, 0.0
-    host_ms = {name: ms for name, ms in step.parts_ms.items() if PART[name].lengthened}
-    taken_off = min(added_ms(report.health), sum(host_ms.values()))
-    left = taken_off
-    lost: dict[str, float] = {}
-    for name, ms in step.parts_ms.items():
-        if name in host_ms and taken_off:
-            share = taken_off * ms / sum(host_ms.values())
-            off = share if report.health.free_step_ms is not None else min(left, ms)
-            ms, left = ms - off, left - off
-        if verdict := PART[name].verdict:
-            lost[verdict] = lost.get(verdict, 0.0) + ms
-    return lost, taken_off
-
-
-def added_ms(health: Health) -> float:
-    """Milliseconds by which capturing lengthened a step, measured or else estimated."""
-    if health.free_step_ms is None:
-        return health.estimated_added_ms or 0.0
-    return max(0.0, health.free_step_ms * (health.overhead_percent or 0.0) / 100)
+        return {}
+    estimated = step.added_ms[LIKELY] if step.added_ms else {}
+    free_ms = report.health.free_step_ms
+    if free_ms is None:
+        return estimated
+    left = max(0.0, free_ms * (report.health.overhead_percent or 0.0) / 100)
+    scale = left / (sum(estimated.values()) or 1.0)
+    off = {name: min(ms, scale * estimated.get(name, 0.0)) for name, ms in step.parts_ms.items()}
+    rest = {name: ms - off[name] for name, ms in step.parts_ms.items() if PART[name].lengthened}
+    share = min(1.0, (left - sum(off.values())) / (sum(rest.values()) or 1.0))
+    return off | {name: off[name] + share * ms for name, ms in rest.items()}
 
 
 def waiting_verdict(waiting: dict[str, float], step_ms: float) -> str | None:
@@ -221,12 +271,10 @@ def waiting_sentences(waiting: dict[str, float], step_ms: float) -> list[str]:
 
 def overhead_sentence(health: Health, taken_off: float) -> str:
     if health.free_step_ms is None:
-        added = (
-            "Judging by the recorded events, capturing added about "
-            f"{health.estimated_added_ms:.2f} ms"
-        )
         return (
-            f"{added} to a step: {taken_off:.2f} ms of the idle time does not count as host time."
+            f"Judging by the recorded events, capturing added about {taken_off:.2f} ms "
+            f"({health.estimated_least_ms:.2f} to {health.estimated_most_ms:.2f}) to a step; this "
+            "idle time does not count."
         )
     return (
         f"Capturing made a step {health.overhead_percent:.0f} % longer "

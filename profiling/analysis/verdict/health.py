@@ -7,8 +7,8 @@ from itertools import chain
 import numpy as np
 
 from profiling.analysis.analysis import Analysis
-from profiling.analysis.columns import union
 from profiling.analysis.gpu_time.losses import Losses
+from profiling.analysis.gpu_time.typical import typical_steps
 from profiling.analysis.gpu_work import roofline
 from profiling.analysis.records import Finding, Health, LostKernels, Report
 from profiling.analysis.steps.find import used_gpus
@@ -23,6 +23,7 @@ RESTLESS = 0.2  # interquartile range of the step times over their median
 DISTURBANCES = ("evaluate", "checkpoint")
 WHOLE_GRAPHS = "CUDA graphs were captured as a whole, without their kernels"
 PERSONAL = "the capture still contains environment variables or names of a user, a host or folders"
+LEFT_OUT = "and is left out"
 OTHERS = "GPUs of processes in this capture"
 # of the kernel time in kernels without a family: from here up families prove nothing, and it is
 # worth a warning
@@ -46,7 +47,8 @@ def health(
     """
     overhead = manifest.overhead_percent if manifest else None
     free_ms = free_step_ms(manifest)
-    estimated_ms = estimated_profiler_ms(analysis) if free_ms is None else None
+    estimated = estimated_ms(analysis) if free_ms is None else None
+    least_ms, likely_ms, most_ms = estimated or (None, None, None)
     lost = lost_kernels(analysis)
     findings = chain(
         loss_findings(analysis.losses),
@@ -58,7 +60,7 @@ def health(
         content_findings(analysis.trace, report),
         [Finding("note", problem)] if problem else [],
     )
-    return Health(overhead, free_ms, estimated_ms, list(findings), lost)
+    return Health(overhead, free_ms, likely_ms, least_ms, most_ms, list(findings), lost)
 
 
 def lost_kernels(analysis: Analysis) -> LostKernels | None:
@@ -142,6 +144,12 @@ def step_findings(report: Report, unclosed: int, endless: int) -> Iterator[Findi
         yield warning("no range recurs as steps do: the whole capture counts as one step", cure)
     elif steps < FEW_STEPS:
         yield note(f"only {steps} steps: their spread is not reliable", "profile.steps=20")
+    if (left_out_ms := report.window.left_out_ms) is not None:
+        yield note(
+            f"the first recorded step took {left_out_ms:.2f} ms, the others "
+            f"{report.window.step_ms.median:.2f}, {LEFT_OUT}: it holds the start of the profiler "
+            "and the work that the warm-up had queued"
+        )
     if steps >= 3 and values[0] > SLOW_START * (rest := float(np.median(values[1:]))):
         yield note(
             f"the first step took {values[0]:.2f} ms, the rest {rest:.2f}: the window starts "
@@ -172,7 +180,7 @@ def step_findings(report: Report, unclosed: int, endless: int) -> Iterator[Findi
 
 def changes_figures(finding: Finding) -> bool:
     """Whether the finding says how to read the figures, and so belongs beside them."""
-    return finding.level == "warning" or OTHERS in finding.what
+    return finding.level == "warning" or OTHERS in finding.what or LEFT_OUT in finding.what
 
 
 def other_gpu_findings(analysis: Analysis) -> Iterator[Finding]:
@@ -219,29 +227,13 @@ def content_findings(trace: Trace, report: Report) -> Iterator[Finding]:
         )
 
 
-# Host time that a profiler takes to note one event. Measured on one machine (H200, PyTorch 2.11,
-# nsys 2025.3.1, 2026-11-21) with 14 host-bound programs of torchvision, timm and transformers, each
-# with and without a profiler: 1.6 to 2.4 us for an operator or a CUDA call under torch.profiler,
-# 1.2 to 2.8 us for a CUDA call under nsys.
-EVENT_NS = 2_000
+def estimated_ms(analysis: Analysis) -> tuple[float, float, float] | None:
+    """Estimate of the ms that capturing added to a typical step: (least, likely, most).
 
-
-def estimated_profiler_ms(analysis: Analysis) -> float | None:
-    """Estimate of the ms that capturing added to a step, or None without host events.
-
-    It stands in where no manifest has the measured time.
+    It stands in where no manifest has the measured time; None where nothing tells it.
     """
-    trace, steps = analysis.trace, analysis.steps
-    tables = [table for table in (trace.calls, trace.operators) if table is not None]
-    if not tables:
+    if (cost := analysis.profiler_cost) is None:
         return None
-    begin, end = analysis.begin_ns, analysis.end_ns
-    added_ns = 0
-    for table in tables:
-        inside = (table.start_ns >= begin) & (table.start_ns < end)
-        added_ns += EVENT_NS * int(np.count_nonzero(inside & (table.process == steps.process)))
-    if trace.overhead is not None:
-        mine = trace.overhead.thread == steps.thread
-        held_up = union(trace.overhead.start_ns[mine], trace.overhead.end_ns[mine])
-        added_ns += held_up.clip(begin, end).total_ns()
-    return added_ns / 1e6 / analysis.step_count
+    chosen = typical_steps(analysis.bounds_ns)
+    least, likely, most = (cost.step_ns[:, chosen].mean(axis=1) / 1e6).tolist()
+    return least, likely, most

@@ -44,7 +44,9 @@ def events(analysis: RanksAnalysis, progress: Progress) -> Iterator[Event]:
 def owning_phases(trace: Trace, ranks: list[ReducedRank]) -> np.ndarray | None:
     phases: np.ndarray | None = None
     for rank in ranks:
-        own = Analysis(trace, process=rank.process, device=rank.device).owning_phase
+        own = Analysis(
+            trace, process=rank.process, device=rank.device, keep_first=True
+        ).owning_phase
         phases = own if phases is None or own is None else np.maximum(phases, own)
     return phases
 

@@ -1,11 +1,18 @@
 """Document of the report of several ranks, verdict first. Called by the verbs report and run."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import inf
 
+from profiling.analysis.ranks.choice import list_numbers
 from profiling.analysis.ranks.costs import WORTH_TELLING
-from profiling.analysis.ranks.rank_records import CollectiveSum, RankRow, RanksReport
+from profiling.analysis.ranks.rank_records import (
+    CollectiveSum,
+    MatchedBy,
+    RankRow,
+    RanksReport,
+    Straggler,
+)
 from profiling.report.document import (
     TEXT,
     Block,
@@ -58,7 +65,11 @@ def ranks_document(
 
 def first_screen(document: Document) -> Document:
     """The answer, the ranks that matter and the collectives that take most."""
-    tables = {"ranks": (SHOWN, "ms per step"), "collectives": (FEW_COLLECTIVES, "ms each")}
+    tables = {
+        "ranks": (SHOWN, "ms per step"),
+        "shares": (SHOWN, "%"),
+        "collectives": (FEW_COLLECTIVES, "ms each"),
+    }
     sections = [
         Section(name, "", [replace(block, note="", title=f"{block.title}, {unit}", most=most)])
         for section in document.sections
@@ -136,11 +147,16 @@ def figures(report: RanksReport) -> list[tuple[str, str]]:
     who = "late ranks" if late is None or late.with_ranks else "the late rank"
     return [
         ("median step", f"{milliseconds(sorted(steps)[len(steps) // 2])} ms"),
-        (f"cost of {who}", f"{milliseconds(late.costs_ms_per_step)} ms" if late else "none"),
+        (f"cost of {who}", cost_text(late) if late else "none"),
         ("gain from fixing it", f"{milliseconds(late.gains_ms_per_step)} ms" if late else ABSENT),
         ("cost of jitter", ABSENT if jitter is None else f"{milliseconds(jitter)} ms"),
         ("most to least compute", most_to_least_computing(report)),
     ]
+
+
+def cost_text(late: Straggler) -> str:
+    low, high = map(milliseconds, late.costs_between_ms)
+    return f"{milliseconds(late.costs_ms_per_step)} ms ({low} to {high})"
 
 
 def most_to_least_computing(report: RanksReport) -> str:
@@ -155,7 +171,7 @@ def ranks_section(report: RanksReport, pages: Mapping[int, str]) -> Section:
     bar = Chart("ranks_step", "mean step of each rank", steps, height_of(rows))
     table = ranks_table(report, pages)
     lead = table.note + OWN_PAGES * bool(pages) + shown_note(report.ranks)
-    return Section("ranks", "Ranks", [bar, table], lead=lead)
+    return Section("ranks", "Ranks", [bar, table, shares_table(report)], lead=lead)
 
 
 def shown_rows(report: RanksReport) -> list[RankRow]:
@@ -211,6 +227,32 @@ def ranks_table(report: RanksReport, pages: Mapping[int, str]) -> Table:
     order = sorted(report.ranks, key=lambda row: inf if (ms := wait(row)) is None else ms)
     note = RANKS + SLOWED * is_slowed(report)
     return Table("ranks", "Ranks", note, columns, order, most=len(order), limit=16)
+
+
+def shares_table(report: RanksReport) -> Table:
+    """Shares of each rank's step, in the order of the ranks; its note says what is not known."""
+
+    def share(name: str) -> Callable[[RankRow], float | None]:
+        return lambda row: getattr(row.shares_percent, name)
+
+    columns = [
+        Column("rank", "rank", "number", True),
+        Column("computes", share("compute"), "percent", True),
+        Column("communicates", share("communication"), "percent", True),
+        Column("of it waits", share("wait"), "percent", True),
+        Column("copies", share("copy"), "percent", True),
+        Column("idle", share("idle"), "percent", True),
+    ]
+    unknown = [row.rank for row in report.ranks if row.shares_percent.wait is None]
+    note = SHARES
+    if unknown:
+        who = "any rank" if len(unknown) == len(report.ranks) else f"ranks {list_numbers(unknown)}"
+        note += f" Not known of {who}: which part of the communication is waiting."
+    title = "Shares of a step" + "; waits are not known" * (len(unknown) == len(report.ranks))
+    return Table("shares", title, note, columns, report.ranks, most=SHOWN, limit=16)
+
+
+SHARES = "Shares of each rank's mean step. Communicates: collectives that no kernel hides."
 
 
 def is_slowed(report: RanksReport) -> bool:
@@ -280,9 +322,34 @@ def collectives_section(report: RanksReport) -> Section:
         "One row per kind and size: the mean over ranks, in ms. GB/s: the bus bandwidth, as "
         "NCCL's tests define it, from the time when all ranks have arrived."
     )
-    note += SLOWS * is_slowed(report)
+    note += SLOWS * is_slowed(report) + matching_text(report)
     table = Table("collectives", "Collectives", note, columns, report.collectives)
     return Section("collectives", "Collectives", [table], lead=note)
+
+
+def matching_text(report: RanksReport) -> str:
+    """Continuation on how the collectives were matched, and how sure that is."""
+    found = report.matching
+    if found.by is None:
+        return ""
+    text = f" Matched by {MATCHED_BY[found.by]}"
+    if found.cut_off:
+        text += (
+            f", and {found.cut_off:,} that were launched before a capture began by counting back "
+            "from the first step"
+        )
+    if found.ends_agree_percent is not None:
+        text += (
+            f"; {percent(found.ends_agree_percent)} end at one time on all ranks, as they should"
+        )
+    return f"{text}."
+
+
+MATCHED_BY: dict[MatchedBy, str] = {
+    "number": "sequence number",
+    "size": "kind, size and place in the step, as no sequence numbers were recorded",
+    "order": "kind and place in the step, as neither sizes nor sequence numbers were recorded",
+}
 
 
 def health(report: RanksReport) -> Section:

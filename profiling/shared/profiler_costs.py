@@ -1,0 +1,46 @@
+"""Host time that a profiler takes to record one event, by tool: a table, defined only here.
+
+`python -m validation profiler_cost` measures the rows on a machine and prints them beside these.
+Read by profiling.analysis.gpu_time.profiler_cost. Standard library only.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class EventCost:
+    """Microseconds that one event costs; an interval, as hosts and programs differ."""
+
+    tool: str  # kineto | nsys, as Trace.kind
+    event: str  # a table of Trace: calls | operators | ranges | frames | allocations
+    least_us: float
+    most_us: float
+    where: str  # it was measured; "not measured" where the interval is a guess
+    setting: str | None = None  # of torch.profiler, which adds this much to each event
+
+    @property
+    def likely_us(self) -> float:
+        return (self.least_us + self.most_us) / 2
+
+
+FOURTEEN = "14 host-bound programs with and without a profiler, H200, 2026-11-21"
+ON_CPU = "torch 2.13.0, two shared CPU cores, without CUDA"
+
+COSTS = (
+    EventCost("kineto", "calls", 1.2, 2.8, "not measured apart from operators; as under nsys"),
+    # 2,778 operators and 488 calls made a step of 7.42 ms 10.47, and a GPU of 6.88 ms hid some
+    EventCost("kineto", "operators", 0.6, 1.6, "torch 2.11, nanoGPT's step, eager, H200"),
+    EventCost("kineto", "operators", 0.1, 0.3, f"0.11 us: {ON_CPU}", "record_shapes"),
+    EventCost("kineto", "operators", 0.1, 0.3, f"0.12 us: {ON_CPU}", "with_stack"),
+    EventCost("kineto", "ranges", 1.5, 3.0, ON_CPU),
+    EventCost("kineto", "frames", 0.1, 0.3, f"0.13 us: {ON_CPU}"),
+    EventCost("kineto", "allocations", 0.05, 0.3, f"0.06 us: {ON_CPU}"),
+    EventCost("nsys", "calls", 1.2, 2.8, f"nsys 2025.3.1, {FOURTEEN}"),
+    EventCost("nsys", "ranges", 0.3, 2.0, "not measured"),
+)
+# Gap between two events that follow each other at once, at its 5 % quantile, on the hosts where the
+# table was measured: what the profiler does outside of an event lies in it. It says how fast
+# another host is: 0.45 to 1.18 us between operators on three hosts whose launches took 3.9 to 7.8.
+BACK_TO_BACK_US = {("kineto", "operators"): 0.45, ("nsys", "calls"): 0.08}
+# Overhead that tools record and that is there without a profiler, too.
+NOT_OF_THE_PROFILER = r"Command Buffer Full|Lazy Function Loading|.*(Module Loading|Compiler).*"

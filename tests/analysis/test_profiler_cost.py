@@ -1,0 +1,140 @@
+"""Tests of what capturing is estimated to have added, against programs simulated without it."""
+
+import json
+
+import numpy as np
+import pytest
+
+from profiling.analysis.analysis import Analysis
+from profiling.analysis.gpu_time.profiler_cost import (
+    LEAST,
+    LIKELY,
+    MOST,
+    back_to_back_ns,
+    host_costs,
+    pace,
+    recorded_overhead,
+)
+from profiling.analysis.summary import summarize
+from profiling.report.single.document import report_document
+from profiling.shared.causes import VERDICT
+from profiling.shared.profiler_costs import COSTS
+from profiling.timeline.opening import open_capture
+from profiling.timeline.trace import Ranges, Trace
+from tests.helpers.programs import MAIN, MS, PROCESS, US, Builder, Program, columns
+
+(CALL,) = [cost for cost in COSTS if (cost.tool, cost.event) == ("nsys", "calls")]
+CALL_NS = int(1e3 * CALL.likely_us)
+LAUNCHES, STEPS = 200, 8
+
+
+def ran(make_step, added_ns: int) -> Trace:
+    """A program whose launches take `added_ns` longer."""
+    program = Program(dispatch_ns=10 * US + added_ns)
+    for _ in range(STEPS):
+        with program.step(), program.phase("forward"):
+            make_step(program)
+    return program.trace()
+
+
+def launch_bound(program: Program) -> None:
+    program.launch(2 * US, LAUNCHES)
+
+
+def hidden(program: Program) -> None:
+    program.launch(40 * US, LAUNCHES)
+
+
+def waiting(program: Program) -> None:
+    """The GPU hides the launches before the wait, and those behind it come late."""
+    program.launch(40 * US, LAUNCHES)
+    program.wait()
+    program.launch(2 * US, LAUNCHES)
+
+
+def slow_loader(program: Program) -> None:
+    """A loader of 5 ms from outside behind launches that it hides."""
+    program.launch(2 * US, LAUNCHES)
+    with program.phase("data"):
+        program.work(5 * MS)
+    program.launch(40 * US, LAUNCHES)
+    program.wait()
+
+
+@pytest.mark.parametrize("make_step", [launch_bound, hidden, waiting, slow_loader])
+def test_the_estimate_is_what_the_program_gains_without_it(make_step):
+    captured, free = (Analysis(ran(make_step, added)) for added in (CALL_NS, 0))
+    mean_ms = [np.diff(each.bounds_ns)[1:].mean() / 1e6 for each in (captured, free)]
+    estimated = captured.profiler_cost.step_ns[:, 1:].mean(axis=1) / 1e6
+    assert estimated[LIKELY] == pytest.approx(mean_ms[0] - mean_ms[1], rel=0.05, abs=0.02)
+    assert estimated[LEAST] <= estimated[LIKELY] <= estimated[MOST]
+
+
+def test_no_part_becomes_shorter_than_nothing():
+    analysis = Analysis(ran(waiting, CALL_NS))
+    for cause, ns in analysis.profiler_cost.cause_ns.items():
+        step = np.searchsorted(analysis.bounds_ns, analysis.gaps.start_ns, side="right") - 1
+        row = list(analysis.profiler_cost.cause_ns).index(cause)
+        part = np.bincount(step, analysis.gaps.cause_ns[row], STEPS)
+        assert np.all((ns >= 0) & (ns <= part + 1))
+
+
+def test_a_verdict_that_hangs_on_the_estimate_has_both_readings():
+    """The host is late for a quarter of the step; capturing may have added most of that."""
+    report = summarize(Analysis(ran(lambda program: program.launch(12 * US, LAUNCHES), CALL_NS)))
+    least, most = report.bottleneck.readings
+    assert (least.verdict, VERDICT[most.verdict].waiting) == ("launch", None)
+    assert least.added_ms == pytest.approx(report.health.estimated_least_ms)
+    assert most.added_ms == pytest.approx(report.health.estimated_most_ms)
+    (line,) = [line for line in report.bottleneck.evidence if "hangs on" in line]
+    assert f"with {least.added_ms:.2f} ms the step is bound by kernel launches" in line
+    assert report_document(report)
+
+
+def test_a_verdict_that_does_not_hang_on_it_has_one():
+    assert not summarize(Analysis(ran(launch_bound, CALL_NS))).bottleneck.readings
+
+
+def test_the_pace_of_the_host_is_read_from_events_that_follow_at_once():
+    usual, slow = Builder(), Builder()
+    for build, gap in ((usual, 80), (slow, 160)):
+        for number in range(200):
+            build.call(number * 10 * US, number * 10 * US + 10 * US - gap)
+    assert pace(usual.trace(), [MAIN]) == pytest.approx(1.0)
+    assert pace(slow.trace(), [MAIN]) == pytest.approx(2.0)
+    launches = ran(launch_bound, 0)  # 10 us of Python between two: that says nothing
+    assert pace(launches, [MAIN]) is None
+    assert back_to_back_ns(launches.calls.rows(np.arange(50)), [MAIN]) is None
+
+
+def test_overhead_counts_unless_it_is_there_without_a_profiler():
+    build = Builder()
+    build.call(1 * MS, 9 * MS)
+    names = ["Buffer Flush", "Command Buffer Full", "Lazy Function Loading"]
+    nobody = -(1 << 32)  # torch.profiler does not know the thread
+    rows = [(2 * MS, 3 * MS, True, build.name(name), -1, -1, nobody) for name in names]
+    rows[1:] = [(start + 3 * MS, end + 3 * MS, *rest) for start, end, *rest in rows[1:]]
+    rows.append((12 * MS, 13 * MS, True, build.name(names[0]), -1, -1, nobody))  # in no call
+    trace = build.trace(overhead=Ranges(*columns(rows, 7)))
+    assert recorded_overhead(trace, [MAIN]).total_ns() == 1 * MS
+
+
+def test_stacks_and_shapes_cost_more(tmp_path):
+    """10 operators of the main thread, and 20 Python functions in them."""
+    event = {"ph": "X", "pid": PROCESS, "tid": MAIN, "dur": 5, "name": "aten::add"}
+    operators = [event | {"cat": "cpu_op", "ts": 10 * i} for i in range(10)]
+    frames = [event | {"cat": "python_function", "ts": 5 * i, "name": "f"} for i in range(20)]
+    costs = {}
+    for settings in ({}, {"record_shapes": 1, "with_stack": 1}):
+        file = tmp_path / "trace.json"
+        held = operators + (frames if settings else [])
+        file.write_text(json.dumps(settings | {"traceEvents": held}))
+        analysis = Analysis(open_capture(file))
+        assert "f" not in analysis.trace.names
+        found = host_costs(analysis.trace, analysis.steps, {analysis.trace.operators.thread[0]})
+        costs[bool(settings)] = found.until(np.array([1 * MS]))[:, 0]
+    assert np.all(costs[True] > costs[False])
+    each = {(c.event, c.setting): c.likely_us for c in COSTS if c.tool == "kineto"}
+    longer_us = 10 * (each["operators", "record_shapes"] + each["operators", "with_stack"])
+    longer_us += 20 * each["frames", None]
+    assert (costs[True] - costs[False])[LIKELY] == pytest.approx(1e3 * longer_us)

@@ -1,0 +1,37 @@
+"""Cost of a profiler: measured on a CPU, and under a program that stands in for nsys."""
+
+import sys
+
+import pytest
+
+from profiling.shared.profiler_costs import COSTS
+from validation.profiled_calls import OF_A_GPU, kinds
+from validation.profiler_cost import SETTINGS, CostConfig, in_nsys, main
+
+NSYS = f"""#!{sys.executable}
+import os, sys
+assert sys.argv[1] == "profile" and "--capture-range=cudaProfilerApi" in sys.argv
+os.execv(sys.executable, sys.argv[sys.argv.index(sys.executable):])
+"""
+
+
+@pytest.mark.skipif("launches" in kinds(), reason="the rows of a machine without a GPU")
+def test_each_kind_of_call_has_a_row_for_each_setting(capsys):
+    main(CostConfig(rounds=2, count=200))
+    measured, table = capsys.readouterr().out.split("| in the table |")
+    rows = [line.split(" | ")[:3] for line in measured.splitlines() if "torch.profiler" in line]
+    assert rows == [["| torch.profiler", name, kind] for kind in kinds() for name in SETTINGS]
+    assert not set(OF_A_GPU) & set(kinds())
+    assert sum(line.startswith(("| kineto", "| nsys")) for line in table.splitlines()) == len(COSTS)
+    assert "gap between operators" in table
+
+
+def test_processes_with_nsys_and_without_take_turns(tmp_path):
+    nsys = tmp_path / "nsys"
+    nsys.write_text(NSYS)
+    nsys.chmod(0o755)
+    taken = in_nsys(str(nsys), CostConfig(rounds=2, count=100))
+    assert set(taken) == set(kinds())
+    for times in taken.values():
+        assert {setting: len(us) for setting, us in times.items()} == {None: 2, "": 2}
+        assert min(map(min, times.values())) > 0

@@ -1,0 +1,202 @@
+"""Verdicts of the report on captures of the sixth series, graded beside the truth, and counted."""
+
+import os
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median, quantiles
+
+from profiling.analysis.open_report import open_report
+from profiling.analysis.records import Report
+from profiling.shared.causes import VERDICT
+from profiling.shared.units import ABSENT
+from validation import peers
+from validation.framework_programs.series import Program
+from validation.frameworks import Measured
+
+GRADES = ("right", "debatable", "vague", "wrong", "none")
+SAME_STEP = 1.4  # a report's step within this factor of the program's is the same step
+CLOSE = 0.12  # share of the measured gain by which a promised one may be off
+COLUMNS = (
+    "program, framework, planted, tool, verdict, judged, with and without, measured gain, "
+    "promised gain, ratio, profiler's cost estimated, real, peer"
+)
+
+
+@dataclass(frozen=True)
+class Judged:
+    """The report on one capture beside the truth; times in ms a step of the program."""
+
+    program: str
+    framework: str
+    planted: str
+    control: bool
+    same_work: bool  # in a step without the fault; else the gains are of different things
+    tool: str
+    problem: str | None  # why there is no report
+    verdict: str | None
+    grade: str  # one of GRADES
+    with_ms: float | None  # this and the next: medians without a profiler
+    without_ms: float | None
+    promised_ms: float | None  # for what is planted; None: the report promises nothing for it
+    scale: float  # the report's steps in one of the program's; 1 where they are the same
+    estimated_cost_ms: float | None  # this and the next: what the profiler adds to a step
+    real_cost_ms: float | None
+    most_to_gain: str | None
+    peer: str | None  # the side on which the other tool sees the bottleneck: GPU, waits, copies
+
+    @property
+    def gain_ms(self) -> float | None:
+        if self.with_ms is None or self.without_ms is None:
+            return None
+        return self.with_ms - self.without_ms
+
+    @property
+    def ratio(self) -> float | None:
+        """Promised over measured gain; None for controls, and where the verdict is not right."""
+        gain_ms, compared = self.gain_ms, self.same_work and not self.control
+        if not compared or self.grade != "right" or self.promised_ms is None or not gain_ms:
+            return None
+        return self.promised_ms / gain_ms
+
+    @property
+    def waits(self) -> bool:
+        """Whether what is planted makes the GPU wait."""
+        return bool(VERDICT[self.planted].waiting)
+
+
+def grade_of(verdict: str | None, program: Program) -> str:
+    """The grade of a verdict. `host`, `gpu` and `unknown` name no class: vague, if no more."""
+    if verdict is None:
+        return "none"
+    if verdict == program.planted:
+        return "right"
+    if verdict in program.debatable.split(","):
+        return "debatable"
+    waiting = VERDICT[program.planted].host
+    vague = verdict == "unknown" or verdict == ("host" if waiting else "gpu")
+    return "vague" if vague else "wrong"
+
+
+def judge_all(
+    programs: Sequence[Program], known: dict[str, Measured], out: Path, by_nsys: bool
+) -> list[Judged]:
+    """Judge all captures of the programs, several at a time: by nsys, and by their own profiler."""
+    tasks = []
+    for program in programs:
+        measured = known.get(program.name)
+        if by_nsys:
+            capture = out / "nsys" / f"{program.name}-1.sqlite"
+            tasks.append((program, "nsys", measured, capture, measured and measured.nsys_ms))
+        if tool := program.own_profiler:
+            capture = out / "own" / f"{program.name}-1.json.gz"
+            tasks.append((program, tool, measured, capture, measured and measured.own_ms))
+    with ProcessPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+        return list(pool.map(judge, *zip(*tasks, strict=True)))
+
+
+def judge(
+    program: Program, tool: str, measured: Measured | None, capture: Path, captured_ms: float | None
+) -> Judged:
+    """Judge one capture; one that is missing or refused has the grade `none`."""
+    problem, report = None, None
+    try:
+        report = open_report(capture).report
+    except (ValueError, OSError) as error:
+        problem = str(error)
+    with_ms = median(measured.with_ms) if measured else None
+    scale = scale_of(report, captured_ms) if report and captured_ms else 1.0
+    verdict = report.bottleneck.verdict if report else None
+    estimated = report.health.estimated_added_ms if report else None
+    return Judged(
+        program=program.name,
+        framework=program.framework,
+        planted=program.planted,
+        control=program.control,
+        same_work=program.work_without == 1,
+        tool=tool,
+        problem=problem,
+        verdict=verdict,
+        grade=grade_of(verdict, program),
+        with_ms=with_ms,
+        without_ms=median(measured.without_ms) if measured else None,
+        promised_ms=promised_ms(report, program.planted, scale) if report else None,
+        scale=scale,
+        estimated_cost_ms=None if estimated is None else estimated * scale,
+        real_cost_ms=captured_ms - with_ms if captured_ms and with_ms else None,
+        most_to_gain=report.bottleneck.most_to_gain if report else None,
+        peer=peers.side_seen(tool, capture) if report else None,
+    )
+
+
+def scale_of(report: Report, captured_ms: float) -> float:
+    """The program's step over the report's, whose steps may be parts of it or several at once."""
+    scale = captured_ms / report.window.step_ms.mean
+    return 1.0 if 1 / SAME_STEP < scale < SAME_STEP else scale
+
+
+def promised_ms(report: Report, planted: str, scale: float) -> float | None:
+    promised = [g.recoverable_ms_per_step for g in report.bottleneck.ranked if g.verdict == planted]
+    return promised[0] * scale if promised else None
+
+
+def print_table(rows: Sequence[Judged]) -> None:
+    columns = COLUMNS.split(", ")
+    print(f"\n| {' | '.join(columns)} |\n|{'---|' * len(columns)}")
+    for row in rows:
+        print(f"| {' | '.join(cells(row))} |")
+    for row in rows:
+        if row.problem:
+            print(f"{row.program}, {row.tool}: {row.problem}")
+
+
+def cells(row: Judged) -> list[str]:
+    planted = f"none; {row.planted}" if row.control else row.planted
+    promised = figure(row.promised_ms) + (f" (x {row.scale:.3g})" if row.scale != 1 else "")
+    both = f"{figure(row.with_ms)}, {figure(row.without_ms)}"
+    words = [row.program, row.framework, planted, row.tool, row.verdict or ABSENT, row.grade, both]
+    costs = [figure(row.estimated_cost_ms), figure(row.real_cost_ms)]
+    return [*words, figure(row.gain_ms), promised, figure(row.ratio), *costs, row.peer or ABSENT]
+
+
+def figure(value: float | None) -> str:
+    return ABSENT if value is None else f"{value:.3g}" if abs(value) < 100 else f"{value:.0f}"
+
+
+def print_counts(rows: Sequence[Judged]) -> None:
+    """Print the grades by tool, the errors of promised gains, and the sides that peers saw."""
+    print(f"\n| tool | {' | '.join(GRADES)} | controls with a false alarm |\n|{'---|' * 7}")
+    for tool in dict.fromkeys(row.tool for row in rows):
+        of_tool = [row for row in rows if row.tool == tool]
+        counts = Counter(row.grade for row in of_tool)
+        alarms = sum(row.control and row.grade == "wrong" for row in of_tool)
+        print(f"| {tool} | {' | '.join(str(counts[grade]) for grade in GRADES)} | {alarms} |")
+    for name, waits in (("waits", True), ("GPU", False)):
+        ratios = [row.ratio for row in rows if row.ratio is not None and row.waits == waits]
+        print(gains_sentence(name, ratios))
+    known = [row for row in rows if row.peer and row.verdict]
+    for tool in dict.fromkeys(row.tool for row in known):
+        of_tool = [row for row in known if row.tool == tool]
+        true = [peers.side_of(row.planted) for row in of_tool]
+        ours = [peers.side_of(row.verdict or "") for row in of_tool]
+        theirs = [row.peer for row in of_tool]
+        right = [sum(a == b for a, b in zip(true, sides, strict=True)) for sides in (ours, theirs)]
+        print(
+            f"{tool}, the side alone: ours {right[0]}, {peers.PEER[tool]} {right[1]} of {len(true)}"
+        )
+
+
+def gains_sentence(name: str, ratios: Sequence[float]) -> str:
+    """How far promised gains are from measured ones, where the verdict is right."""
+    errors = [100 * abs(ratio - 1) for ratio in ratios]
+    if len(errors) < 2:
+        return f"gains, {name}: {len(errors)} known"
+    tenths = quantiles(errors, n=10, method="inclusive")
+    close = sum(error <= 100 * CLOSE for error in errors)
+    return (
+        f"gains, {name}: off by {median(errors):.0f} % in the median, {tenths[-1]:.0f} % at the "
+        f"90th percentile; median ratio {median(ratios):.2f}; "
+        f"{close} of {len(errors)} within {100 * CLOSE:.0f} %"
+    )
