@@ -27,7 +27,10 @@ class OutermostModules:
 
         def look(module):
             modules.calls[id(module)] = calls = modules.calls.get(id(module), 0) + 1
-            modules.wrap_class(type(module))
+            try:
+                modules.wrap_class(type(module))
+            except Exception as error:
+                modules.recorder.step_aside(error)
             if calls >= CALLS and module_class.__call__ is search:
                 module_class.__call__ = original
 

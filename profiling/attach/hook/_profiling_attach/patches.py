@@ -65,7 +65,11 @@ class Patches:
         self.recorder.enter("optimizer")
         if not callable(closure):
             return None
-        inner = self.without_closure(closure)
+        try:
+            inner = self.without_closure(closure)
+        except Exception as error:
+            self.recorder.step_aside(error)
+            return None
         if len(args) > 1:
             return (args[0], inner, *args[2:]), kwargs
         return args, {**kwargs, "closure": inner}

@@ -8,12 +8,14 @@ it, and the run's files say what it was.
 import atexit
 import os
 import sys
+from contextlib import suppress
 
 from _profiling_attach.dynamo import hide_hook
 from _profiling_attach.laps import Laps
 from _profiling_attach.phases import Phases
 from _profiling_attach.run_files import RunFiles
 from _profiling_attach.step_rule import LEVELS, StepRule
+from _profiling_attach.watch_torch import append_line
 from _profiling_attach.window import START_OF_RANKS, Window
 
 ROW_STEPS = 10  # steps between two looks at what is to be written
@@ -49,10 +51,13 @@ class Recorder:
         self.backwards_before = 0  # the present step
 
     def step_aside(self, error):
-        """End the hook after an error of its own."""
+        """End the hook after an error of its own, which the launcher reads."""
         self.off, self.quiet_level = True, OFF_LEVEL
         self.phases.on = False
-        self.notes.append(f"the hook stopped: {type(error).__name__}: {error}")
+        said = f"{type(error).__name__}: {error}"
+        self.notes.append(f"the hook stopped: {said}")
+        with suppress(OSError):
+            append_line(self.settings.folder, {"pid": os.getpid(), "error": said})
 
     # called by the patches
 
@@ -180,6 +185,10 @@ class Recorder:
         settings, start = self.settings, self.settings.start
         if settings.kind == "none":
             return None
+        cuda = self.torch.cuda
+        if settings.kind != "torch" and not (cuda.is_available() and cuda.is_initialized()):
+            self.notes.append(f"no window of {settings.kind}: torch uses no GPU in this process")
+            return None
         if start is None and self.files.world_size > 1:
             start = START_OF_RANKS
         return Window(self.torch, settings.kind, start, settings.steps)
@@ -236,8 +245,11 @@ class Recorder:
                 self.window.discard()
         except Exception as error:
             self.step_aside(error)
-        if self.files is not None:
-            self.files.write_end()
+        try:
+            if self.files is not None:
+                self.files.write_end()
+        except Exception as error:
+            self.step_aside(error)
         self.off = True
 
 

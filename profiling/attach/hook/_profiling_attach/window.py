@@ -1,6 +1,8 @@
 """The window of steps that is captured: when it opens, and the recorder that captures it."""
 
+import gzip
 import os
+import shutil
 import statistics
 import time
 from contextlib import contextmanager
@@ -132,9 +134,22 @@ class Window:
             return self.write_allocations(stem)
         profiler, self.profiler = self.profiler, None
         profiler.stop_trace()
-        partial, path = stem + ".tmp.json.gz", stem + ".trace.json.gz"
-        profiler.export_chrome_trace(partial)  # compressed, by its name
-        os.replace(partial, path)
+        return self.write_trace(profiler, stem)
+
+    def write_trace(self, profiler, stem):
+        """Write the trace, compressed. Kineto leaves none where the disk is full."""
+        plain, partial, path = stem + ".tmp.json", stem + ".tmp.json.gz", stem + ".trace.json.gz"
+        try:
+            profiler.export_chrome_trace(plain)
+            if not os.path.exists(plain):
+                raise OSError("torch.profiler could not write its trace: is the disk full?")
+            with open(plain, "rb") as trace, gzip.open(partial, "wb", compresslevel=6) as packed:
+                shutil.copyfileobj(trace, packed, 1 << 20)
+            os.replace(partial, path)
+        finally:
+            for leftover in (plain, plain + ".tmp", partial):
+                if os.path.exists(leftover):
+                    os.remove(leftover)
         return [os.path.basename(path)]
 
     def discard(self):
