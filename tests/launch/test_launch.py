@@ -199,7 +199,8 @@ def test_memory_and_full(install, words, capsys):
 
 def test_the_users_own_options_pass_and_replace_the_presets(install, words, capsys):
     install()
-    command, _ = dry_run(capsys, *words, "--", "-t", "cuda", "--sample=process-tree", "--bogus")
+    own = "-t cuda --sample=process-tree --bogus"
+    command, _ = dry_run(capsys, *words, "--nsys-options", own)
     before = command[: command.index("-o")]
     assert before[-4:] == ["-t", "cuda", "--sample=process-tree", "--bogus"]
     assert not [word for word in before if word.startswith("--trace")]
@@ -445,7 +446,11 @@ def test_the_ranks_of_the_key_are_those_of_the_flag():
         (["profile=torch"], "this verb always uses nsys"),
         (["profile.start=5000"], "profile.start=5000"),
         (["--nsys", "/nowhere/nsys"], "does not answer to --version"),
-        (["--", "-o", "here"], "the report is always written to out_dir/profile"),
+        (["--nsys-options", "-o here"], "the report is always written to out_dir/profile"),
+        (["--nsys-options='"], "No closing quotation"),
+        (["--", "--trace=cuda", "-b"], "are given as --nsys-options='--trace=cuda -b'"),
+        (["--", "python", "mine.py"], "is for our training, but a program follows --"),
+        (["--steps", "5"], "--steps: only with a program, which follows --"),
     ],
 )
 def test_mistakes_are_refused_before_anything_starts(install, words, out_dir, argv, message):
