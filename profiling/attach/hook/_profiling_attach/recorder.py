@@ -16,7 +16,7 @@ from _profiling_attach.phases import Phases
 from _profiling_attach.run_files import RunFiles
 from _profiling_attach.step_rule import LEVELS, StepRule
 from _profiling_attach.watch_torch import append_line
-from _profiling_attach.window import START_OF_RANKS, Window
+from _profiling_attach.window import START_OF_RANKS, Window, skip_destructors
 
 ROW_STEPS = 10  # steps between two looks at what is to be written
 SHAPES_EVERY = 10  # forwards between two looks at the shapes of their arguments
@@ -28,7 +28,17 @@ class Recorder:
     def __init__(self, settings, torch):
         self.settings, self.torch = settings, torch
         self.notes = hide_hook(torch)
-        os.register_at_fork(after_in_child=self.begin_anew)
+        os.register_at_fork(after_in_child=self.begin_in_child)
+        self.begin_anew()
+
+    def begin_in_child(self):
+        """Begin anew in a forked process, and leave no trace of a profiler that the parent has."""
+        try:
+            if Window.kineto_started:
+                skip_destructors()
+        except Exception as error:
+            self.step_aside(error)
+            return
         self.begin_anew()
 
     def begin_anew(self):

@@ -1,5 +1,6 @@
 """The window of steps that is captured: when it opens, and the recorder that captures it."""
 
+import ctypes
 import gzip
 import os
 import shutil
@@ -19,8 +20,19 @@ MOST_ALLOCATIONS = 200_000  # newest events of the allocator, about a kilobyte e
 KINETO_LEVEL = "KINETO_LOG_LEVEL"
 
 
+def skip_destructors():
+    """Let this forked process end without those of C++: Kineto's waits for a thread that only the
+    parent has."""
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "on_exit"):  # called in reverse order, with the exit code
+        libc.on_exit(libc._exit, None)
+        libc.on_exit(libc.fcloseall, None)
+
+
 class Window:
     """One window of `steps` steps. `start` is None until step times are steady."""
+
+    kineto_started = False  # by a window of this process
 
     def __init__(self, torch, kind, start, steps):
         self.torch, self.kind, self.start, self.steps = torch, kind, start, steps
@@ -65,7 +77,7 @@ class Window:
         if self.on_gpu():
             activities.append(self.torch.profiler.ProfilerActivity.CUDA)
         self.profiler = self.torch.profiler.profile(activities=activities)
-        self.preparing = True
+        self.preparing = Window.kineto_started = True
         with self.quiet():
             self.profiler.prepare_trace()
         self.preparing = False
