@@ -65,7 +65,7 @@ def run_program(flags: Namespace, words: list[str]) -> int:
             say(f"{words[0]}: {error.strerror}; name the program that runs it")
             return 126
         with redirect_stdout(sys.stderr):
-            report(folder, settings, nsys, ended)
+            report(folder, settings, nsys, ended, flags.whole)
     return ended.status
 
 
@@ -131,7 +131,9 @@ def under_nsys(
     return kept, command.whole_command(nsys, options, folder, words, None, None)
 
 
-def report(folder: Path, settings: HookSettings, nsys: Nsys | None, ended: Ended) -> None:
+def report(
+    folder: Path, settings: HookSettings, nsys: Nsys | None, ended: Ended, whole: bool
+) -> None:
     """Print what was seen, and the report of the newest capture or of all ranks."""
     try:
         if nsys:
@@ -142,6 +144,8 @@ def report(folder: Path, settings: HookSettings, nsys: Nsys | None, ended: Ended
         if captures:
             run_folder.describe_command(folder, settings.command)
         told = seen.lines(folder, settings)
+        if whole and told in ([seen.NEVER], [seen.NO_STEP]):
+            told = ["no steps are known of this program: the report is about all of it"]
         if settings.kind == "none" and (phases := seen.phases_line(folder)):
             told.append(phases)
         snapshots = sorted(path for path in captures if path.name.endswith(".memory.pickle"))

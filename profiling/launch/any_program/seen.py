@@ -49,7 +49,7 @@ class WindowFile:
 
 
 def lines(folder: Path, settings: HookSettings) -> list[str]:
-    """What was seen, a line each. Raises ValueError naming a damaged file."""
+    """Lines about what was seen. Raises ValueError naming a damaged file."""
     started = processes(folder)
     if not started:
         return [NEVER]
