@@ -112,7 +112,7 @@ def test_ctrl_c_reaches_the_program_on_its_terminal_and_the_end_is_said(tmp_path
     if process == 0:
         os.execve(PYTHON, words, os.environ | {"PYTHONPATH": str(PROJECT)})
     output = b""
-    while b"ready" not in output:
+    while not re.search(rb"ready.*\n", output):
         output += os.read(terminal, 1000)
     os.write(terminal, b"\x03")
     while b"no step was seen" not in output:
