@@ -1,6 +1,13 @@
 """`python -m profiling VERB ...`: all that is done around a training run, a verb for each task."""
 
 if __name__ == "__main__":
+    import os
+    import sys
+
+    # the user's folder may have a package cli or configs of its own
+    if sys.path[0] == os.getcwd() != os.path.dirname(os.path.dirname(os.path.abspath(__file__))):
+        del sys.path[0]
+
     from cli.process import begin
 
     begin()  # from here on Ctrl-C is quiet
@@ -29,7 +36,7 @@ class Verb:
 
 VERBS = {
     "demo": Verb(CAPTURES, "a report, a comparison, a dashboard of examples; needs no GPU"),
-    "run": Verb(CAPTURES, "train under nsys, then write the report and its .sqlite"),
+    "run": Verb(CAPTURES, "start a program, or train, and report a window of its steps"),
     "report": Verb(CAPTURES, "where the time goes, and what limits the step", keeps_freed=True),
     "compare": Verb(CAPTURES, "what changed between two captures or runs", keeps_freed=True),
     "ab": Verb(CAPTURES, "train with two values of a key in turns: is one faster?"),
@@ -62,6 +69,7 @@ usage: python -m profiling VERB ...       python -m profiling VERB --help
 examples
   python -m profiling demo
   python -m profiling doctor
+  python -m profiling run -- python my_train.py --lr=1e-3
   python -m profiling run config/shakespeare_char.yaml attention=flash
   python -m profiling report out-shakespeare-char --html report.html
   python -m profiling compare slow.sqlite flash.sqlite --html comparison.html

@@ -40,6 +40,10 @@ ROOMS = [room for rooms in HOUSE for room in rooms]
 FOLDERS = {room.split(".")[0] for room in ROOMS} - {"model", "train", "sample", "tests"}
 FOLDERS |= {"tests/soak"}
 
+# runs inside programs of others, and is no package
+HOOK = PROJECT / "profiling" / "attach" / "hook"
+HOOK_PACKAGE = "_profiling_attach"
+
 
 def module_name(path: Path) -> str:
     parts = path.relative_to(PROJECT).with_suffix("").parts
@@ -53,6 +57,7 @@ SOURCES = {
         *(path for folder in FOLDERS for path in (PROJECT / folder).rglob("*.py")),
     ]
     if not path.name.startswith("test_")  # beside the soak tests
+    and HOOK not in path.parents
 }
 
 
@@ -221,6 +226,18 @@ def test_the_schema_needs_the_standard_library_and_the_command_line():
 def test_the_command_line_needs_the_standard_library_and_itself():
     others = {name.split(".")[0] for module in modules_of("cli") for name in imports(module)}
     assert others <= sys.stdlib_module_names | {"cli", "_typeshed"}
+
+
+def test_the_hook_needs_the_standard_library_and_torch():
+    """No package of ours may be importable in a program of others."""
+    for path in HOOK.rglob("*.py"):
+        for node in statements(ast.parse(path.read_text("utf-8")), True):
+            one = [node.module] if isinstance(node, ast.ImportFrom) else []
+            names = one or [alias.name for alias in node.names]
+            roots = {str(name).split(".")[0] for name in names}
+            assert roots <= sys.stdlib_module_names | {"torch", HOOK_PACKAGE}, path.name
+    seen = {path.parent.name for path in HOOK.rglob("*.py")}
+    assert seen == {HOOK.name, HOOK_PACKAGE}
 
 
 def test_the_model_has_no_line_about_profiling():

@@ -256,11 +256,6 @@ def test_the_capture_that_is_shown_is_of_the_program_and_scrubbed():
 @pytest.mark.parametrize(
     ("verb", "words", "named"),
     [
-        (run, ["mine.py"], "mine.py"),
-        (run, ["python", "mine.py", "--lr=1"], "mine.py"),
-        (run, ["--", "python", "mine.py"], "mine.py"),
-        (run, ["--", "-t", "cuda", "python3", "-m", "mine"], "python3"),
-        (run, ["--", "./train.sh"], "./train.sh"),
         (ab, ["--", "python", "mine.py"], "mine.py"),
         (ab, ["mine.py", "lr=1,2"], "mine.py"),
         (bench, ["mine.py"], "mine.py"),
@@ -271,8 +266,21 @@ def test_a_program_of_ones_own_is_refused_with_the_way(verb, words, named):
         verb.main(words)
     said = str(caught.value)
     assert said.startswith(f"{named}: ") and "docs/own_program.md" in said
-    then = "report CAPTURE" if verb is run else "compare BEFORE AFTER"
-    assert said.endswith(f"then run: python -m profiling {then}") and "\n" not in said
+    assert said.endswith("then run: python -m profiling compare BEFORE AFTER") and "\n" not in said
+
+
+@pytest.mark.parametrize(
+    ("words", "typed"),
+    [
+        (["mine.py"], "python mine.py"),
+        (["--preset", "full", "python", "mine.py", "--lr=1"], "python mine.py --lr=1"),
+        (["torchrun", "--nproc_per_node=2", "mine.py"], "torchrun --nproc_per_node=2 mine.py"),
+    ],
+)
+def test_a_program_without_the_dashes_is_told_where_they_stand(words, typed):
+    with pytest.raises(ValueError, match="mine.py: a program of your own follows two") as caught:
+        run.main(words)
+    assert str(caught.value).endswith(f": python -m profiling run -- {typed}")
 
 
 def test_train_py_itself_is_one_word_too_many():

@@ -44,22 +44,25 @@ def nsys_options(
     metric_set: str | None,
     per_rank: bool,
     extra: list[str],
+    whole: bool = False,
 ) -> tuple[list[str], list[str]]:
     """(options of `nsys profile`, a line about each that this version lacks).
 
     `extra` are the user's own options: they come last, as they stand, and replace the preset's.
+    `whole`: nsys records from the start to the end, not the windows that the program opens.
     """
     wanted = dict(PRESETS[preset])
     if preset == "metrics":
         wanted |= metric_options(nsys, per_rank)
     if metric_set:
         wanted["gpu-metrics-set"] = nsys.metric_set(metric_set)
-    wanted["capture-range"] = "cudaProfilerApi"
-    wanted["capture-range-end"] = range_end(nsys, windows)
+    if not whole:
+        wanted["capture-range"] = "cudaProfilerApi"
+        wanted["capture-range-end"] = range_end(nsys, windows)
     wanted["discard-environment"] = "true"
     wanted["force-overwrite"] = "true"  # an interrupted run may have left a report in our folder
     notes = []
-    if windows > 1 and wanted["capture-range-end"] == "stop":
+    if windows > 1 and wanted.get("capture-range-end") == "stop":
         notes.append(f"nsys {nsys.version} records one window: the first of {windows}")
     own = option_names(nsys, extra)
     wanted = {name: value for name, value in wanted.items() if name not in own}

@@ -43,9 +43,20 @@ NO_WINDOW = (
     "no window was opened: training ended before profile.start, or step times never became stable",
     "set profile.start=N well below max_iters; the lines of the trainer above show what it did",
 )
+NO_WINDOW_OF_PROGRAM = (
+    "nothing was recorded: no step of the program opened the window",
+    "--start N chooses its first step; --whole records from the start to the end, without steps",
+)
 
 
-def finish(nsys: Nsys, folder: Path, target: Path, expected: dict[str, int], ended: Ended) -> bool:
+def finish(
+    nsys: Nsys,
+    folder: Path,
+    target: Path,
+    expected: dict[str, int],
+    ended: Ended,
+    of_trainer: bool = True,
+) -> bool:
     """Move the reports from `folder` to `target`, export them, and print what to do next.
 
     `expected` maps a report's name to its number of windows; with several, nsys appends a number to
@@ -66,7 +77,9 @@ def finish(nsys: Nsys, folder: Path, target: Path, expected: dict[str, int], end
         if count_made:
             continue
         unread = paths_named(left, name)
-        why, cure = explain_qdstrm(nsys, unread[0], ended.output) if unread else explain(ended)
+        why, cure = (
+            explain_qdstrm(nsys, unread[0], ended.output) if unread else explain(ended, of_trainer)
+        )
         print(as_called(f"\nno report {target / name}.nsys-rep: {why}\n  {cure}"))
     return complete
 
@@ -150,11 +163,13 @@ def explain_qdstrm(nsys: Nsys, qdstrm: Path, output: str) -> tuple[str, str]:
     )
 
 
-def explain(ended: Ended) -> tuple[str, str]:
+def explain(ended: Ended, of_trainer: bool) -> tuple[str, str]:
     """(why, how to go on) for a run that left no capture."""
     for pattern, why, cure in CAUSES:
         if re.search(pattern, ended.output):
             return why, cure
+    if not of_trainer:
+        return NO_WINDOW_OF_PROGRAM
     if ended.status:
         return "training ended before a window was opened", "its last lines are above"
     return NO_WINDOW

@@ -26,6 +26,7 @@ from rich.table import Table
 from rich.text import Text
 
 from cli.parser import Parser, flag
+from cli.program import as_called
 from profiling.launch.doctor import (
     NO_GPU,
     SEVERITIES,
@@ -63,6 +64,7 @@ def main(argv: list[str]) -> int:
             print_lines(check)
     else:
         print_table([*(check for check in results if check.finding != NO_GPU), *rest])
+    print(as_called("your own program: python -m profiling run -- python my_train.py"))
     print(summary(results, gpu))
     return EXIT_CODES[worst]
 

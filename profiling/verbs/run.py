@@ -1,8 +1,10 @@
-"""Trains under nsys, records a window of iterations, and writes the report at the end.
+"""Starts a program, or this project's training, records a window of its steps, and reports it.
 
-  FILE KEY=VALUE      as for train.py; profile=nsys is added; keys such as profile.start=100 work
+  -- COMMAND ...      a program of your own: a script, -m, torchrun, accelerate, a shell line;
+                      nothing in it changes
+  FILE KEY=VALUE      else our training under nsys, as for train.py; profile=nsys is added; keys
+                      such as profile.start=100 work
   sample.py KEY=VALUE instead: generate with a trained model and record a window of tokens
-  -- NSYS OPTIONS     are passed to `nsys profile` unchanged and replace those of the preset
 
 {flags}
 
@@ -13,25 +15,37 @@ presets
   memory    light, and every CUDA allocation
 
 examples
+  python -m profiling run -- python my_train.py --lr=1e-3
+  python -m profiling run --steps 10 -- torchrun --nproc_per_node=2 my_train.py
+  python -m profiling run --kind none -- bash -c 'cd mine && ./train.sh'
+  python -m profiling run --kind nsys --whole -- ./program
   python -m profiling run config/shakespeare_char.yaml attention=flash
   python -m profiling run config/shakespeare_char.yaml profile.start=100 profile.steps=20
   python -m profiling run sample.py out_dir=out-shakespeare-char num_samples=3
   python -m profiling run --preset metrics config/shakespeare_char.yaml
   python -m profiling run --nproc-per-node 2 --ranks all config/shakespeare_char.yaml \\
       gradient_accumulation_steps=2
-  python -m profiling run --dry-run config/shakespeare_char.yaml -- --trace=cuda,nvtx,osrt
+  python -m profiling run --dry-run --nsys-options=--trace=cuda,nvtx,osrt \\
+      config/shakespeare_char.yaml
 
-The report is out_dir/profile/nsys.nsys-rep (nsys-rankN under torchrun; in out_dir/sample/profile
-for sample.py) with its .sqlite; an older report is renamed. Ctrl-C ends training cleanly, and the
-report is still written.
+A program's input, output and exit code are its own; what is said here goes to stderr. Its steps
+are found by watching torch from inside: a step ends with the optimizer that steps least often, else
+with zero_grad, a backward, a forward of the outermost module or a batch. The folder gets what a
+training of ours leaves: rows, step times and captures, for report, compare and dashboard; an
+earlier run in it moves to previous-N. `trigger` opens a further window.
 
-A report contains the environment of the recorded program. Variables that look like secrets are
-therefore not passed to the run (KEY, TOKEN, SECRET, PASSWORD ... in the name, or a password in a
-URL). Without WANDB_API_KEY, W&B records offline unless `wandb login` has stored a key in the home
+The report of our training is out_dir/profile/nsys.nsys-rep (nsys-rankN under torchrun; in
+out_dir/sample/profile for sample.py) with its .sqlite; an older report is renamed. Ctrl-C ends
+training cleanly, and the report is still written.
+
+A report of nsys contains the environment of the recorded program. Variables that look like secrets
+are therefore not passed to the run (KEY, TOKEN, SECRET, PASSWORD ... in the name, or a password in
+a URL). Without WANDB_API_KEY, W&B records offline unless `wandb login` has stored a key in the home
 folder; send such a run with `wandb sync`.
 
-exit code: that of training if it fails; 1 if training succeeded but there is no report or no
-.sqlite; 2 for a mistake in the command line, before anything starts
+exit code: a program's own, as a shell has it (127 if it is not found). Our training: its own if it
+fails; 1 if it succeeded but there is no report or no .sqlite. 2 for a mistake in the command line,
+before anything starts
 """
 
 import shlex
@@ -47,6 +61,7 @@ from cli.files import empty_folder
 from cli.lock import check_free
 from cli.parser import Parser, flag, within
 from profiling.launch import command, reports
+from profiling.launch.any_program.start import KINDS, STEP_MARKS
 from profiling.launch.command import PROFILE_NSYS
 from profiling.launch.process import stream
 from profiling.shared.own_program import refuse_own_program
@@ -58,6 +73,7 @@ if TYPE_CHECKING:
 
 PROJECT = Path(__file__).resolve().parent.parent.parent
 TRAINER, SAMPLER = PROJECT / "train.py", PROJECT / "sample.py"
+LIGHT = "light"  # the default of --preset
 TEMPORARY = "nsys.partial"  # beside profile/, which belongs to the run and may be moved by it
 
 
@@ -78,7 +94,11 @@ def main(argv: list[str], trainer: list[str] | None = None) -> int:
     each chosen rank. `trainer` are arguments of python that replace train.py. Raises ValueError for
     a mistake, before anything starts.
     """
-    flags, typed, extra = parse(argv)
+    flags, typed, command_words = parse(argv)
+    if command_words is not None:
+        from profiling.verbs.run_program import run_program
+
+        return run_program(flags, command_words)
     profiled = program_of(typed)
     words, windows = profiled.words, profiled.profile.windows
     if profiled.script == SAMPLER and flags.nproc_per_node:
@@ -86,7 +106,12 @@ def main(argv: list[str], trainer: list[str] | None = None) -> int:
     ranks = command.chosen_ranks(words, profiled.profile, flags.ranks, flags.nproc_per_node)
     nsys = nsys_tool.find(flags.nsys)
     options, notes = command.nsys_options(
-        nsys, flags.preset, windows, flags.metric_set, ranks is not None, extra
+        nsys,
+        flags.preset or LIGHT,
+        windows,
+        flags.metric_set,
+        ranks is not None,
+        flags.nsys_options,
     )
     program = command.training_command(trainer or [str(profiled.script)], words, ranks)
     folder = profiled.folder / TEMPORARY
@@ -136,41 +161,105 @@ def report_on(folder: Path, several: bool) -> None:
         print(f"\nno report{' of all ranks' * several}: {error}")
 
 
-def parse(argv: list[str]) -> tuple[Namespace, list[str], list[str]]:
-    """Parse the command line into (flags, words for train.py, options for nsys)."""
+def parse(argv: list[str]) -> tuple[Namespace, list[str], list[str] | None]:
+    """Parse the command line into (flags, words for train.py, a program's words after -- or
+    None)."""
     end = argv.index("--") if "--" in argv else len(argv)
-    usage = "python -m profiling run [FLAGS] [FILE] [KEY=VALUE ...] [-- NSYS OPTIONS]"
-    parser = Parser("run", __doc__, usage=usage)
-    add = partial(flag, parser)
-    add("--preset", "see below (light)", choices=command.PRESETS, default="light")
-    sets = (
-        "for the preset metrics: a set listed by `nsys profile --gpu-metrics-set=help` (default: "
-        "nsys's choice)"
+    usage = (
+        "python -m profiling run [FLAGS] -- COMMAND ...\n"
+        "       python -m profiling run [FLAGS] [FILE] [KEY=VALUE ...]"
     )
-    add("--metric-set ALIAS", sets)
+    parser = Parser("run", __doc__, usage=usage)
+    add = partial(flag, parser.add_argument_group("of a program"))
+    kinds = "what records the window (nsys if it is installed and a GPU is here, else torch)"
+    add("--kind", f"{kinds}; none: step times and phases only", choices=KINDS)
+    add("--start N", "first step of the window (when step times are steady)", within(int, 1))
+    add("--steps N", "steps in the window (20)", within(int, 1))
+    add("--step", "what ends a step (see below)", choices=STEP_MARKS)
+    add("--out DIR", "folder of the run (out-run)", Path)
+    add("--whole", "nsys records from the start to the end: also programs without steps")
+    add = partial(flag, parser.add_argument_group("of our training"))
     inside = "run under torchrun, with nsys inside each chosen rank"
     add("--nproc-per-node --nproc_per_node N", inside, within(int, 1))
     chosen = (
         "the ranks to capture (also profile.ranks=[0,1]); writes a report for each and one for all"
     )
     add("--ranks 0,1|all", chosen, ranks_of)
+    add = partial(flag, parser.add_argument_group("of nsys"))
+    add("--preset", "see below (light)", choices=command.PRESETS)
+    sets = (
+        "for the preset metrics: a set listed by `nsys profile --gpu-metrics-set=help` (default: "
+        "nsys's choice)"
+    )
+    add("--metric-set ALIAS", sets)
+    own = "options of `nsys profile`, which replace those of the preset"
+    add('--nsys-options "..."', own, nsys_words, default=[])
     places = (
         "path of nsys (default: nsys on PATH, else the newest in /opt/nvidia (Nsight Systems, "
         "Nsight Compute) or the CUDA toolkit)"
     )
     add("--nsys PATH", places)
     add("--dry-run", "print the command and stop")
-    flags, words = parser.parse_known_args(argv[:end])
-    extra = argv[end + 1 :]
-    refuse_own_program("run", [word for word in argv if Path(word).name != SAMPLER.name])
+    flags, words = parser.parse_known_args(with_nsys_options_joined(argv[:end]))
     if flags.metric_set and flags.preset != "metrics":
         raise ValueError("--metric-set: only with --preset metrics")
-    for word in extra:
+    if end < len(argv):
+        check_program(parser, flags, words, argv[end + 1 :])
+        return flags, words, argv[end + 1 :]
+    refuse_own_program("run", [word for word in argv if Path(word).name != SAMPLER.name])
+    for name in ("kind", "start", "steps", "step", "out", "whole"):
+        if getattr(flags, name):
+            cure = "our training has profile.start=N profile.steps=N out_dir=FOLDER"
+            raise ValueError(f"--{name}: only with a program, which follows --; {cure}")
+    return flags, words, None
+
+
+def check_program(
+    parser: Parser, flags: Namespace, words: list[str], command_words: list[str]
+) -> None:
+    """Raise ValueError for a program's command line that cannot be meant.
+
+    `words` are those before the dashes that are no flags.
+    """
+    if not command_words:
+        raise ValueError("--: a command follows, such as python my_train.py")
+    if command_words[0].startswith("-"):
+        typed = f"--nsys-options={shlex.quote(shlex.join(command_words))}"
+        raise ValueError(
+            f"{command_words[0]}: after -- comes a program; options of nsys are given as {typed}"
+        )
+    if words and words[0].startswith("-"):
+        parser.error(f"unrecognized arguments: {words[0]}")
+    if words:
+        raise ValueError(f"{words[0]}: is for our training, but a program follows --")
+    for name, given in (("--nproc-per-node", flags.nproc_per_node), ("--ranks", flags.ranks)):
+        if given is not None:
+            raise ValueError(f"{name}: only for our training; start torchrun itself after --")
+
+
+def with_nsys_options_joined(argv: list[str]) -> list[str]:
+    """The words with `--nsys-options TEXT` as one, since argparse takes such a TEXT for a flag."""
+    joined = list[str]()
+    for word in argv:
+        if joined and joined[-1] == "--nsys-options":
+            joined[-1] += f"={word}"
+        else:
+            joined.append(word)
+    return joined
+
+
+def nsys_words(text: str) -> list[str]:
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise ArgumentTypeError(f"{text}: {error}") from None
+    for word in words:
         if word == "--" or word.startswith(("-o", "--output")):
-            raise ValueError(
-                f"{word}: the report is always written to out_dir/profile; set out_dir=FOLDER"
+            raise ArgumentTypeError(
+                f"{word}: the report is always written to out_dir/profile; set out_dir=FOLDER, or "
+                "--out FOLDER for a program"
             )
-    return flags, words, extra
+    return words
 
 
 def ranks_of(text: str) -> list[int] | Literal["all"]:

@@ -204,7 +204,8 @@ def test_the_exit_code_is_the_worst_severity(monkeypatch, capsys):
         monkeypatch.setattr(verb, "checks", lambda gpu, found=found: iter(found))
         assert verb.main([]) == code
         lines = capsys.readouterr().out.splitlines()
-        assert lines[1:-1] == [f"{severity:8} b: is so", f"{'':8} cure: do this"]
+        assert lines[1:-2] == [f"{severity:8} b: is so", f"{'':8} cure: do this"]
+        assert lines[-2].endswith("python -m profiling run -- python my_train.py")
     verb.print_table(found)
     assert "cure: do this" in capsys.readouterr().out
     with pytest.raises(ValueError, match="--jsn"):

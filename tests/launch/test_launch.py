@@ -18,7 +18,7 @@ from configs.profiling import ProfileConfig
 from profiling.launch import command, rank
 from profiling.timeline.scrub import without_folders
 from profiling.tools import nsight, nsys_tool
-from profiling.verbs import report, run
+from profiling.verbs import report, run, run_program
 from tests.helpers.processes import read_until
 from tests.paths import CAPTURES, FAKES, PROJECT
 
@@ -199,7 +199,8 @@ def test_memory_and_full(install, words, capsys):
 
 def test_the_users_own_options_pass_and_replace_the_presets(install, words, capsys):
     install()
-    command, _ = dry_run(capsys, *words, "--", "-t", "cuda", "--sample=process-tree", "--bogus")
+    own = "-t cuda --sample=process-tree --bogus"
+    command, _ = dry_run(capsys, *words, "--nsys-options", own)
     before = command[: command.index("-o")]
     assert before[-4:] == ["-t", "cuda", "--sample=process-tree", "--bogus"]
     assert not [word for word in before if word.startswith("--trace")]
@@ -445,7 +446,11 @@ def test_the_ranks_of_the_key_are_those_of_the_flag():
         (["profile=torch"], "this verb always uses nsys"),
         (["profile.start=5000"], "profile.start=5000"),
         (["--nsys", "/nowhere/nsys"], "does not answer to --version"),
-        (["--", "-o", "here"], "the report is always written to out_dir/profile"),
+        (["--nsys-options", "-o here"], "the report is always written to out_dir/profile"),
+        (["--nsys-options='"], "No closing quotation"),
+        (["--", "--trace=cuda", "-b"], "are given as --nsys-options='--trace=cuda -b'"),
+        (["--", "python", "mine.py"], "is for our training, but a program follows --"),
+        (["--steps", "5"], "--steps: only with a program, which follows --"),
     ],
 )
 def test_mistakes_are_refused_before_anything_starts(install, words, out_dir, argv, message):
@@ -523,3 +528,70 @@ def test_mistakes_of_generation_are_refused_before_it_starts(install, words, mes
     install()
     with pytest.raises(ValueError, match=f"^{message}"):
         run.main(["--dry-run", *words])
+
+
+# a program of the user's
+
+
+def test_a_program_under_nsys_has_the_hook_and_no_secrets(install, tmp_path, monkeypatch, capfd):
+    nsys = install()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MY_SECRET", "planted")
+    code = "import os; print(os.environ.get('MY_SECRET'), 'PROFILING_ATTACH' in os.environ)"
+    flags = ["--kind", "nsys", "--steps", "5", "--nsys-options", "--trace=cuda"]
+    assert run.main([*flags, "--", sys.executable, "-c", f"{code}; raise SystemExit(6)"]) == 6
+    said = capfd.readouterr()
+    assert "None True\n" in said.out
+    assert "profiling run: not passed to the run" in said.err and "MY_SECRET" in said.err
+    assert "5 steps are recorded by nsys; files go to out-run" in said.err
+    assert "planted" not in json.dumps(calls(nsys)) and "report  out-run/profile/nsys" in said.err
+    (called,) = [call["arguments"] for call in calls(nsys) if "-o" in call["arguments"]]
+    assert options(called) == LIGHT | DISCARD | {"trace": "cuda"}
+    assert called[called.index("-o") + 1] == str(tmp_path / "out-run" / "nsys.partial" / "nsys")
+    names = {path.name for path in (tmp_path / "out-run").rglob("*")}
+    assert {"config.yaml", "nsys.nsys-rep", "nsys.sqlite"} <= names and "run.lock" not in names
+
+
+def test_any_command_is_recorded_whole(install, tmp_path, monkeypatch, capfd):
+    capture = tmp_path / "captured.sqlite"
+    capture.write_bytes(gzip.decompress((CAPTURES / "slow_eager.sqlite.gz").read_bytes()))
+    nsys = install(sqlite=str(capture))
+    monkeypatch.chdir(tmp_path)
+    for _ in range(2):
+        assert run.main(["--whole", "--", "echo", "any command"]) == 0
+    said = capfd.readouterr()
+    assert said.out.count("any command\n") == 2 and "all of it is recorded by nsys" in said.err
+    assert "no steps are known of this program: the report is about all of it" in said.err
+    assert "\nBound by GPU memory bandwidth" in said.err
+    assert "the earlier run in out-run is now in previous-1" in said.err
+    called = next(call["arguments"] for call in calls(nsys) if "-o" in call["arguments"])
+    left_out = {"capture-range", "capture-range-end"}
+    kept = {name: text for name, text in LIGHT.items() if name not in left_out}
+    assert options(called) == kept | DISCARD
+
+
+def test_a_program_that_opens_no_window_is_told_of_whole(install, tmp_path, monkeypatch, capfd):
+    install(outcome="no range")
+    monkeypatch.chdir(tmp_path)
+    assert run.main(["--kind", "nsys", "--", "echo", "any command"]) == 0
+    said = capfd.readouterr().err
+    assert "nothing was recorded: no step of the program opened the window" in said
+    assert "--whole records from the start to the end" in said
+    assert not (tmp_path / "out-run").exists()
+
+
+@pytest.mark.parametrize(
+    ("gpu", "installed", "kind"), [(0, 1, "torch"), (1, 0, "torch"), (1, 1, "nsys")]
+)
+def test_the_kind_is_nsys_where_it_and_a_gpu_are(
+    install, tmp_path, monkeypatch, capfd, gpu, installed, kind
+):
+    if installed:
+        install()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(run_program, "has_gpu", lambda: bool(gpu))
+    assert run.main(["--", "true"]) == 0
+    tool = {"torch": "torch.profiler", "nsys": "nsys"}[kind]
+    why = "nsys is not installed" if gpu and not installed else "no GPU is here"
+    why = "it is installed and a GPU is here" if kind == "nsys" else why
+    assert f"20 steps are recorded by {tool}, because {why}; files go" in capfd.readouterr().err

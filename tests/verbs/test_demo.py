@@ -221,3 +221,20 @@ def test_a_wheel_has_all_data_and_no_tests(installed):
     assert set(tracked.splitlines()) <= content
     left_out = {"tests", "benchmarks", "validation", "docs"}
     assert not {name.split("/")[0] for name in content} & left_out
+
+
+@pytest.mark.slow
+def test_an_installed_hook_is_data_that_programs_are_given(installed, tmp_path):
+    """An installed sitecustomize would be everybody's."""
+    content = (installed / "content").read_text().splitlines()
+    hook = [name for name in content if re.search(r"sitecustomize|_profiling_attach", name)]
+    assert hook and all(name.startswith("profiling/attach/hook/") for name in hook)
+    (tmp_path / "mine.py").write_text(
+        "import torch\nweight = torch.ones(4, requires_grad=True)\n"
+        "optimizer = torch.optim.SGD([weight], lr=0.1)\n"
+        "for _ in range(30): (weight * 2).sum().backward(); optimizer.step()\n"
+    )
+    program = ["run", "--kind", "none", "--", installed / "venv/bin/python", "mine.py"]
+    done = call(installed, tmp_path, *program)
+    assert done.returncode == 0 and done.stdout == "", done.stderr
+    assert "profiling run: 29 steps; a step ends with SGD.step()" in done.stderr

@@ -1,0 +1,36 @@
+"""Hides the hook's functions from torch.compile, which looks at frames below a skipped one too."""
+
+import sys
+
+
+def hide(torch, *functions):
+    """Hides these functions. Returns a note where this torch offers no way to do so."""
+    try:
+        frames = torch._C._dynamo.eval_frame
+        skip = frames._FrameExecStrategy(frames._FrameAction.SKIP, frames._FrameAction.DEFAULT)
+        for function in functions:
+            for code in codes_within(function.__code__):
+                frames.set_code_exec_strategy(code, skip)
+    except (AttributeError, TypeError):
+        return [f"torch {torch.__version__} cannot hide the hook from torch.compile"]
+    return []
+
+
+def hide_hook(torch):
+    """Hides every function of the hook's modules that are imported by now."""
+    functions = []
+    for name, module in list(sys.modules.items()):
+        if name.startswith("_profiling_attach."):
+            for thing in vars(module).values():
+                members = vars(thing).values() if isinstance(thing, type) else (thing,)
+                functions += [each for each in members if hasattr(each, "__code__")]
+    ours = [each for each in functions if each.__module__.startswith("_profiling_attach")]
+    return hide(torch, *ours)
+
+
+def codes_within(code):
+    """This code and that of the functions and comprehensions inside it."""
+    yield code
+    for inner in code.co_consts:
+        if hasattr(inner, "co_code"):
+            yield from codes_within(inner)

@@ -1,0 +1,191 @@
+"""Hooks of torch's optimizers, and wrappers of a few of its functions.
+
+A wrapper asks is_compiling() first, so a graph that is compiled through it holds the original
+alone; dynamo.py hides the wrappers from frames that are compiled below them. Nothing is put on
+modules, tensors or optimizers themselves, because programs pickle and copy these.
+"""
+
+import functools
+import sys
+
+from _profiling_attach.dynamo import hide
+from _profiling_attach.outermost import OutermostModules
+from _profiling_attach.recorder import Recorder
+from _profiling_attach.step_rule import LEVELS
+
+
+def attach(settings):
+    import torch
+
+    recorder = Recorder(settings, torch)
+    Patches(torch, recorder).put_on()
+
+
+class Patches:
+    def __init__(self, torch, recorder):
+        self.torch, self.recorder = torch, recorder
+        self.is_compiling = torch.compiler.is_compiling
+        self.step_depth = 0  # of optimizers: a step that calls super().step() is one step
+        self.closures = 0  # of optimizers that are being called
+
+    def put_on(self):
+        from torch.optim import optimizer
+
+        torch, recorder = self.torch, self.recorder
+        optimizer.register_optimizer_step_pre_hook(self.before_step)
+        optimizer.register_optimizer_step_post_hook(self.after_step)
+        self.wrap(optimizer.Optimizer, "__init__", self.count_optimizers)
+        self.wrap(optimizer.Optimizer, "zero_grad", self.mark_zero_grad)
+        self.wrap(torch.autograd, "backward", self.mark_backward)
+        self.wrap(torch.amp.GradScaler, "step", self.mark_skipped_steps)
+        self.wrap(torch.autograd.profiler.profile, "_prepare_trace", self.yield_to_program)
+        if torch.cuda.is_available():
+            self.wrap(torch.cuda.CUDAGraph, "replay", self.mark_replay)
+        loader = sys.modules.get("torch.utils.data.dataloader")
+        if loader is not None:
+            self.wrap(loader._BaseDataLoaderIter, "__next__", self.mark_batch)
+        OutermostModules(torch, recorder).put_on()
+        recorder.notes += hide(torch, type(self).before_step, type(self).after_step)
+
+    def wrap(self, owner, name, make):
+        original = getattr(owner, name)
+        wrapper = functools.wraps(original)(make(original))
+        self.recorder.notes += hide(self.torch, wrapper)
+        setattr(owner, name, wrapper)
+
+    # optimizers
+
+    def before_step(self, optimizer, args, kwargs):
+        if self.is_compiling():
+            return None
+        self.step_depth += 1
+        if self.step_depth > 1:
+            return None
+        closure = args[1] if len(args) > 1 else kwargs.get("closure")
+        self.recorder.enter("optimizer")
+        if not callable(closure):
+            return None
+        try:
+            inner = self.without_closure(closure)
+        except Exception as error:
+            self.recorder.step_aside(error)
+            return None
+        if len(args) > 1:
+            return (args[0], inner, *args[2:]), kwargs
+        return args, {**kwargs, "closure": inner}
+
+    def without_closure(self, closure):
+        """A closure that is no part of the phase `optimizer`: it does forward and backward."""
+        recorder, patches = self.recorder, self
+
+        @functools.wraps(closure)
+        def call(*args, **kwargs):
+            recorder.leave("optimizer")
+            patches.closures += 1
+            try:
+                return closure(*args, **kwargs)
+            finally:
+                patches.closures -= 1
+                recorder.enter("optimizer")
+
+        hide(self.torch, call)
+        return call
+
+    def after_step(self, optimizer, args, kwargs):
+        if self.is_compiling():
+            return
+        self.step_depth = max(0, self.step_depth - 1)
+        if self.step_depth == 0:
+            self.recorder.leave("optimizer")
+            self.recorder.mark("optimizer", optimizer)
+
+    def count_optimizers(self, original):
+        is_compiling, recorder = self.is_compiling, self.recorder
+
+        def __init__(self, *args, **kwargs):
+            original(self, *args, **kwargs)
+            if not is_compiling():
+                recorder.optimizer_made(self)
+
+        return __init__
+
+    def mark_zero_grad(self, original):
+        is_compiling, recorder, patches = self.is_compiling, self.recorder, self
+        level = LEVELS["zero_grad"]
+
+        def zero_grad(self, *args, **kwargs):
+            original(self, *args, **kwargs)
+            if is_compiling() or patches.closures:
+                return
+            patches.step_depth = 0  # a step that raised an error never came to its end
+            if recorder.quiet_level <= level:
+                recorder.mark("zero_grad", self)
+
+        return zero_grad
+
+    def mark_skipped_steps(self, original):
+        """A step that is skipped for infinite gradients ends an iteration all the same."""
+        is_compiling, recorder, patches = self.is_compiling, self.recorder, self
+
+        def step(self, optimizer, *args, **kwargs):
+            inner = getattr(optimizer, "optimizer", optimizer)
+            before = recorder.count("optimizer", inner)
+            result = original(self, optimizer, *args, **kwargs)
+            if not is_compiling() and recorder.count("optimizer", inner) == before:
+                patches.step_depth = 0
+                recorder.skipped_steps += 1
+                recorder.mark("optimizer", inner)
+            return result
+
+        return step
+
+    # phases
+
+    def mark_backward(self, original):
+        is_compiling, recorder, level = self.is_compiling, self.recorder, LEVELS["backward"]
+
+        def backward(*args, **kwargs):
+            if recorder.quiet_level > level or recorder.inside or is_compiling():
+                return original(*args, **kwargs)
+            recorder.enter("backward")
+            try:
+                return original(*args, **kwargs)
+            finally:
+                recorder.leave("backward")
+                recorder.mark("backward")
+
+        return backward
+
+    def mark_batch(self, original):
+        recorder, level = self.recorder, LEVELS["data"]
+
+        def __next__(self):
+            if recorder.quiet_level > level or recorder.inside:
+                return original(self)
+            recorder.enter("data")
+            try:
+                return original(self)
+            finally:
+                recorder.leave("data")
+                recorder.mark("data")
+
+        return __next__
+
+    def mark_replay(self, original):
+        recorder = self.recorder
+
+        def replay(self):
+            original(self)
+            recorder.mark("replay", self)
+
+        return replay
+
+    def yield_to_program(self, original):
+        """Two profilers cannot be on: ours ends where the program starts its own."""
+        recorder = self.recorder
+
+        def _prepare_trace(self):
+            recorder.yield_profiler()
+            return original(self)
+
+        return _prepare_trace

@@ -1,0 +1,57 @@
+"""Phases of a step (data, forward, backward, optimizer): their ranges and their time on the host.
+
+In a window each phase is a range in the capture. Outside, one step of ten is timed, so that the
+other nine pay a comparison only.
+"""
+
+import time
+
+EVERY = 10  # steps between two that are timed
+
+
+class Phases:
+    """Open phases, and the time that finished ones took on the host, in ns per step."""
+
+    def __init__(self):
+        self.on = True  # whether the present step is timed or captured
+        self.ranges = None  # context manager of a range's name while a window is open, else None
+        self.open = []  # (name, begin in ns, range or None)
+        self.ns = {}  # of the present step
+        self.ms = {}  # name -> one time for each step that was timed
+
+    def enter(self, name):
+        span = None
+        if self.ranges is not None:
+            span = self.ranges(name)
+            span.__enter__()
+        self.open.append((name, time.perf_counter_ns(), span))
+
+    def leave(self, name):
+        """End the phase, and those left open inside it by an exception."""
+        if not self.is_open(name):
+            return
+        while True:
+            inner, began, span = self.open.pop()
+            if span is not None:
+                span.__exit__(None, None, None)
+            if inner == name:
+                self.ns[name] = self.ns.get(name, 0) + time.perf_counter_ns() - began
+                return
+
+    def is_open(self, name):
+        return any(each == name for each, _, _ in self.open)
+
+    def end_step(self, number):
+        """Keep what the step took, if it was timed whole, and decide whether the next one is."""
+        if self.on:
+            for name, ns in self.ns.items():
+                self.ms.setdefault(name, []).append(ns / 1e6)
+            self.ns = {}
+        self.on = self.ranges is not None or number % EVERY == 0
+
+    def close_ranges(self):
+        """End the ranges of phases that are still open when a window closes."""
+        for _, _, span in reversed(self.open):
+            if span is not None:
+                span.__exit__(None, None, None)
+        self.open = [(name, began, None) for name, began, _ in self.open]

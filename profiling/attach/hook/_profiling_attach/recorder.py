@@ -1,0 +1,278 @@
+"""Turns the marks of a program into steps: their times, phases, one window, and the run's files.
+
+Nothing is written before the first step has ended, so a process that never trains leaves nothing.
+An error of the hook ends the hook, never the program: every method that the patches call catches
+it, and the run's files say what it was.
+"""
+
+import atexit
+import os
+import sys
+from contextlib import suppress
+
+from _profiling_attach.dynamo import hide_hook
+from _profiling_attach.laps import Laps
+from _profiling_attach.phases import Phases
+from _profiling_attach.run_files import RunFiles
+from _profiling_attach.step_rule import LEVELS, StepRule
+from _profiling_attach.watch_torch import append_line
+from _profiling_attach.window import START_OF_RANKS, Window, skip_destructors
+
+ROW_STEPS = 10  # steps between two looks at what is to be written
+SHAPES_EVERY = 10  # forwards between two looks at the shapes of their arguments
+OFF_LEVEL = 99  # above all kinds of marks
+MAIN_PHASES = ("data", "forward", "backward")  # inside one of these no other begins
+
+
+class Recorder:
+    def __init__(self, settings, torch):
+        self.settings, self.torch = settings, torch
+        self.notes = hide_hook(torch)
+        os.register_at_fork(after_in_child=self.begin_in_child)
+        self.begin_anew()
+
+    def begin_in_child(self):
+        """Begin anew in a forked process, and leave no trace of a profiler that the parent has."""
+        try:
+            if Window.kineto_started:
+                skip_destructors()
+        except Exception as error:
+            self.step_aside(error)
+            return
+        self.begin_anew()
+
+    def begin_anew(self):
+        """Forget all steps: in a forked child, which is a loader's worker or trains by itself."""
+        self.pid = os.getpid()
+        self.off = False
+        self.rule = StepRule(self.settings.step)
+        self.phases = Phases()
+        self.laps = None  # until the first mark
+        self.files = None  # until the first step has ended
+        self.window = None
+        self.inside = None  # one of MAIN_PHASES
+        self.quiet_level = -1  # kinds of marks below it are not even counted in the present step
+        self.skipped_steps = 0
+        self.names = {}  # mark -> class of its object
+        self.parameters = 0  # of all optimizers
+        self.shapes = {}  # "float32:8x128" of a forward's arguments -> how often it was seen
+        self.sampled_steps = 0  # steps in which all marks were counted
+        self.sampled_backwards = 0
+        self.backwards_before = 0  # the present step
+
+    def step_aside(self, error):
+        """End the hook after an error of its own, which the launcher reads."""
+        self.off, self.quiet_level = True, OFF_LEVEL
+        self.phases.on = False
+        said = f"{type(error).__name__}: {error}"
+        self.notes.append(f"the hook stopped: {said}")
+        with suppress(OSError):
+            append_line(self.settings.folder, {"pid": os.getpid(), "error": said})
+
+    # called by the patches
+
+    def optimizer_made(self, optimizer):
+        if self.off:
+            return
+        try:
+            self.rule.optimizers_made += 1
+            for kind in ("optimizer", "zero_grad"):
+                self.names[kind, id(optimizer)] = type(optimizer).__name__
+            tensors = [p for group in optimizer.param_groups for p in group["params"]]
+            self.parameters += sum(each.numel() for each in tensors)
+        except Exception as error:
+            self.step_aside(error)
+
+    def count(self, kind, what):
+        """Number of marks that this object has left."""
+        return self.rule.counts.get((kind, id(what)), 0)
+
+    def enter(self, phase):
+        if self.off:
+            return
+        try:
+            if phase in MAIN_PHASES:
+                self.inside = phase
+            if self.phases.on:
+                self.phases.enter(phase)
+        except Exception as error:
+            self.step_aside(error)
+
+    def leave(self, phase):
+        if self.off:
+            return
+        try:
+            if self.inside == phase:
+                self.inside = None
+            if self.phases.open:
+                self.phases.leave(phase)
+        except Exception as error:
+            self.step_aside(error)
+
+    def forward(self, module, args, kwargs):
+        """The forward of an outermost module has ended."""
+        if self.off:
+            return
+        try:
+            self.names["forward", id(module)] = type(module).__name__
+            if self.count("forward", module) % SHAPES_EVERY == 0:
+                tensors = [t for t in [*args, *kwargs.values()] if isinstance(t, self.torch.Tensor)]
+                shapes = " ".join(shape_of(tensor) for tensor in tensors)
+                self.shapes[shapes] = self.shapes.get(shapes, 0) + 1
+        except Exception as error:
+            self.step_aside(error)
+        self.mark("forward", module)
+
+    def mark(self, kind, what=None):
+        """An object has left a mark, which may end a step."""
+        if self.off:
+            return
+        try:
+            mark = (kind, id(what))
+            if self.rule.ignores(mark):
+                return
+            if self.laps is None:
+                self.laps = Laps(self.torch)
+                write_at_end_of_process(self.end)
+            before = self.rule.chosen
+            moments = self.rule.ends_of_steps(mark, self.laps.now())
+            if before is not None and before != self.rule.chosen:
+                self.drop_steps()
+            if len(moments) == 1 and self.phases.on:
+                self.sampled_steps += 1
+                self.sampled_backwards += self.count("backward", None) - self.backwards_before
+            for moment in moments:
+                self.end_step(moment)
+                self.backwards_before = self.count("backward", None)
+        except Exception as error:
+            self.step_aside(error)
+
+    def yield_profiler(self):
+        """The program starts its own torch.profiler."""
+        window = self.window
+        if self.off or window is None or window.preparing:
+            return
+        try:
+            if window.is_open and window.kind == "torch":
+                window.ended_by = "the program started its own torch.profiler"
+                self.close_window()
+            else:
+                window.discard()
+        except Exception as error:
+            self.step_aside(error)
+
+    # steps
+
+    def drop_steps(self):
+        """Forget the steps so far: a mark of a higher kind has shown that they were none."""
+        self.laps = Laps(self.torch)
+        self.phases = Phases()
+        if self.files:
+            self.files.start_rows()
+
+    def end_step(self, moment):
+        laps = self.laps
+        if self.files is None:
+            self.files = RunFiles(self)
+            self.window = self.planned_window()
+        if laps.last is None:  # the first mark: the steps before it are not known
+            laps.last = moment
+            return
+        window = self.window
+        laps.add(moment, window.label if window else "free")
+        done = len(laps.ms)
+        self.phases.end_step(done)
+        self.quiet_level = -1 if self.phases.on else LEVELS[self.rule.chosen[0]]
+        if window is not None:
+            self.follow_window(window, done)
+        if done % ROW_STEPS == 0:
+            self.files.write_rows()
+            self.window = self.window or self.requested_window(done)
+        if self.settings.stop_after and done >= self.settings.stop_after:
+            self.stop_program()
+
+    def planned_window(self):
+        settings, start = self.settings, self.settings.start
+        if settings.kind == "none":
+            return None
+        cuda = self.torch.cuda
+        if settings.kind != "torch" and not (cuda.is_available() and cuda.is_initialized()):
+            self.notes.append(f"no window of {settings.kind}: torch uses no GPU in this process")
+            return None
+        if start is None and self.files.world_size > 1:
+            start = START_OF_RANKS
+        return Window(self.torch, settings.kind, start, settings.steps)
+
+    def requested_window(self, done):
+        """The window that `profiling trigger` asks for, or None."""
+        request = self.files.take_request()
+        if request is None:
+            return None
+        steps = request.get("steps") or self.settings.steps
+        return Window(self.torch, request.get("kind") or "torch", done + 1, steps)
+
+    def follow_window(self, window, done):
+        if window.is_open:
+            if done == window.first + window.steps:
+                self.close_window()
+            else:
+                window.begin_step(done)
+        elif window.is_due(done, self.laps) and window.open(done):
+            self.phases.ranges, self.phases.on = window.range, True
+            self.quiet_level = -1
+            window.begin_step(done)
+            self.laps.last = self.laps.now()  # what opening took is in no step
+
+    def close_window(self):
+        window, self.window = self.window, None
+        self.phases.close_ranges()
+        self.phases.ranges = None
+        self.files.write_window(window)
+        self.laps.last = self.laps.now()
+
+    # the end
+
+    def stop_program(self):
+        """End the process: `ab --steps` has measured enough."""
+        self.end()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)
+
+    def end(self):
+        """Write what is left, at the end of the process."""
+        if self.pid != os.getpid() or self.laps is None:
+            return
+        try:
+            for moment in self.rule.decide_at_end():
+                self.end_step(moment)
+            if self.window is not None and self.window.is_open:
+                error = getattr(sys, "last_value", None)  # one that nobody caught
+                name = f"{type(error).__name__}: {error}".splitlines()[0] if error else None
+                self.window.ended_by = name or "the end of the program"
+                self.close_window()
+            elif self.window is not None:
+                self.window.discard()
+        except Exception as error:
+            self.step_aside(error)
+        try:
+            if self.files is not None:
+                self.files.write_end()
+        except Exception as error:
+            self.step_aside(error)
+        self.off = True
+
+
+def shape_of(tensor):
+    """Type and shape of a tensor, such as float32:8x128."""
+    kind = str(tensor.dtype).replace("torch.", "")
+    return "{}:{}".format(kind, "x".join(map(str, tensor.shape)))
+
+
+def write_at_end_of_process(end):
+    atexit.register(end)
+    if "multiprocessing.process" in sys.modules:
+        from multiprocessing import process, util
+
+        if process.parent_process() is not None:  # such a child ends without atexit
+            util.Finalize(None, end, exitpriority=100)

@@ -1,0 +1,239 @@
+"""The files of a run, in the form that the readers of `profiling` expect.
+
+config.yaml, environment.json, metrics.jsonl (a row for ten steps), profile/window-N.json with its
+capture, step_times.json, and at the end summary.json and facts/rankN.json.
+"""
+
+import json
+import os
+import platform
+import statistics
+import sys
+import time
+
+from _profiling_attach.laps import CAPTURED, FREE
+
+ROW_STEPS = 10
+FLUSH_S = 0.5  # between two writes of rows: what a kill loses at most
+FREE_LAPS = 20  # steps before and after a window that tell what capturing costs
+BEGINNING = "# every key of this run: the command of a program\n"
+REQUEST = "trigger.json"  # of `profiling trigger`
+
+
+class RunFiles:
+    def __init__(self, recorder):
+        self.recorder, self.torch = recorder, recorder.torch
+        self.rank, self.world_size = rank_and_world_size()
+        self.folder = self.own_folder(recorder.settings.folder)
+        self.began_s = time.perf_counter()
+        self.windows = 0
+        self.manifest, self.window_end = None, 0
+        if self.rank == 0:
+            self.write("config.yaml", self.config(), BEGINNING)
+            self.write("environment.json", self.environment())
+        self.start_rows()
+
+    def own_folder(self, folder):
+        """The run's folder; one inside it for a second program that trains in the same command."""
+        mark = os.path.join(folder, f"trained-rank{self.rank}")
+        try:
+            os.close(os.open(mark, os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            folder = os.path.join(folder, f"process-{os.getpid()}")
+            os.makedirs(folder, exist_ok=True)
+        return folder
+
+    def name(self, stem, ending):
+        """STEM and ENDING, with the rank in between where there are several."""
+        return stem + (f"-rank{self.rank}" if self.world_size > 1 else "") + ending
+
+    def write(self, name, content, comment=""):
+        path = os.path.join(self.folder, name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path + ".tmp", "w") as file:
+            file.write(comment)
+            json.dump(content, file, indent=2)
+            file.write("\n")
+        os.replace(path + ".tmp", path)
+
+    # rows
+
+    def start_rows(self):
+        """Begin the rows of a run, or begin them again: readers drop those before."""
+        self.rows_end, self.flushed_s = 0, 0.0
+        self.append([{"run": self.in_force(), "iter": 0}])
+
+    def append(self, rows):
+        name = "metrics.jsonl" if self.rank == 0 else f"metrics-rank{self.rank}.jsonl"
+        with open(os.path.join(self.folder, name), "a") as file:
+            file.write("".join(json.dumps(row) + "\n" for row in rows))
+
+    def write_rows(self, at_end=False):
+        """Write the rows of the steps that the GPU has finished, at most twice a second."""
+        now_s = time.perf_counter()
+        if not at_end and now_s - self.flushed_s < FLUSH_S:
+            return
+        self.flushed_s = now_s
+        finished = self.recorder.laps.read(wait=at_end)
+        rows = []
+        while finished - self.rows_end >= ROW_STEPS or (at_end and finished > self.rows_end):
+            end = min(self.rows_end + ROW_STEPS, finished)
+            rows.append(self.row(self.rows_end, end, now_s))
+            self.rows_end = end
+        if rows:
+            self.append(rows)
+
+    def row(self, first, end, now_s):
+        laps = self.recorder.laps
+        free = [ms for ms, label in zip(laps.ms[first:end], laps.labels[first:end])
+                if label == FREE and ms is not None]  # fmt: skip
+        row = {"iter": end - 1, "time/elapsed_s": now_s - self.began_s}
+        if free:
+            row["time/step_ms"] = statistics.median(free)
+            row["time/mean_step_ms"] = statistics.fmean(free)
+        waits = self.recorder.phases.ms.get("data")
+        if waits:
+            row["time/data_ms"] = waits[-1]
+        captured = sum(label != FREE for label in laps.labels[first:end])
+        if captured:
+            row["profile/captured_steps"] = captured
+        return row
+
+    # windows
+
+    def take_request(self):
+        """Take the request of `profiling trigger` for a window; None without one."""
+        path = os.path.join(self.folder, REQUEST)
+        if not os.path.exists(path):
+            return None
+        with open(path) as file:
+            request = json.load(file)
+        if self.rank == 0:
+            os.remove(path)
+        return request
+
+    def write_window(self, window):
+        """Close the window, and write its capture and its manifest."""
+        self.windows += 1
+        stem = os.path.join(self.folder, "profile", self.name(f"window-{self.windows}", ""))
+        os.makedirs(os.path.dirname(stem), exist_ok=True)
+        names = window.close(stem)
+        laps = self.recorder.laps
+        laps.read(wait=True)
+        before = laps.with_label(FREE)[-FREE_LAPS:]
+        captured = laps.with_label(CAPTURED, window.first)
+        steps = laps.labels[window.first :].count(CAPTURED)
+        self.window_end = len(laps.ms)
+        self.manifest = {
+            "schema_version": 1,
+            "kind": window.kind,
+            "window": {
+                "first_iteration": window.first,
+                "last_iteration": window.first + steps - 1 if steps else None,
+                "steps": steps,
+                "steps_asked": window.steps,
+                "complete": window.ended_by is None,
+                "ended_by": window.ended_by,
+                "errors": window.notes,
+            },
+            "step_ms": {"before": summary(before), "captured": summary(captured), "after": None},
+            "files": names,
+            "rank": self.rank,
+            "world_size": self.world_size,
+            "device": self.device(),
+            "process": {
+                "cores_used": window.cores_used,
+                "compute_threads": self.torch.get_num_threads(),
+            },
+            "environment": self.environment(),
+        }
+        self.write_manifest()
+
+    def write_manifest(self):
+        self.write("profile/" + self.name(f"window-{self.windows}", ".json"), self.manifest)
+
+    def complete_manifest(self):
+        """Add the steps behind the window, and what capturing cost by the steps on both sides."""
+        steps = self.manifest["step_ms"]
+        free = self.recorder.laps.with_label(FREE, self.window_end)[:FREE_LAPS]
+        steps["after"] = summary(free)
+        around = [steps[side]["median"] for side in ("before", "after") if steps[side]]
+        if around and steps["captured"]:
+            ratio = steps["captured"]["median"] / statistics.fmean(around)
+            self.manifest["overhead_percent"] = (ratio - 1) * 100
+        self.write_manifest()
+
+    # the end
+
+    def write_end(self):
+        recorder = self.recorder
+        laps = recorder.laps
+        self.write_rows(at_end=True)
+        if self.manifest:
+            self.complete_manifest()
+        free = [ms if label == FREE else None for ms, label in zip(laps.ms, laps.labels)]
+        self.write(self.name("step_times", ".json"), {"first_iteration": 0, "ms": free})
+        self.write(f"facts/rank{self.rank}.json", self.facts())
+        if self.rank == 0 and laps.with_label(FREE):
+            median = statistics.median(laps.with_label(FREE))
+            self.write("summary.json", {"iterations": len(laps.ms), "time/step_ms": median})
+
+    def facts(self):
+        """Facts seen of the program: how a step ends, and what two commands are compared by."""
+        recorder = self.recorder
+        rule = recorder.rule
+        sampled = recorder.sampled_steps
+        return {
+            "rule": rule.sentence(recorder.names),
+            "steps": len(recorder.laps.ms),
+            "skipped_steps": recorder.skipped_steps,
+            "backwards_per_step": recorder.sampled_backwards / sampled if sampled else None,
+            "host_ms": {
+                phase: statistics.median(ms) for phase, ms in recorder.phases.ms.items() if ms
+            },
+            "parameters": recorder.parameters,
+            "shapes": sorted(recorder.shapes),
+            "world_size": self.world_size,
+            "notes": recorder.notes,
+        }
+
+    def config(self):
+        settings = self.recorder.settings
+        return {
+            "command": settings.command,
+            "out_dir": settings.folder,
+            "in_force": self.in_force(),
+        }
+
+    def in_force(self):
+        return {
+            "device": self.device(),
+            "torch": str(self.torch.__version__),
+            "ranks": self.world_size,
+        }
+
+    def device(self):
+        cuda = self.torch.cuda
+        if cuda.is_available() and cuda.is_initialized():
+            return cuda.get_device_name()
+        return "cpu"
+
+    def environment(self):
+        return {
+            "python": platform.python_version(),
+            "torch": str(self.torch.__version__),
+            "cuda": self.torch.version.cuda,
+            "gpu": None if self.device() == "cpu" else self.device(),
+        }
+
+
+def summary(laps):
+    """Median and all of these step times, or None without any."""
+    return {"median": statistics.median(laps), "laps": laps} if laps else None
+
+
+def rank_and_world_size():
+    distributed = sys.modules.get("torch.distributed")
+    if distributed and distributed.is_available() and distributed.is_initialized():
+        return distributed.get_rank(), distributed.get_world_size()
+    return int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))

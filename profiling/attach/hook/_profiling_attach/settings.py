@@ -1,0 +1,23 @@
+"""The settings that `profiling run` passes to the hook, in one environment variable."""
+
+import json
+import os
+from typing import NamedTuple, Optional
+
+VARIABLE = "PROFILING_ATTACH"
+
+
+class Settings(NamedTuple):
+    folder: str  # of the run; absolute
+    command: list  # as typed
+    kind: str  # of the window: torch | nsys | memory | none
+    start: Optional[int]  # first step of the window; None: as soon as step times are steady
+    steps: int  # in the window
+    step: Optional[str]  # kind of mark that ends a step; None: by the rule
+    stop_after: Optional[int]  # steps after which the process ends; None: at its own end
+
+
+def read_settings():
+    """Settings of this process, or None where no `profiling run` started it."""
+    text = os.environ.get(VARIABLE)
+    return Settings(**json.loads(text)) if text else None

@@ -1,0 +1,137 @@
+"""Decides what ends a step of a program that does not say so. No torch, no clock.
+
+The program leaves marks: an optimizer's step, the forward of an outermost module, and so on. A mark
+is a pair (kind, key), where the key is the id of the object. A step ends, in this order, with
+
+1. the optimizer that steps least often; of several that step equally often, the last of a cycle
+2. zero_grad, where there are optimizers and none is seen to step: their step is compiled
+3. a backward, where there is no optimizer
+4. the forward of the outermost module that is called first (in generation: a token)
+5. a batch of a DataLoader
+
+A mark of a higher kind takes over when it comes later, and the steps counted so far are dropped, so
+an evaluation before training is not mistaken for inference. Replays of a CUDA graph take over where
+nothing else happens any more.
+"""
+
+LEVELS = {"data": 0, "forward": 1, "backward": 2, "zero_grad": 3, "optimizer": 4, "replay": 5}
+CHOICES = ("optimizer", "zero_grad", "backward", "forward", "data", "replay")
+CYCLES = 12  # steps of one optimizer after which the others have shown how often they step
+ENOUGH = 16  # marks of a lower kind before it is taken for a step
+LONG_ACCUMULATION = 200  # backwards or replays in one step, at most
+MOST_UNDECIDED = 4096  # marks that are kept until the rule is decided
+
+
+class StepRule:
+    def __init__(self, asked=None):
+        self.asked = asked  # a kind that the user chose, or None
+        self.chosen = None  # (kind, key) of the marks that end a step; None: undecided
+        self.counts = {}  # (kind, key) -> number of marks, in the order of the first ones
+        self.optimizers_made = 0
+        self.undecided = []  # (mark, moment)
+        self.replays = 0  # since the last mark of another kind
+
+    def ignores(self, mark):
+        """Whether this mark, which is counted, can neither end a step nor take over."""
+        kind = mark[0]
+        self.counts[mark] = self.counts.get(mark, 0) + 1
+        self.replays = self.replays + 1 if kind == "replay" else 0
+        if mark == self.chosen:
+            return False
+        if self.asked is not None:
+            return kind != self.asked or self.chosen is not None
+        if kind == "replay":
+            return self.replays < LONG_ACCUMULATION
+        return self.chosen is not None and LEVELS[kind] <= LEVELS[self.chosen[0]]
+
+    def ends_of_steps(self, mark, moment):
+        """Moments at which steps ended: none, this one, or many as soon as the rule is decided."""
+        if mark == self.chosen:
+            return (moment,)
+        if len(self.undecided) < MOST_UNDECIDED:
+            self.undecided.append((mark, moment))
+        return self.decide(self.choice())
+
+    def decide_at_end(self):
+        """Moments at which steps ended in a program that ends undecided."""
+        return () if self.chosen else self.decide(self.choice(at_end=True))
+
+    def decide(self, choice):
+        if choice is None:
+            return ()
+        self.chosen = choice
+        moments = [moment for mark, moment in self.undecided if mark == choice]
+        self.undecided = []
+        return moments
+
+    def counts_of(self, kind):
+        """Number of marks for each key of a kind, in the order of the first marks."""
+        return {key: count for (each, key), count in self.counts.items() if each == kind}
+
+    def choice(self, at_end=False):
+        """(kind, key) of the marks that end a step, or None as long as that is open."""
+        if self.asked is not None:
+            return rarest(self.asked, self.counts_of(self.asked))
+        if self.replays >= LONG_ACCUMULATION:
+            return rarest("replay", self.counts_of("replay"))
+        steps = self.counts_of("optimizer")
+        if steps:
+            return rarest("optimizer", steps) if at_end or self.cycle_is_known(steps) else None
+        backwards = self.counts_of("backward")
+        backward_count = sum(backwards.values())
+        if self.optimizers_made:
+            if not at_end and backward_count < LONG_ACCUMULATION:
+                return None
+            if self.counts_of("zero_grad"):
+                return rarest("zero_grad", self.counts_of("zero_grad"))
+        if backwards:
+            return rarest("backward", backwards) if at_end or backward_count >= ENOUGH else None
+        if self.optimizers_made:
+            return None
+        return self.first_of_inference(at_end)
+
+    def cycle_is_known(self, steps):
+        if self.optimizers_made <= 1 or max(steps.values()) >= CYCLES:
+            return True
+        return len(steps) >= self.optimizers_made and min(steps.values()) >= 2
+
+    def first_of_inference(self, at_end):
+        for kind in ("forward", "data"):
+            counts = self.counts_of(kind)
+            if counts and (at_end or max(counts.values()) >= ENOUGH):
+                most = max(counts.values())
+                return kind, next(key for key, count in counts.items() if count >= most - 1)
+        return None
+
+    def sentence(self, names):
+        """The rule in one sentence; `names` maps a mark to the name of its object's class."""
+        if self.chosen is None:
+            return "no step was seen"
+        kind = self.chosen[0]
+        name = names.get(self.chosen, kind)
+        text = {
+            "optimizer": f"a step ends with {name}.step()",
+            "zero_grad": f"a step ends with {name}.zero_grad(), because no optimizer was seen to "
+            "step (torch.compile or a CUDA graph holds it)",
+            "backward": "a step is a backward, because no optimizer of torch was seen",
+            "forward": f"a step is a forward of {name}, because nothing was trained",
+            "data": "a step is a batch of a DataLoader",
+            "replay": "a step is a replay of a CUDA graph",
+        }[kind]
+        others = [mark for mark in self.counts if mark[0] == kind and mark != self.chosen]
+        if kind == "optimizer" and others:
+            steps = self.counts[self.chosen]
+            each = [f"{names.get(m, kind)} {self.counts[m] / steps:.3g} times" for m in others]
+            text += f", of {len(others) + 1} optimizers; per step: {', '.join(each)}"
+        return text
+
+
+def rarest(kind, counts):
+    """The mark of this kind that comes least often, or the last of several; None without marks.
+
+    A cycle may be under way, so counts that differ by one are equal.
+    """
+    if not counts:
+        return None
+    least = min(counts.values())
+    return kind, [key for key, count in counts.items() if count <= least + 1][-1]

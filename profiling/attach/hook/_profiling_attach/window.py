@@ -1,0 +1,184 @@
+"""The window of steps that is captured: when it opens, and the recorder that captures it."""
+
+import ctypes
+import gzip
+import os
+import shutil
+import statistics
+import time
+from contextlib import contextmanager
+
+from _profiling_attach.laps import CAPTURED, FREE, PREPARED
+
+LEAD = 3  # steps for which torch.profiler's tracer is on before the window
+SETTLING = 10  # steps whose two halves are compared
+STEADY = 0.10  # relative difference of their medians at which step times are steady
+PATIENCE = 200  # steps after which the window opens although they are not
+START_OF_RANKS = 30  # each rank alone would find another step
+LATER = 50  # steps until the next try, where the program's own profiler is on
+MOST_ALLOCATIONS = 200_000  # newest events of the allocator, about a kilobyte each
+KINETO_LEVEL = "KINETO_LOG_LEVEL"
+
+
+def skip_destructors():
+    """Let this forked process end without those of C++: Kineto's waits for a thread that only the
+    parent has."""
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "on_exit"):  # called in reverse order, with the exit code
+        libc.on_exit(libc._exit, None)
+        libc.on_exit(libc.fcloseall, None)
+
+
+class Window:
+    """One window of `steps` steps. `start` is None until step times are steady."""
+
+    kineto_started = False  # by a window of this process
+
+    def __init__(self, torch, kind, start, steps):
+        self.torch, self.kind, self.start, self.steps = torch, kind, start, steps
+        self.label = FREE
+        self.first = None  # step of the program with which it opened
+        self.ended_by = None  # why it ended before its time
+        self.notes = []
+        self.profiler = None
+        self.step_range = None
+        self.preparing = False  # torch.profiler is being started by us
+
+    @property
+    def is_open(self):
+        return self.label == CAPTURED
+
+    def is_due(self, done, laps):
+        """Whether the window opens now, behind `done` steps. Prepares it shortly before."""
+        if self.start is None and done % SETTLING == 0:
+            self.start = done + LEAD if self.steady(done, laps) else None
+        if self.start is None:
+            return False
+        if self.label == FREE and done >= self.start - LEAD and self.kind == "torch":
+            self.prepare(done)
+        return done >= self.start
+
+    def steady(self, done, laps):
+        laps.read(wait=True)
+        newest = [ms for ms in laps.ms[-SETTLING:] if ms is not None]
+        half = len(newest) // 2
+        if not half:
+            return False
+        one, other = statistics.median(newest[:half]), statistics.median(newest[half:])
+        return abs(other - one) <= STEADY * one or done >= PATIENCE
+
+    def prepare(self, done):
+        """Start torch.profiler's tracer, whose own start is not to be captured."""
+        if getattr(self.torch.autograd.profiler, "_is_profiler_enabled", False):
+            self.notes.append(f"the program's own torch.profiler was on at step {done}")
+            self.start = done + LATER
+            return
+        activities = [self.torch.profiler.ProfilerActivity.CPU]
+        if self.on_gpu():
+            activities.append(self.torch.profiler.ProfilerActivity.CUDA)
+        self.profiler = self.torch.profiler.profile(activities=activities)
+        self.preparing = Window.kineto_started = True
+        with self.quiet():
+            self.profiler.prepare_trace()
+        self.preparing = False
+        self.label = PREPARED
+
+    def on_gpu(self):
+        return self.torch.cuda.is_available() and self.torch.cuda.is_initialized()
+
+    @contextmanager
+    def quiet(self):
+        """Keep Kineto's own lines off stderr, which on a GPU say why there are no kernels.
+
+        It reads the variable once: lines of the program's own profiler go too, if it comes later.
+        """
+        before = os.environ.get(KINETO_LEVEL)
+        if self.on_gpu() or before is not None:
+            yield
+            return
+        os.environ[KINETO_LEVEL] = "99"
+        try:
+            yield
+        finally:
+            del os.environ[KINETO_LEVEL]
+
+    def open(self, done):
+        """Start to capture. Returns whether it did."""
+        if self.kind == "torch":
+            if self.profiler is None:
+                return False
+            self.profiler.start_trace()
+        elif self.kind == "nsys":
+            self.torch.cuda.synchronize()
+            self.torch.cuda.cudart().cudaProfilerStart()
+        else:
+            self.record_allocations()
+        self.label, self.first = CAPTURED, done
+        self.cpu_s, self.wall_s = time.process_time(), time.perf_counter()
+        return True
+
+    def range(self, name):
+        """A range of this name in the capture, as a context manager."""
+        if self.kind == "nsys":
+            return self.torch.cuda.nvtx.range(name)
+        return self.torch.autograd.profiler.record_function(name)
+
+    def begin_step(self, number):
+        self.end_step()
+        self.step_range = self.range(f"iteration {number}")
+        self.step_range.__enter__()
+
+    def end_step(self):
+        if self.step_range is not None:
+            self.step_range.__exit__(None, None, None)
+            self.step_range = None
+
+    def close(self, stem):
+        """Stop to capture, and write STEM and an ending. Returns the names of the files."""
+        self.end_step()
+        self.label = FREE
+        self.cores_used = (time.process_time() - self.cpu_s) / (time.perf_counter() - self.wall_s)
+        if self.kind == "nsys":
+            self.torch.cuda.synchronize()
+            self.torch.cuda.cudart().cudaProfilerStop()
+            return []
+        if self.kind == "memory":
+            return self.write_allocations(stem)
+        profiler, self.profiler = self.profiler, None
+        profiler.stop_trace()
+        return self.write_trace(profiler, stem)
+
+    def write_trace(self, profiler, stem):
+        """Write the trace, compressed. Kineto leaves none where the disk is full."""
+        plain, partial, path = stem + ".tmp.json", stem + ".tmp.json.gz", stem + ".trace.json.gz"
+        try:
+            profiler.export_chrome_trace(plain)
+            if not os.path.exists(plain):
+                raise OSError("torch.profiler could not write its trace: is the disk full?")
+            with open(plain, "rb") as trace, gzip.open(partial, "wb", compresslevel=6) as packed:
+                shutil.copyfileobj(trace, packed, 1 << 20)
+            os.replace(partial, path)
+        finally:
+            for leftover in (plain, plain + ".tmp", partial):
+                if os.path.exists(leftover):
+                    os.remove(leftover)
+        return [os.path.basename(path)]
+
+    def discard(self):
+        """Stop a tracer whose window does not come."""
+        if self.label != PREPARED:
+            return
+        self.label = FREE
+        profiler, self.profiler = self.profiler, None
+        profiler.start_trace()
+        profiler.stop_trace()
+
+    def record_allocations(self):
+        self.torch.cuda.memory._record_memory_history(max_entries=MOST_ALLOCATIONS)
+
+    def write_allocations(self, stem):
+        partial, path = stem + ".memory.tmp", stem + ".memory.pickle"
+        self.torch.cuda.memory._dump_snapshot(partial)
+        self.torch.cuda.memory._record_memory_history(None)
+        os.replace(partial, path)
+        return [os.path.basename(path)]

@@ -1,0 +1,75 @@
+"""The folder that `run -- COMMAND` writes to: one owner, and an earlier run moved aside."""
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+
+from cli.files import write_text
+from cli.lock import Lock
+from profiling.shared.run_files import BEGINNINGS, RUN_FILES, is_run
+
+# what the hook writes beside the files of every run
+HOOK_FILES = re.compile(
+    r"facts|processes\.jsonl|trained-rank\d+|metrics-rank\d+\.jsonl|step_times-rank\d+\.json"
+    r"|process-\d+"
+)
+
+
+@contextmanager
+def own_folder(folder: Path) -> Iterator[Path | None]:
+    """Own the folder within the block, which gets the place of an earlier run, or None.
+
+    Raises ValueError if another process owns it, or if it has files with the names of a run's that
+    no run of ours has written.
+    """
+    with Lock(folder, f"--out {folder}"):
+        yield move_aside(folder)
+        if not is_run(folder):
+            remove_leftovers(folder)
+
+
+def move_aside(folder: Path) -> Path | None:
+    """Move an earlier run to previous-N; return that folder, or None without a run."""
+    files = [path for path in folder.iterdir() if is_of_run(path.name)]
+    if not is_run(folder):
+        if others := [path.name for path in files if path.name in RUN_FILES]:
+            raise ValueError(
+                f"--out {folder}: contains {others[0]}, which no run has written; give another "
+                "folder"
+            )
+        remove_leftovers(folder)
+        return None
+    target = next(path for n in count(1) if not (path := folder / f"previous-{n}").exists())
+    target.mkdir()
+    for path in files:
+        os.rename(path, target / path.name)
+    return target
+
+
+def is_of_run(name: str) -> bool:
+    return name in RUN_FILES or HOOK_FILES.fullmatch(name) is not None
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove what the hook leaves of a program in which it saw no step."""
+    for path in list(folder.iterdir()):
+        if HOOK_FILES.fullmatch(path.name) and path.is_file():
+            path.unlink()
+
+
+def describe_command(folder: Path, command: list[str]) -> None:
+    """Write config.yaml for a capture of a program in which no hook has written it."""
+    if not (folder / "config.yaml").exists():
+        keys = {"command": command, "out_dir": str(folder.absolute())}
+        begin = BEGINNINGS["config.yaml"].decode()
+        text = f"{begin}: the command of a program\n{json.dumps(keys, indent=2)}\n"
+        write_text(folder / "config.yaml", text)
+
+
+def free_bytes(folder: Path) -> int:
+    return shutil.disk_usage(folder).free

@@ -1,0 +1,149 @@
+"""Lines about what the hook has seen of a program, and why there is nothing where there is nothing.
+
+The hook's files are described in profiling/attach/hook/_profiling_attach/run_files.py.
+"""
+
+import json
+import re
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from profiling.launch.any_program.folder import free_bytes
+from profiling.launch.any_program.start import HookSettings
+from profiling.shared.json_records import read_json
+from profiling.shared.manifest import CapturedWindow
+
+NEVER = (
+    "no Python process of this command read the hook: it is no Python program, it runs in a "
+    "container or on another host, or python was started with -I, -S or -E; leave these out"
+)
+NO_STEP = (
+    "no step was seen: no process imported torch and trained or called a module; for other "
+    "frameworks --kind nsys --whole records everything"
+)
+NO_MARK = "no step was seen: the program left no mark of --step {}; leave it out"
+KILLED = "the program was killed, or ended by os._exit: rows but for the last half second"
+# beginnings of the hook's notes; the first are in processes.jsonl too, from which they are told
+STOPPED, NO_WINDOW = "the hook stopped", "no window of"
+OWN_PROFILER = "the program started its own torch.profiler"  # as the hook's window says it
+FULL_BYTES = 1_000_000  # a disk with less free is full
+
+
+@dataclass(frozen=True)
+class Facts:
+    """facts/rankN.json, as far as it is told here."""
+
+    rule: str
+    steps: int
+    skipped_steps: int = 0
+    host_ms: dict[str, float] = field(default_factory=dict)  # phase -> median per step
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class WindowFile:
+    """profile/window-N.json, as far as it is told here."""
+
+    window: CapturedWindow
+
+
+def lines(folder: Path, settings: HookSettings) -> list[str]:
+    """Lines about what was seen. Raises ValueError naming a damaged file."""
+    started = processes(folder)
+    if not started:
+        return [NEVER]
+    told = [f"the hook stopped in process {row['pid']}: {row['error']}" for row in started
+            if "error" in row]  # fmt: skip
+    trained = {number(path) for path in folder.glob("trained-rank*")}
+    facts = {number(p): read_json(p, Facts) for p in folder.glob("facts/rank*.json")}
+    if not trained and not told:
+        told.append(NO_MARK.format(settings.step) if settings.step else NO_STEP)
+    of_ranks: dict[str, list[int]] = {}
+    for rank in sorted(trained | set(facts)):
+        if rank not in facts and told:  # why is told already
+            continue
+        for line in lines_of_rank(folder, rank, facts.get(rank), settings):
+            of_ranks.setdefault(line, []).append(rank)
+    several = len(trained) > 1
+    for line, ranks in of_ranks.items():
+        word = "ranks" if len(ranks) > 1 else "rank"
+        told.append(f"{word} {', '.join(map(str, ranks))}: {line}" if several else line)
+    for other in sorted(folder.glob("process-*")):
+        told.append(f"another process of this command trained too: {other}")
+    return told
+
+
+def processes(folder: Path) -> list[dict[str, object]]:
+    """Rows of processes.jsonl, one for each Python process in which the hook started."""
+    rows: list[dict[str, object]] = []
+    with suppress(OSError, ValueError):  # a line that was cut by a kill is the last one
+        for line in (folder / "processes.jsonl").read_text().splitlines():
+            rows.append(json.loads(line))
+    return rows
+
+
+def number(path: Path) -> int:
+    """Rank in the name of one of the hook's files."""
+    return int(re.findall(r"rank(\d+)", path.name)[-1])
+
+
+def lines_of_rank(
+    folder: Path, rank: int, facts: Facts | None, settings: HookSettings
+) -> list[str]:
+    window = first_window(folder, rank)
+    if facts is None:
+        if free_bytes(folder) < FULL_BYTES:
+            return [f"the disk of {folder} is full: not all could be written"]
+        whole = window is not None and window.complete
+        return [f"{KILLED}, {'and the window' if whole else 'no window'}"]
+    seen = f"{facts.steps} steps; {facts.rule}"
+    if facts.skipped_steps:
+        seen += f"; {facts.skipped_steps} skipped by the GradScaler"
+    notes = [note for note in facts.notes if not note.startswith(STOPPED)]
+    without = settings.kind == "none" or any(n.startswith(NO_WINDOW) for n in notes)
+    if without or (window is None and len(notes) < len(facts.notes)):
+        return [seen, *notes]
+    return [seen, *notes, *window_lines(window, facts.steps, settings)]
+
+
+def first_window(folder: Path, rank: int) -> CapturedWindow | None:
+    """The first window of a rank, or None if it has not closed."""
+    for name in (f"window-1-rank{rank}.json", "window-1.json"):
+        if (path := folder / "profile" / name).is_file():
+            return read_json(path, WindowFile).window
+    return None
+
+
+def window_lines(window: CapturedWindow | None, steps: int, settings: HookSettings) -> list[str]:
+    """Why there is no window, or not all of it; [] for a whole one."""
+    if window is None:
+        cure = earlier(steps, settings.steps)
+        return [f"the program made {steps} steps and ended before the window; {cure}"]
+    if window.complete:
+        return []
+    part = f"{window.steps} of {window.steps_asked} steps"
+    if window.ended_by == OWN_PROFILER and window.first_iteration is not None:
+        began = window.first_iteration + (window.steps or 0)
+        return [f"its own torch.profiler began in step {began}: ours ended there, with {part}"]
+    return [f"the window ended with {part}: {window.ended_by}"]
+
+
+def earlier(steps: int, window: int) -> str:
+    """Flags that put a window into so many steps, in their middle."""
+    if steps > window + 1:
+        return f"--start {(steps - window) // 2}"
+    if steps > 2:
+        return f"--start 1 --steps {steps - 2}"
+    return "let it run for longer"
+
+
+def phases_line(folder: Path) -> str | None:
+    """Step time and the phases' shares of it on the host, of rank 0; None where not known."""
+    summary, facts = folder / "summary.json", folder / "facts" / "rank0.json"
+    if not (summary.is_file() and facts.is_file()):
+        return None
+    step_ms = float(json.loads(summary.read_text())["time/step_ms"])
+    phases = read_json(facts, Facts).host_ms
+    shares = ", ".join(f"{name} {ms / step_ms:.0%}" for name, ms in phases.items())
+    return f"a step takes {step_ms:.4g} ms (median); the host is in {shares}" if shares else None

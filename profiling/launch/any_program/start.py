@@ -1,0 +1,88 @@
+"""Starts any command with the hook in its Python processes, on our own terminal."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import FrameType
+
+from cli.interrupts import handle_signals
+from profiling.launch.process import Ended
+
+HOOK = Path(__file__).resolve().parents[2] / "attach" / "hook"  # first on the program's PYTHONPATH
+VARIABLE = "PROFILING_ATTACH"  # holds HookSettings as JSON
+KINDS = ("nsys", "torch", "memory", "none")
+STEP_MARKS = ("optimizer", "zero_grad", "backward", "forward", "data", "replay")
+NOT_FOUND, NOT_EXECUTABLE = 127, 126  # exit codes, as a shell has them
+
+
+@dataclass(frozen=True)
+class HookSettings:
+    """The settings that _profiling_attach.settings reads."""
+
+    folder: str  # of the run; absolute
+    command: list[str]
+    kind: str  # of KINDS
+    start: int | None = None  # first step of the window; None: as soon as step times are steady
+    steps: int = 20  # in the window
+    step: str | None = None  # of STEP_MARKS; None: by the rule
+    stop_after: int | None = None  # steps after which the process ends; None: at its own end
+
+
+def with_hook(environ: dict[str, str], settings: HookSettings) -> dict[str, str]:
+    """The environment with the hook, which every Python process below inherits."""
+    paths = [str(HOOK), *filter(None, [environ.get("PYTHONPATH")])]
+    told = {"PYTHONPATH": os.pathsep.join(paths), VARIABLE: json.dumps(asdict(settings))}
+    return environ | told
+
+
+def refusal(word: str) -> tuple[int, str] | None:
+    """(exit code, message) for the first word of a command that cannot be started, else None."""
+    path = Path(word)
+    if os.sep not in word:
+        if shutil.which(word):
+            return None
+        hint = f"; python {word} starts the file of that name" if path.is_file() else ""
+        return NOT_FOUND, f"{word}: command not found{hint}"
+    if not path.exists():
+        return NOT_FOUND, f"{word}: no such file"
+    if path.is_dir():
+        return NOT_EXECUTABLE, f"{word}: is a folder"
+    if not os.access(path, os.X_OK):
+        return NOT_EXECUTABLE, f"{word}: is not executable; name the program that runs it"
+    return None
+
+
+def run_to_end(words: list[str], environ: dict[str, str], under_nsys: bool) -> Ended:
+    """Run the command with our own stdin, stdout and stderr; its output is not known here.
+
+    Ctrl-C reaches it from the terminal, as it reaches us, and we stay for the report. Other
+    signals are passed on: nsys gets SIGINT for each, at which it ends the program and writes its
+    report. Raises OSError if the command cannot be started.
+    """
+    of_terminal = {signal.SIGINT, signal.SIGHUP} if has_terminal() else set()
+    caught: list[int] = []
+    processes: list[subprocess.Popen[bytes]] = []
+
+    def pass_on(number: int, frame: FrameType | None = None) -> None:
+        caught.append(number)
+        for process in processes:
+            if number not in of_terminal:
+                process.send_signal(signal.SIGINT if under_nsys else number)
+
+    with handle_signals(pass_on):
+        processes.append(subprocess.Popen(words, env=environ))
+        status = processes[0].wait()
+    return Ended(status if status >= 0 else 128 - status, "", caught[0] if caught else None)
+
+
+def has_terminal() -> bool:
+    """Whether this process has a terminal whose Ctrl-C reaches all processes in front."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,174 @@
+"""Starts a program with the hook, for the verb run, and reports on stderr what it recorded."""
+
+import shlex
+import sys
+from argparse import Namespace
+from contextlib import redirect_stdout
+from pathlib import Path
+
+from cli.errors import one_line
+from cli.files import empty_folder
+from cli.process import environment_for_others
+from cli.program import as_called
+from profiling.launch import command, reports
+from profiling.launch.any_program import folder as run_folder
+from profiling.launch.any_program import seen
+from profiling.launch.any_program.start import HookSettings, refusal, run_to_end, with_hook
+from profiling.launch.doctor import disk, has_gpu
+from profiling.launch.process import Ended
+from profiling.timeline.opening import ENDINGS
+from profiling.tools import nsight, nsys_tool
+from profiling.tools.nsys_tool import Nsys
+
+FOLDER = Path("out-run")
+STEPS = 20
+PARTIAL = "nsys.partial"  # nsys writes there
+
+
+def run_program(flags: Namespace, words: list[str]) -> int:
+    """Run the command to its end and report it; return its exit code.
+
+    Raises ValueError for a mistake, before anything starts.
+    """
+    kind, why = chosen_kind(flags)
+    check_kind(flags, kind)
+    if refused := refusal(words[0]):
+        code, message = refused
+        say(message)
+        return code
+    folder: Path = flags.out or FOLDER
+    settings = HookSettings(
+        str(folder.absolute()), words, kind, flags.start, flags.steps or STEPS, flags.step
+    )
+    environ, started = environment_for_others(), words
+    nsys = None
+    if kind == "nsys":
+        nsys = nsys_tool.find(flags.nsys)
+        environ, started = under_nsys(nsys, flags, folder.absolute() / PARTIAL, environ, words)
+    environ = with_hook(environ, settings)
+    if flags.dry_run:
+        told = [f"{name}={environ[name]}" for name in ("PYTHONPATH", "PROFILING_ATTACH")]
+        print(shlex.join(["env", *told, *started]))
+        return 0
+
+    with run_folder.own_folder(folder) as previous:
+        if previous:
+            say(f"the earlier run in {folder} is now in {previous.name}")
+        if (space := disk(folder)).severity == "error":
+            say(f"warning: only {space.finding}: a capture may not fit")
+        say(f"{plan(settings, flags.whole, why)}; files go to {folder}")
+        if nsys:
+            empty_folder(folder / PARTIAL)
+        try:
+            ended = run_to_end(started, environ, under_nsys=nsys is not None)
+        except OSError as error:
+            say(f"{words[0]}: {error.strerror}; name the program that runs it")
+            return 126
+        with redirect_stdout(sys.stderr):
+            report(folder, settings, nsys, ended, flags.whole)
+    return ended.status
+
+
+def chosen_kind(flags: Namespace) -> tuple[str, str]:
+    """(the kind of the window, why it is this one)."""
+    if flags.kind:
+        return flags.kind, ""
+    if flags.whole or flags.nsys or flags.nsys_options or flags.preset:
+        return "nsys", ""
+    if not has_gpu():
+        return "torch", ", because no GPU is here"
+    if not nsight.installed_programs("nsys"):
+        return "torch", ", because nsys is not installed"
+    return "nsys", ", because it is installed and a GPU is here"
+
+
+def check_kind(flags: Namespace, kind: str) -> None:
+    """Raise ValueError for flags that have no effect with this kind."""
+    of_nsys = {
+        "--whole": flags.whole,
+        "--nsys": flags.nsys,
+        "--nsys-options": flags.nsys_options,
+        "--preset": flags.preset,
+    }
+    of_window = {"--start": flags.start, "--steps": flags.steps}
+    for name, given in of_nsys.items():
+        if given and kind != "nsys":
+            raise ValueError(f"{name}: only with --kind nsys")
+    for name, given in of_window.items():
+        if given and kind == "none":
+            raise ValueError(f"{name}: --kind none records no window")
+
+
+def plan(settings: HookSettings, whole: bool, why: str) -> str:
+    """Words for what is recorded, by what, and why by that."""
+    by = {"torch": "torch.profiler", "memory": "the memory's history", "nsys": "nsys"}
+    if settings.kind == "none":
+        what = "step times and phases are recorded"
+    elif whole:
+        what = "all of it is recorded by nsys"
+    else:
+        what = f"{settings.steps} steps are recorded by {by[settings.kind]}{why}"
+    return what
+
+
+def under_nsys(
+    nsys: Nsys, flags: Namespace, folder: Path, environ: dict[str, str], words: list[str]
+) -> tuple[dict[str, str], list[str]]:
+    """(environment without secrets, command line of nsys round the program's words)."""
+    options, notes = command.nsys_options(
+        nsys,
+        flags.preset or "light",
+        1,
+        flags.metric_set,
+        False,
+        flags.nsys_options,
+        whole=flags.whole,
+    )
+    removed = nsight.secret_names(environ)
+    for note in [*notes, *command.environment_notes(nsys, removed)]:
+        say(note)
+    kept = {name: value for name, value in environ.items() if name not in removed}
+    return kept, command.whole_command(nsys, options, folder, words, None, None)
+
+
+def report(
+    folder: Path, settings: HookSettings, nsys: Nsys | None, ended: Ended, whole: bool
+) -> None:
+    """Print what was seen, and the report of the newest capture or of all ranks."""
+    try:
+        if nsys:
+            reports.finish(
+                nsys, folder / PARTIAL, folder / "profile", {"nsys": 1}, ended, of_trainer=False
+            )
+        captures = [path for path in (folder / "profile").glob("*") if path.is_file()]
+        if captures:
+            run_folder.describe_command(folder, settings.command)
+        told = seen.lines(folder, settings)
+        if whole and told in ([seen.NEVER], [seen.NO_STEP]):
+            told = ["no steps are known of this program: the report is about all of it"]
+        if settings.kind == "none" and (phases := seen.phases_line(folder)):
+            told.append(phases)
+        snapshots = sorted(path for path in captures if path.name.endswith(".memory.pickle"))
+        told += [f"{path}: open it at pytorch.org/memory_viz" for path in snapshots]
+        for line in told:
+            say(line)
+        if any(path.name.endswith(ENDINGS) for path in captures):
+            show(folder, nsys)
+    except (ValueError, OSError) as error:
+        print(f"\nno report: {one_line(error)}")
+
+
+def show(folder: Path, nsys: Nsys | None) -> None:
+    """Print what comes next, and one screen about the newest capture or about all ranks."""
+    from profiling.verbs.report import main as report_of
+
+    named = shlex.quote(str(folder))
+    verb = as_called("python -m profiling")
+    if nsys is None:  # else its report has come with what comes next
+        print(f"next    {verb} report {named} --html report.html")
+        print(f"        {verb} compare {named} OTHER\n")
+    report_of([str(folder)])
+
+
+def say(line: str) -> None:
+    print(f"profiling run: {one_line(line)}", file=sys.stderr, flush=True)

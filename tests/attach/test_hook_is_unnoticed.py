@@ -1,0 +1,180 @@
+"""The hook inside a program: its faults, another sitecustomize, children, forks, torch.compile."""
+
+import json
+import os
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+import pytest
+
+from profiling.launch.any_program.start import HOOK, HookSettings, with_hook
+from tests.paths import PROJECT
+
+PYTHON = sys.executable
+OURS = {path.stem for path in PROJECT.iterdir() if path.is_dir() or path.suffix == ".py"}
+TRAINING = """
+import torch
+torch.manual_seed(0); torch.set_num_threads(1)
+model = torch.nn.Linear(16, 16)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+def step():
+    model(torch.randn(8, 16)).square().mean().backward()
+    optimizer.step(); optimizer.zero_grad()
+"""
+
+
+def bare_environment() -> dict[str, str]:
+    return {name: text for name, text in os.environ.items() if name != "PYTHONPATH"}
+
+
+def hooked(folder: Path, environ: dict[str, str] | None = None, **settings) -> dict[str, str]:
+    """The environment of a program whose hook writes to the folder, which is made."""
+    folder.mkdir()
+    asked = HookSettings(str(folder), ["x"], **({"kind": "torch"} | settings))
+    return with_hook(environ or bare_environment(), asked)
+
+
+def output(words: list[str], environ: dict[str, str]) -> tuple[int, str, str]:
+    done = subprocess.run(words, env=environ, capture_output=True, text=True, timeout=90)
+    return done.returncode, done.stdout, done.stderr
+
+
+# other sitecustomizes
+
+ASKED = (
+    "import sys; module = sys.modules.get('sitecustomize');"
+    "print(module and module.__file__, sys.path, getattr(sys, 'planted', None),"
+    "[name for name in sys.modules if 'profiling' in name and not name.startswith('_prof')])"
+)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        None,
+        "import sys; sys.planted = 'by hand'; print('hello')",
+        "print('a'); raise KeyError('b')",
+    ],
+    ids=["absent", "good", "raising"],
+)
+def test_another_sitecustomize_runs_as_before(body, tmp_path):
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    if body:
+        (theirs / "sitecustomize.py").write_text(body)
+    environ = bare_environment() | {"PYTHONPATH": str(theirs)}
+    bare = output([PYTHON, "-c", ASKED], environ)
+    assert output([PYTHON, "-c", ASKED], hooked(tmp_path / "run", environ)) == bare
+    assert (tmp_path / "run" / "processes.jsonl").read_text().count("pid") == 2  # and its parent's
+
+
+def test_one_in_a_virtual_environment_runs_as_before(tmp_path):
+    venv.create(tmp_path / "venv", with_pip=False)
+    (packages,) = (tmp_path / "venv").glob("lib/python*/site-packages")
+    (packages / "sitecustomize.py").write_text("import sys; sys.planted = 'in venv'; print('hi')")
+    python = str(tmp_path / "venv" / "bin" / "python")
+    bare = output([python, "-c", ASKED], bare_environment())
+    assert "in venv" in bare[1]
+    assert output([python, "-c", ASKED], hooked(tmp_path / "run")) == bare
+
+
+@pytest.mark.parametrize("settings", ["not JSON", "{}", '{"folder": "/nowhere"}'])
+def test_settings_that_cannot_be_read_harm_nobody(settings):
+    environ = bare_environment() | {"PYTHONPATH": str(HOOK), "PROFILING_ATTACH": settings}
+    assert output([PYTHON, "-c", "print(1)"], environ) == (0, "1\n", "")
+
+
+# programs with torch
+
+
+@pytest.mark.slow
+def test_a_fault_in_any_method_leaves_the_program_unharmed(tmp_path):
+    helper = str(PROJECT / "tests" / "helpers" / "hook_faults.py")
+    code, bare, said = output([PYTHON, helper, str(HOOK), str(tmp_path)], bare_environment())
+    assert code == 0, said
+    reached = [folder for folder in tmp_path.iterdir() if (folder / "reached").exists()]
+    assert len(reached) > 55
+    for folder in sorted(tmp_path.iterdir()):
+        result = folder / "result"
+        assert result.exists() and result.read_text() == bare.strip(), folder.name
+        assert (folder / "stderr").read_text() == "", folder.name
+    for folder in reached:
+        assert '"error": ' in (folder / "processes.jsonl").read_text(), folder.name
+
+
+@pytest.mark.slow
+def test_a_training_and_its_children_notice_nothing(tmp_path):
+    """A window is open at the fork; the children that do not train leave no trace but their
+    start."""
+    program = tmp_path / "mine.py"
+    program.write_text(
+        "import os, subprocess, sys\n" + TRAINING + "for i in range(60):\n"
+        "    step()\n"
+        "    if i == 35:\n"
+        "        sys.stdout.flush()\n"
+        "        child = os.fork()\n"
+        "        if child == 0: print(model.weight.sum().item()); sys.exit(4)\n"
+        "        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
+        "        subprocess.run([sys.executable, '-c', 'import torch; print(torch.ones(1))'])\n"
+        "print(model.weight.sum().item(), sys.path)\n"
+        f"print(sorted({OURS} & {{name.split('.')[0] for name in sys.modules}}))\n"
+    )
+    bare = output([PYTHON, str(program)], bare_environment())
+    run = hooked(tmp_path / "run", start=30, steps=10)
+    assert bare[0] == 0 and bare[1].endswith("\n[]\n"), bare
+    assert output([PYTHON, str(program)], run) == bare
+    left = sorted(path.name for path in (tmp_path / "run").iterdir())
+    assert [name for name in left if "rank" in name or "process-" in name] == ["trained-rank0"]
+    assert (tmp_path / "run" / "processes.jsonl").read_text().count('"ppid"') == 2
+    window = json.loads((tmp_path / "run" / "profile" / "window-1.json").read_text())["window"]
+    assert (window["steps"], window["complete"]) == (10, True)
+
+
+@pytest.mark.slow
+def test_a_child_that_trains_in_an_open_window_has_a_folder_of_its_own(tmp_path):
+    code = TRAINING + (
+        "import os, sys\n"
+        "for i in range(60):\n"
+        "    step()\n"
+        "    if i == 35 and os.fork() == 0:\n"
+        "        for _ in range(30): step()\n"
+        "        sys.exit(0)\n"
+        "os.wait(); print(model.weight.sum().item())\n"
+    )
+    bare = output([PYTHON, "-c", code], bare_environment())
+    assert output([PYTHON, "-c", code], hooked(tmp_path / "run", start=30, steps=10)) == bare
+    (other,) = (tmp_path / "run").glob("process-*")
+    steps = [
+        json.loads((folder / "facts" / "rank0.json").read_text())["steps"]
+        for folder in (tmp_path / "run", other)
+    ]
+    assert steps == [59, 29]
+
+
+@pytest.mark.slow
+def test_torch_compile_sees_the_same_program(tmp_path):
+    """Frames, graphs and breaks; of a step that is compiled whole, graphs and breaks."""
+    code = TRAINING + (
+        "from torch._dynamo.utils import counters\n"
+        "def seen():\n"
+        "    found = dict(counters['frames']), counters['stats']['unique_graphs']\n"
+        "    breaks = sum(counters['graph_break'].values())\n"
+        "    counters.clear(); torch._dynamo.reset()\n"
+        "    return found, breaks\n"
+        "def train(f):\n"
+        "    for _ in range(25):\n"
+        "        f(torch.randn(8, 16)).square().mean().backward(); optimizer.step()\n"
+        "train(torch.compile(model, backend='eager')); print('model', seen())\n"
+        "train(torch.compile(model, backend='eager', fullgraph=True)); print('full', seen())\n"
+        "loss = torch.compile(lambda x: model(x).square(), backend='eager', fullgraph=True)\n"
+        "train(loss); print('loss', seen())\n"
+        "whole = torch.compile(step, backend='eager')\n"
+        "for _ in range(25): whole()\n"
+        "print('whole', seen()[0][1], sum(p.sum().item() for p in model.parameters()))\n"
+    )
+    bare = output([PYTHON, "-c", code], bare_environment())
+    assert bare[0] == 0, bare
+    ours = output([PYTHON, "-c", code], hooked(tmp_path / "run", start=10, steps=5))
+    assert ours[:2] == bare[:2]  # torch's warnings have the time in them

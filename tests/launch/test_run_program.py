@@ -1,0 +1,382 @@
+"""python -m profiling run -- COMMAND: the program is as without it, and what is said of it."""
+
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cli.lock import Lock
+from profiling.launch.any_program import seen, start
+from profiling.launch.any_program.start import HOOK, HookSettings, with_hook
+from profiling.verbs import run
+from tests.helpers.full_disk import files_no_larger_than
+from tests.helpers.processes import read_until
+from tests.paths import PROJECT
+
+PYTHON = sys.executable
+SETTINGS = HookSettings("out-run", ["python"], "torch")
+TRAIN = """
+import sys, torch
+torch.manual_seed(0); torch.set_num_threads(1)
+model = torch.nn.Linear(16, 16)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(int(sys.argv[1])):
+    model(torch.randn(8, 16)).square().mean().backward()
+    optimizer.step(); optimizer.zero_grad()
+print(model.weight.sum().item())
+"""
+
+
+@pytest.fixture(autouse=True)
+def empty_place(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
+
+
+def said_of(capfd) -> tuple[str, list[str]]:
+    """Output of the program, and the lines of ours without their beginning."""
+    printed = capfd.readouterr()
+    beginning = "profiling run: "
+    lines = [x.removeprefix(beginning) for x in printed.err.splitlines() if beginning in x]
+    return printed.out, lines
+
+
+# the program's own
+
+
+def test_output_and_exit_code_are_the_programs(capfd):
+    code = "import sys; print('to stdout'); print('to stderr', file=sys.stderr); sys.exit(3)"
+    assert run.main(["--kind", "torch", "--", PYTHON, "-c", code]) == 3
+    printed = capfd.readouterr()
+    assert printed.out == "to stdout\n" and "\nto stderr\n" in printed.err
+    assert "20 steps are recorded by torch.profiler; files go to out-run" in printed.err
+    assert not Path("out-run").exists(), "a program without a step leaves no folder"
+
+
+def test_input_is_the_programs(tmp_path):
+    words = ["-m", "profiling", "run", "--kind", "none", "--", PYTHON, "-c", "print(input())"]
+    done = subprocess.run(
+        [PYTHON, *words],
+        input="a line\n",
+        env=os.environ | {"PYTHONPATH": str(PROJECT)},
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stdout) == (0, "a line\n"), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("word", "code", "message"),
+    [
+        ("no-such-word", 127, "no-such-word: command not found"),
+        ("./missing", 127, "./missing: no such file"),
+        ("mine.py", 127, "mine.py: command not found; python mine.py starts the file of that name"),
+        ("./mine.py", 126, "./mine.py: is not executable; name the program that runs it"),
+        ("./folder", 126, "./folder: is a folder"),
+        ("./headless", 126, "./headless: Exec format error; name the program that runs it"),
+    ],
+)
+def test_what_cannot_be_started_has_a_shells_exit_code(word, code, message, capfd):
+    Path("mine.py").touch()
+    Path("folder").mkdir()
+    Path("headless").write_text("echo no first line with an interpreter\n")
+    Path("headless").chmod(0o755)
+    assert run.main(["--kind", "torch", "--", word]) == code
+    assert said_of(capfd)[1][-1] == message
+    assert not Path("out-run").exists()
+
+
+@pytest.mark.parametrize(("name", "code"), [("SIGKILL", 137), ("SIGSEGV", 139)])
+def test_a_signal_that_ends_the_program_is_its_exit_code(name, code):
+    words = ["bash", "-c", f"kill -{name.removeprefix('SIG')} $$"]
+    assert run.main(["--kind", "torch", "--", *words]) == code
+
+
+def test_ctrl_c_reaches_the_program_on_its_terminal_and_the_end_is_said(tmp_path):
+    code = (
+        "import os, sys, time\n"
+        "front = os.tcgetpgrp(0) == os.getpgrp()\n"
+        "try:\n"
+        "    print('ready', sys.stdin.isatty(), sys.stdout.isatty(), front, flush=True)\n"
+        "    time.sleep(60)\n"
+        "except KeyboardInterrupt: print('cleaned up', flush=True); sys.exit(5)\n"
+    )
+    words = [PYTHON, "-m", "profiling", "run", "--kind", "none", "--", PYTHON, "-c", code]
+    process, terminal = pty.fork()
+    if process == 0:
+        os.execve(PYTHON, words, os.environ | {"PYTHONPATH": str(PROJECT)})
+    output = b""
+    while not re.search(rb"ready.*\n", output):
+        output += os.read(terminal, 1000)
+    os.write(terminal, b"\x03")
+    while b"no step was seen" not in output:
+        output += os.read(terminal, 1000)
+    assert b"ready True True True" in output and output.count(b"cleaned up") == 1
+    assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 5
+
+
+def test_sigterm_is_passed_on(start):
+    code = (
+        "import signal, sys, time\n"
+        "signal.signal(signal.SIGTERM, lambda *_: (print('saved', flush=True), sys.exit(9)))\n"
+        "print('ready', flush=True); time.sleep(60)\n"
+    )
+    words = ["-m", "profiling", "run", "--kind", "none", "--", PYTHON, "-c", code]
+    process = start(words, anew=True, PYTHONPATH=str(PROJECT))
+    read_until(process, "ready")
+    process.send_signal(signal.SIGTERM)
+    output = process.communicate(timeout=30)[0]
+    assert process.returncode == 9 and output.count("saved") == 1
+    assert "no step was seen" in output
+
+
+def test_a_users_packages_of_our_names_are_no_hindrance(tmp_path):
+    """The verb is started in the user's folder, which may have a package cli."""
+    (tmp_path / "cli").mkdir()
+    (tmp_path / "cli" / "__init__.py").touch()
+    (tmp_path / "mine.py").write_text("import cli; print(cli.__file__)\n")
+    done = subprocess.run(
+        [PYTHON, "-m", "profiling", "run", "--kind", "none", "--", PYTHON, "mine.py"],
+        env=os.environ | {"PYTHONPATH": str(PROJECT)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout == f"{tmp_path / 'cli' / '__init__.py'}\n", done.stderr
+
+
+# the command line
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["--"], "--: a command follows"),
+        (["--start", "0", "--", "x"], "must be at least 1"),
+        (["--steps", "0", "--", "x"], "must be at least 1"),
+        (["--steps", "many", "--", "x"], "many"),
+        (["--step", "optimiser", "--", "x"], "--step"),
+        (["--kind", "ncu", "--", "x"], "--kind"),
+        (["--stepz", "3", "--", "x"], "did you mean --step"),
+        (["seed=1", "--", "x"], "seed=1: is for our training, but a program follows"),
+        (["--ranks", "0", "--", "x"], "--ranks: only for our training"),
+        (["--nproc-per-node", "2", "--", "x"], "start torchrun itself after --"),
+        (["--kind", "torch", "--whole", "--", "x"], "--whole: only with --kind nsys"),
+        (["--kind", "torch", "--preset", "full", "--", "x"], "--preset: only with --kind nsys"),
+        (["--kind", "none", "--start", "5", "--", "x"], "--start: --kind none records no window"),
+        (["--", "-t", "cuda,nvtx"], "options of nsys are given as --nsys-options='-t cuda,nvtx'"),
+    ],
+)
+def test_mistakes_are_refused_before_anything_starts(argv, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        run.main(argv)
+    assert not Path("out-run").exists()
+
+
+def test_the_dry_run_is_what_would_be_started(capsys, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", "mine")
+    flags = ["--dry-run", "--kind", "torch", "--start", "7", "--step", "backward"]
+    assert run.main([*flags, "--", PYTHON, "my train.py"]) == 0
+    line = capsys.readouterr().out
+    assert line.startswith("env ") and line.endswith(f"{PYTHON} 'my train.py'\n")
+    assert f"PYTHONPATH={HOOK}:mine " in line and '"start": 7' in line
+    assert not Path("out-run").exists()
+
+
+def test_the_hook_reads_the_settings_as_they_are_passed(monkeypatch):
+    monkeypatch.syspath_prepend(HOOK)
+    from _profiling_attach import settings, step_rule
+
+    told = HookSettings("/runs/1", ["python", "x"], "torch", 3, 4, "data", 5)
+    for name, value in with_hook({"PYTHONPATH": ""}, told).items():
+        monkeypatch.setenv(name, value)
+    assert settings.read_settings() == ("/runs/1", ["python", "x"], "torch", 3, 4, "data", 5)
+    assert os.environ["PYTHONPATH"] == str(HOOK)
+    assert start.STEP_MARKS == step_rule.CHOICES
+
+
+# its folder
+
+
+def test_an_earlier_run_moves_aside_and_other_files_stay(capfd):
+    folder = Path("out-run")
+    (folder / "profile").mkdir(parents=True)
+    (folder / "facts").mkdir()
+    for name in ("metrics-rank1.jsonl", "trained-rank0", "processes.jsonl", "notes.txt"):
+        (folder / name).touch()
+    (folder / "config.yaml").write_text("# every key of this run\n")
+    assert run.main(["--kind", "none", "--", PYTHON, "-c", ""]) == 0
+    assert "the earlier run in out-run is now in previous-1" in said_of(capfd)[1]
+    assert sorted(path.name for path in folder.iterdir()) == ["notes.txt", "previous-1"]
+    moved = {path.name for path in (folder / "previous-1").iterdir()}
+    assert {"profile", "facts", "metrics-rank1.jsonl", "trained-rank0", "config.yaml"} <= moved
+
+
+def test_a_users_file_is_not_moved():
+    Path("config.yaml").write_text("lr: 0.1\n")
+    with pytest.raises(ValueError, match=r"^--out \.: contains config.yaml, which no run has wri"):
+        run.main(["--kind", "none", "--out", ".", "--", PYTHON, "-c", ""])
+    assert Path("config.yaml").read_text() == "lr: 0.1\n"
+
+
+def test_a_folder_has_one_owner():
+    with Lock(Path("out-run"), "X"), pytest.raises(ValueError, match="^--out out-run: in use by"):
+        run.main(["--kind", "none", "--", PYTHON, "-c", ""])
+
+
+# what is said
+
+
+def test_a_command_that_is_no_python_is_told(capfd):
+    assert run.main(["--kind", "torch", "--", "true"]) == 0
+    assert said_of(capfd)[1][-1] == seen.NEVER
+
+
+@pytest.mark.parametrize("flag", ["-I", "-S", "-E"])
+def test_a_python_that_reads_no_hook_is_told(flag, capfd):
+    assert run.main(["--kind", "torch", "--", PYTHON, flag, "-c", "print(1)"]) == 0
+    out, lines = said_of(capfd)
+    assert out == "1\n" and lines[-1] == seen.NEVER
+
+
+def left_by_hook(folder: Path, facts: dict | None, window: dict | None = None) -> None:
+    (folder / "profile").mkdir(parents=True)
+    (folder / "facts").mkdir()
+    (folder / "processes.jsonl").write_text('{"pid": 1, "ppid": 0}\n{"pi')
+    (folder / "trained-rank0").touch()
+    if facts is not None:
+        known = {"rule": "a step is a backward", "steps": 50, "notes": []}
+        (folder / "facts" / "rank0.json").write_text(json.dumps(known | facts))
+    if window is not None:
+        path = folder / "profile" / "window-1.json"
+        path.write_text(json.dumps({"schema_version": 1, "window": window}))
+
+
+WHOLE = {"first_iteration": 10, "steps": 20, "steps_asked": 20, "complete": True}
+CUT = WHOLE | {"steps": 7, "complete": False}
+
+
+@pytest.mark.parametrize(
+    ("facts", "window", "told"),
+    [
+        ({}, WHOLE, []),
+        ({"skipped_steps": 4}, WHOLE, ["4 skipped by the GradScaler"]),
+        ({"notes": ["said by the hook"]}, WHOLE, ["said by the hook"]),
+        ({}, None, ["made 50 steps and ended before the window; --start 15"]),
+        ({"steps": 12}, None, ["made 12 steps and ended before the window; --start 1 --steps 10"]),
+        ({"steps": 1}, None, ["made 1 steps and ended before the window; let it run for longer"]),
+        (
+            {},
+            CUT | {"ended_by": "the program started its own torch.profiler"},
+            ["its own torch.profiler began in step 17: ours ended there, with 7 of 20 steps"],
+        ),
+        ({}, CUT | {"ended_by": "ValueError: no"}, ["ended with 7 of 20 steps: ValueError: no"]),
+        ({"notes": ["no window of nsys: no GPU"]}, None, ["no window of nsys: no GPU"]),
+        (None, WHOLE, ["was killed, or ended by os._exit", "last half second, and the window"]),
+        (None, None, ["was killed, or ended by os._exit", "last half second, no window"]),
+    ],
+)
+def test_what_the_hook_left_is_told(facts, window, told, tmp_path):
+    left_by_hook(tmp_path / "run", facts, window)
+    said = "\n".join(seen.lines(tmp_path / "run", SETTINGS))
+    assert all(words in said for words in told)
+    assert len(said.splitlines()) == (1 if facts is None or not told else 2) - (
+        "skipped" in "".join(told)
+    )
+    assert ("50 steps; a step is a backward" in said) == (
+        facts is not None and "steps" not in facts
+    )
+
+
+def test_an_error_of_the_hook_is_told_and_not_a_kill(tmp_path):
+    left_by_hook(tmp_path / "run", None)
+    row = {"pid": 8, "error": "OSError: [Errno 28] No space left on device"}
+    (tmp_path / "run" / "processes.jsonl").write_text(json.dumps(row) + "\n")
+    expected = ["the hook stopped in process 8: OSError: [Errno 28] No space left on device"]
+    assert seen.lines(tmp_path / "run", SETTINGS) == expected
+
+
+def test_a_full_disk_is_told_and_not_a_kill(tmp_path, monkeypatch):
+    left_by_hook(tmp_path / "run", None)
+    monkeypatch.setattr(seen, "free_bytes", lambda folder: 0)
+    told = [f"the disk of {tmp_path / 'run'} is full: not all could be written"]
+    assert seen.lines(tmp_path / "run", SETTINGS) == told
+
+
+def test_a_step_that_never_comes_is_told(tmp_path):
+    (tmp_path / "processes.jsonl").write_text('{"pid": 1, "ppid": 0}\n')
+    asked = HookSettings("out-run", ["python"], "torch", step="replay")
+    assert seen.lines(tmp_path, asked) == [seen.NO_MARK.format("replay")]
+    assert seen.lines(tmp_path, SETTINGS) == [seen.NO_STEP]
+
+
+# programs with torch
+
+
+@pytest.mark.slow
+def test_a_training_ends_with_its_report_and_is_as_bare(capfd):
+    Path("mine.py").write_text(TRAIN)
+    bare = subprocess.run([PYTHON, "mine.py", "80"], capture_output=True, text=True, check=True)
+    words = ["--kind", "torch", "--start", "30", "--steps", "10", "--", PYTHON, "mine.py", "80"]
+    assert run.main(words) == 0
+    printed = capfd.readouterr()
+    assert printed.out == bare.stdout
+    told = printed.err.splitlines()
+    assert "profiling run: 79 steps; a step ends with SGD.step()" in told
+    assert "next    python -m profiling report out-run --html report.html" in told
+    # the first step may be left out, as the profiler's start
+    assert re.search(r"^(9|10) steps \(iteration 3[01] to 39\)", printed.err, re.M)
+    assert "\nBound by " in printed.err
+    assert Path("out-run/profile/window-1.trace.json.gz").is_file()
+    assert not Path("out-run/run.lock").exists()
+
+
+@pytest.mark.slow
+def test_without_a_window_step_times_and_phases_are_told(capfd):
+    shell = f"{PYTHON} -c '{TRAIN}' 40"
+    assert run.main(["--kind", "none", "--", "bash", "-c", shell]) == 0
+    lines = said_of(capfd)[1]
+    assert re.fullmatch(
+        r"a step takes [\d.e-]+ ms \(median\); the host is in forward \d+%, backward \d+%, "
+        r"optimizer \d+%",
+        lines[-1],
+    )
+    assert not Path("out-run/profile").exists()
+
+
+@pytest.mark.slow
+def test_each_rank_of_torchrun_records_the_same_window():
+    Path("mine.py").write_text(
+        "import sys, torch.distributed as dist\nsys.argv[1:] = ['45']\n"
+        f"dist.init_process_group('gloo')\n{TRAIN.replace('print', 'str')}"
+        "dist.destroy_process_group()\n"
+    )
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", "mine.py"]
+    assert run.main(["--kind", "torch", "--steps", "5", "--", PYTHON, *torchrun]) == 0
+    files = {path.name for path in Path("out-run/profile").iterdir()}
+    ranks = {f"window-1-rank{rank}.{end}" for rank in (0, 1) for end in ("json", "trace.json.gz")}
+    assert files == ranks
+    assert seen.lines(Path("out-run"), SETTINGS) == [
+        "ranks 0, 1: 44 steps; a step ends with SGD.step()"
+    ]
+    windows = [seen.first_window(Path("out-run"), rank) for rank in (0, 1)]
+    assert {(w.first_iteration, w.steps) for w in windows if w} == {(30, 5)}
+
+
+@pytest.mark.slow
+def test_a_disk_that_takes_no_more_harms_no_program(capfd):
+    Path("mine.py").write_text(TRAIN)
+    bare = subprocess.run([PYTHON, "mine.py", "60"], capture_output=True, text=True, check=True)
+    with files_no_larger_than(4000):
+        code = run.main(["--kind", "torch", "--start", "20", "--", PYTHON, "mine.py", "60"])
+    out, lines = said_of(capfd)
+    assert (code, out) == (0, bare.stdout)
+    assert any(
+        re.match(r"the hook stopped in process \d+: OSError: .*disk full\?", x) for x in lines
+    )
+    assert not list(Path("out-run/profile").glob("*.tmp.*"))
