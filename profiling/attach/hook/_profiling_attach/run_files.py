@@ -193,9 +193,18 @@ class RunFiles:
             },
             "parameters": recorder.parameters,
             "shapes": sorted(recorder.shapes),
+            "losses": self.losses(),
             "world_size": self.world_size,
             "notes": recorder.notes,
         }
+
+    def losses(self):
+        """Losses that were kept, by their step; the only place that waits for them."""
+        try:
+            return {str(step): loss.item() for step, loss in self.recorder.losses.items()}
+        except Exception as error:  # the GPU failed, and the program ends by that
+            self.recorder.notes.append(f"losses could not be read: {error!r}")
+            return {}
 
     def config(self):
         settings = self.recorder.settings
