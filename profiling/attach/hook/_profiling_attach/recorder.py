@@ -231,6 +231,7 @@ class Recorder:
     def stop_program(self):
         """End the process: `ab --steps` has measured enough."""
         self.end()
+        self.files.wait_for_ranks()
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(0)

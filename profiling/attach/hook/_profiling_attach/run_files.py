@@ -17,6 +17,7 @@ ROW_STEPS = 10
 FLUSH_S = 0.5  # between two writes of rows: what a kill loses at most
 FREE_LAPS = 20  # steps before and after a window that tell what capturing costs
 BEGINNING = "# every key of this run: the command of a program\n"
+RANKS_WAIT_S = 10.0  # at most, until all ranks of this host have made their last step
 REQUEST = "trigger.json"  # of `profiling trigger`
 
 
@@ -177,6 +178,16 @@ class RunFiles:
         if self.rank == 0 and laps.with_label(FREE):
             median = statistics.median(laps.with_label(FREE))
             self.write("summary.json", {"iterations": len(laps.ms), "time/step_ms": median})
+
+    def wait_for_ranks(self):
+        """Wait until the ranks on this host are at their end, too: a peer that goes first may take
+        what they still read from it."""
+        ranks = int(os.environ.get("LOCAL_WORLD_SIZE", self.world_size))
+        deadline_s = time.perf_counter() + RANKS_WAIT_S
+        while len(os.listdir(os.path.join(self.folder, "facts"))) < ranks:
+            if time.perf_counter() > deadline_s:
+                return
+            time.sleep(0.01)
 
     def facts(self):
         """What was seen of the program: how a step ends, and what two commands are compared by."""
