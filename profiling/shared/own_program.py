@@ -14,6 +14,7 @@ CONFIGURATIONS = ("config", "configs")  # nanoGPT's are scripts in such a folder
 OURS = Path(__file__).resolve().parents[2] / "train.py"
 READ = "python -m profiling report CAPTURE"
 COMPARE = "before and after the change, then run: python -m profiling compare BEFORE AFTER"
+BOTH = "of yours put both commands behind --: python -m profiling ab -- A ::: B"
 
 
 def refuse_own_program(verb: str, words: list[str]) -> None:
@@ -23,6 +24,8 @@ def refuse_own_program(verb: str, words: list[str]) -> None:
         return
     if Path(program).resolve() == OURS:
         raise ValueError(f"{program}: {verb} starts this program itself; leave the word out")
+    if verb == "ab":
+        raise ValueError(f"{program}: without -- ab only starts this project's train.py; {BOTH}")
     cure = f"then run: {READ}" if verb == "run" else COMPARE
     raise ValueError(
         f"{program}: {verb} only starts this project's train.py; capture your own program with "

@@ -36,7 +36,13 @@ def order(values: int, repeats: int) -> list[int]:
 
 
 def max_iters(experiment: Experiment) -> int:
-    return experiment.warm_up + experiment.steps + 1  # the first row is of iteration 0 alone
+    return experiment.warm_up + timed_steps(experiment) + 1  # the first row is of iteration 0 alone
+
+
+def timed_steps(experiment: Experiment) -> int:
+    """The timed iterations of a process of the trainer."""
+    assert experiment.steps is not None, "only commands run to an end that nobody knows"
+    return experiment.steps
 
 
 def timed_process(
