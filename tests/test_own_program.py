@@ -258,8 +258,6 @@ def test_the_capture_that_is_shown_is_of_the_program_and_scrubbed():
         (run, ["--", "python", "mine.py"], "mine.py"),
         (run, ["--", "-t", "cuda", "python3", "-m", "mine"], "python3"),
         (run, ["--", "./train.sh"], "./train.sh"),
-        (ab, ["--", "python", "mine.py"], "mine.py"),
-        (ab, ["mine.py", "lr=1,2"], "mine.py"),
         (bench, ["mine.py"], "mine.py"),
     ],
 )
@@ -270,6 +268,11 @@ def test_a_program_of_ones_own_is_refused_with_the_way(verb, words, named):
     assert said.startswith(f"{named}: ") and "docs/own_program.md" in said
     then = "report CAPTURE" if verb is run else "compare BEFORE AFTER"
     assert said.endswith(f"then run: python -m profiling {then}") and "\n" not in said
+
+
+def test_ab_of_a_program_is_told_how_to_give_two():
+    with pytest.raises(ValueError, match=r"^mine\.py: without -- ab only .* ab -- A ::: B$"):
+        ab.main(["mine.py", "lr=1,2"])
 
 
 def test_train_py_itself_is_one_word_too_many():

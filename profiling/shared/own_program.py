@@ -14,7 +14,7 @@ CONFIGURATIONS = ("config", "configs")  # nanoGPT's are scripts in such a folder
 OURS = Path(__file__).resolve().parents[2] / "train.py"
 READ = "python -m profiling report CAPTURE"
 COMPARE = "before and after the change, then run: python -m profiling compare BEFORE AFTER"
-BOTH = "of yours put both commands behind --: python -m profiling ab -- A ::: B"
+BOTH = "put two commands of yours behind it: python -m profiling ab -- A ::: B"
 
 
 def refuse_own_program(verb: str, words: list[str]) -> None:

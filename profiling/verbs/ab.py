@@ -178,7 +178,8 @@ def parse(argv: list[str]) -> tuple[Namespace, list[str], list[str] | None]:
     )
     add("--dry-run", "print the commands and stop")
     end = argv.index("--") if "--" in argv else len(argv)
-    refuse_own_program("ab", argv[:end])
+    if end == len(argv):
+        refuse_own_program("ab", argv)
     flags, words = parser.parse_known_args(argv[:end])
     if unknown := [word for word in words if word.startswith("-") and "=" not in word]:
         parser.error(f"unrecognized arguments: {unknown[0]}")
