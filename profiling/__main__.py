@@ -32,7 +32,7 @@ VERBS = {
     "run": Verb(CAPTURES, "train under nsys, then write the report and its .sqlite"),
     "report": Verb(CAPTURES, "where the time goes, and what limits the step", keeps_freed=True),
     "compare": Verb(CAPTURES, "what changed between two captures or runs", keeps_freed=True),
-    "ab": Verb(CAPTURES, "train with two values of a key in turns: is one faster?"),
+    "ab": Verb(CAPTURES, "two values of a key, or two commands, in turns: is one faster?"),
     "bench": Verb(CAPTURES, "the table of speeds, compared with another checkout of nanoGPT"),
     "export": Verb(CAPTURES, "a capture for ui.perfetto.dev", keeps_freed=True),
     "log": Verb(CAPTURES, "add the report of a capture to its W&B run"),
