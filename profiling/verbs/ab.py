@@ -109,9 +109,9 @@ USAGE = """python -m profiling ab [FLAGS] [FILE] KEY=A,B[,C] [KEY=VALUE ...]
 
 def main(argv: list[str], trainer: Path = TRAINER) -> int:
     """Run the experiment; return the exit code. Raises ValueError for what the user can mend."""
-    flags, words, typed = parse(argv)
+    flags, words = parse(argv)
     try:
-        asked = plan(flags, words, typed)
+        asked = plan(flags, words)
     except attached.CommandNotFound as error:
         print(f"{sys.argv[0]}: {error}", file=sys.stderr)
         return attached.NOT_FOUND
@@ -144,8 +144,11 @@ def main(argv: list[str], trainer: Path = TRAINER) -> int:
         return deliver(flags, folder, replace(concluded, first_iterations=begun))
 
 
-def parse(argv: list[str]) -> tuple[Namespace, list[str], list[str] | None]:
-    """Parse the command line into (flags, words for train.py, A ::: B or None without `--`)."""
+def parse(argv: list[str]) -> tuple[Namespace, list[str]]:
+    """Parse the command line into (flags, words for train.py).
+
+    The flags have `commands`: the words A ::: B behind `--`, or None without them.
+    """
     parser = Parser("ab", __doc__, usage=USAGE)
     add = partial(flag, parser)
     processes = "processes of each value (default %(default)s; at least 2, to measure the noise)"
@@ -183,15 +186,15 @@ def parse(argv: list[str]) -> tuple[Namespace, list[str], list[str] | None]:
     flags, words = parser.parse_known_args(argv[:end])
     if unknown := [word for word in words if word.startswith("-") and "=" not in word]:
         parser.error(f"unrecognized arguments: {unknown[0]}")
-    typed = argv[end + 1 :] if end < len(argv) else None
-    check_form(flags, words, typed)
+    flags.commands = argv[end + 1 :] if end < len(argv) else None
+    check_form(flags, words)
     check_outputs(flags)
-    return flags, words, typed
+    return flags, words
 
 
-def check_form(flags: Namespace, words: list[str], typed: list[str] | None) -> None:
+def check_form(flags: Namespace, words: list[str]) -> None:
     """Raise ValueError for what belongs to the other form of the verb; settle `capture`."""
-    if typed is None:
+    if flags.commands is None:
         for name, given in (("--warm-up", flags.warm_up), ("--capture", flags.capture)):
             if given:
                 raise ValueError(f"{name}: only for two commands: ab -- A ::: B")
@@ -203,10 +206,10 @@ def check_form(flags: Namespace, words: list[str], typed: list[str] | None) -> N
         raise ValueError("--no-capture: two commands are captured only with --capture")
 
 
-def plan(flags: Namespace, words: list[str], typed: list[str] | None) -> Experiment:
-    if typed is None:
+def plan(flags: Namespace, words: list[str]) -> Experiment:
+    if flags.commands is None:
         return plan_experiment(words, flags.steps or STEPS)
-    return commands.plan_commands(typed, flags.steps, flags.warm_up or WARM_UP_OF_COMMANDS)
+    return commands.plan_commands(flags.commands, flags.steps, flags.warm_up or WARM_UP_OF_COMMANDS)
 
 
 def time_by(experiment: Experiment, trainer: Path) -> TimeProcess:

@@ -153,7 +153,10 @@ def test_a_stopped_experiment_keeps_what_has_ended_and_goes_on(fake, capsys):
     [
         ({"status": 3}, r"^B ended with exit code 3; its last lines are in \S+/runs/02-B\.log$"),
         ({"status": 137}, r"^B was killed by SIGKILL; its last lines are in \S+/02-B\.log$"),
-        ({"steps": 32}, r"^B made 12 steps behind the warm-up of 20; at least 20 are needed: "),
+        (
+            {"steps": 32},
+            r"^B made 12 steps behind the warm-up of 20, .* at least 20 are needed: ",
+        ),
         ({"steps": 0}, r"^B: no step was seen: no process imported torch and trained"),
         ({"steps": 0, "python": False}, r"^B: no Python process of this command read the hook: "),
     ],
@@ -176,6 +179,7 @@ def test_what_a_program_did_is_said_in_one_line(fake, does, said):
         (["--", *A, ":::", *B, ":::", *A], "3 sides: give two commands"),
         (["--", "X=1", ":::", *A], "A sets variables for no command: X=1"),
         (["--steps", "10", "--", *A, ":::", *B], "--steps: 10: must be at least 20"),
+        (["--steps", "25", "--", *A, ":::", *B], "--steps 25: must be a multiple of 10"),
         (["mine.yaml", "--", *A, ":::", *B], "mine.yaml: before -- are only flags"),
         (["--no-capture", "--", *A, ":::", *B], "--no-capture: two commands are captured only"),
         (["--capture", "attention=slow,flash"], "--capture: only for two commands"),

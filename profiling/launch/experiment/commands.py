@@ -28,7 +28,7 @@ from profiling.analysis.runs.folder import newest_capture, read_config
 from profiling.launch import attached, reports
 from profiling.launch.command import nsys_options, whole_command
 from profiling.launch.experiment.captures import CAPTURED_STEPS, FREE_STEPS, OTHERS
-from profiling.launch.experiment.plan import FEWEST_TIMED, LOG_INTERVAL
+from profiling.launch.experiment.plan import FEWEST_TIMED, LOG_INTERVAL, check_steps
 from profiling.launch.experiment.processes import Conditions, say
 from profiling.launch.process import Ended, stream
 from profiling.shared.json_records import JsonObject, read_json
@@ -55,6 +55,7 @@ class Command:
 
 def plan_commands(typed: list[str], steps: int | None, warm_up: int) -> Experiment:
     """Plan the experiment of the words A ::: B. Raises ValueError for what is not two commands."""
+    check_steps(steps)
     a, b = sides_of(typed)
     for side, words in zip(SIDES, (a, b), strict=True):
         command = command_of(words)
@@ -119,11 +120,12 @@ def time_command(
     wall_s = run_hooked(command_of(typed), settings, run_dir, side)
     ms = step_times(run_dir, side)
     timed = [one for one in ms[warm_up:] if one is not None]
-    if len(timed) < (steps or FEWEST_TIMED):
+    made, needed = max(0, len(ms) - warm_up), steps or FEWEST_TIMED
+    if made < needed or len(timed) < FEWEST_TIMED:  # a step that was not timed is None
         cure = "train longer, or give a smaller --warm-up" + " or --steps" * bool(steps)
         raise ValueError(
-            f"{side} made {len(timed)} steps behind the warm-up of {warm_up}; at least "
-            f"{steps or FEWEST_TIMED} are needed: {cure}"
+            f"{side} made {made} steps behind the warm-up of {warm_up}, of which {len(timed)} were "
+            f"timed; at least {needed} are needed: {cure}"
         )
     if any(run_dir.glob("process-*")):
         say(f"{side} trained in several processes one after the other; the first is timed")

@@ -113,8 +113,7 @@ def plan_experiment(words: list[str], steps: int, warm_up: int = WARM_UP) -> Exp
             f"{given} with several values; give exactly one key several values, separated by "
             "commas, such as attention=slow,flash"
         )
-    if steps % LOG_INTERVAL:
-        raise ValueError(f"--steps {steps}: must be a multiple of {LOG_INTERVAL}")
+    check_steps(steps)
     ((word, values),) = swept.items()
     experiment = Experiment(
         schema_version=SCHEMA_VERSION,
@@ -132,6 +131,12 @@ def plan_experiment(words: list[str], steps: int, warm_up: int = WARM_UP) -> Exp
     if configs[0].init_from == "resume":  # FILE is the config.yaml of a run that was resumed
         return replace(experiment, words=[*experiment.words, "init_from=scratch"])
     return experiment
+
+
+def check_steps(steps: int | None) -> None:
+    """Raise ValueError for steps that do not fill their last row."""
+    if steps and steps % LOG_INTERVAL:
+        raise ValueError(f"--steps {steps}: must be a multiple of {LOG_INTERVAL}")
 
 
 def check_on_this_machine(experiment: Experiment, folder: Path) -> list[Pace]:
