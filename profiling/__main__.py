@@ -39,7 +39,7 @@ VERBS = {
     "run": Verb(CAPTURES, "start a program, or train, and report a window of its steps"),
     "report": Verb(CAPTURES, "where the time goes, and what limits the step", keeps_freed=True),
     "compare": Verb(CAPTURES, "what changed between two captures or runs", keeps_freed=True),
-    "ab": Verb(CAPTURES, "train with two values of a key in turns: is one faster?"),
+    "ab": Verb(CAPTURES, "two values of a key, or two commands, in turns: is one faster?"),
     "bench": Verb(CAPTURES, "the table of speeds, compared with another checkout of nanoGPT"),
     "export": Verb(CAPTURES, "a capture for ui.perfetto.dev", keeps_freed=True),
     "log": Verb(CAPTURES, "add the report of a capture to its W&B run"),

@@ -256,8 +256,6 @@ def test_the_capture_that_is_shown_is_of_the_program_and_scrubbed():
 @pytest.mark.parametrize(
     ("verb", "words", "named"),
     [
-        (ab, ["--", "python", "mine.py"], "mine.py"),
-        (ab, ["mine.py", "lr=1,2"], "mine.py"),
         (bench, ["mine.py"], "mine.py"),
     ],
 )
@@ -281,6 +279,11 @@ def test_a_program_without_the_dashes_is_told_where_they_stand(words, typed):
     with pytest.raises(ValueError, match="mine.py: a program of your own follows two") as caught:
         run.main(words)
     assert str(caught.value).endswith(f": python -m profiling run -- {typed}")
+
+
+def test_ab_of_a_program_is_told_how_to_give_two():
+    with pytest.raises(ValueError, match=r"^mine\.py: without -- ab only .* ab -- A ::: B$"):
+        ab.main(["mine.py", "lr=1,2"])
 
 
 def test_train_py_itself_is_one_word_too_many():

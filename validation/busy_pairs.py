@@ -29,7 +29,12 @@ from profiling.analysis.difference.experiment import analyse
 from profiling.analysis.runs.folder import RunFolder, read_run
 from profiling.analysis.statistics import BETWEEN_PROCESSES, ratio_over_steps
 from profiling.launch.experiment.plan import order, plan_experiment, quote_path, training_command
-from profiling.launch.experiment.processes import measure, open_experiment, run_process
+from profiling.launch.experiment.processes import (
+    measure,
+    open_experiment,
+    run_process,
+    timed_by,
+)
 from validation.aa_trials import count_called
 
 TRAINER = PROJECT / "train.py"
@@ -126,7 +131,7 @@ def experiments(folder: Path, config: PairsConfig) -> list[Against]:
     place = folder / "differing"
     with neighbours(config, 1000):
         values = order(len(asked.factor.values), config.differing + config.size - 1)
-        measured = measure(open_experiment(place, asked), values, TRAINER, place)
+        measured = measure(open_experiment(place, asked), values, timed_by(TRAINER), place)
     in_turns = sorted(measured.runs, key=lambda run: run.number)
     windows = (in_turns[2 * first :][: 2 * config.size] for first in range(config.differing))
     each = (analyse(msgspec.structs.replace(measured, runs=window)) for window in windows)

@@ -14,6 +14,7 @@ PROGRAM = re.compile(r"python[\d.]*|torchrun|accelerate|deepspeed|[^=]+\.py")
 CONFIGURATIONS = ("config", "configs")  # nanoGPT's are scripts in such a folder
 OURS = Path(__file__).resolve().parents[2] / "train.py"
 COMPARE = "before and after the change, then run: python -m profiling compare BEFORE AFTER"
+BOTH = "put two commands of yours behind it: python -m profiling ab -- A ::: B"
 
 
 def refuse_own_program(verb: str, words: list[str]) -> None:
@@ -30,6 +31,8 @@ def refuse_own_program(verb: str, words: list[str]) -> None:
             f"{program}: a program of your own follows two dashes: python -m profiling run -- "
             f"{shlex.join(python + words[begin:])}"
         )
+    if verb == "ab":
+        raise ValueError(f"{program}: without -- ab only starts this project's train.py; {BOTH}")
     raise ValueError(
         f"{program}: {verb} only starts this project's train.py; capture your own program with "
         f"torch.profiler or nsys ({PAGE} shows how), {COMPARE}"

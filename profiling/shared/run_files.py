@@ -14,6 +14,7 @@ from pathlib import Path
 # Times of all iterations since the last start of a run, the first ones included. metrics.jsonl has
 # medians over the iterations that were logged together, which hide slow first ones.
 STEP_TIMES = "step_times.json"
+STEP_TIMES_OF_RANK_0 = "step_times-rank0.json"  # of a program of several ranks that is not ours
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,9 @@
-"""Trains repeatedly with each value of one key, and tests whether the step times differ.
+"""Trains repeatedly with each value of one key, or runs two commands of yours in turns, and tests
+whether the step times differ.
 
   FILE KEY=VALUE   as for train.py; exactly one key has several values, separated by commas
+  -- A ::: B       two commands of any training program in Python; NAME=VALUE words before a command
+                   are variables of it, as in a shell
 
 {flags}
 
@@ -12,6 +15,8 @@ examples
   python -m profiling ab config/shakespeare_char.yaml attention=flash,flash --repeats 10
   python -m profiling ab config/shakespeare_char_cpu.yaml attention=slow,flash,math --steps 100
   python -m profiling ab config/shakespeare_char.yaml attention=slow,flash --fail-on-regression 5
+  python -m profiling ab --steps 200 -- python mine.py --workers 0 ::: python mine.py --workers 4
+  python -m profiling ab -- OMP_NUM_THREADS=1 python mine.py ::: OMP_NUM_THREADS=8 python mine.py
 
 Processes run one after the other as A B B A A B ..., each from scratch, without a profiler and
 without evaluations among the timed steps. Steps are timed with CUDA events (on a CPU with its
@@ -32,13 +37,23 @@ time), and the number of iterations after which a slow start pays off.
 Batch sizes are compared by time per token. Values that change the model or the arithmetic (n_layer,
 dtype) are compared by time per step.
 
+Two commands run unchanged, each with its output in a log, until they end. With --steps a process
+ends by force (os._exit) behind the warm-up and so many steps: nothing that it does at its end
+happens, neither cleanup nor checkpoint. What ends a step is found as `run -- COMMAND` finds it.
+What is seen from outside is compared: what ends a step, parameters, shapes of inputs, backwards per
+step, ranks, the loss of one step. If nothing of it differs, the work may differ all the same. How
+long it all takes is said once each command has run. --capture explains the difference by a capture
+of each.
+
 exit code: 0; with --fail-on-regression 1 if a value is slower than the first by more than PERCENT,
 and 3 if the data cannot decide it (an interval that ends below PERCENT passes); 2 for a mistake or
-a failed process; 130 after Ctrl-C, 143 after SIGTERM
+a failed process; 127 for a command that is not found; 130 after Ctrl-C, 143 after SIGTERM
 """
 
 import shlex
+import sys
 from argparse import Namespace
+from collections.abc import Callable
 from functools import partial
 from itertools import chain, count
 from pathlib import Path
@@ -49,14 +64,14 @@ from cli.interrupts import STOPS, exit_code
 from cli.lock import Lock
 from cli.parser import Parser, flag, within
 from cli.program import as_called
-from profiling.analysis.difference.comparison_records import Comparison, Experiment, Factor
+from profiling.analysis.difference.comparison_records import Comparison, Experiment
 from profiling.analysis.difference.experiment import conclude
 from profiling.analysis.difference.iterations import first_iterations
 from profiling.analysis.runs.folder import newest_capture
 from profiling.analysis.statistics import EQUAL_WITHIN_PERCENT
-from profiling.launch import wandb_verdict
+from profiling.launch import attached, wandb_verdict
+from profiling.launch.experiment import captures, commands
 from profiling.launch.experiment.ahead import duration_lines, processes_ahead
-from profiling.launch.experiment.captures import capture_folder, explanations, missing_captures
 from profiling.launch.experiment.plan import (
     FEWEST_TIMED,
     WARM_UP,
@@ -69,11 +84,13 @@ from profiling.launch.experiment.plan import (
 )
 from profiling.launch.experiment.processes import (
     RESULTS,
+    TimeProcess,
     measure,
     open_experiment,
     resume_command,
     save,
     say,
+    timed_by,
 )
 from profiling.report.comparison.document import experiment_document
 from profiling.shared.json_records import to_json
@@ -84,34 +101,39 @@ from profiling.verbs.results import check_outputs, output_flags, show, show_answ
 TRAINER = Path(__file__).resolve().parent.parent.parent / "train.py"
 OUT = Path("out-ab")
 
-USAGE = "python -m profiling ab [FLAGS] [FILE] KEY=A,B[,C] [KEY=VALUE ...]"
+STEPS = 300  # timed iterations of a process of the trainer
+WARM_UP_OF_COMMANDS = 20  # compiling is in the first steps of most programs
+USAGE = """python -m profiling ab [FLAGS] [FILE] KEY=A,B[,C] [KEY=VALUE ...]
+       python -m profiling ab [FLAGS] -- A ::: B"""
 
 
 def main(argv: list[str], trainer: Path = TRAINER) -> int:
     """Run the experiment; return the exit code. Raises ValueError for what the user can mend."""
     flags, words = parse(argv)
-    asked = plan_experiment(words, flags.steps)
+    try:
+        asked = plan(flags, words)
+    except attached.CommandNotFound as error:
+        print(f"{sys.argv[0]}: {error}", file=sys.stderr)
+        return attached.NOT_FOUND
     values = order(len(asked.factor.values), flags.repeats)
-    folder = flags.out or fresh_folder(asked.factor)
+    folder = flags.out or fresh_folder(asked)
     experiment = open_experiment(folder, asked)
     if flags.dry_run:
         announce(experiment, values, folder)
-        for number, value in enumerate(values):
-            _, command = timed_process(experiment, trainer, folder, number, value)
-            print(shlex.join(command))
+        print_commands(experiment, values, trainer, folder)
         return 0
     captured: list[Comparison | None] = [None] * (len(asked.factor.values) - 1)
     with Lock(folder, f"--out {folder}"):
         announce(experiment, values, folder)
         try:
-            paces = check_on_this_machine(asked, folder)
-            uncaptured = [] if flags.no_capture else missing_captures(experiment, folder)
-            ahead = processes_ahead(experiment, values, paces, uncaptured)
-            for line in duration_lines(experiment, ahead, paces):
-                say(as_called(line))
-            experiment = measure(open_experiment(folder, asked), values, trainer, folder)
-            if not flags.no_capture:
-                captured = explanations(experiment, trainer, folder)
+            if not asked.of_commands:
+                check_and_estimate(flags, experiment, values, folder)
+            experiment = measure(
+                open_experiment(folder, asked), values, time_by(asked, trainer), folder
+            )
+            if flags.capture:
+                make_capture = capture_by(experiment, trainer, folder)
+                captured = captures.explanations(experiment, make_capture)
         except STOPS as stopped:
             done = len(open_experiment(folder, asked).runs)
             print(f"\nstopped; {done} of {len(values)} processes are in {folder}")
@@ -123,22 +145,28 @@ def main(argv: list[str], trainer: Path = TRAINER) -> int:
 
 
 def parse(argv: list[str]) -> tuple[Namespace, list[str]]:
-    """Parse the command line into (flags, words for train.py)."""
+    """Parse the command line into (flags, words for train.py).
+
+    The flags have `commands`: the words A ::: B behind `--`, or None without them.
+    """
     parser = Parser("ab", __doc__, usage=USAGE)
     add = partial(flag, parser)
     processes = "processes of each value (default %(default)s; at least 2, to measure the noise)"
     add("--repeats N", processes, within(int, 2), default=5)
     timed = (
-        f"timed iterations of each process (default %(default)s), after {WARM_UP} warm-up "
-        "iterations"
+        f"timed iterations of each process (default {STEPS}), after {WARM_UP} warm-up iterations; "
+        "of two commands: end each process behind so many steps (default: at its own end)"
     )
-    add("--steps N", timed, within(int, FEWEST_TIMED), default=300)
+    add("--steps N", timed, within(int, FEWEST_TIMED))
+    untimed = f"of two commands: steps that are not timed (default {WARM_UP_OF_COMMANDS})"
+    add("--warm-up N", untimed, within(int, 1))
     side_by_side = "iterations 0 to N - 1 of each value's first process, side by side (default 5)"
     add("--iterations N", side_by_side, within(int, 0), default=5)
     band = "a ratio within this of 1 counts as equal (default %(default)g)"
     add("--equal-within PERCENT", band, within(float, 0, 100), default=EQUAL_WITHIN_PERCENT)
     gate_flag(parser)
     add("--no-capture", "make no captures at the end, so that nothing explains the difference")
+    add("--capture", "of two commands: run each once more, and capture a window of its steps")
     add("--wandb PROJECT", wandb_verdict.HELP, wandb_verdict.project)
     out = (
         "folder of the experiment; an experiment in this folder is continued (default: a new one "
@@ -152,18 +180,86 @@ def parse(argv: list[str]) -> tuple[Namespace, list[str]]:
         html="as an HTML page (default DIR/report.html)",
     )
     add("--dry-run", "print the commands and stop")
-    refuse_own_program("ab", argv)
-    flags, words = parser.parse_known_args(argv)
+    end = argv.index("--") if "--" in argv else len(argv)
+    if end == len(argv):
+        refuse_own_program("ab", argv)
+    flags, words = parser.parse_known_args(argv[:end])
     if unknown := [word for word in words if word.startswith("-") and "=" not in word]:
         parser.error(f"unrecognized arguments: {unknown[0]}")
+    flags.commands = argv[end + 1 :] if end < len(argv) else None
+    check_form(flags, words)
     check_outputs(flags)
     return flags, words
 
 
-def fresh_folder(factor: Factor) -> Path:
+def check_form(flags: Namespace, words: list[str]) -> None:
+    """Raise ValueError for what belongs to the other form of the verb; settle `capture`."""
+    if flags.commands is None:
+        for name, given in (("--warm-up", flags.warm_up), ("--capture", flags.capture)):
+            if given:
+                raise ValueError(f"{name}: only for two commands: ab -- A ::: B")
+        flags.capture = not flags.no_capture
+        return
+    if words:
+        raise ValueError(f"{words[0]}: before -- are only flags; {commands.USE}")
+    if flags.no_capture:
+        raise ValueError("--no-capture: two commands are captured only with --capture")
+
+
+def plan(flags: Namespace, words: list[str]) -> Experiment:
+    if flags.commands is None:
+        return plan_experiment(words, flags.steps or STEPS)
+    return commands.plan_commands(flags.commands, flags.steps, flags.warm_up or WARM_UP_OF_COMMANDS)
+
+
+def time_by(experiment: Experiment, trainer: Path) -> TimeProcess:
+    """The function that runs and times one process of the experiment."""
+    if experiment.of_commands:
+        return commands.time_command
+    return timed_by(trainer)
+
+
+def capture_by(experiment: Experiment, trainer: Path, folder: Path) -> Callable[[int], Path]:
+    """The function that makes the capture of a value."""
+    if experiment.of_commands:
+        return partial(commands.capture_command, experiment, folder)
+    return partial(captures.capture, experiment, trainer, folder)
+
+
+def captured_folder(experiment: Experiment, folder: Path, value: int) -> Path:
+    if experiment.of_commands:
+        return commands.capture_folder(folder, value)
+    return captures.capture_folder(folder, experiment.factor.labels[value])
+
+
+def check_and_estimate(
+    flags: Namespace, experiment: Experiment, values: list[int], folder: Path
+) -> None:
+    """Check the trainer's values on this machine, and print how long the processes take.
+
+    Raises ValueError naming the value that cannot run.
+    """
+    paces = check_on_this_machine(experiment, folder)
+    uncaptured = captures.missing_captures(experiment, folder) if flags.capture else []
+    ahead = processes_ahead(experiment, values, paces, uncaptured)
+    for line in duration_lines(experiment, ahead, paces):
+        say(as_called(line))
+
+
+def print_commands(experiment: Experiment, values: list[int], trainer: Path, folder: Path) -> None:
+    for number, value in enumerate(values):
+        if experiment.of_commands:
+            print(experiment.factor.values[value])
+        else:
+            print(shlex.join(timed_process(experiment, trainer, folder, number, value)[1]))
+
+
+def fresh_folder(experiment: Experiment) -> Path:
     """A folder that does not exist yet: out-ab/KEY-VALUES, with a number appended if that is
-    taken."""
-    name = file_name("-".join([factor.key, *factor.values]))
+    taken. Of commands it has their labels."""
+    factor = experiment.factor
+    values = factor.labels if experiment.of_commands else factor.values
+    name = file_name("-".join([factor.key, *values]))
     names = chain([name], (f"{name}-{number}" for number in count(2)))
     return next(OUT / name for name in names if not (OUT / name).exists())
 
@@ -172,14 +268,30 @@ def announce(experiment: Experiment, values: list[int], folder: Path) -> None:
     """Print what is about to run."""
     names = [experiment.factor.labels[value] for value in values]
     done = len(experiment.runs)
-    say(
-        f"{len(names)} processes of {max_iters(experiment)} iterations, of which the first "
-        f"{experiment.warm_up + 1} are not timed: "
-        f"{' '.join(names[:8])}{' ...' * (len(names) > 8)}",
-    )
+    listed = f"{' '.join(names[:8])}{' ...' * (len(names) > 8)}"
+    if experiment.of_commands:
+        announce_commands(experiment, len(names))
+    else:
+        say(
+            f"{len(names)} processes of {max_iters(experiment)} iterations, of which the first "
+            f"{experiment.warm_up + 1} are not timed: {listed}"
+        )
     if done:
         say(f"{done} of them are already done")
     say(f"folder  {folder}")
+
+
+def announce_commands(experiment: Experiment, processes: int) -> None:
+    """Print both commands, and for how long each process runs."""
+    until = f"stopped by force after {experiment.steps} more" if experiment.steps else "to its end"
+    say(
+        f"{processes} processes as A B B A, each {until}; the first {experiment.warm_up} steps are "
+        "not timed"
+    )
+    for side, line in zip(commands.SIDES, experiment.factor.values, strict=True):
+        say(f"{side}  {line}")
+    if len(experiment.runs) < len(commands.SIDES):
+        say("how long it takes is known once each has run")
 
 
 def deliver(flags: Namespace, folder: Path, experiment: Experiment) -> int:
@@ -192,8 +304,8 @@ def deliver(flags: Namespace, folder: Path, experiment: Experiment) -> int:
     print()
     show(document)
     print(f"\nrecord  {folder / RESULTS}\npage    {flags.html}")
-    for label in experiment.factor.labels:
-        if made := newest_capture(capture_folder(folder, label)):
+    for value in range(len(experiment.factor.values)):
+        if made := newest_capture(captured_folder(experiment, folder, value)):
             print(as_called(f"next    python -m profiling report {shlex.quote(str(made))}"))
     if flags.wandb:
         print(wandb_verdict.log_experiment(experiment, flags.wandb, folder))

@@ -59,7 +59,7 @@ from profiling.analysis.difference.compared import (
     compared_runs,
 )
 from profiling.analysis.difference.comparison import compare
-from profiling.analysis.difference.comparison_records import Comparison
+from profiling.analysis.difference.comparison_records import COMMAND, Comparison
 from profiling.analysis.difference.ranks import compared_ranks
 from profiling.analysis.open_report import open_report
 from profiling.analysis.ranks.files import StepNames
@@ -251,6 +251,10 @@ def next_steps(flags: Namespace, comparison: Comparison) -> Iterator[str]:
         yield f"{verb} compare {pair} --html comparison.html"
     differences = comparison.differences or {}
     keys = timed_keys(differences)
+    if COMMAND in keys and (commands := differences[COMMAND].commands):
+        keys.remove(COMMAND)
+        one, other = map(shlex.join, commands)
+        yield without_controls(f"{verb} ab -- {one} ::: {other}   # would other starts agree?")
     for key in keys[:MOST_EXPERIMENTS]:
         swept = f"{key}={','.join(map(spell, differences[key].values))}"
         words = without_controls(shlex.join([config_file(flags.baseline), swept]))

@@ -17,6 +17,7 @@ from profiling.analysis.difference.answer import (
     own_steps,
     uncaptured_steps,
 )
+from profiling.analysis.difference.command_labels import command_labels
 from profiling.analysis.difference.comparability import (
     commit,
     config_differences,
@@ -26,6 +27,7 @@ from profiling.analysis.difference.comparability import (
 )
 from profiling.analysis.difference.compared import TRAINING, Compared, PhaseTimes
 from profiling.analysis.difference.comparison_records import (
+    COMMAND,
     BucketChange,
     Comparability,
     Comparison,
@@ -102,6 +104,8 @@ def names_of(
     """Names for the two sides: the values of the one key that differs, else their files' names."""
     if differences and (key := factor(differences)):
         values = differences[key]
+        if key == COMMAND and (commands := values.commands):
+            return command_labels(*commands)
         return spell_value(key, values.baseline), spell_value(key, values.candidate)
     names = stem(baseline.file), stem(candidate.file)
     return ("the baseline", "the candidate") if names[0] == names[1] else names

@@ -14,6 +14,7 @@ from profiling.shared.json_records import JsonObject
 
 SCHEMA_VERSION = 1
 MS_PER_STEP = "ms per step"
+COMMAND = "command"  # the factor of an experiment of two commands, and a key of such a run
 # one of the four answers, or a refusal; no_difference occurs in older records of experiments
 Outcome = Literal["faster", "slower", "equal", "cannot_tell", "not_comparable", "no_difference"]
 
@@ -146,6 +147,14 @@ class Pair:
     def values(self) -> tuple[object, object]:
         return self.baseline, self.candidate
 
+    @property
+    def commands(self) -> tuple[list[str], list[str]] | None:
+        """The words of both commands, if the key is COMMAND of two runs; None if it is not."""
+        one, other = self.baseline, self.candidate
+        if not isinstance(one, list) or not isinstance(other, list):
+            return None
+        return [*map(str, one)], [*map(str, other)]
+
 
 @dataclass(frozen=True)
 class Comparability:
@@ -176,6 +185,27 @@ class RanksChange:
     stragglers: Pair  # sentence on who is late and why; null: nobody
 
 
+@dataclass(frozen=True)
+class SeenWork:
+    """The work of a program as its process showed it: the fields of facts/rankN.json to compare."""
+
+    rule: str  # what ends a step, in words
+    steps: int
+    parameters: int  # of all optimizers
+    shapes: list[str]  # of the inputs of outermost modules, such as float32:8x128
+    world_size: int
+    backwards_per_step: float | None = None
+    losses: dict[str, float] = field(default_factory=dict)  # by the step
+
+
+@dataclass(frozen=True)
+class SeenDifferences:
+    """The differences between two commands that are seen from outside, each in words."""
+
+    work: list[str]  # that make a step other work
+    other: list[str]
+
+
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     """The record of a comparison; without captures, nothing in it explains the difference."""
 
@@ -202,11 +232,15 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     # step times of the captures where step_ms is without a profiler; None: no captures
     captured_step_ms: StepComparison | None | msgspec.UnsetType = msgspec.UNSET
     ranks: RanksChange | msgspec.UnsetType = msgspec.UNSET  # for captures of several ranks
+    seen: SeenDifferences | msgspec.UnsetType = msgspec.UNSET  # for two commands
 
 
 @dataclass(frozen=True)
 class Factor:
-    """The key that an experiment varies, with its values as typed and their labels."""
+    """The key that an experiment varies, with its values as typed and their labels.
+
+    In an experiment of two commands the key is COMMAND, and each value is a line for a shell.
+    """
 
     key: str
     values: list[str]
@@ -222,7 +256,7 @@ class ProcessRun:
     command: list[str]
     folder: str
     wall_s: float
-    tokens_per_iteration: int
+    tokens_per_iteration: int | None  # None: not known, of a command
     iterations: list[int]
     step_ms: list[float]
     mean_ms: list[float]
@@ -314,13 +348,19 @@ class Experiment(msgspec.Struct, frozen=True, omit_defaults=True):
     schema_version: int
     factor: Factor
     words: list[str]
-    steps: int
+    steps: int | None  # None: commands run to their own end
     warm_up: int
     log_interval: int
     runs: list[ProcessRun]
     configs: dict[str, JsonObject] = {}  # by label; this and the next two from the first processes
     in_force: dict[str, JsonObject] = {}
     environment: JsonObject | None = None
+    seen_work: dict[str, list[SeenWork]] = {}  # of commands, by label: of each process in turn
     result: ExperimentResult | None = None
     comparisons: list[Comparison] = []
     first_iterations: FirstIterations | None = None
+
+    @property
+    def of_commands(self) -> bool:
+        """Whether it compares two commands, not values of a key of the trainer."""
+        return self.factor.key == COMMAND

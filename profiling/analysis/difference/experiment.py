@@ -22,6 +22,7 @@ from profiling.analysis.difference.comparison_records import (
     StepComparison,
     ValueTimes,
 )
+from profiling.analysis.difference.seen_work import seen_differences
 from profiling.analysis.difference.sentence import sentence
 from profiling.analysis.statistics import (
     EQUAL_WITHIN_PERCENT,
@@ -70,11 +71,12 @@ def analyse(
 
 def process_times(experiment: Experiment) -> tuple[str, dict[str, list[float]]]:
     """(unit, label -> median step times of its processes)."""
-    per_token = len({run.tokens_per_iteration for run in experiment.runs}) > 1
+    per_token = len({run.tokens_per_iteration for run in experiment.runs}) > 1  # never of commands
     times: dict[str, list[float]] = {label: [] for label in experiment.factor.labels}
     for run in experiment.runs:
         ms = statistics.median(run.step_ms)
-        times[run.label].append(ms * 1e6 / run.tokens_per_iteration if per_token else ms)
+        tokens = run.tokens_per_iteration if per_token else None
+        times[run.label].append(ms * 1e6 / tokens if tokens else ms)
     return NS_PER_TOKEN if per_token else MS_PER_STEP, times
 
 
@@ -189,7 +191,19 @@ def comparison_of(
         ratio_bound=None,
         size_unknown=None,
     )
+    if experiment.of_commands:
+        comparison = with_seen_work(comparison, experiment, pair)
     return replace(comparison, sentence=sentence(comparison))
+
+
+def with_seen_work(comparison: Comparison, experiment: Experiment, pair: Against) -> Comparison:
+    """The comparison with what differs between the work of two commands, seen from outside."""
+    work = experiment.seen_work
+    seen = seen_differences(work[pair.baseline], work[pair.candidate])
+    known = comparison.comparability
+    reasons = [*known.reasons, *seen.work]
+    comparability = Comparability(not reasons, reasons, bool(reasons), known.notes)
+    return replace(comparison, seen=seen, comparability=comparability)
 
 
 def cannot_tell(pair: Against, result: ExperimentResult) -> CannotTell:

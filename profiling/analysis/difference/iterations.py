@@ -22,7 +22,7 @@ from profiling.analysis.difference.comparison_records import (
 from profiling.analysis.runs.folder import WALL_TIME, RunFolder, read_run
 from profiling.shared.json_records import read_json
 from profiling.shared.metric_names import STEP_MS
-from profiling.shared.run_files import STEP_TIMES, StepTimes
+from profiling.shared.run_files import STEP_TIMES, STEP_TIMES_OF_RANK_0, StepTimes
 
 
 def first_iterations(experiment: Experiment, folder: Path, count: int) -> FirstIterations | None:
@@ -47,7 +47,8 @@ def value_iterations(
     experiment: Experiment, folder: Path, label: str, count: int
 ) -> ValueIterations:
     runs = sorted((r for r in experiment.runs if r.label == label), key=lambda run: run.number)
-    first, *later = (start_of(run, folder / run.folder, experiment.warm_up) for run in runs)
+    start = start_of_command if experiment.of_commands else start_of
+    first, *later = (start(run, folder / run.folder, experiment.warm_up) for run in runs)
     return ValueIterations(
         label=label,
         ms=step_times(folder / runs[0].folder)[:count],
@@ -58,9 +59,12 @@ def value_iterations(
 
 
 def step_times(run_dir: Path) -> list[float | None]:
-    """Step time of each iteration in ms; empty where none were written."""
-    file = run_dir / STEP_TIMES
-    return read_json(file, StepTimes).ms if file.is_file() else []
+    """Step time of each iteration in ms, of rank 0 if there are several; empty where none were
+    written."""
+    for file in (run_dir / STEP_TIMES, run_dir / STEP_TIMES_OF_RANK_0):
+        if file.is_file():
+            return read_json(file, StepTimes).ms
+    return []
 
 
 def start_of(process: ProcessRun, run_dir: Path, warm_up: int) -> Start:
@@ -72,16 +76,26 @@ def start_of(process: ProcessRun, run_dir: Path, warm_up: int) -> Start:
     wall_s, compile_s = summary.get("wall_s"), summary.get("time/compile_s")
     capture_s = summary.get("time/capture_s")
     known_s = (compile_s or 0.0) + (capture_s or 0.0)
-    median_ms = statistics.median(process.step_ms)
-    untimed = [ms - median_ms for ms in step_times(run_dir)[:warm_up] if ms is not None]
     return Start(
         python_s=None if wall_s is None else process.wall_s - wall_s,
         compile_s=compile_s,
         capture_s=capture_s,
         rest_s=None if before_s is None else before_s - known_s,
         before_s=before_s,
-        slow_s=sum(untimed) / 1e3 if untimed else None,
+        slow_s=slow_s(process, run_dir, warm_up),
     )
+
+
+def start_of_command(process: ProcessRun, run_dir: Path, warm_up: int) -> Start:
+    """The same of a command, of which only the step times are known."""
+    return Start(slow_s=slow_s(process, run_dir, warm_up))
+
+
+def slow_s(process: ProcessRun, run_dir: Path, warm_up: int) -> float | None:
+    """Seconds by which the untimed steps took longer than the timed ones; None: not known."""
+    median_ms = statistics.median(process.step_ms)
+    untimed = [ms - median_ms for ms in step_times(run_dir)[:warm_up] if ms is not None]
+    return sum(untimed) / 1e3 if untimed else None
 
 
 def before_first_s(run: RunFolder) -> float | None:

@@ -5,6 +5,8 @@ flash is 1.42x faster (13.40 -> 9.43 ms per step): softmax 2.10 -> 0 ms, the res
 
 from dataclasses import dataclass
 
+import msgspec
+
 from profiling.analysis.difference.answer import PROFILER_SHIFT, WITHOUT_A_PROFILER, is_host
 from profiling.analysis.difference.comparability import timed_keys
 from profiling.analysis.difference.compared import TRAINING
@@ -61,8 +63,13 @@ def sentence(comparison: Comparison) -> str:
 def work_words(comparison: Comparison) -> str:
     """A clause on whether both did the same work in a step.
 
-    Empty where a key differs that changes a step.
+    Empty where a key differs that changes a step. Of two commands it names what is seen to differ,
+    and never says that the work is the same.
     """
+    if not isinstance(seen := comparison.seen, msgspec.UnsetType):
+        what = "not the same work" if seen.work else "seen from outside"
+        differ = "; ".join([*seen.work, *seen.other])
+        return f"; {what}: {differ}" if differ else "; nothing seen from outside differs"
     differences = comparison.differences
     if differences is None:
         return "; could not check whether both did the same work"

@@ -5,6 +5,7 @@ the explanation, not the experiment.
 """
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from profiling.analysis.difference.compared import Compared, compared_capture
@@ -21,13 +22,17 @@ FREE_STEPS = 25  # after the window, for the step time without a profiler
 OTHERS = {"cpu", "mps"}  # devices that nsys does not know
 
 
-def explanations(experiment: Experiment, trainer: Path, folder: Path) -> list[Comparison | None]:
-    """Comparison of each other value's capture with the first value's; None if one is missing."""
+def explanations(
+    experiment: Experiment, make_capture: Callable[[int], Path]
+) -> list[Comparison | None]:
+    """Comparison of each other value's capture with the first value's; None if one is missing.
+
+    `make_capture` makes the capture of a value, unless there is one already.
+    """
     sides: list[Compared | None] = []
     for value, label in enumerate(experiment.factor.labels):
         try:
-            path = capture(experiment, trainer, folder, value)
-            analysed = open_report(path)
+            analysed = open_report(make_capture(value))
             sides.append(compared_capture(analysed.report, analysed.manifest))
         except ValueError as error:
             say(f"there is no capture of {label} to explain the difference: {error}")

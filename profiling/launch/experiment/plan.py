@@ -36,7 +36,13 @@ def order(values: int, repeats: int) -> list[int]:
 
 
 def max_iters(experiment: Experiment) -> int:
-    return experiment.warm_up + experiment.steps + 1  # the first row is of iteration 0 alone
+    return experiment.warm_up + timed_steps(experiment) + 1  # the first row is of iteration 0 alone
+
+
+def timed_steps(experiment: Experiment) -> int:
+    """The timed iterations of a process of the trainer."""
+    assert experiment.steps is not None, "only commands run to an end that nobody knows"
+    return experiment.steps
 
 
 def timed_process(
@@ -107,8 +113,7 @@ def plan_experiment(words: list[str], steps: int, warm_up: int = WARM_UP) -> Exp
             f"{given} with several values; give exactly one key several values, separated by "
             "commas, such as attention=slow,flash"
         )
-    if steps % LOG_INTERVAL:
-        raise ValueError(f"--steps {steps}: must be a multiple of {LOG_INTERVAL}")
+    check_steps(steps)
     ((word, values),) = swept.items()
     experiment = Experiment(
         schema_version=SCHEMA_VERSION,
@@ -126,6 +131,12 @@ def plan_experiment(words: list[str], steps: int, warm_up: int = WARM_UP) -> Exp
     if configs[0].init_from == "resume":  # FILE is the config.yaml of a run that was resumed
         return replace(experiment, words=[*experiment.words, "init_from=scratch"])
     return experiment
+
+
+def check_steps(steps: int | None) -> None:
+    """Raise ValueError for steps that do not fill their last row."""
+    if steps and steps % LOG_INTERVAL:
+        raise ValueError(f"--steps {steps}: must be a multiple of {LOG_INTERVAL}")
 
 
 def check_on_this_machine(experiment: Experiment, folder: Path) -> list[Pace]:

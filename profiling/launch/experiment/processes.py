@@ -10,6 +10,8 @@ import shutil
 import statistics
 import sys
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -26,18 +28,34 @@ from rich.progress import (
 
 from cli.files import write_text
 from cli.interrupts import stop
-from profiling.analysis.difference.comparison_records import Experiment, ProcessRun
-from profiling.analysis.runs.folder import RunFolder, read_run
-from profiling.launch.experiment.plan import timed_process
+from profiling.analysis.difference.comparison_records import Experiment, ProcessRun, SeenWork
+from profiling.analysis.runs.folder import read_run
+from profiling.launch.duration import spell_range
+from profiling.launch.experiment.plan import timed_process, timed_steps
 from profiling.launch.process import Ended, stream
-from profiling.shared.json_records import read_json, to_json
+from profiling.shared.json_records import JsonObject, read_json, to_json
 from profiling.shared.run_files import CHECKPOINTS, SHARDS, remove_run
 
 RESULTS = "results.json"
+UNEVEN = 1.2  # factor by which processes of one command usually differ, with what else runs
 # fields that must be equal for an experiment to go on in its folder
 IDENTITY = ("factor", "words", "steps", "warm_up", "log_interval")
 TAIL_LINES = 15
 say = partial(print, flush=True)  # no line may wait in a buffer while a process runs
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """The conditions under which a process ran."""
+
+    config: JsonObject
+    in_force: JsonObject
+    environment: JsonObject | None
+    seen: SeenWork | None = None  # of a command
+
+
+# runs one process of the experiment in the folder: its number, and the number of its value
+TimeProcess = Callable[[Experiment, Path, int, int], tuple[ProcessRun, Conditions]]
 
 
 def open_experiment(folder: Path, asked: Experiment) -> Experiment:
@@ -62,10 +80,14 @@ def save(experiment: Experiment, folder: Path) -> None:
     write_text(folder / RESULTS, to_json(experiment, indent=1))
 
 
-def measure(experiment: Experiment, values: list[int], trainer: Path, folder: Path) -> Experiment:
+def measure(
+    experiment: Experiment, values: list[int], time_one: TimeProcess, folder: Path
+) -> Experiment:
     """Run the processes that the experiment lacks, and return it with them.
 
-    `values` has the number of each process's value. Raises ValueError if a process fails.
+    `values` has the number of each process's value. Once each value has run, the time that is left
+    is printed for commands, of which nothing was known before. Raises ValueError if a process
+    fails.
     """
     done = {run.number for run in experiment.runs}
     with processes_bar() as progress:
@@ -75,17 +97,32 @@ def measure(experiment: Experiment, values: list[int], trainer: Path, folder: Pa
                 continue
             label = experiment.factor.labels[value]
             show_beginning(progress, task, f"{number + 1}/{len(values)}  {label}")
-            process, run = time_process(experiment, trainer, folder, number, value)
-            experiment = with_process(experiment, process, run)
+            process, conditions = time_one(experiment, folder, number, value)
+            experiment = with_process(experiment, process, conditions)
             save(experiment, folder)
             progress.advance(task)
-            left_min = process.wall_s * (len(values) - len(experiment.runs)) / 60
+            left = seconds_left(experiment, values)
             say(
                 f"{number + 1:3d}/{len(values)}  {process.label}  "
                 f"{statistics.median(process.step_ms):.3f} ms per step  "
-                f"({process.wall_s:.0f} s, about {left_min:.1f} min left)",
+                f"({process.wall_s:.0f} s, about {left / 60:.1f} min left)",
             )
+            if experiment.of_commands and len(experiment.runs) == len(experiment.factor.labels):
+                whole = left + sum(run.wall_s for run in experiment.runs)
+                range_s = spell_range(whole / UNEVEN, whole * UNEVEN)
+                say(f"it takes about {range_s} in all, from the first process of each")
     return experiment
+
+
+def seconds_left(experiment: Experiment, values: list[int]) -> float:
+    """Time of the processes that are still to run, each like the finished ones of its value."""
+    taken: dict[str, list[float]] = {}
+    for run in experiment.runs:
+        taken.setdefault(run.label, []).append(run.wall_s)
+    usual = statistics.fmean(run.wall_s for run in experiment.runs)
+    done = {run.number for run in experiment.runs}
+    left = [experiment.factor.labels[v] for number, v in enumerate(values) if number not in done]
+    return sum(statistics.fmean(taken.get(label, [usual])) for label in left)
 
 
 def processes_bar() -> Progress:
@@ -109,10 +146,17 @@ def show_beginning(progress: Progress, task: TaskID, what: str) -> None:
         print(f"{what} begins", file=sys.stderr, flush=True)
 
 
+def timed_by(trainer: Path) -> TimeProcess:
+    """The function that runs and times one process of the trainer."""
+    return lambda experiment, folder, number, value: time_process(
+        experiment, trainer, folder, number, value
+    )
+
+
 def time_process(
     experiment: Experiment, trainer: Path, folder: Path, number: int, value: int
-) -> tuple[ProcessRun, RunFolder]:
-    """Run one process; its row of the record, and its run folder.
+) -> tuple[ProcessRun, Conditions]:
+    """Run one process of the trainer; its row of the record, and its conditions.
 
     Raises ValueError if it fails, or did not log all step times.
     """
@@ -124,7 +168,7 @@ def time_process(
     wall_s = time.perf_counter() - started
     run = read_run(run_dir)
     timed = run.steps.iteration >= experiment.warm_up + experiment.log_interval
-    expected = experiment.steps // experiment.log_interval
+    expected = timed_steps(experiment) // experiment.log_interval
     if timed.sum() != expected:
         raise ValueError(
             f"{run_dir}: {timed.sum()} rows of step times after the warm-up instead of "
@@ -142,24 +186,29 @@ def time_process(
         step_ms=run.steps.median_ms[timed].tolist(),
         mean_ms=run.steps.mean_ms[timed].tolist(),
     )
-    return process, run
+    return process, Conditions(run.config, run.in_force, run.environment)
 
 
-def with_process(experiment: Experiment, process: ProcessRun, run: RunFolder) -> Experiment:
+def with_process(experiment: Experiment, process: ProcessRun, ran: Conditions) -> Experiment:
     """The experiment with one more process; configurations are kept from the first process of each
     value, the environment from the first of all."""
+    seen = experiment.seen_work
+    if ran.seen:
+        seen = seen | {process.label: [*seen.get(process.label, []), ran.seen]}
     return replace(
         experiment,
         runs=[*experiment.runs, process],
-        configs={process.label: run.config} | experiment.configs,
-        in_force={process.label: run.in_force} | experiment.in_force,
-        environment=experiment.environment or run.environment,
+        configs={process.label: ran.config} | experiment.configs,
+        in_force={process.label: ran.in_force} | experiment.in_force,
+        environment=experiment.environment or ran.environment,
+        seen_work=seen,
     )
 
 
 def resume_command(verb: str, argv: list[str], folder: Path) -> str:
     """The command that continues the series of `ab` or `bench` in the folder."""
-    words = argv if "--out" in argv else [*argv, "--out", str(folder)]
+    flags = argv[: argv.index("--")] if "--" in argv else argv
+    words = argv if "--out" in flags else ["--out", str(folder), *argv]
     return shlex.join(["python", "-m", "profiling", verb, *words])
 
 

@@ -57,10 +57,12 @@ def title(comparison: Comparison) -> str:
 
 def verdict(comparison: Comparison) -> list[Block]:
     word = tables.outcome(comparison.verdict, comparison.equal_within_percent)
+    said = [] if isinstance(comparison.seen, msgspec.UnsetType) else comparison.seen.work
+    reasons = [why for why in comparison.comparability.reasons if why not in said]
     return [
         Verdict(comparison.sentence, TONES.get(comparison.verdict, "plain"), word),
         Bullets("Late ranks", late_ranks(comparison)),
-        *(Finding("warning", why, word="not alike") for why in comparison.comparability.reasons),
+        *(Finding("warning", why, word="not alike") for why in reasons),
     ]
 
 
@@ -188,9 +190,7 @@ def explaining_charts(comparison: Comparison) -> list[Section]:
 def experiment_document(experiment: Experiment) -> Document:
     """The whole report of an experiment. Raises AssertionError if it has no result yet."""
     assert (result := experiment.result) is not None
-    labels, processes = experiment.factor.labels, len(experiment.runs)
-    ran = f"{processes} processes, {experiment.steps} timed steps each after "
-    ran += f"{experiment.warm_up + 1} warm-up iterations · {' '.join(experiment.words)}"
+    labels = experiment.factor.labels
     figure, height = comparison_charts.processes(result), 120 + 70 * len(labels)
     chart = Chart("processes", "step time of every process", figure, height)
     measured = (tables.values(experiment.factor.key, result), tables.ratios(result))
@@ -200,7 +200,7 @@ def experiment_document(experiment: Experiment) -> Document:
     )
     return Document(
         f"{experiment.factor.key}: {' against '.join(labels)}",
-        [ran],
+        ran(experiment),
         [
             *(block for each in experiment.comparisons for block in verdict(each)),
             *(Finding("warning", warning) for warning in result.warnings),
@@ -212,6 +212,18 @@ def experiment_document(experiment: Experiment) -> Document:
             *(why_section(*each) for each in enumerate(experiment.comparisons)),
         ],
     )
+
+
+def ran(experiment: Experiment) -> list[str]:
+    """Lines on what ran: processes, steps, and the words of the trainer or both commands."""
+    processes, steps = len(experiment.runs), experiment.steps
+    if not experiment.of_commands:
+        line = f"{processes} processes, {steps} timed steps each after {experiment.warm_up + 1} "
+        return [line + f"warm-up iterations · {' '.join(experiment.words)}"]
+    timed = f"{steps} timed steps each" if steps else "each to its end, timed"
+    lines = zip("AB", experiment.factor.values, strict=True)
+    commands = [f"{side}: {line}" for side, line in lines]
+    return [f"{processes} processes, {timed} after {experiment.warm_up} warm-up steps", *commands]
 
 
 def why_section(number: int, comparison: Comparison) -> Section:

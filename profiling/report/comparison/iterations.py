@@ -35,6 +35,9 @@ def sections(experiment: Experiment) -> Iterator[Section]:
     if begun is None:
         return
     iterations, starts = iteration_table(begun, experiment), start_table(begun)
+    if experiment.of_commands:  # nothing is known of what came before their steps
+        yield Section(iterations.name, iterations.title, [iterations], "First iterations")
+        return
     paid = Bullets(None, [sentence(row) for row in begun.evened])
     yield Section(iterations.name, iterations.title, [iterations], "First iterations")
     yield Section(starts.name, starts.title, [starts, paid], "Start")
@@ -56,15 +59,26 @@ def iteration_table(begun: FirstIterations, experiment: Experiment) -> Table:
     if ratios:
         several = len(others) > 1
         headings += [f"speed-up, {value.label}" if several else "speed-up" for value in others]
-    note = (
-        "ms, for the first process of each value. The median is over the timed iterations "
-        f"{experiment.warm_up + 1} to {experiment.warm_up + experiment.steps}, over all "
-        "processes. Compiling and recording before the loop are not included. Iteration 0 and "
-        f"every {experiment.log_interval}th iteration is logged: the iteration after it starts "
-        "with an empty queue."
-    )
     title = "Iteration by iteration"
-    return table("iterations", title, note, "iteration", headings, rows)
+    return table("iterations", title, note_on(experiment), "iteration", headings, rows)
+
+
+def note_on(experiment: Experiment) -> str:
+    note = "ms, for the first process of each value. The median is over the timed iterations "
+    warm_up, steps = experiment.warm_up, experiment.steps
+    if experiment.of_commands:
+        last = "on" if steps is None else f"to {warm_up + steps - 1}"
+        return (
+            f"{note}from {warm_up} {last}, over all processes. Iteration 0 begins where the "
+            "program's first step ends, because the beginning of the first one is not seen."
+        )
+    assert steps is not None  # of the trainer
+    return (
+        f"{note}{warm_up + 1} to {warm_up + steps}, over all processes. Compiling and recording "
+        "before the loop are not included. Iteration 0 and every "
+        f"{experiment.log_interval}th iteration is logged: the iteration after it starts with an "
+        "empty queue."
+    )
 
 
 def comparison_row(what: str, ms: list[float | None], ratios: bool) -> Row:

@@ -21,14 +21,18 @@ class Laps:
         self.pending = deque()  # (index in ms, event at the begin, event at the end)
 
     def now(self):
-        """The present moment; None inside the capture of a CUDA graph, which would hold it."""
+        """The present moment; None inside the capture of a CUDA graph."""
         if self.cuda is None:
             return time.perf_counter_ns()
-        if self.cuda.is_current_stream_capturing():
+        if self.is_capturing():
             return None
         event = self.cuda.Event(enable_timing=True)
         event.record()
         return event
+
+    def is_capturing(self):
+        """Whether the capture of a CUDA graph is under way, which would hold what is launched."""
+        return self.cuda is not None and self.cuda.is_current_stream_capturing()
 
     def add(self, end, label):
         """A step from `last` to `end`."""

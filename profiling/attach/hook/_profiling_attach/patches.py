@@ -147,6 +147,7 @@ class Patches:
         def backward(*args, **kwargs):
             if recorder.quiet_level > level or recorder.inside or is_compiling():
                 return original(*args, **kwargs)
+            recorder.keep_loss(args[0] if args else kwargs.get("tensors"))
             recorder.enter("backward")
             try:
                 return original(*args, **kwargs)

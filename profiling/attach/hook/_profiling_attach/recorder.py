@@ -20,6 +20,7 @@ from _profiling_attach.window import START_OF_RANKS, Window, skip_destructors
 
 ROW_STEPS = 10  # steps between two looks at what is to be written
 SHAPES_EVERY = 10  # forwards between two looks at the shapes of their arguments
+LOSS_STEPS = (10, 20, 40)  # whose loss is kept; all their marks are counted (phases.EVERY)
 OFF_LEVEL = 99  # above all kinds of marks
 MAIN_PHASES = ("data", "forward", "backward")  # inside one of these no other begins
 
@@ -56,6 +57,7 @@ class Recorder:
         self.names = {}  # mark -> class of its object
         self.parameters = 0  # of all optimizers
         self.shapes = {}  # "float32:8x128" of a forward's arguments -> how often it was seen
+        self.losses = {}  # step of LOSS_STEPS -> copy of the scalar that went backward first in it
         self.sampled_steps = 0  # steps in which all marks were counted
         self.sampled_backwards = 0
         self.backwards_before = 0  # the present step
@@ -123,6 +125,18 @@ class Recorder:
             self.step_aside(error)
         self.mark("forward", module)
 
+    def keep_loss(self, tensors):
+        """Keep a copy of the loss in a few steps. It is read at the end: nothing waits for it."""
+        if self.off or self.laps is None or len(self.laps.ms) not in LOSS_STEPS:
+            return
+        try:
+            loss = tensors if isinstance(tensors, self.torch.Tensor) else next(iter(tensors))
+            plain = type(loss) is self.torch.Tensor and loss.numel() == 1
+            if plain and not self.laps.is_capturing():
+                self.losses.setdefault(len(self.laps.ms), loss.detach().clone())
+        except Exception as error:
+            self.step_aside(error)
+
     def mark(self, kind, what=None):
         """An object has left a mark, which may end a step."""
         if self.off:
@@ -167,6 +181,7 @@ class Recorder:
         """Forget the steps so far: a mark of a higher kind has shown that they were none."""
         self.laps = Laps(self.torch)
         self.phases = Phases()
+        self.losses = {}
         if self.files:
             self.files.start_rows()
 
@@ -235,6 +250,7 @@ class Recorder:
     def stop_program(self):
         """End the process: `ab --steps` has measured enough."""
         self.end()
+        self.files.wait_for_ranks()
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(0)

@@ -17,6 +17,7 @@ ROW_STEPS = 10
 FLUSH_S = 0.5  # between two writes of rows: what a kill loses at most
 FREE_LAPS = 20  # steps before and after a window that tell what capturing costs
 BEGINNING = "# every key of this run: the command of a program\n"
+RANKS_WAIT_S = 10.0  # at most, until all ranks of this host have made their last step
 REQUEST = "trigger.json"  # of `profiling trigger`
 
 
@@ -178,6 +179,16 @@ class RunFiles:
             median = statistics.median(laps.with_label(FREE))
             self.write("summary.json", {"iterations": len(laps.ms), "time/step_ms": median})
 
+    def wait_for_ranks(self):
+        """Wait until the ranks on this host are at their end, too: a peer that goes first may take
+        what they still read from it."""
+        ranks = int(os.environ.get("LOCAL_WORLD_SIZE", self.world_size))
+        deadline_s = time.perf_counter() + RANKS_WAIT_S
+        while len(os.listdir(os.path.join(self.folder, "facts"))) < ranks:
+            if time.perf_counter() > deadline_s:
+                return
+            time.sleep(0.01)
+
     def facts(self):
         """Facts seen of the program: how a step ends, and what two commands are compared by."""
         recorder = self.recorder
@@ -193,9 +204,18 @@ class RunFiles:
             },
             "parameters": recorder.parameters,
             "shapes": sorted(recorder.shapes),
+            "losses": self.losses(),
             "world_size": self.world_size,
             "notes": recorder.notes,
         }
+
+    def losses(self):
+        """Losses that were kept, by their step; the only place that waits for them."""
+        try:
+            return {str(step): loss.item() for step, loss in self.recorder.losses.items()}
+        except Exception as error:  # the GPU failed, and the program ends by that
+            self.recorder.notes.append(f"losses could not be read: {error!r}")
+            return {}
 
     def config(self):
         settings = self.recorder.settings
