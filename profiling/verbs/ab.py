@@ -69,7 +69,7 @@ from profiling.analysis.difference.experiment import conclude
 from profiling.analysis.difference.iterations import first_iterations
 from profiling.analysis.runs.folder import newest_capture
 from profiling.analysis.statistics import EQUAL_WITHIN_PERCENT
-from profiling.launch import attached, wandb_verdict
+from profiling.launch import wandb_verdict
 from profiling.launch.experiment import captures, commands
 from profiling.launch.experiment.ahead import duration_lines, processes_ahead
 from profiling.launch.experiment.plan import (
@@ -112,9 +112,9 @@ def main(argv: list[str], trainer: Path = TRAINER) -> int:
     flags, words = parse(argv)
     try:
         asked = plan(flags, words)
-    except attached.CommandNotFound as error:
+    except commands.NotStarted as error:
         print(f"{sys.argv[0]}: {error}", file=sys.stderr)
-        return attached.NOT_FOUND
+        return error.status
     values = order(len(asked.factor.values), flags.repeats)
     folder = flags.out or fresh_folder(asked)
     experiment = open_experiment(folder, asked)

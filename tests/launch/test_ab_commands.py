@@ -15,11 +15,13 @@ from profiling.analysis.difference.command_labels import LONGEST, command_labels
 from profiling.analysis.difference.comparison import names_of
 from profiling.analysis.difference.comparison_records import Pair, SeenWork
 from profiling.analysis.difference.seen_work import seen_differences
-from profiling.launch import attached
+from profiling.launch.any_program import start
 from profiling.launch.experiment import commands
 from profiling.launch.process import Ended
 from profiling.verbs import ab
 from tests.paths import PROJECT
+
+PROCESSES = "processes.jsonl"  # of the hook
 
 A, B = ["python", "a.py"], ["python", "b.py"]
 WORK = SeenWork("a step ends with AdamW.step()", 300, 74_112, ["float32:32x192"], 1, 1.0)
@@ -52,7 +54,7 @@ def fake(tmp_path, monkeypatch):
             ms = does["ms"] * (1 + 0.002 * (len(starts) % 3))
             write_hooked(Path(settings["folder"]), [50.0] * 10 + [ms] * (steps - 10), does["facts"])
         elif does.get("python", True):
-            Path(settings["folder"], attached.PROCESSES).write_text('{"pid": 1, "ppid": 0}\n')
+            Path(settings["folder"], PROCESSES).write_text('{"pid": 1, "ppid": 0}\n')
         return Ended(does["status"], "", None)
 
     monkeypatch.setattr(commands, "stream", stream)
@@ -65,7 +67,7 @@ def write_hooked(folder: Path, ms: list[float], facts: dict) -> None:
     seen = {"rule": WORK.rule, "steps": len(ms), "parameters": 74_112, "world_size": 1, "notes": []}
     seen |= {"shapes": WORK.shapes, "backwards_per_step": 1.0, "losses": {"10": 2.5}} | facts
     files = {
-        attached.PROCESSES: {"pid": 1},
+        PROCESSES: {"pid": 1},
         "config.yaml": {"command": A, "in_force": {"device": "cpu"}},
         "environment.json": {"torch": "2.13.0"},
         "step_times.json": {"first_iteration": 0, "ms": ms},
@@ -140,7 +142,7 @@ def test_a_stopped_experiment_keeps_what_has_ended_and_goes_on(fake, capsys):
     assert "stopped; 2 of 4 processes are in out-ab/command-a.py-b.py" in out
     assert "ab --out out-ab/command-a.py-b.py --repeats 2 -- python a.py ::: python b.py" in out
     left = Path("out-ab/command-a.py-b.py/runs/03-B")  # by the process that was stopped
-    (left / attached.PROCESSES).write_text("{}")
+    (left / PROCESSES).write_text("{}")
     (left / "trained-rank0").touch()
     assert run("--out", "out-ab/command-a.py-b.py", *words) == 0
     assert [script[0] for script, _, _ in starts] == list("abbba")
@@ -280,15 +282,15 @@ def test_what_varies_from_start_to_start_tells_nothing():
 
 
 def test_the_settings_are_those_that_the_hook_reads():
-    path = attached.HOOK / "_profiling_attach" / "settings.py"
+    path = start.HOOK / "_profiling_attach" / "settings.py"
     spec = importlib.util.spec_from_file_location("hook_settings", path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    assert tuple(attached.Settings.__dataclass_fields__) == module.Settings._fields
-    assert attached.VARIABLE == module.VARIABLE
-    settings = attached.Settings("/f", A, "none")
-    environ = attached.hooked_environment({"PYTHONPATH": "/mine", "X": "1"}, settings)
-    assert environ["PYTHONPATH"] == f"{attached.HOOK}{os.pathsep}/mine" and environ["X"] == "1"
+    assert tuple(start.HookSettings.__dataclass_fields__) == module.Settings._fields
+    assert start.VARIABLE == module.VARIABLE
+    settings = start.HookSettings("/f", A, "none")
+    environ = start.with_hook({"PYTHONPATH": "/mine", "X": "1"}, settings)
+    assert environ["PYTHONPATH"] == f"{start.HOOK}{os.pathsep}/mine" and environ["X"] == "1"
     assert module.Settings(**json.loads(environ[module.VARIABLE])).command == A
 
 
@@ -363,7 +365,7 @@ def test_a_signal_ends_the_program_under_way(program, number, status, tmp_path):
         text=True,
     )
     deadline = time.monotonic() + 90
-    hooked = Path("exp/runs/01-A", attached.PROCESSES)
+    hooked = Path("exp/runs/01-A", PROCESSES)
     while not (hooked.parent / "metrics.jsonl").exists():
         assert time.monotonic() < deadline and process.poll() is None
         time.sleep(0.05)

@@ -18,10 +18,8 @@ NEVER = (
     "no Python process of this command read the hook: it is no Python program, it runs in a "
     "container or on another host, or python was started with -I, -S or -E; leave these out"
 )
-NO_STEP = (
-    "no step was seen: no process imported torch and trained or called a module; for other "
-    "frameworks --kind nsys --whole records everything"
-)
+NO_STEP = "no step was seen: no process imported torch and trained or called a module"
+OTHERS = "for other frameworks --kind nsys --whole records everything"
 NO_MARK = "no step was seen: the program left no mark of --step {}; leave it out"
 KILLED = "the program was killed, or ended by os._exit: rows but for the last half second"
 # beginnings of the hook's notes; the first are in processes.jsonl too, from which they are told
@@ -58,7 +56,7 @@ def lines(folder: Path, settings: HookSettings) -> list[str]:
     trained = {number(path) for path in folder.glob("trained-rank*")}
     facts = {number(p): read_json(p, Facts) for p in folder.glob("facts/rank*.json")}
     if not trained and not told:
-        told.append(NO_MARK.format(settings.step) if settings.step else NO_STEP)
+        told.append(NO_MARK.format(settings.step) if settings.step else f"{NO_STEP}; {OTHERS}")
     of_ranks: dict[str, list[int]] = {}
     for rank in sorted(trained | set(facts)):
         if rank not in facts and told:  # why is told already

@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import subprocess
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import FrameType
@@ -39,13 +40,14 @@ def with_hook(environ: dict[str, str], settings: HookSettings) -> dict[str, str]
     return environ | told
 
 
-def refusal(word: str) -> tuple[int, str] | None:
+def refusal(word: str, environ: Mapping[str, str] = os.environ) -> tuple[int, str] | None:
     """(exit code, message) for the first word of a command that cannot be started, else None."""
     path = Path(word)
     if os.sep not in word:
-        if shutil.which(word):
+        if shutil.which(word, path=environ.get("PATH", os.defpath)):
             return None
         hint = f"; python {word} starts the file of that name" if path.is_file() else ""
+        hint = "; for a line of a shell, use sh -c 'LINE'" if " " in word else hint
         return NOT_FOUND, f"{word}: command not found{hint}"
     if not path.exists():
         return NOT_FOUND, f"{word}: no such file"

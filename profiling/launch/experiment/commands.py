@@ -25,7 +25,9 @@ from profiling.analysis.difference.comparison_records import (
     SeenWork,
 )
 from profiling.analysis.runs.folder import newest_capture, read_config
-from profiling.launch import attached, reports
+from profiling.launch import reports
+from profiling.launch.any_program.ended import end_words, remove_hooked, why_no_steps
+from profiling.launch.any_program.start import HookSettings, refusal, with_hook
 from profiling.launch.command import nsys_options, whole_command
 from profiling.launch.experiment.captures import CAPTURED_STEPS, FREE_STEPS, OTHERS
 from profiling.launch.experiment.plan import FEWEST_TIMED, LOG_INTERVAL, check_steps
@@ -39,6 +41,14 @@ SIDES = ("A", "B")
 USE = "give two commands with ::: between them, as in: ab -- A ::: B"
 VARIABLE = re.compile(r"[A-Za-z_]\w*=")
 TEMPORARY = "nsys.partial"
+
+
+class NotStarted(ValueError):
+    """Raised for a command that cannot be started; `status` is its exit code, as a shell has it."""
+
+    def __init__(self, status: int, message: str):
+        super().__init__(message)
+        self.status = status
 
 
 @dataclass(frozen=True)
@@ -61,7 +71,8 @@ def plan_commands(typed: list[str], steps: int | None, warm_up: int) -> Experime
         command = command_of(words)
         if not command.words:
             raise ValueError(f"{side} is empty: {USE}" if not words else no_program(side, words))
-        attached.check_command(command.words[0], command.environ)
+        if refused := refusal(command.words[0], command.environ):
+            raise NotStarted(*refused)
     labels = list(command_labels(a, b))
     return Experiment(
         schema_version=SCHEMA_VERSION,
@@ -111,7 +122,7 @@ def time_command(
     side, run_dir = SIDES[value], run_folder(folder, number, value)
     steps, warm_up = experiment.steps, experiment.warm_up
     typed = shlex.split(experiment.factor.values[value])
-    settings = attached.Settings(
+    settings = HookSettings(
         str(run_dir.resolve()),
         typed,
         kind="none",
@@ -147,7 +158,7 @@ def time_command(
 
 def run_hooked(
     command: Command,
-    settings: attached.Settings,
+    settings: HookSettings,
     run_dir: Path,
     side: str,
     words: list[str] | None = None,
@@ -157,17 +168,17 @@ def run_hooked(
     `words` replace the command's own where a tool starts it. Raises ValueError if it fails, and
     what cli.interrupts raises after Ctrl-C or SIGTERM.
     """
-    attached.remove_hooked(run_dir)
+    remove_hooked(run_dir)
     run_dir.mkdir(parents=True)
     log = run_dir.with_name(run_dir.name + ".log")
-    environ = attached.hooked_environment(command.environ, settings)
+    environ = with_hook(command.environ, settings)
     started = time.perf_counter()
     with open(log, "wb") as file:
         ended = stream(words or command.words, environ, file)
     if ended.stopped_by:
         stop(ended.stopped_by)
     if ended.status:
-        raise ValueError(f"{side} {attached.end_words(ended.status)}; its last lines are in {log}")
+        raise ValueError(f"{side} {end_words(ended.status)}; its last lines are in {log}")
     return time.perf_counter() - started
 
 
@@ -175,7 +186,7 @@ def step_times(run_dir: Path, side: str) -> list[float | None]:
     """The time of each step of the program, or of its rank 0, in ms."""
     if ms := iterations.step_times(run_dir):
         return ms
-    raise ValueError(f"{side}: {attached.why_no_steps(run_dir)}")
+    raise ValueError(f"{side}: {why_no_steps(run_dir)}")
 
 
 def conditions_of(run_dir: Path, line: str) -> Conditions:
@@ -198,7 +209,7 @@ def capture_command(experiment: Experiment, folder: Path, value: int) -> Path:
     command = command_of(typed)
     devices = {facts.get("device") for facts in experiment.in_force.values()}
     with_nsys = not OTHERS & devices and bool(nsight.installed_programs("nsys"))
-    settings = attached.Settings(
+    settings = HookSettings(
         str(run_dir.resolve()),
         typed,
         kind="nsys" if with_nsys else "torch",
@@ -218,7 +229,7 @@ def capture_command(experiment: Experiment, folder: Path, value: int) -> Path:
     return made
 
 
-def run_under_nsys(command: Command, settings: attached.Settings, run_dir: Path, side: str) -> None:
+def run_under_nsys(command: Command, settings: HookSettings, run_dir: Path, side: str) -> None:
     nsys = nsys_tool.find(None)
     options, _ = nsys_options(nsys, "light", 1, None, False, [])
     partial = run_dir.with_name(f"{run_dir.name}-{TEMPORARY}")
