@@ -144,7 +144,7 @@ def report(
         if captures:
             run_folder.describe_command(folder, settings.command)
         told = seen.lines(folder, settings)
-        if whole and told in ([seen.NEVER], [seen.NO_STEP]):
+        if whole and told in ([seen.NEVER], [f"{seen.NO_STEP}; {seen.OTHERS}"]):
             told = ["no steps are known of this program: the report is about all of it"]
         if settings.kind == "none" and (phases := seen.phases_line(folder)):
             told.append(phases)

@@ -1,4 +1,4 @@
-"""What `ab` does with the folder of a program before it starts, and when it has ended."""
+"""Folders of programs that `ab` starts: emptied before, and read for a reason behind a failure."""
 
 import shutil
 import signal
