@@ -24,6 +24,7 @@ from profiling.analysis.records import (
     Gap,
     GpuTime,
     Idle,
+    ProgramSteps,
     RangeTotal,
     Report,
     RunFacts,
@@ -45,6 +46,7 @@ def summarize(
     manifest: Manifest | None = None,
     manifest_name: str | None = None,
     clocks: RunClocks | None = None,
+    program: ProgramSteps | None = None,
 ) -> Report:
     """The complete report of an analysis.
 
@@ -59,7 +61,7 @@ def summarize(
     report = Report(
         schema_version=SCHEMA_VERSION,
         capture=capture,
-        run=run_facts(manifest, clocks),
+        run=run_facts(manifest, clocks, program),
         window=window,
         gpu=gpu_time(analysis),
         breakdown=breakdown_of(analysis),
@@ -108,7 +110,9 @@ def capture_facts(
     )
 
 
-def run_facts(manifest: Manifest | None, clocks: RunClocks | None) -> RunFacts | None:
+def run_facts(
+    manifest: Manifest | None, clocks: RunClocks | None, program: ProgramSteps | None
+) -> RunFacts | None:
     if manifest is None:
         return None
     return RunFacts(
@@ -118,6 +122,7 @@ def run_facts(manifest: Manifest | None, clocks: RunClocks | None) -> RunFacts |
         manifest.compile,
         manifest.process,
         clocks.of_rank(manifest.rank) if clocks else None,
+        program,
     )
 
 

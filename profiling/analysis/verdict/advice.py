@@ -47,7 +47,9 @@ def in_force(report: Report) -> InForce:
         attention = ran or config.get("attention")
     most = most_above_roof(report.roofline)
     step = report.window.step_name
-    foreign = step == TOKEN or (report.run is None and step != STEP)
+    # a manifest without keys is that of a program of others
+    unknown = report.run.config is None if report.run else step != STEP
+    foreign = step == TOKEN or unknown
     cores = report.cpu_cores
     threads = report.process.compute_threads if report.process else None
     compiled = bool(config.get("compile")) or any(name.startswith(INDUCTOR) for name in names)
