@@ -19,6 +19,7 @@ HOUSE = (
     ("model", "data"),
     ("kernels.fused_model",),  # the model again, with kernels; it makes every model
     ("profiling.shared",),  # tables, records, what hardware can do
+    ("profiling.attach",),  # inside programs of others: the standard library alone
     ("profiling",),  # the two modules that start the others by name
     ("profiling.tools", "profiling.recording"),
     ("profiling.timeline", "training.machine", "training.sampling"),
@@ -40,6 +41,10 @@ ROOMS = [room for rooms in HOUSE for room in rooms]
 FOLDERS = {room.split(".")[0] for room in ROOMS} - {"model", "train", "sample", "tests"}
 FOLDERS |= {"tests/soak"}
 
+# runs inside programs of others, and is no package
+HOOK = PROJECT / "profiling" / "attach" / "hook"
+HOOK_PACKAGE = "_profiling_attach"
+
 
 def module_name(path: Path) -> str:
     parts = path.relative_to(PROJECT).with_suffix("").parts
@@ -53,6 +58,7 @@ SOURCES = {
         *(path for folder in FOLDERS for path in (PROJECT / folder).rglob("*.py")),
     ]
     if not path.name.startswith("test_")  # beside the soak tests
+    and HOOK not in path.parents
 }
 
 
