@@ -229,9 +229,8 @@ def side(
     if capture is None:
         profile = run.folder / "profile"
         tool = "torch" if run.on_cpu else "nsys"
-        why = (
-            f"there is no capture in {profile}, so families and kernels are not compared; train "
-            f"with profile={tool}"
+        why = f"there is no capture in {profile}, so families and kernels are not compared; " + (
+            f"run it with --kind {tool}" if run.command else f"train with profile={tool}"
         )
         return compared_run(run, None, why)
     return compared_run(run, open_report(capture).report)  # of this project: its ranges are known
@@ -250,6 +249,10 @@ def next_steps(flags: Namespace, comparison: Comparison) -> Iterator[str]:
         yield f"{verb} compare {pair} --html comparison.html"
     differences = comparison.differences or {}
     keys = timed_keys(differences)
+    if "command" in keys:  # programs of others
+        one, other = map(str, differences["command"].values)
+        yield without_controls(f"{verb} ab -- {one} ::: {other}   # would other starts agree?")
+        keys.remove("command")
     for key in keys[:MOST_EXPERIMENTS]:
         swept = f"{key}={','.join(map(spell, differences[key].values))}"
         words = without_controls(shlex.join([config_file(flags.baseline), swept]))

@@ -137,7 +137,8 @@ class Recorder:
                 self.sampled_backwards += self.count("backward", None) - self.backwards_before
             for moment in moments:
                 self.end_step(moment)
-            self.backwards_before = self.count("backward", None)
+            if moments:
+                self.backwards_before = self.count("backward", None)
         except Exception as error:
             self.step_aside(error)
 
