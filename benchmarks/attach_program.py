@@ -10,6 +10,7 @@ A program of others, which imports nothing of this project: HOOK is the folder t
 import sys
 import time
 from collections.abc import Callable
+from importlib import import_module
 from statistics import median
 
 import torch
@@ -53,8 +54,8 @@ def bare_and_hooked_stubs(hook: str, folder: str) -> None:
     torch.autograd.backward = lambda *tensors: None
     bare = stubs_us()
     sys.path.insert(0, hook)
-    from _profiling_attach import patches, settings  # type: ignore[import-not-found]
-
+    patches = import_module("_profiling_attach.patches")
+    settings = import_module("_profiling_attach.settings")
     patches.attach(settings.Settings(folder, ["stubs"], "none", None, 20, None, None))
     print(bare, stubs_us())
 

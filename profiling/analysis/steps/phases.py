@@ -57,11 +57,15 @@ def phase_ranges(
 
 def hold_any(ranges: Ranges, outer: np.ndarray, inner: np.ndarray) -> bool:
     """Whether one of the rows `outer` holds one of the rows `inner`, on the same thread."""
-    outer = outer[np.argsort(ranges.start_ns[outer], kind="stable")]
-    last = np.searchsorted(ranges.start_ns[outer], ranges.start_ns[inner], side="right") - 1
-    around, inner = outer[last[last >= 0]], inner[last >= 0]
-    held = ranges.end_ns[inner] <= ranges.end_ns[around]
-    return bool(np.any(held & (ranges.thread[inner] == ranges.thread[around])))
+    for thread in distinct(ranges.thread[inner]).tolist():
+        around = outer[ranges.thread[outer] == thread]
+        around = around[np.argsort(ranges.start_ns[around], kind="stable")]
+        held = inner[ranges.thread[inner] == thread]
+        before = np.searchsorted(ranges.start_ns[around], ranges.start_ns[held], side="right")
+        open_until_ns = np.maximum.accumulate(ranges.end_ns[around])[before[before > 0] - 1]
+        if np.any(ranges.end_ns[held[before > 0]] <= open_until_ns):
+            return True
+    return False
 
 
 def in_steps(steps: Steps, time_ns: np.ndarray) -> bool:

@@ -107,8 +107,11 @@ class StepRule:
         return len(steps) >= self.optimizers_made and min(steps.values()) >= 2
 
     def first_of_inference(self, at_end):
+        forwards = sum(self.counts_of("forward").values())
         for kind in ("forward", "data"):
             counts = self.counts_of(kind)
+            if kind == "data" and 2 * forwards > sum(counts.values()):
+                continue  # batches of a model, whose forwards are steps as soon as there are enough
             if counts and (at_end or max(counts.values()) >= ENOUGH):
                 most = max(counts.values())
                 return kind, next(key for key, count in counts.items() if count >= most - 1)
