@@ -1,4 +1,4 @@
-"""What the hook leaves of a program of others, as the project's own readers have it."""
+"""Files that the hook leaves of a program of others, as the project's own readers have them."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""What ends a step of a program that does not say so: orders of marks, take-over, ties."""
+"""Ends of steps in a program that does not say so: orders of marks, take-over, ties."""
 
 import pytest
 from _profiling_attach.step_rule import (

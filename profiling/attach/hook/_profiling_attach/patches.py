@@ -1,4 +1,4 @@
-"""What is put on torch: global hooks of its optimizers, and wrappers of a few functions.
+"""Hooks of torch's optimizers, and wrappers of a few of its functions.
 
 A wrapper asks is_compiling() first, so a graph that is compiled through it holds the original
 alone; dynamo.py hides the wrappers from frames that are compiled below them. Nothing is put on

@@ -107,7 +107,7 @@ class RunFiles:
     # windows
 
     def take_request(self):
-        """What a file of `profiling trigger` asks for; None without one."""
+        """Take the request of `profiling trigger` for a window; None without one."""
         path = os.path.join(self.folder, REQUEST)
         if not os.path.exists(path):
             return None
@@ -184,7 +184,7 @@ class RunFiles:
             self.write("summary.json", {"iterations": len(laps.ms), "time/step_ms": median})
 
     def facts(self):
-        """What was seen of the program: how a step ends, and what two commands are compared by."""
+        """Facts seen of the program: how a step ends, and what two commands are compared by."""
         recorder = self.recorder
         rule = recorder.rule
         sampled = recorder.sampled_steps
