@@ -132,7 +132,7 @@ class Recorder:
             moments = rule.ends_of_steps(mark, self.laps.now())
             if before is not None and before != rule.chosen:
                 self.drop_steps()
-            if len(moments) == 1 and self.phases.on:
+            if len(moments) == 1 and self.phases.on and self.laps.last is not None:
                 self.sampled_steps += 1
                 self.sampled_backwards += self.count("backward", None) - self.backwards_before
             for moment in moments:
@@ -162,7 +162,7 @@ class Recorder:
         """Forget the steps so far: a mark of a higher kind has shown that they were none."""
         self.laps = Laps(self.torch)
         self.phases = Phases()
-        self.next_look = 0
+        self.next_look = self.sampled_steps = self.sampled_backwards = 0
         if self.files:
             self.files.start_rows()
 
