@@ -171,14 +171,18 @@ def test_a_config_that_is_neither_is_refused(play):
         read_run(folder)
 
 
-def test_a_second_program_of_a_command_has_a_folder_of_its_own(play, tmp_path):
-    folder = play()
+def test_a_second_program_of_a_command_has_a_folder_of_its_own(play, capsys):
+    folder = play(kind="torch")
     recorder = SimpleNamespace(settings=Settings(str(folder), [], "none", None, 1, None, None))
     from _profiling_attach.run_files import RunFiles
 
     files = RunFiles.__new__(RunFiles)
     files.recorder, files.rank = recorder, 0
-    assert files.own_folder(str(folder)).startswith(f"{folder}/process-")
+    inside = files.own_folder(str(folder))
+    assert inside.startswith(f"{folder}/process-")
+    assert report.main([str(folder)]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"1 more program trained in this command: python -m profiling report {inside}" in said
 
 
 def test_marks_of_a_program_itself_do_nothing_without_the_hook(monkeypatch):
