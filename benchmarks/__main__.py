@@ -19,6 +19,7 @@ BENCHMARKS = Folder(
     __doc__,
     {
         "span_overhead": Program("cost of the loop's NVTX ranges per step"),
+        "attach": Program("cost per step of the hook in a program of others"),
         "sampler_overhead": Program("cost of sampling the GPUs per step", gpu=True),
         "as_typed": Program(
             "step, first and second process of a training command, compared with nanoGPT",

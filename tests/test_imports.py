@@ -19,6 +19,7 @@ HOUSE = (
     ("model", "data"),
     ("kernels.fused_model",),  # the model again, with kernels; it makes every model
     ("profiling.shared",),  # tables, records, what hardware can do
+    ("profiling.attach",),  # inside programs of others: the standard library alone
     ("profiling",),  # the two modules that start the others by name
     ("profiling.tools", "profiling.recording"),
     ("profiling.timeline", "training.machine", "training.sampling"),

@@ -7,7 +7,7 @@ import re
 import shlex
 import subprocess
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from importlib import import_module
 from itertools import count
 from pathlib import Path
@@ -16,6 +16,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from profiling import attach
 from profiling.__main__ import VERBS
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.gpu_time.idle import DATA_PHASES
@@ -34,7 +35,9 @@ BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
 LINES = [line for of, block in BLOCK.findall(PAGE) if not of for line in block.splitlines()]
 PHASES = ["data", "forward", "backward", "optimizer"]
 OURS = [
-    shlex.split(line.removeprefix("$ "))[3:] for line in LINES if "python -m profiling " in line
+    shlex.split(line.removeprefix("$ "))[3:]
+    for line in LINES
+    if "python -m profiling " in line and " -- " not in line  # of whole programs: tests/attach
 ]
 NSYS = [shlex.split(line) for line in LINES if "nsys profile " in line]
 
@@ -46,7 +49,7 @@ def snippets(section: str) -> list[str]:
 def test_each_section_is_there_and_is_led_to():
     anchors = [re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in SECTIONS]
     assert re.findall(r"\]\(#([^)]+)\)", PAGE.partition("\n## ")[0]) == anchors
-    assert [len(snippets(title)) for title in SECTIONS] == [1, 1, 1, 1, 1, 1, 0, 0]
+    assert [len(snippets(title)) for title in SECTIONS] == [0, 0, 3, 1, 1, 1, 1, 1, 1, 0, 0]
     for target in re.findall(r"\]\(([^)#]+)", PAGE):
         assert (PROJECT / "docs" / target).is_file(), target
 
@@ -199,6 +202,21 @@ def assert_eight_steps(folder: Path) -> None:
     assert found.window.first_iteration == 12 + slow_first
     assert found.window.phases_from == "operators"
     assert [phase.name for phase in found.phases][:3] == ["forward", "backward", "optimizer"]
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_callback_ends_a_step_of_attach(monkeypatch, number):
+    ended: list[int] = []
+    own = SimpleNamespace(Step=lambda: nullcontext(ended.append(1)))
+    monkeypatch.setitem(sys.modules, attach.HOOK, own)
+    made = Training(("", "on_step_end", "on_train_batch_end")[number], keywords=number == 1)
+    callbacks = {name: type(name, (), {}) for name in ("TrainerCallback", "Callback")}
+    library = SimpleNamespace(**callbacks, Trainer=made.with_callbacks)
+    for name in ("transformers", "lightning", "lightning.pytorch"):
+        monkeypatch.setitem(sys.modules, name, library)
+    names = {"trainer": made, "module": None, "batches": None}
+    exec(compile(snippets("Marks of your own")[number], "page", "exec"), names)
+    assert len(ended) == 40
 
 
 def test_each_rank_saves_a_file_of_its_own(monkeypatch):

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.gpu_time.step_events import StepEvents, step_events
-from profiling.analysis.records import Report
+from profiling.analysis.records import ProgramSteps, Report
+from profiling.analysis.runs.program import program_steps
 from profiling.analysis.runs.run_clocks import RunClocks, clocks_of_run
 from profiling.analysis.summary import summarize
 from profiling.shared.manifest import Manifest
@@ -22,6 +23,7 @@ class Capture:
     manifest: Manifest | None
     manifest_name: str | None
     clocks: RunClocks | None = None  # GPU clocks of the run in whose folder the capture lies
+    program_steps: ProgramSteps | None = None  # of a program of others in that folder
 
     @property
     def trace(self) -> Trace:
@@ -29,7 +31,8 @@ class Capture:
 
     @cached_property
     def report(self) -> Report:
-        return summarize(self.analysis, self.manifest, self.manifest_name, self.clocks)
+        named = self.manifest, self.manifest_name
+        return summarize(self.analysis, *named, self.clocks, self.program_steps)
 
     @cached_property
     def step_events(self) -> StepEvents | None:
@@ -59,5 +62,11 @@ def open_report(
     else:
         named_manifest = opening.find_manifest(beside or path, trace)
     name, content = named_manifest or (None, None)
-    clocks = clocks_of_run([beside or trace.file]) if content else None
-    return Capture(Analysis(trace, step, phases, device, process), content, name, clocks)
+    clocks = program = None
+    if content:
+        clocks = clocks_of_run([beside or trace.file])
+        try:
+            program = program_steps(beside or trace.file, content.rank, content.world_size)
+        except ValueError as error:
+            trace.warnings.append(f"how steps were recognised is not known: {error}")
+    return Capture(Analysis(trace, step, phases, device, process), content, name, clocks, program)

@@ -42,6 +42,19 @@ class CaptureFacts:
 
 
 @dataclass(frozen=True)
+class ProgramSteps:
+    """How the steps of a program of others were recognised, and all of them, captured or not."""
+
+    rule: str  # a sentence: a step ends with AdamW.step()
+    steps: int
+    skipped: int  # by a GradScaler
+    long: int | None  # longer than three medians; None: their times are not known
+    backwards_per_step: float | None
+    host_ms: dict[str, float]  # phase -> median of its time on the host, outside the window
+    notes: list[str]  # what could not be seen, and why
+
+
+@dataclass(frozen=True)
 class RunFacts:
     """Facts about the run from its manifest; None where the manifest does not say."""
 
@@ -51,6 +64,8 @@ class RunFacts:
     compile: CompileFacts | None
     process: ProcessUse | None = None
     gpu_clock: GpuClock | None = None  # over the whole run in whose folder the capture lies
+    # None: steps of this project's trainer, or of a program that was killed
+    program_steps: ProgramSteps | None = None
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from profiling.analysis.records import (
     Gap,
     GpuTime,
     Idle,
+    ProgramSteps,
     RangeTotal,
     Report,
     RunFacts,
@@ -49,6 +50,7 @@ def summarize(
     manifest: Manifest | None = None,
     manifest_name: str | None = None,
     clocks: RunClocks | None = None,
+    program_steps: ProgramSteps | None = None,
 ) -> Report:
     """The complete report of an analysis.
 
@@ -58,7 +60,8 @@ def summarize(
     capture, window = capture_facts(analysis, manifest, manifest_name), window_facts(analysis)
     kernels, families = sums.kernels(analysis), family_ms(analysis)
     names = [row.name for row in kernels]
-    program = program_of(analysis, manifest is not None)
+    own_run = None if manifest is None else manifest.config is not None
+    program = program_of(analysis, own_run)
     backend = attention_backend(names)
     if backend == "slow" and not program.attention and program.framework != "trainer":
         backend = None
@@ -66,7 +69,7 @@ def summarize(
     report = Report(
         schema_version=SCHEMA_VERSION,
         capture=capture,
-        run=run_facts(manifest, clocks),
+        run=run_facts(manifest, clocks, program_steps),
         window=window,
         gpu=gpu_time(analysis),
         breakdown=breakdown_of(analysis),
@@ -117,7 +120,9 @@ def capture_facts(
     )
 
 
-def run_facts(manifest: Manifest | None, clocks: RunClocks | None) -> RunFacts | None:
+def run_facts(
+    manifest: Manifest | None, clocks: RunClocks | None, program_steps: ProgramSteps | None
+) -> RunFacts | None:
     if manifest is None:
         return None
     return RunFacts(
@@ -127,6 +132,7 @@ def run_facts(manifest: Manifest | None, clocks: RunClocks | None) -> RunFacts |
         manifest.compile,
         manifest.process,
         clocks.of_rank(manifest.rank) if clocks else None,
+        program_steps,
     )
 
 

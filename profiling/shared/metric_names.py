@@ -23,8 +23,10 @@ ELAPSED_S = "time/elapsed_s"  # since the run began: an axis for the others
 VAL_LOSS = Metric("val/loss", "validation loss", "nats per token")
 TRAIN_LOSS = Metric("train/loss", "training loss", "nats per token")
 STEP_MS = Metric("time/step_ms", "step time", "ms")
+MEAN_STEP_MS = Metric("time/mean_step_ms", "mean step time", "ms")
 DATA_MS = Metric("time/data_ms", "time the host waits for a batch", "ms per step")
 TOKENS_PER_S = Metric("perf/tokens_per_s", "throughput", "tokens/s")
+STEPS_PER_S = Metric("perf/steps_per_s", "throughput", "steps/s")  # of a program without tokens
 MFU = Metric("perf/mfu", "model FLOP utilisation (MFU)", "%", 100)
 PEAK_BYTES = Metric("memory/peak_bytes", "peak memory", "GB", 1e-9)
 CPU_PERCENT = Metric("cpu/process_percent", "CPU use of the process (100 %: one core)", "%")
@@ -75,6 +77,8 @@ OTHER = (
     Metric("lr", "learning rate", ""),
     Metric("profile/step_ms", "step time while captured", "ms"),
     Metric(ELAPSED_S, "wall time", "s"),
+    MEAN_STEP_MS,
+    STEPS_PER_S,
 )
 
 # a capture's entries in its run in W&B: three tables and the report's page

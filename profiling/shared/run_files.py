@@ -74,12 +74,16 @@ def place(filename: str, line: int, function: str) -> str:
 
 
 METRICS = "metrics.jsonl"
+# what the hook leaves of a program of others beside the files of a run (profiling/attach)
+FACTS = "facts"  # folder of rankN.json: profiling.shared.program_facts
+PROCESSES = "processes.jsonl"
 CHECKPOINTS = ("ckpt.pt", "ckpt_best.pt")
 SHARDS = "ckpt_shards"  # the folder that a checkpoint of parallel=fsdp or hsdp has beside it
 # what a run leaves in its out_dir; moved together when a run is moved aside
 RUN_FILES = (
     *("config.yaml", "environment.json", METRICS, "summary.json", "wandb"),
     *(*CHECKPOINTS, SHARDS, "profile", "sample", "tensorboard", STEP_TIMES),
+    *(FACTS, PROCESSES),
 )
 # first bytes of the files that mark a folder as a run of ours
 BEGINNINGS = {"config.yaml": b"# every key of this run", METRICS: b'{"run":'}
@@ -107,6 +111,8 @@ OWNERS = (
             rf"|multirun\.yaml|ckpt[^/]*\.pt|({SHARDS}|wandb|tensorboard|compiled)/.+"
             rf"|(sample/)?profile/(window-\d+(-rank\d+)?\.json|{CAPTURES})"
             rf"|profile/(({DUMP}|{EARLIER})\d+|{REQUEST})"
+            rf"|(metrics-rank\d+\.jsonl|step_times-rank\d+\.json|trained-rank\d+|{PROCESSES})"
+            rf"|{FACTS}/rank\d+\.json"
         ),
     ),
     Owner("experiment", ("results.json",), re.compile(r"results\.json")),

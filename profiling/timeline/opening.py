@@ -31,6 +31,7 @@ REPORT = ".nsys-rep"  # the one kind that is recognised by its name
 # file names of captures in a folder, where other .json files lie too
 ENDINGS = (".sqlite", ".sqlite.gz", ".trace.json", ".trace.json.gz", REPORT)
 MANIFEST = re.compile(r"window-\d+(-rank\d+)?\.json")
+RANK_TIMES = re.compile(r"step_times-rank\d+\.json")  # of a program of others (profiling/attach)
 RANK = re.compile(r"-rank\d+")
 ITERATION = re.compile(r"(?:iteration|token) (\d+)")  # a step of training, of generation
 # limits of what a .gz unpacks to; JSON of kernels packs to a twentieth, SQLite to a fourth

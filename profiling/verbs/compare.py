@@ -230,9 +230,8 @@ def side(
     if capture is None:
         profile = run.folder / "profile"
         tool = "torch" if run.on_cpu else "nsys"
-        why = (
-            f"there is no capture in {profile}, so families and kernels are not compared; train "
-            f"with profile={tool}"
+        why = f"there is no capture in {profile}, so families and kernels are not compared; " + (
+            f"run it with --kind {tool}" if run.command else f"train with profile={tool}"
         )
         return compared_run(run, None, why)
     return compared_run(run, open_report(capture).report)  # of this project: its ranges are known

@@ -217,13 +217,24 @@ def sources_of(trace: Trace, output: Path) -> Links:
 
 def hint_at_more(path: Path, report: Report) -> str:
     """The lines below one screen: how to get all of the report, and that of all ranks."""
+    more = "\n".join([MORE, *other_programs(path)])
     if not (of_all := report_of_all(path, report)):
-        return MORE
+        return as_called(more)
     line = (
         f"This is one of several ranks: python -m profiling {of_all} shows which rank the others "
         "wait for."
     )
-    return as_called(f"{MORE}\n{line}")
+    return as_called(f"{more}\n{line}")
+
+
+def other_programs(path: Path) -> list[str]:
+    """A line for further programs that trained in the same command, if there are any."""
+    folders = sorted(path.glob("process-*")) if path.is_dir() else []
+    if not folders:
+        return []
+    count = "1 more program" if len(folders) == 1 else f"{len(folders)} more programs"
+    first = without_controls(shlex.quote(str(folders[0])))
+    return [f"{count} trained in this command: python -m profiling report {first}"]
 
 
 def report_of_all(path: Path, report: Report) -> str | None:

@@ -10,7 +10,7 @@ from profiling.analysis.steps.find import find_steps
 from profiling.analysis.summary import summarize
 from profiling.timeline.trace import ANY_THREAD, Ranges
 from tests.helpers.captures import own, report_of, trace_of
-from tests.helpers.programs import AUTOGRAD, MAIN, MS, Builder, training
+from tests.helpers.programs import AUTOGRAD, MAIN, MS, US, Builder, Program, training
 
 
 def steps_and_names(build: Builder, step=None, phases=None, device=None, **fields):
@@ -212,3 +212,63 @@ def test_phases_of_a_real_capture_guessed_from_operators():
     gpu_ms["forward"] += gpu_ms["data"]  # it begins with the step
     for row in guessed.ranges:
         assert row.gpu_ms == pytest.approx(gpu_ms[row.name], rel=0.001)
+
+
+def closure_program(domain: str | None, closed: bool = True) -> Builder:
+    """Steps of an optimizer whose closure does forward and backward; the hook names the phases."""
+    build = Builder()
+    for number in range(3):
+        at = number * 100
+        build.range(at, at + 99, f"iteration {number}", domain=domain)
+        build.range(at + 2, at + 98, "Optimizer.step#AdamW.step", domain=domain)
+        build.range(at + 4, at + 6, "Optimizer.zero_grad#AdamW.zero_grad", domain=domain)
+        build.range(at + 10, at + 40, "forward", domain=domain)
+        build.range(at + 12, at + 30, "DistributedDataParallel.forward", domain=domain)
+        build.range(at + 40, at + 80, "backward", domain=domain)
+        if closed:
+            build.range(at + 81, at + 97, "optimizer", domain=domain)
+        build.operation(at + 20, at + 30)
+    return build
+
+
+def test_torchs_range_of_an_optimizer_is_a_wrapper_where_the_phase_inside_is_named():
+    _, names = steps_and_names(closure_program(None), kind="kineto")
+    assert names[:4] == [
+        *[("forward", 0), ("DistributedDataParallel.forward", 1)],
+        *[("backward", 0), ("optimizer", 0)],
+    ]
+    _, names = steps_and_names(closure_program(None, closed=False), kind="kineto")
+    assert names[0] == ("Optimizer.step#AdamW.step", 0), "nothing else says what it is"
+
+
+def test_phases_of_the_hook_are_the_same_under_nsys_and_own_backwards_kernels():
+    """Autograd's thread launches them, and has no ranges."""
+    build = Builder()
+    for number in range(3):
+        at = number * 100 * US
+        build.range(at, at + 99 * US, f"iteration {number}", domain=None)
+        for name, start, end, thread in (
+            ("data", 1, 9, MAIN),
+            ("forward", 10, 40, MAIN),
+            ("backward", 40, 80, AUTOGRAD),
+            ("optimizer", 80, 97, MAIN),
+        ):
+            build.range(at + start * US, at + end * US, name, domain=None)
+            launch = at + (start + 1) * US
+            build.launched(launch, launch + 6 * US, launch + 7 * US, thread=thread)
+    report = summarize(Analysis(build.trace()))
+    assert [(row.name, row.depth, row.kernels) for row in report.ranges] == [
+        (name, 0, 3) for name in ("data", "forward", "backward", "optimizer")
+    ]
+    assert report.attribution.coverage == 1.0
+    assert report.attribution.by_time_ns == 3 * US
+
+
+def test_a_step_that_is_one_replay_of_a_graph_has_no_phases_and_all_its_kernels():
+    program = Program()
+    for _ in range(6):
+        with program.step():
+            program.graph(1 * MS, 5)
+    report = summarize(Analysis(program.trace()))
+    assert (report.window.steps, report.window.step_name) == (6, "iteration")
+    assert report.ranges == [] and report.families[0].count == 30

@@ -84,8 +84,9 @@ def test_the_commands_it_ends_with_work(opened, quick, capsys):
     demo.main([])
     commands = re.findall(r"^  python (.*)$", capsys.readouterr().out, re.M)
     verbs = [shlex.split(c) for c in commands if c.startswith("-m profiling ")]
-    assert [words[2] for words in verbs] == ["report", "report", "report", "doctor"]
+    assert [words[2] for words in verbs] == ["report", "report", "run", "report", "doctor"]
     assert report.main(verbs[0][3:]) == report.main(verbs[1][3:]) == 0
+    assert verbs.pop(2)[3:] == ["--", "python", "train_mine.py"]
     (training,) = [shlex.split(c)[1:] for c in commands if c.startswith("train.py ")]
     _, _, words = command_line.split_arguments(training)
     (config,) = compose_jobs(*command_line.split_words(words, None), False)

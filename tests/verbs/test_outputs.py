@@ -109,7 +109,7 @@ def test_what_a_run_leaves_belongs_to_it_and_what_was_asked_for_does_not(run):
             "sample": "sample/profile/window-1.json",
         }
         inside |= {"wandb": "wandb/run-1/files/x.json", "tensorboard": "tensorboard/events.1"}
-        inside["ckpt_shards"] = "ckpt_shards/250/__1_0.distcp"
+        inside |= {"ckpt_shards": "ckpt_shards/250/__1_0.distcp", "facts": "facts/rank3.json"}
         assert owner(run / inside.get(name, name)) == ("run", run)
     for name in (
         "report.json",

@@ -113,7 +113,7 @@ def names_of(
 
 def spell_value(key: str, value: object) -> str:
     """The value alone for attention (flash), else key and value as typed (compile=true)."""
-    return spell(value) if key == "attention" else f"{key}={spell(value)}"
+    return spell(value) if key in ("attention", "command") else f"{key}={spell(value)}"
 
 
 def stem(file: str) -> str:

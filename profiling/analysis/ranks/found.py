@@ -9,6 +9,7 @@ from itertools import chain
 from pathlib import Path
 
 from profiling.analysis.records import Finding
+from profiling.shared.run_files import FACTS
 from profiling.timeline import nsys_facts, opening
 
 # words before a rank's number in file names, the most reliable first: a `local` rank counts within
@@ -82,8 +83,9 @@ def captures_in(folder: Path) -> list[Path]:
         return [*(by_head[rank] for rank in sorted(by_head)), *deleted_files(captures)]
     if captures:
         return session_files(captures)
-    hosts = [host for host in sorted(folder.iterdir()) if not PREVIOUS.fullmatch(host.name)]
-    of_hosts = [file for host in hosts for file in newest_first(captures_of_run(host))[:1]]
+    of_hosts = [
+        file for host in hosts_in(folder) for file in newest_first(captures_of_run(host))[:1]
+    ]
     return [file for file in of_hosts if session_of(file)]
 
 
@@ -178,9 +180,17 @@ def session_of(path: Path) -> nsys_facts.Session | None:
         return None  # who reads all of it says so
 
 
+def hosts_in(folder: Path) -> list[Path]:
+    """Entries that may be folders of hosts."""
+    return [
+        entry
+        for entry in sorted(folder.iterdir())
+        if entry.name != FACTS and not PREVIOUS.fullmatch(entry.name)
+    ]
+
+
 def folders_of_hosts(folder: Path) -> list[Path]:
-    hosts = [host for host in sorted(folder.iterdir()) if not PREVIOUS.fullmatch(host.name)]
-    return [place for host in hosts for place in (host, host / "profile")]
+    return [place for host in hosts_in(folder) for place in (host, host / "profile")]
 
 
 def ranks_of(files: Sequence[Path]) -> set[int | None]:
@@ -206,6 +216,7 @@ def captures_of(folder: Path) -> list[Path]:
         for file in opening.entries(folder)
         if file.name.endswith((*opening.ENDINGS, *EVENTS))
         and not opening.MANIFEST.fullmatch(file.name)
+        and not opening.RANK_TIMES.fullmatch(file.name)
         and file.is_file()
     ]
     redundant = {file.with_suffix(opening.REPORT) for file in files if file.suffix == ".sqlite"}

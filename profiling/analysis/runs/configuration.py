@@ -13,7 +13,8 @@ from profiling.shared.json_records import JsonObject
 def flatten(config: JsonObject, prefix: str = "") -> JsonObject:
     """Flatten sections: {"profile": {"steps": 20}} becomes {"profile.steps": 20}.
 
-    Keys that are younger than the run are added with the value that it was trained with.
+    Keys that are younger than the run are added with the value that it was trained with. A program
+    of others, of which the command is known, has none of them.
     """
     values: JsonObject = {}
     for key, value in config.items():
@@ -21,7 +22,7 @@ def flatten(config: JsonObject, prefix: str = "") -> JsonObject:
             values |= flatten(value, f"{prefix}{key}.")
         else:
             values[prefix + key] = value
-    return values if prefix else values | {**BEFORE, **values}
+    return values if prefix or "command" in values else values | {**BEFORE, **values}
 
 
 def leading_keys(names: Collection[str]) -> list[str]:

@@ -2,12 +2,13 @@
 
 Time is counted from the beginning of the run (time/elapsed_s); for runs that did not log that, it
 is the sum of the step times. Called by groups, by the dashboard and by the verbs compare, ab and
-log. The files are those that training.disk.run_folder and training.metrics.record write; what a
-run lacks is absent, never 0.
+log. The files are those that training.disk.run_folder and training.metrics.record write, or the
+hook in a program of others (profiling/attach); what a run lacks is absent, never 0.
 """
 
 import json
 import math
+import shlex
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,7 +20,13 @@ import yaml
 
 from cli.errors import one_line
 from profiling.shared.json_records import JsonObject, read_json
-from profiling.shared.metric_names import ELAPSED_S, STEP_MS, TOKENS_PER_S
+from profiling.shared.metric_names import (
+    ELAPSED_S,
+    MEAN_STEP_MS,
+    STEP_MS,
+    STEPS_PER_S,
+    TOKENS_PER_S,
+)
 from profiling.shared.run_files import METRICS
 from profiling.timeline.opening import newest
 
@@ -29,6 +36,7 @@ SETTLING_ROWS = 5  # logged rows after a start that do not count: caches and clo
 WALL_TIME, TRAINING_TIME = "wall time", "training time"
 EVALUATION = ("val/loss", "eval/train_loss")  # a row with one of these is before its iteration
 CAPTURED = "profile/captured_steps"  # a row with this has iterations under a profiler
+SPEEDS = (STEP_MS.name, MEAN_STEP_MS.name, TOKENS_PER_S.name)
 CAPTURES = ("*.html", "*.sqlite", "*.nsys-rep", "*.trace.json.gz", "*.pickle")
 Numbers = dict[str, float]
 # of a row: (iteration, whether the row is after it and not an evaluation before it)
@@ -64,12 +72,12 @@ class LoggedSteps:
 class RunFolder:
     folder: Path
     name: str
-    config: JsonObject  # as in config.yaml
+    config: JsonObject  # as in config.yaml; a command is one text
     in_force: JsonObject  # what the keys were resolved to: data, device, attention
     environment: JsonObject | None  # versions and machine; None: not written
     summary: Numbers | None  # None: the run has not ended, or was killed
     verdict: str | None  # what limited the run, as its summary says; None: not known
-    tokens: int  # tokens of one iteration
+    tokens: int | None  # tokens of one iteration; None: a program of others, which does not say
     columns: dict[str, Series]
     steps: LoggedSteps
     captures: list[Path]
@@ -88,6 +96,12 @@ class RunFolder:
     def on_cpu(self) -> bool:
         """Whether a CPU computed the steps of the run."""
         return self.in_force.get("device") == "cpu"
+
+    @property
+    def command(self) -> str | None:
+        """The command of a program of others, as a shell reads it; None: this project's trainer."""
+        command = self.config.get("command")
+        return command if isinstance(command, str) else None
 
 
 @dataclass(frozen=True)
@@ -119,6 +133,15 @@ class Keys:
     def tokens(self) -> int:
         """Number of tokens of one iteration."""
         return self.batch_size * self.block_size * self.gradient_accumulation_steps
+
+
+@dataclass(frozen=True)
+class CommandKeys:
+    """The fields of the config.yaml of a program of others."""
+
+    command: list[str]
+    in_force: InForce | None = None
+    tokens: None = None
 
 
 def is_run_folder(path: Path) -> bool:
@@ -204,14 +227,19 @@ def read_run(folder: Path) -> RunFolder:
     with the line in metrics.jsonl.
     """
     config = read_config(folder)
+    kind: type[Keys | CommandKeys] = CommandKeys if "command" in config else Keys
     try:
-        keys = msgspec.convert(config, Keys)
+        keys = msgspec.convert(config, kind)
     except (msgspec.ValidationError, UnicodeEncodeError) as error:
         raise ValueError(
             f"{folder}/config.yaml: {error}; give a folder that training wrote"
         ) from error
     in_force = config.pop("in_force", None)
+    if isinstance(keys, CommandKeys):
+        config["command"] = shlex.join(keys.command)
     rows, settling, notes = read_rows(folder / METRICS)
+    if keys.tokens is None:
+        rows = {place: with_steps_per_s(row) for place, row in rows.items()}
     wall = all(ELAPSED_S in row for row in rows.values())
     columns = columns_of(rows, keys.tokens, wall)
     if not columns:
@@ -315,9 +343,9 @@ def read_row(line: bytes) -> tuple[Place, Numbers | None]:
     iteration, numbers = int(row["iter"]), numbers_of(row)
     if not 0 <= iteration < LAST_ITERATION:
         raise ValueError("an impossible iteration")
-    if STEP_MS.name in numbers and TOKENS_PER_S.name not in numbers:
-        raise ValueError("a step time without its tokens per second")
-    speeds = [numbers[name] for name in (STEP_MS.name, TOKENS_PER_S.name) if name in numbers]
+    speeds = [numbers[name] for name in SPEEDS if name in numbers]
+    if STEP_MS.name in numbers and len(speeds) < 2:
+        raise ValueError("a step time without its tokens per second or its mean")
     if speeds and not min(speeds) > 1 / LARGEST:
         raise ValueError("a step time that is zero or infinite")
     place = (iteration, not any(name in row for name in EVALUATION))
@@ -335,8 +363,13 @@ def numbers_of(values: JsonObject) -> Numbers:
     }
 
 
-def columns_of(rows: Rows, tokens: int, wall: bool) -> dict[str, Series]:
-    """A series for each name with numbers; `tokens` is the number in one iteration.
+def with_steps_per_s(row: Numbers) -> Numbers:
+    mean_ms = row.get(MEAN_STEP_MS.name)
+    return row if mean_ms is None else row | {STEPS_PER_S.name: 1e3 / mean_ms}
+
+
+def columns_of(rows: Rows, tokens: int | None, wall: bool) -> dict[str, Series]:
+    """A series for each name with numbers; `tokens` is the number in one iteration, if known.
 
     `wall` takes elapsed_s from the rows, else it is training time.
     """
@@ -359,26 +392,32 @@ def column(rows: Rows, name: str) -> np.ndarray:
     return np.array([row.get(name, math.nan) for row in rows.values()], dtype=float)
 
 
-def training_time(rows: Rows, tokens: int) -> tuple[np.ndarray, np.ndarray]:
+def training_time(rows: Rows, tokens: int | None) -> tuple[np.ndarray, np.ndarray]:
     """(iterations done, seconds of training up to there), summed from the rows' mean step times.
 
     Compiling and evaluations do not count, so that runs compare. Where a profiler was on in every
     step of a row the median of the other rows stands in.
     """
     trained = {place: row for place, row in rows.items() if place[1]}
-    mean_ms = tokens / column(trained, TOKENS_PER_S.name) * 1e3
+    mean_ms = mean_step_ms(trained, tokens)
     mean_ms[np.isnan(mean_ms)] = np.nanmedian(mean_ms) if np.isfinite(mean_ms).any() else 0.0
     done = np.array([0, *(iteration + 1 for iteration, _ in trained)], dtype=float)
     elapsed_s = np.concatenate([[0.0], np.cumsum(np.diff(done) * mean_ms)]) / 1e3
     return done, elapsed_s
 
 
-def steps_of(rows: Rows, settling: set[Place], tokens: int) -> LoggedSteps:
+def mean_step_ms(rows: Rows, tokens: int | None) -> np.ndarray:
+    """(rows,) mean step time of each row in ms, NaN where a row lacks it."""
+    if tokens is None:
+        return column(rows, MEAN_STEP_MS.name)
+    return tokens / column(rows, TOKENS_PER_S.name) * 1e3
+
+
+def steps_of(rows: Rows, settling: set[Place], tokens: int | None) -> LoggedSteps:
     usual = {
         place: row
         for place, row in rows.items()
         if STEP_MS.name in row and CAPTURED not in row and place not in settling
     }
     iteration = np.array([iteration for iteration, _ in usual], dtype=int)
-    mean_ms = tokens / column(usual, TOKENS_PER_S.name) * 1e3
-    return LoggedSteps(iteration, column(usual, STEP_MS.name), mean_ms)
+    return LoggedSteps(iteration, column(usual, STEP_MS.name), mean_step_ms(usual, tokens))

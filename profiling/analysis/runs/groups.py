@@ -3,8 +3,10 @@
 Called by the dashboard. Losses compare only inside a section.
 """
 
+import shlex
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -68,6 +70,11 @@ class Section:
         """Whether an iteration computes the same in all groups, so that step times compare."""
         return not any(is_work(key) or key == "ranks" for key in self.differs)
 
+    @property
+    def per_token(self) -> bool:
+        """Whether times of a token stand for those of an iteration, which are not of equal work."""
+        return not self.same_work and all(run.tokens for run in self.runs)
+
 
 @dataclass(frozen=True)
 class Speed:
@@ -128,7 +135,20 @@ def gather(
 
 
 def text_of(run: RunFolder) -> tuple[object, ...]:
-    return (run.config.get("dataset"), *(run.in_force.get(key) for key in TEXT))
+    return (
+        run.config.get("dataset"),
+        *(run.in_force.get(key) for key in TEXT),
+        run.command and program_of(run.command),
+    )
+
+
+def program_of(command: str) -> str:
+    """The program in a command: its first file of Python, or the module behind -m, or its first
+    word."""
+    words = shlex.split(command)
+    files = [word for word in words if word.endswith(".py")]
+    modules = [name for flag, name in pairwise(words) if flag == "-m"]
+    return [*files, *modules, *words][0]
 
 
 def section_of(runs: list[RunFolder]) -> Section:
@@ -138,8 +158,9 @@ def section_of(runs: list[RunFolder]) -> Section:
     differs = [key for key in keys if len({str(known.get(key)) for known in settings}) > 1]
     labels = number_labels(labels_of(settings, leading_keys(differs)))
     groups = [Group(*row) for row in zip(labels, grouped, settings, strict=True)]
-    dataset, data, *_ = text_of(runs[0])
+    dataset, data, *_, program = text_of(runs[0])
     name = str(dataset) if data in (None, dataset) else f"{dataset} ({data})"
+    name = str(program or name)
     return Section(name, groups, differs)
 
 
@@ -161,7 +182,7 @@ def labels_of(settings: list[JsonObject], telling: list[str]) -> list[str]:
     out if the labels stay different.
     """
     if not telling:
-        return [str(known.get("attention")) for known in settings]
+        return [str(known.get("command") or known.get("attention")) for known in settings]
     first, *others = telling[:LONGEST_LABEL]
     values = [known.get(first) for known in settings]
     if len(telling) == 1 and all(isinstance(value, str) for value in values):
@@ -279,7 +300,7 @@ def equal_work(baseline: Group, candidate: Group) -> bool:
 
 def time_scale(run: RunFolder, section: Section) -> float:
     """The factor that makes times of `run` comparable: 1, or one over its tokens an iteration."""
-    return 1.0 if section.same_work else 1.0 / run.tokens
+    return 1.0 / run.tokens if section.per_token and run.tokens else 1.0
 
 
 def typical_ms(group: Group) -> float | None:

@@ -9,6 +9,9 @@ from profiling.analysis.steps.steps import NO_RANGES, StepRanges, Steps
 from profiling.timeline.trace import ANY_THREAD, Ranges, Trace
 
 WRAPPERS = re.compile(r"micro_step \d+|iteration \d+|token \d+|ProfilerStep#\d+")  # around phases
+# PyTorch's own ranges. A closure that Optimizer.step calls does forward and backward inside it
+OF_OPTIMIZER = re.compile(r"Optimizer\.(step|zero_grad)#.*")
+OPTIMIZER = "optimizer"  # the phase as the hook in a program of others names it
 
 
 def phase_ranges(
@@ -34,6 +37,10 @@ def phase_ranges(
     elif len(step_rows):
         chosen &= ranges.domain == ranges.domain[step_rows[0]]
         chosen &= ~name_mask(trace.names, ranges.name, WRAPPERS.fullmatch)
+        of_torch = chosen & name_mask(trace.names, ranges.name, OF_OPTIMIZER.fullmatch)
+        named = chosen & name_mask(trace.names, ranges.name, OPTIMIZER.__eq__)
+        if hold_any(ranges, np.flatnonzero(of_torch), np.flatnonzero(named)):
+            chosen &= ~of_torch
         alike = chosen[step_rows].all() and len(used_names(ranges.name[step_rows])) == 1
         chosen[step_rows] = False
         chosen[step_rows] = alike and not in_steps(steps, ranges.start_ns[chosen])
@@ -46,6 +53,19 @@ def phase_ranges(
     chosen_ranges = StepRanges(mine.start_ns, mine.end_ns, name, mine.thread, depth)
     cut_off = ~ranges.closed & ~endless
     return chosen_ranges, int(cut_off[np.union1d(rows, step_rows)].sum())
+
+
+def hold_any(ranges: Ranges, outer: np.ndarray, inner: np.ndarray) -> bool:
+    """Whether one of the rows `outer` holds one of the rows `inner`, on the same thread."""
+    for thread in distinct(ranges.thread[inner]).tolist():
+        around = outer[ranges.thread[outer] == thread]
+        around = around[np.argsort(ranges.start_ns[around], kind="stable")]
+        held = inner[ranges.thread[inner] == thread]
+        before = np.searchsorted(ranges.start_ns[around], ranges.start_ns[held], side="right")
+        open_until_ns = np.maximum.accumulate(ranges.end_ns[around])[before[before > 0] - 1]
+        if np.any(ranges.end_ns[held[before > 0]] <= open_until_ns):
+            return True
+    return False
 
 
 def in_steps(steps: Steps, time_ns: np.ndarray) -> bool:

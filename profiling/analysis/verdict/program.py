@@ -67,8 +67,12 @@ BETWEEN = tuple(FAMILIES.index(name) for name in ("elementwise", "dropout", "cop
 NEAR = 4  # kernels (scale, mask, dropout, a copy) between an attention's softmax and its products
 
 
-def program_of(analysis: Analysis, own_run: bool) -> Program:
-    """The facts about the program; `own_run`: a manifest of this project's trainer is known."""
+def program_of(analysis: Analysis, own_run: bool | None) -> Program:
+    """The facts about the program.
+
+    `own_run` is what the manifest says: this project's trainer, or a program with the hook; None
+    without a manifest.
+    """
     names = used(analysis)
     launches = blocking_launches(analysis)
     backward, checks = (count(analysis, each) for each in (BACKWARD.fullmatch, CHECKS.__eq__))
@@ -109,11 +113,13 @@ def used(analysis: Analysis) -> list[str]:
     return [trace.names[row] for row in sorted(rows)]
 
 
-def framework_of(analysis: Analysis, names: list[str], own_run: bool) -> Framework:
-    if (own_run or is_of_trainer(analysis)) and analysis.steps.name != TOKEN:
+def framework_of(analysis: Analysis, names: list[str], own_run: bool | None) -> Framework:
+    trainer = is_of_trainer(analysis) if own_run is None else own_run
+    if trainer and analysis.steps.name != TOKEN:
         return "trainer"
     found = (which for which, pattern in FRAMEWORKS if any(map(pattern.fullmatch, names)))
-    return next(found, "pytorch" if analysis.trace.kind == "kineto" else "unknown")
+    hooked = own_run is False  # the hook saw steps of PyTorch
+    return next(found, "pytorch" if hooked or analysis.trace.kind == "kineto" else "unknown")
 
 
 def is_of_trainer(analysis: Analysis) -> bool:

@@ -175,6 +175,7 @@ def time_process(
             f"{expected}; the run may have been interrupted"
         )
     remove_checkpoints(run_dir)
+    assert run.tokens, "the trainer says how large a batch is"
     process = ProcessRun(
         number=number,
         label=label,

@@ -32,6 +32,8 @@ from profiling.shared.metric_names import (
     LATER_GPU,
     RANKS,
     SPEED,
+    STEPS_PER_S,
+    TOKENS_PER_S,
     TRAIN_LOSS,
     VAL_LOSS,
     Metric,
@@ -111,7 +113,10 @@ def title_of(runs: list[RunFolder], parts: list[Part]) -> str:
 
 
 def subtitle_of(runs: list[RunFolder]) -> str:
-    texts = dict.fromkeys(str(run.config.get("dataset")) for run in runs)
+    texts = dict.fromkeys(
+        groups.program_of(run.command) if run.command else str(run.config.get("dataset"))
+        for run in runs
+    )
     machines = dict.fromkeys(str(run.in_force.get("device")) for run in runs)
     versions = dict.fromkeys(f"torch {run.in_force.get('torch')}" for run in runs)
     return " · ".join([run_count(runs), *map(", ".join, (texts, machines, versions))])
@@ -128,7 +133,7 @@ def verdict(parts: list[Part], notes: Sequence[str]) -> list[Block]:
         blocks.append(Verdict(words.headline(part.section)))
         blocks.append(Bullets(None, words.findings(part.section, part.loss)))
     apart = (
-        f"These runs were trained on {len(parts)} different texts. They are shown separately "
+        f"These runs are of {len(parts)} different texts or programs. They are shown separately "
         "below, because their losses cannot be compared."
     )
     warnings = [apart, *notes] if len(parts) > 1 else notes
@@ -146,7 +151,7 @@ def part_sections(
     more, short = small_charts(part, extra_metrics(extra)), part.section.name if many else None
     return [
         Section(f"{name}-summary", summary.title, [summary], short=short),
-        loss_section(part),
+        *([] if of_programs(part) else [loss_section(part)]),
         speed_section(part),
         *ranks_section(part),
         gpu_section(part),
@@ -154,6 +159,11 @@ def part_sections(
         Section(f"{name}-settings", settings.title, [differ], short="Configurations"),
         runs_section(part, links_from),
     ]
+
+
+def of_programs(part: Part) -> bool:
+    """Whether the runs are those of a program of others, whose losses and tokens nobody knows."""
+    return all(run.tokens is None for run in part.section.runs)
 
 
 def loss_section(part: Part) -> Section:
@@ -186,10 +196,11 @@ def speed_section(part: Part) -> Section:
         "iterations that were logged together. Iterations at the start and under a profiler are "
         "left out."
     )
+    speed = [STEPS_PER_S if each == TOKENS_PER_S and of_programs(part) else each for each in SPEED]
     return Section(
         f"{part.name}-speed",
         "Speed and memory",
-        [chart, *small_charts(part, SPEED)],
+        [chart, *small_charts(part, speed)],
         short="Speed",
         lead=lead if boxes else "",
     )

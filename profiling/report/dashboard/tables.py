@@ -27,7 +27,14 @@ from profiling.analysis.runs.run_waits import rank_waits
 from profiling.report.dashboard.words import span
 from profiling.report.document import Cell, Column, Table
 from profiling.shared.json_records import JsonObject
-from profiling.shared.metric_names import MFU, PEAK_BYTES, POWER_W, TOKENS_PER_S, Metric
+from profiling.shared.metric_names import (
+    MFU,
+    PEAK_BYTES,
+    POWER_W,
+    STEPS_PER_S,
+    TOKENS_PER_S,
+    Metric,
+)
 
 
 def summary_table(part: str, section: Section, loss: float | None) -> Table:
@@ -37,6 +44,7 @@ def summary_table(part: str, section: Section, loss: float | None) -> Table:
         Column("runs", lambda group: len(group.runs), "number"),
         Column("step, ms", typical_ms, "ms"),
         Column("tokens/s", group_value(TOKENS_PER_S), "number"),
+        Column("steps/s", group_value(STEPS_PER_S), "number"),
         Column("MFU", group_value(MFU, 100), "percent"),
         Column("peak memory", group_value(PEAK_BYTES, reduce=np.max), "bytes"),
         Column("power, W", group_value(POWER_W), "number"),

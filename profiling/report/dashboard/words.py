@@ -83,13 +83,14 @@ def by_speed(section: Section) -> list[Group]:
 
 
 def time_with_unit(section: Section, group: Group) -> str:
-    return f"{time_of(section, group)} {'ms per step' if section.same_work else 'ns per token'}"
+    return f"{time_of(section, group)} {'ns per token' if section.per_token else 'ms per step'}"
 
 
 def time_of(section: Section, group: Group) -> str:
     ms = typical_ms(group)
     assert ms is not None, "only for groups with step times"
-    return milliseconds(ms if section.same_work else ms * 1e6 / group.runs[0].tokens)
+    scale = time_scale(group.runs[0], section)
+    return milliseconds(ms * 1e6 * scale if section.per_token else ms)
 
 
 def findings(section: Section, loss: float | None) -> list[str]:

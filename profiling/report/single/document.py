@@ -46,7 +46,7 @@ def report_document(
     """
     return Document(
         f"{report.capture.file} · {gpu_name(report)}",
-        [steps_by_tool(report)],
+        subtitle(report),
         verdict(report),
         [
             step_section(report),
@@ -92,6 +92,21 @@ def steps_by_tool(report: Report) -> str:
     tool = TOOLS.get(capture.kind, capture.kind)
     version = f" {capture.tool_version}" if capture.tool_version else ""
     return f"{steps}, {milliseconds(window.wall_ms)} ms in total, {tool}{version}"
+
+
+def subtitle(report: Report) -> list[str]:
+    """Lines on the steps: which were captured, and of a program of others what they are."""
+    return [steps_by_tool(report), *steps_of_program(report)]
+
+
+def steps_of_program(report: Report) -> list[str]:
+    program = report.run and report.run.program_steps
+    if not program:
+        return []
+    facts = [f"{program.steps:,} steps in all"]
+    facts += [f"{program.skipped:,} skipped by a GradScaler"] if program.skipped else []
+    facts += [f"{program.long:,} longer than three medians"] if program.long else []
+    return [f"{program.rule[:1].upper()}{program.rule[1:]}; {', '.join(facts)}", *program.notes]
 
 
 def verdict(report: Report) -> list[Block]:

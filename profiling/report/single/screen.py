@@ -18,7 +18,7 @@ from profiling.report.document import (
     Verdict,
 )
 from profiling.report.single import tables
-from profiling.report.single.document import cpu_figures, gpu_name, step_parts, steps_by_tool
+from profiling.report.single.document import cpu_figures, gpu_name, step_parts, subtitle
 from profiling.report.single.verdict_line import verdict_line
 from profiling.shared.units import milliseconds, percent
 
@@ -35,7 +35,7 @@ def first_screen(report: Report) -> Document:
     gain = [Paragraph(f"Largest possible gain: {most}")] if most else []
     return Document(
         f"{report.capture.file} · {gpu_name(report)}",
-        [steps_by_tool(report)],
+        subtitle(report),
         [
             Verdict(verdict_line(report), "warning"),
             Bullets(None, first_that_fit(bottleneck.evidence[:EVIDENCE], EVIDENCE_LINES)),

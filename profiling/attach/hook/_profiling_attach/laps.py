@@ -35,15 +35,17 @@ class Laps:
         return self.cuda is not None and self.cuda.is_current_stream_capturing()
 
     def add(self, end, label):
-        """A step from `last` to `end`."""
+        """A step from `last` to `end`. Returns the number of steps so far."""
         begin, self.last = self.last, end
+        ms = self.ms
         self.labels.append(label)
         if self.cuda is None:
-            self.ms.append((end - begin) / 1e6)
-            return
-        self.ms.append(None)
+            ms.append((end - begin) / 1e6)
+            return len(ms)
+        ms.append(None)
         if begin is not None and end is not None:
-            self.pending.append((len(self.ms) - 1, begin, end))
+            self.pending.append((len(ms) - 1, begin, end))
+        return len(ms)
 
     def read(self, wait=False):
         """Read the laps whose ends the GPU has passed, or all of them. Returns how many are read

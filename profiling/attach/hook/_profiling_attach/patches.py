@@ -8,6 +8,7 @@ modules, tensors or optimizers themselves, because programs pickle and copy thes
 import functools
 import sys
 
+from _profiling_attach import own_marks
 from _profiling_attach.dynamo import hide
 from _profiling_attach.outermost import OutermostModules
 from _profiling_attach.recorder import Recorder
@@ -19,6 +20,7 @@ def attach(settings):
 
     recorder = Recorder(settings, torch)
     Patches(torch, recorder).put_on()
+    own_marks.recorder = recorder
 
 
 class Patches:
@@ -62,7 +64,8 @@ class Patches:
         if self.step_depth > 1:
             return None
         closure = args[1] if len(args) > 1 else kwargs.get("closure")
-        self.recorder.enter("optimizer")
+        if self.recorder.quiet_level < 0:
+            self.recorder.enter("optimizer")
         if not callable(closure):
             return None
         try:
@@ -94,10 +97,13 @@ class Patches:
     def after_step(self, optimizer, args, kwargs):
         if self.is_compiling():
             return
-        self.step_depth = max(0, self.step_depth - 1)
-        if self.step_depth == 0:
-            self.recorder.leave("optimizer")
-            self.recorder.mark("optimizer", optimizer)
+        if self.step_depth > 1:
+            self.step_depth -= 1
+            return
+        self.step_depth, recorder = 0, self.recorder
+        if recorder.phases.open:
+            recorder.leave("optimizer")
+        recorder.mark("optimizer", optimizer)
 
     def count_optimizers(self, original):
         is_compiling, recorder = self.is_compiling, self.recorder
@@ -115,6 +121,8 @@ class Patches:
 
         def zero_grad(self, *args, **kwargs):
             original(self, *args, **kwargs)
+            if recorder.quiet_level > level and not patches.step_depth:
+                return
             if is_compiling() or patches.closures:
                 return
             patches.step_depth = 0  # a step that raised an error never came to its end

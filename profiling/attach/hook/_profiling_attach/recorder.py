@@ -11,12 +11,12 @@ import sys
 from contextlib import suppress
 
 from _profiling_attach.dynamo import hide_hook
-from _profiling_attach.laps import Laps
+from _profiling_attach.laps import FREE, Laps
 from _profiling_attach.phases import Phases
 from _profiling_attach.run_files import RunFiles
 from _profiling_attach.step_rule import LEVELS, StepRule
 from _profiling_attach.watch_torch import append_line
-from _profiling_attach.window import START_OF_RANKS, Window, skip_destructors
+from _profiling_attach.window import LEAD, START_OF_RANKS, Window, skip_destructors
 
 ROW_STEPS = 10  # steps between two looks at what is to be written
 SHAPES_EVERY = 10  # forwards between two looks at the shapes of their arguments
@@ -61,6 +61,7 @@ class Recorder:
         self.sampled_steps = 0  # steps in which all marks were counted
         self.sampled_backwards = 0
         self.backwards_before = 0  # the present step
+        self.next_look = 0  # steps behind which there is more to do than to time them
 
     def step_aside(self, error):
         """End the hook after an error of its own, which the launcher reads."""
@@ -142,21 +143,30 @@ class Recorder:
         if self.off:
             return
         try:
-            mark = (kind, id(what))
-            if self.rule.ignores(mark):
+            mark, rule = (kind, id(what)), self.rule
+            if mark == rule.chosen and not self.phases.on:  # nearly all, so these are quick
+                rule.counts[mark] += 1
+                rule.replays = 0
+                laps, window = self.laps, self.window
+                done = laps.add(laps.now(), FREE if window is None else window.label)
+                if done >= self.next_look:
+                    self.look(done)
+                return
+            if rule.ignores(mark):
                 return
             if self.laps is None:
                 self.laps = Laps(self.torch)
                 write_at_end_of_process(self.end)
-            before = self.rule.chosen
-            moments = self.rule.ends_of_steps(mark, self.laps.now())
-            if before is not None and before != self.rule.chosen:
+            before = rule.chosen
+            moments = rule.ends_of_steps(mark, self.laps.now())
+            if before is not None and before != rule.chosen:
                 self.drop_steps()
-            if len(moments) == 1 and self.phases.on:
+            if len(moments) == 1 and self.phases.on and self.laps.last is not None:
                 self.sampled_steps += 1
                 self.sampled_backwards += self.count("backward", None) - self.backwards_before
             for moment in moments:
                 self.end_step(moment)
+            if moments:
                 self.backwards_before = self.count("backward", None)
         except Exception as error:
             self.step_aside(error)
@@ -182,6 +192,7 @@ class Recorder:
         self.laps = Laps(self.torch)
         self.phases = Phases()
         self.losses = {}
+        self.next_look = self.sampled_steps = self.sampled_backwards = 0
         if self.files:
             self.files.start_rows()
 
@@ -194,8 +205,13 @@ class Recorder:
             laps.last = moment
             return
         window = self.window
-        laps.add(moment, window.label if window else "free")
-        done = len(laps.ms)
+        done = laps.add(moment, FREE if window is None else window.label)
+        if done >= self.next_look:
+            self.look(done)
+
+    def look(self, done):
+        """Decide what begins or ends behind `done` steps: timed phases, a window, a row."""
+        window = self.window
         self.phases.end_step(done)
         self.quiet_level = -1 if self.phases.on else LEVELS[self.rule.chosen[0]]
         if window is not None:
@@ -205,6 +221,19 @@ class Recorder:
             self.window = self.window or self.requested_window(done)
         if self.settings.stop_after and done >= self.settings.stop_after:
             self.stop_program()
+        self.next_look = self.step_to_look_at(done)
+        self.backwards_before = self.count("backward", None)
+
+    def step_to_look_at(self, done):
+        """The number of steps at which something can begin or end again."""
+        if self.phases.on:
+            return done + 1
+        steps = [done - done % ROW_STEPS + ROW_STEPS]
+        if self.window is not None and self.window.start is not None:
+            steps.append(max(done + 1, self.window.start - LEAD))
+        if self.settings.stop_after:
+            steps.append(max(done + 1, self.settings.stop_after))
+        return min(steps)
 
     def planned_window(self):
         settings, start = self.settings, self.settings.start

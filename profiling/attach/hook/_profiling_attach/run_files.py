@@ -62,6 +62,8 @@ class RunFiles:
     def start_rows(self):
         """Begin the rows of a run, or begin them again: readers drop those before."""
         self.rows_end, self.flushed_s = 0, 0.0
+        self.seen = []  # for each row: (seconds since the beginning, data's time in ms or None)
+        self.waits = 0  # times of data so far
         self.append([{"run": self.in_force(), "iter": 0}])
 
     def append(self, rows):
@@ -72,6 +74,9 @@ class RunFiles:
     def write_rows(self, at_end=False):
         """Write the rows of the steps that the GPU has finished, at most twice a second."""
         now_s = time.perf_counter()
+        waits = self.recorder.phases.ms.get("data", ())
+        self.seen.append((now_s - self.began_s, waits[-1] if len(waits) > self.waits else None))
+        self.waits = len(waits)
         if not at_end and now_s - self.flushed_s < FLUSH_S:
             return
         self.flushed_s = now_s
@@ -79,22 +84,22 @@ class RunFiles:
         rows = []
         while finished - self.rows_end >= ROW_STEPS or (at_end and finished > self.rows_end):
             end = min(self.rows_end + ROW_STEPS, finished)
-            rows.append(self.row(self.rows_end, end, now_s))
+            rows.append(self.row(self.rows_end, end))
             self.rows_end = end
         if rows:
             self.append(rows)
 
-    def row(self, first, end, now_s):
+    def row(self, first, end):
         laps = self.recorder.laps
         free = [ms for ms, label in zip(laps.ms[first:end], laps.labels[first:end])
                 if label == FREE and ms is not None]  # fmt: skip
-        row = {"iter": end - 1, "time/elapsed_s": now_s - self.began_s}
+        elapsed_s, data_ms = self.seen[first // ROW_STEPS]
+        row = {"iter": end - 1, "time/elapsed_s": elapsed_s}
         if free:
             row["time/step_ms"] = statistics.median(free)
-            row["time/mean_step_ms"] = statistics.fmean(free)
-        waits = self.recorder.phases.ms.get("data")
-        if waits:
-            row["time/data_ms"] = waits[-1]
+            row["time/mean_step_ms"] = sum(free) / len(free)
+        if data_ms is not None:
+            row["time/data_ms"] = data_ms
         captured = sum(label != FREE for label in laps.labels[first:end])
         if captured:
             row["profile/captured_steps"] = captured

@@ -3,18 +3,27 @@
 The program leaves marks: an optimizer's step, the forward of an outermost module, and so on. A mark
 is a pair (kind, key), where the key is the id of the object. A step ends, in this order, with
 
-1. the optimizer that steps least often; of several that step equally often, the last of a cycle
-2. zero_grad, where there are optimizers and none is seen to step: their step is compiled
-3. a backward, where there is no optimizer
-4. the forward of the outermost module that is called first (in generation: a token)
-5. a batch of a DataLoader
+1. what the program marks itself (`attach.step()`)
+2. the optimizer that steps least often; of several that step equally often, the last of a cycle
+3. zero_grad, where there are optimizers and none is seen to step: their step is compiled
+4. a backward, where there is no optimizer
+5. the forward of the outermost module that is called first (in generation: a token)
+6. a batch of a DataLoader
 
 A mark of a higher kind takes over when it comes later, and the steps counted so far are dropped, so
 an evaluation before training is not mistaken for inference. Replays of a CUDA graph take over where
 nothing else happens any more.
 """
 
-LEVELS = {"data": 0, "forward": 1, "backward": 2, "zero_grad": 3, "optimizer": 4, "replay": 5}
+LEVELS = {
+    "data": 0,
+    "forward": 1,
+    "backward": 2,
+    "zero_grad": 3,
+    "optimizer": 4,
+    "replay": 5,
+    "own": 6,
+}
 CHOICES = ("optimizer", "zero_grad", "backward", "forward", "data", "replay")
 CYCLES = 12  # steps of one optimizer after which the others have shown how often they step
 ENOUGH = 16  # marks of a lower kind before it is taken for a step
@@ -40,9 +49,9 @@ class StepRule:
             return False
         if self.asked is not None:
             return kind != self.asked or self.chosen is not None
-        if kind == "replay":
-            return self.replays < LONG_ACCUMULATION
-        return self.chosen is not None and LEVELS[kind] <= LEVELS[self.chosen[0]]
+        if self.chosen is not None and LEVELS[kind] <= LEVELS[self.chosen[0]]:
+            return True
+        return kind == "replay" and self.replays < LONG_ACCUMULATION
 
     def ends_of_steps(self, mark, moment):
         """Moments at which steps ended: none, this one, or many as soon as the rule is decided."""
@@ -72,6 +81,8 @@ class StepRule:
         """(kind, key) of the marks that end a step, or None as long as that is open."""
         if self.asked is not None:
             return rarest(self.asked, self.counts_of(self.asked))
+        if self.counts_of("own"):
+            return rarest("own", self.counts_of("own"))
         if self.replays >= LONG_ACCUMULATION:
             return rarest("replay", self.counts_of("replay"))
         steps = self.counts_of("optimizer")
@@ -96,8 +107,11 @@ class StepRule:
         return len(steps) >= self.optimizers_made and min(steps.values()) >= 2
 
     def first_of_inference(self, at_end):
+        forwards = sum(self.counts_of("forward").values())
         for kind in ("forward", "data"):
             counts = self.counts_of(kind)
+            if kind == "data" and 2 * forwards > sum(counts.values()):
+                continue  # batches of a model, whose forwards are steps as soon as there are enough
             if counts and (at_end or max(counts.values()) >= ENOUGH):
                 most = max(counts.values())
                 return kind, next(key for key, count in counts.items() if count >= most - 1)
@@ -117,6 +131,7 @@ class StepRule:
             "forward": f"a step is a forward of {name}, because nothing was trained",
             "data": "a step is a batch of a DataLoader",
             "replay": "a step is a replay of a CUDA graph",
+            "own": "a step ends where the program says so, with attach.step()",
         }[kind]
         others = [mark for mark in self.counts if mark[0] == kind and mark != self.chosen]
         if kind == "optimizer" and others:

@@ -16,6 +16,8 @@ def start():
     settings = read_settings()
     if settings is None:
         return
+    from _profiling_attach import own_marks  # noqa: F401  `from profiling import attach` finds it
+
     append_line(settings.folder, {"pid": os.getpid(), "ppid": os.getppid()})
     if "torch" in sys.modules:  # imported by a .pth file
         attach(settings)

@@ -1,0 +1,127 @@
+"""Step times without waiting for the GPU, and phases of the steps that are timed."""
+
+from types import SimpleNamespace
+
+import pytest
+from _profiling_attach import phases as phases_module
+from _profiling_attach.laps import CAPTURED, FREE, Laps
+from _profiling_attach.phases import EVERY, Phases
+
+NO_GPU = SimpleNamespace(cuda=SimpleNamespace(is_available=lambda: False))
+
+
+class Event:
+    """A CUDA event: `at` in ms, passed once the GPU's clock is there."""
+
+    clock = 0.0
+
+    def __init__(self, at):
+        self.at = at
+
+    def query(self):
+        return self.at <= Event.clock
+
+    def synchronize(self):
+        Event.clock = max(Event.clock, self.at)
+
+    def elapsed_time(self, end):
+        return end.at - self.at
+
+
+@pytest.fixture
+def on_gpu():
+    laps = Laps(NO_GPU)
+    laps.cuda, Event.clock, laps.last = object(), 0.0, Event(0.0)
+    return laps
+
+
+def test_laps_of_a_cpu_are_differences_of_its_clock():
+    laps = Laps(NO_GPU)
+    laps.last = 1_000_000
+    assert [laps.add(2_500_000, FREE), laps.add(3_000_000, CAPTURED)] == [1, 2]
+    assert laps.ms == [1.5, 0.5] and laps.with_label(CAPTURED) == [0.5]
+    assert laps.with_label(FREE, first=1) == []
+
+
+def test_laps_of_a_gpu_are_read_as_far_as_it_has_come_and_none_is_waited_for(on_gpu):
+    for at in (2.0, 5.0, 9.0):
+        on_gpu.add(Event(at), FREE)
+    Event.clock = 5.5
+    assert on_gpu.read() == 2 and on_gpu.ms == [2.0, 3.0, None]
+    assert on_gpu.read(wait=True) == 3 and on_gpu.ms == [2.0, 3.0, 4.0]
+
+
+def test_a_lap_that_ends_inside_the_capture_of_a_graph_has_no_time(on_gpu):
+    for end in (Event(2.0), None, Event(9.0), Event(11.0)):
+        on_gpu.add(end, FREE)
+    assert on_gpu.read(wait=True) == 4
+    assert on_gpu.ms == [2.0, None, None, 2.0] and len(on_gpu.labels) == 4
+    assert on_gpu.with_label(FREE) == [2.0, 2.0]
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    now = SimpleNamespace(ns=0)
+    monkeypatch.setattr(phases_module.time, "perf_counter_ns", lambda: now.ns)
+    return now
+
+
+def pass_through(phases, clock, *names, ns=1_000_000):
+    """Enter phases one inside the other, stay, and leave the outermost."""
+    for name in names:
+        phases.enter(name)
+    clock.ns += ns
+    phases.leave(names[0])
+
+
+def test_phases_of_a_step_add_up_and_one_of_many_steps_is_timed(clock):
+    phases = Phases()
+    pass_through(phases, clock, "forward")
+    pass_through(phases, clock, "forward", ns=3_000_000)
+    phases.end_step(1)
+    assert phases.ms == {"forward": [4.0]} and not phases.on
+    pass_through(phases, clock, "forward")
+    phases.end_step(2)
+    assert phases.ms == {"forward": [4.0]}, "the second step was not timed"
+    phases.end_step(EVERY)
+    assert phases.on
+
+
+def test_a_phase_that_an_error_left_open_ends_with_the_one_around_it(clock):
+    phases = Phases()
+    pass_through(phases, clock, "optimizer", "forward")
+    assert phases.open == [] and phases.ns == {"optimizer": 1_000_000}
+    phases.leave("optimizer")  # a second time
+    assert phases.open == []
+
+
+def test_a_phase_inside_one_of_its_name_counts_once(clock):
+    phases = Phases()
+    phases.enter("optimizer")
+    pass_through(phases, clock, "optimizer")
+    clock.ns += 500_000
+    phases.leave("optimizer")
+    assert phases.ns == {"optimizer": 1_500_000}
+
+
+def test_ranges_are_opened_and_closed_in_order_while_a_window_is_open(clock):
+    seen = []
+
+    class Range:
+        def __init__(self, name):
+            self.name = name
+
+        def __enter__(self):
+            seen.append(f"+{self.name}")
+
+        def __exit__(self, *error):
+            seen.append(f"-{self.name}")
+
+    phases = Phases()
+    phases.ranges = Range
+    pass_through(phases, clock, "backward")
+    phases.enter("data")
+    phases.enter("inner")
+    phases.close_ranges()
+    phases.leave("data")
+    assert seen == ["+backward", "-backward", "+data", "+inner", "-inner", "-data"]

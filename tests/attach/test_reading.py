@@ -1,0 +1,247 @@
+"""Files that the hook leaves of a program of others, as the project's own readers have them."""
+
+import json
+import re
+from contextlib import nullcontext
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from _profiling_attach import recorder as recorder_module
+from _profiling_attach.recorder import Recorder
+from _profiling_attach.settings import Settings
+
+from profiling.analysis.open_report import open_report
+from profiling.analysis.runs.folder import read_run
+from profiling.analysis.runs.groups import program_of, sections_of
+from profiling.analysis.runs.program import long_steps
+from profiling.report.dashboard.document import dashboard_page
+from profiling.report.single.document import steps_of_program
+from profiling.shared.metric_names import STEP_MS, STEPS_PER_S, TOKENS_PER_S
+from profiling.shared.program_facts import read_program_facts
+from profiling.shared.run_files import check_output
+from profiling.verbs import compare, dashboard, log, report, scale
+from tests.helpers.programs_of_others import PROGRAMS, STEPS, run_program
+
+COMMAND = ["python", "my train.py", "--width", "8"]
+
+
+@pytest.fixture
+def play(tmp_path, monkeypatch):
+    """A function that lets the hook's recorder write the run of a made-up loop."""
+    monkeypatch.setattr(recorder_module, "write_at_end_of_process", lambda end: None)
+
+    def run(name="run", steps=120, command=COMMAND, kind="none", start=40):
+        folder = tmp_path / name
+        folder.mkdir()
+        recorder = Recorder(Settings(str(folder), command, kind, start, 10, None, None), torch)
+        optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(3))], lr=0.1)
+        recorder.optimizer_made(optimizer)
+        for _ in range(steps + 1):
+            for phase in ("data", "forward"):
+                recorder.enter(phase)
+                torch.zeros(64).sum()
+                recorder.leave(phase)
+            recorder.mark("optimizer", optimizer)
+        recorder.end()
+        return folder
+
+    return run
+
+
+def test_a_run_without_tokens_has_step_times_and_steps_per_second(play):
+    run = read_run(play())
+    assert run.tokens is None and run.command == "python 'my train.py' --width 8"
+    assert run.in_force["ranks"] == 1 and run.on_cpu
+    assert run.summary["iterations"] == 120 and run.iterations == 119
+    assert len(run.step_ms) == 7  # twelve rows, of which five settle
+    assert np.all(run.steps.mean_ms > 0)
+    rate, ms = run.columns[STEPS_PER_S.name].value, run.columns["time/mean_step_ms"].value
+    assert rate == pytest.approx(1e3 / ms)
+    assert TOKENS_PER_S.name not in run.columns
+    assert np.all(np.diff(run.columns[STEP_MS.name].elapsed_s) > 0), "each row has its own time"
+    assert {"batch_size", "block_size", "dataset"}.isdisjoint(run.config)
+
+
+def test_facts_are_read_back_and_belong_to_the_run(play):
+    folder = play()
+    facts = read_program_facts(folder, 0)
+    assert (facts.rule, facts.steps) == ("a step ends with SGD.step()", 120)
+    assert facts.parameters == 3 and set(facts.host_ms) == {"data", "forward"}
+    assert read_program_facts(folder, 1) is None
+    for name in ("facts/rank0.json", "metrics-rank1.jsonl", "step_times-rank3.json"):
+        with pytest.raises(ValueError, match="belongs to the run"):
+            check_output(folder / name)
+    (folder / "facts" / "rank0.json").write_text('{"rule": 7}')
+    with pytest.raises(ValueError, match=r"rank0\.json: is damaged"):
+        read_program_facts(folder, 0)
+
+
+def test_the_report_says_how_steps_were_recognised(play, capsys):
+    folder = play(kind="torch")
+    times = json.loads((folder / "step_times.json").read_text())
+    times["ms"][100:102] = [1e4, 1e4]
+    (folder / "step_times.json").write_text(json.dumps(times))
+    found = open_report(folder).report
+    assert found.run.program_steps.steps == 120 and found.run.config is None
+    known = [ms for ms in times["ms"] if ms is not None]
+    long = sum(ms > 3 * np.median(known) for ms in known)
+    assert found.run.program_steps.long == long >= 2
+    line = f"A step ends with SGD.step(); 120 steps in all, {long} longer than three medians"
+    assert steps_of_program(found) == [line]
+    assert found.window.steps in (9, 10)  # a slow first one is left out
+    assert found.window.step_name == "iteration"
+    assert [row.name for row in found.phases] == ["data", "forward"]
+    assert report.main([str(folder)]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert line in printed
+    assert "compile=true" not in printed and "batch_size" not in printed, "keys of our trainer"
+
+
+def test_skipped_steps_and_notes_are_said_and_times_that_nobody_wrote_are_not(tmp_path):
+    program = SimpleNamespace(
+        rule="a step ends with AdamW.step()", steps=1299, skipped=4, long=None, notes=["no nvtx"]
+    )
+    said = steps_of_program(SimpleNamespace(run=SimpleNamespace(program=program)))
+    assert said == [
+        "A step ends with AdamW.step(); 1,299 steps in all, 4 skipped by a GradScaler",
+        "no nvtx",
+    ]
+    assert long_steps(tmp_path / "step_times.json") is None
+
+
+def test_damaged_facts_are_said_and_the_rest_is_reported(play):
+    folder = play(kind="torch")
+    (folder / "facts" / "rank0.json").write_text("{")
+    found = open_report(folder).report
+    assert found.run.program_steps is None
+    said = [each.what for each in found.health.findings]
+    assert any("rank0.json: is damaged" in what for what in said)
+
+
+def test_two_commands_are_compared_and_the_next_step_is_an_experiment_of_them(play, capsys):
+    one, other = (play(f"run{width}", command=["python", "t.py", width]) for width in "48")
+    assert compare.main([str(one), str(other)]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "ab -- python t.py 4 ::: python t.py 8" in printed
+    assert re.search("python t.py 8 is (slower|faster) than python t.py 4", printed)
+    assert "command=" not in printed and "run it with --kind torch" in printed
+
+
+def test_the_dashboard_has_a_part_for_each_program_and_steps_per_second(play, tmp_path):
+    commands = {"a": ["python", "a.py", "1"], "b": ["python", "a.py", "2"], "c": ["c"]}
+    runs = [read_run(play(name, command=command)) for name, command in commands.items()]
+    sections = sections_of(runs)
+    assert [section.name for section in sections] == ["a.py", "c"]
+    assert [group.label for group in sections[0].groups] == ["python a.py 1", "python a.py 2"]
+    page = dashboard_page(runs)
+    assert "steps/s" in page and "tokens/s" not in page.partition("<main")[2]
+    assert "validation loss over iterations" not in page
+    out = tmp_path / "page.html"
+    assert dashboard.main([str(tmp_path), "-o", str(out)]) == 0 and out.is_file()
+
+
+@pytest.mark.parametrize(
+    "command, program",
+    [
+        ("python -u train.py x.py", "train.py"),
+        ("torchrun --nproc-per-node 2 -m pkg.mod", "pkg.mod"),
+        ("python -m torch.distributed.run 'my train.py'", "my train.py"),
+        ("deepspeed", "deepspeed"),
+    ],
+)
+def test_the_program_in_a_command(command, program):
+    assert program_of(command) == program
+
+
+def test_verbs_that_need_this_trainer_refuse_in_a_line(play):
+    folder = play(kind="torch")
+    for words in ([str(folder)], ["--metrics", str(folder)]):
+        with pytest.raises(ValueError, match=r"^[^\n]+W&B[^\n]+$"):
+            log.main(words)
+    with pytest.raises(ValueError, match=r"^[^\n]+give a capture of this trainer[^\n]+$"):
+        scale.main([str(folder)])
+
+
+def test_a_config_that_is_neither_is_refused(play):
+    folder = play()
+    (folder / "config.yaml").write_text("command: python train.py\n")
+    with pytest.raises(ValueError, match=r"config.yaml: Expected `array`"):
+        read_run(folder)
+
+
+def test_a_second_program_of_a_command_has_a_folder_of_its_own(play, capsys):
+    folder = play(kind="torch")
+    recorder = SimpleNamespace(settings=Settings(str(folder), [], "none", None, 1, None, None))
+    from _profiling_attach.run_files import RunFiles
+
+    files = RunFiles.__new__(RunFiles)
+    files.recorder, files.rank = recorder, 0
+    inside = files.own_folder(str(folder))
+    assert inside.startswith(f"{folder}/process-")
+    assert report.main([str(folder)]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"1 more program trained in this command: python -m profiling report {inside}" in said
+
+
+def test_marks_of_a_program_itself_do_nothing_without_the_hook(monkeypatch):
+    from _profiling_attach import own_marks
+
+    from profiling import attach
+
+    monkeypatch.delitem(attach.sys.modules, attach.HOOK)
+    assert isinstance(attach.step(), nullcontext) and attach.phase("data") is attach.step()
+    seen = []
+    own = SimpleNamespace(
+        mark=seen.append, enter=lambda name: seen.append(f"+{name}"), leave=seen.remove
+    )
+    monkeypatch.setitem(attach.sys.modules, attach.HOOK, own_marks)
+    monkeypatch.setattr(own_marks, "recorder", None)
+    with attach.step(), attach.phase("before torch"):
+        pass
+    monkeypatch.setattr(own_marks, "recorder", own)
+    own.leave = lambda name: seen.append(f"-{name}")
+    with attach.step(), attach.phase("data"):
+        pass
+    with pytest.raises(RuntimeError), attach.step():
+        raise RuntimeError
+    assert seen == ["+data", "-data", "own"], "a block that an error ends is no step"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_hooked_program_prints_and_ends_as_without(tmp_path, name):
+    bare = run_program(PROGRAMS[name], tmp_path / "bare", kind=None)
+    hooked = run_program(PROGRAMS[name], tmp_path / "hooked")
+    assert (hooked.stdout, hooked.stderr) == (bare.stdout, bare.stderr)
+    assert hooked.returncode == bare.returncode
+    run, facts = read_run(tmp_path / "hooked"), read_program_facts(tmp_path / "hooked", 0)
+    assert facts.steps == STEPS[name] == run.summary["iterations"]
+    found = open_report(tmp_path / "hooked").report
+    assert found.window.steps + found.window.first_iteration == 40
+    assert found.window.first_iteration in (30, 31)  # a slow first one is left out
+    phases = ["forward"] if name == "inference" else ["forward", "backward", "optimizer"]
+    assert sorted({row.name for row in found.phases}) == sorted(phases)
+    assert found.run.program_steps.rule == facts.rule
+
+
+@pytest.mark.slow
+def test_two_ranks_are_read_from_one_folder(tmp_path, capsys):
+    source = """
+import torch, torch.distributed as dist; from torch import nn
+torch.set_num_threads(1); dist.init_process_group("gloo"); torch.manual_seed(0)
+m = nn.parallel.DistributedDataParallel(nn.Linear(8, 8))
+o = torch.optim.SGD(m.parameters(), lr=0.1)
+for i in range(60): m(torch.randn(8, 8)).square().mean().backward(); o.step(); o.zero_grad()
+dist.destroy_process_group()
+"""
+    folder = tmp_path / "ranks"
+    done = run_program(source, folder, ranks=2)
+    assert done.returncode == 0, done.stderr
+    assert [read_program_facts(folder, rank).steps for rank in (0, 1)] == [59, 59]
+    assert read_run(folder).in_force["ranks"] == 2
+    assert report.main([str(folder)]) == 0
+    printed = capsys.readouterr()
+    assert "ranks are compared by their GPU work" in printed.err
+    assert "A step ends with SGD.step(); 59 steps in all" in printed.out
