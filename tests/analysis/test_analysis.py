@@ -76,4 +76,4 @@ def test_the_manifests_facts_are_the_reports(folder):
     assert told["run"] == {
         key: json.loads(to_json(MANIFEST))[key]
         for key in ("config", "environment", "attention", "compile", "process")
-    } | {"gpu_clock": None}
+    } | {"gpu_clock": None, "program_steps": None}

@@ -103,7 +103,7 @@ def test_skipped_steps_and_notes_are_said_and_times_that_nobody_wrote_are_not(tm
     program = SimpleNamespace(
         rule="a step ends with AdamW.step()", steps=1299, skipped=4, long=None, notes=["no nvtx"]
     )
-    said = steps_of_program(SimpleNamespace(run=SimpleNamespace(program=program)))
+    said = steps_of_program(SimpleNamespace(run=SimpleNamespace(program_steps=program)))
     assert said == [
         "A step ends with AdamW.step(); 1,299 steps in all, 4 skipped by a GradScaler",
         "no nvtx",
@@ -125,7 +125,7 @@ def test_two_commands_are_compared_and_the_next_step_is_an_experiment_of_them(pl
     assert compare.main([str(one), str(other)]) == 0
     printed = " ".join(capsys.readouterr().out.split())
     assert "ab -- python t.py 4 ::: python t.py 8" in printed
-    assert re.search("python t.py 8 is (slower|faster) than python t.py 4", printed)
+    assert printed.startswith("8 against 4 ")  # what differs between them
     assert "command=" not in printed and "run it with --kind torch" in printed
 
 

@@ -32,7 +32,7 @@ OWNERS = (
 # methods of these two catch the errors of the others
 GUARDS = {
     recorder.Recorder: "__init__ begin_anew begin_in_child step_aside enter leave forward "
-    "mark optimizer_made count end yield_profiler",
+    "mark keep_loss optimizer_made count end yield_profiler",
     patches.Patches: "__init__ before_step after_step",
 }
 

@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -234,7 +235,7 @@ def test_a_long_label_is_cut_and_two_that_become_alike_are_numbered():
 
 
 def test_compare_names_two_programs_by_what_differs():
-    differences = {"command": Pair([*A, "--lr", "1"], [*A, "--lr", "2"])}
+    differences = {"command": Pair(*(shlex.join([*A, "--lr", rate]) for rate in "12"))}
     assert names_of(None, None, differences) == ("--lr 1", "--lr 2")
 
 

@@ -5,6 +5,7 @@ over baseline: below 1 the candidate is faster. Fields of a Struct that have the
 out of the JSON.
 """
 
+import shlex
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -149,11 +150,11 @@ class Pair:
 
     @property
     def commands(self) -> tuple[list[str], list[str]] | None:
-        """The words of both commands, if the key is COMMAND of two runs; None if it is not."""
+        """The words of both values of COMMAND, or None where a side has no command."""
         one, other = self.baseline, self.candidate
-        if not isinstance(one, list) or not isinstance(other, list):
+        if not isinstance(one, str) or not isinstance(other, str):
             return None
-        return [*map(str, one)], [*map(str, other)]
+        return shlex.split(one), shlex.split(other)
 
 
 @dataclass(frozen=True)
