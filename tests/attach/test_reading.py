@@ -1,7 +1,6 @@
 """Files that the hook leaves of a program of others, as the project's own readers have them."""
 
 import json
-import re
 from contextlib import nullcontext
 from types import SimpleNamespace
 
