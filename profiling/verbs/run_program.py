@@ -47,8 +47,8 @@ def run_program(flags: Namespace, words: list[str]) -> int:
         environ, started = under_nsys(nsys, flags, folder.absolute() / PARTIAL, environ, words)
     environ = with_hook(environ, settings)
     if flags.dry_run:
-        told = [f"{name}={environ[name]}" for name in ("PYTHONPATH", "PROFILING_ATTACH")]
-        print(shlex.join(["env", *told, *started]))
+        variables = [f"{name}={environ[name]}" for name in ("PYTHONPATH", "PROFILING_ATTACH")]
+        print(shlex.join(["env", *variables, *started]))
         return 0
 
     with run_folder.own_folder(folder) as previous:
@@ -143,14 +143,14 @@ def report(
         captures = [path for path in (folder / "profile").glob("*") if path.is_file()]
         if captures:
             run_folder.describe_command(folder, settings.command)
-        told = seen.lines(folder, settings)
-        if whole and told in ([seen.NEVER], [f"{seen.NO_STEP}; {seen.OTHERS}"]):
-            told = ["no steps are known of this program: the report is about all of it"]
+        messages = seen.lines(folder, settings)
+        if whole and messages in ([seen.NEVER], [f"{seen.NO_STEP}; {seen.OTHERS}"]):
+            messages = ["no steps are known of this program: the report is about all of it"]
         if settings.kind == "none" and (phases := seen.phases_line(folder)):
-            told.append(phases)
+            messages.append(phases)
         snapshots = sorted(path for path in captures if path.name.endswith(".memory.pickle"))
-        told += [f"{path}: open it at pytorch.org/memory_viz" for path in snapshots]
-        for line in told:
+        messages += [f"{path}: open it at pytorch.org/memory_viz" for path in snapshots]
+        for line in messages:
             say(line)
         if any(path.name.endswith(ENDINGS) for path in captures):
             show(folder, nsys)

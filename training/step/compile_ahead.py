@@ -24,7 +24,7 @@ from training.ranks.distributed import Ranks
 from training.step.step import Step
 
 MOST_PROCESSES = 16
-LATE_S = 120  # a kernel takes 2 s; a fork that inherited a locked lock would never end
+LATE_S = 60  # a kernel takes 2 s; a fork that inherited a locked lock would never end
 
 
 def launches_own_kernels(config: Config) -> bool:

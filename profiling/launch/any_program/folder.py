@@ -37,7 +37,7 @@ def move_aside(folder: Path) -> Path | None:
     """Move an earlier run to previous-N; return that folder, or None without a run."""
     files = [path for path in folder.iterdir() if is_of_run(path.name)]
     if not is_run(folder):
-        if others := [path.name for path in files if path.name in RUN_FILES]:
+        if others := [path.name for path in files if not HOOK_FILES.fullmatch(path.name)]:
             raise ValueError(
                 f"--out {folder}: contains {others[0]}, which no run has written; give another "
                 "folder"

@@ -6,13 +6,14 @@ The hook's files are described in profiling/attach/hook/_profiling_attach/run_fi
 import json
 import re
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from profiling.launch.any_program.folder import free_bytes
 from profiling.launch.any_program.start import HookSettings
 from profiling.shared.json_records import read_json
 from profiling.shared.manifest import CapturedWindow
+from profiling.shared.program_facts import ProgramFacts, read_program_facts
 
 NEVER = (
     "no Python process of this command read the hook: it is no Python program, it runs in a "
@@ -22,26 +23,15 @@ NO_STEP = "no step was seen: no process imported torch and trained or called a m
 OTHERS = "for other frameworks --kind nsys --whole records everything"
 NO_MARK = "no step was seen: the program left no mark of --step {}; leave it out"
 KILLED = "the program was killed, or ended by os._exit: rows but for the last half second"
-# beginnings of the hook's notes; the first are in processes.jsonl too, from which they are told
+# beginnings of the hook's notes; the first are in processes.jsonl too, from which they are shown
 STOPPED, NO_WINDOW = "the hook stopped", "no window of"
 OWN_PROFILER = "the program started its own torch.profiler"  # as the hook's window says it
 FULL_BYTES = 1_000_000  # a disk with less free is full
 
 
 @dataclass(frozen=True)
-class Facts:
-    """facts/rankN.json, as far as it is told here."""
-
-    rule: str
-    steps: int
-    skipped_steps: int = 0
-    host_ms: dict[str, float] = field(default_factory=dict)  # phase -> median per step
-    notes: list[str] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
 class WindowFile:
-    """profile/window-N.json, as far as it is told here."""
+    """profile/window-N.json, as far as it is used here."""
 
     window: CapturedWindow
 
@@ -51,25 +41,25 @@ def lines(folder: Path, settings: HookSettings) -> list[str]:
     started = processes(folder)
     if not started:
         return [NEVER]
-    told = [f"the hook stopped in process {row['pid']}: {row['error']}" for row in started
+    messages = [f"the hook stopped in process {row['pid']}: {row['error']}" for row in started
             if "error" in row]  # fmt: skip
     trained = {number(path) for path in folder.glob("trained-rank*")}
-    facts = {number(p): read_json(p, Facts) for p in folder.glob("facts/rank*.json")}
-    if not trained and not told:
-        told.append(NO_MARK.format(settings.step) if settings.step else f"{NO_STEP}; {OTHERS}")
+    facts = {number(p): read_json(p, ProgramFacts) for p in folder.glob("facts/rank*.json")}
+    if not trained and not messages:
+        messages.append(NO_MARK.format(settings.step) if settings.step else f"{NO_STEP}; {OTHERS}")
     of_ranks: dict[str, list[int]] = {}
     for rank in sorted(trained | set(facts)):
-        if rank not in facts and told:  # why is told already
+        if rank not in facts and messages:  # the reason is in the messages already
             continue
         for line in lines_of_rank(folder, rank, facts.get(rank), settings):
             of_ranks.setdefault(line, []).append(rank)
     several = len(trained) > 1
     for line, ranks in of_ranks.items():
         word = "ranks" if len(ranks) > 1 else "rank"
-        told.append(f"{word} {', '.join(map(str, ranks))}: {line}" if several else line)
+        messages.append(f"{word} {', '.join(map(str, ranks))}: {line}" if several else line)
     for other in sorted(folder.glob("process-*")):
-        told.append(f"another process of this command trained too: {other}")
-    return told
+        messages.append(f"another process of this command trained too: {other}")
+    return messages
 
 
 def processes(folder: Path) -> list[dict[str, object]]:
@@ -87,7 +77,7 @@ def number(path: Path) -> int:
 
 
 def lines_of_rank(
-    folder: Path, rank: int, facts: Facts | None, settings: HookSettings
+    folder: Path, rank: int, facts: ProgramFacts | None, settings: HookSettings
 ) -> list[str]:
     window = first_window(folder, rank)
     if facts is None:
@@ -138,10 +128,10 @@ def earlier(steps: int, window: int) -> str:
 
 def phases_line(folder: Path) -> str | None:
     """Step time and the phases' shares of it on the host, of rank 0; None where not known."""
-    summary, facts = folder / "summary.json", folder / "facts" / "rank0.json"
-    if not (summary.is_file() and facts.is_file()):
+    summary, facts = folder / "summary.json", read_program_facts(folder, 0)
+    if facts is None or not summary.is_file():
         return None
     step_ms = float(json.loads(summary.read_text())["time/step_ms"])
-    phases = read_json(facts, Facts).host_ms
+    phases = facts.host_ms
     shares = ", ".join(f"{name} {ms / step_ms:.0%}" for name, ms in phases.items())
     return f"a step takes {step_ms:.4g} ms (median); the host is in {shares}" if shares else None

@@ -36,8 +36,8 @@ class HookSettings:
 def with_hook(environ: dict[str, str], settings: HookSettings) -> dict[str, str]:
     """The environment with the hook, which every Python process below inherits."""
     paths = [str(HOOK), *filter(None, [environ.get("PYTHONPATH")])]
-    told = {"PYTHONPATH": os.pathsep.join(paths), VARIABLE: json.dumps(asdict(settings))}
-    return environ | told
+    variables = {"PYTHONPATH": os.pathsep.join(paths), VARIABLE: json.dumps(asdict(settings))}
+    return environ | variables
 
 
 def refusal(word: str, environ: Mapping[str, str] = os.environ) -> tuple[int, str] | None:
