@@ -65,9 +65,10 @@ def test_the_program_under_torch_profiler_is_read_with_steps_and_phases(tmp_path
     (snippet,) = snippets("torch.profiler")
     subprocess.run([sys.executable, "-c", snippet], cwd=tmp_path, check=True, timeout=120)
     found = open_report(tmp_path / "mine.trace.json.gz").report
-    assert found.window.steps + (found.window.left_out_ms is not None) == 10
+    slow_first = found.window.left_out_ms is not None  # the profiler's start may lie in it
+    assert found.window.steps + slow_first == 10
     assert found.window.step_name == "ProfilerStep"
-    assert found.window.first_iteration == 12
+    assert found.window.first_iteration == 12 + slow_first
     assert found.window.phases_from == "ranges"
     assert [phase.name for phase in found.phases] == PHASES
     assert found.bottleneck.verdict.startswith("cpu")

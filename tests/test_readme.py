@@ -30,11 +30,11 @@ COMMANDS = [command for page in PAGES.values() for command in commands_of(page)]
 
 
 def arguments_of(program: str) -> list[list[str]]:
-    """The arguments of every call of `program`."""
+    """The arguments of every call of `program`, but of programs of others behind two dashes."""
     return [
         shlex.split(command.partition(f"{program} ")[2])
         for command in COMMANDS
-        if f"{program} " in command
+        if f"{program} " in command and " -- " not in command
     ]
 
 

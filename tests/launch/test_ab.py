@@ -465,7 +465,8 @@ def test_captures_of_the_real_trainer_explain(fake):
     assert {row["name"] for row in comparison["ranges"]} >= {"data", "forward", "backward"}
     assert "host_forward" in {row["bucket"] for row in comparison["buckets"]}
     captured, step = comparison["captured_step_ms"], comparison["step_ms"]
-    assert len(captured["baseline_values"]) == 20 and len(step["baseline_values"]) == 2
+    # a slow first step, in which the profiler's start may lie, is left out
+    assert len(captured["baseline_values"]) in (19, 20) and len(step["baseline_values"]) == 2
     whole = sum(row["delta_ms"] for row in comparison["buckets"])
     means = captured["candidate_mean"] - captured["baseline_mean"]
     assert whole == pytest.approx(means, abs=1e-9)

@@ -77,8 +77,10 @@ def test_the_last_sample_is_captured_from_its_prompt_on(run, out_dir):
 def test_its_report_has_a_token_for_a_step(run, out_dir):
     run("profile=torch", "profile.steps=4", "profile.start=33")
     report = open_report(out_dir / "sample").report
-    assert report.window.step_name == "token" and report.window.steps == 4
-    assert report.window.first_iteration == 33 and report.window.phases_from == "ranges"
+    slow_first = report.window.left_out_ms is not None  # the profiler's start may lie in it
+    assert report.window.step_name == "token" and report.window.steps + slow_first == 4
+    assert report.window.first_iteration == 33 + slow_first
+    assert report.window.phases_from == "ranges"
     assert {row.name for row in report.ranges if row.depth == 0} == {"decode", "read"}
     assert report.health.free_step_ms is not None
     assert report.run.config["profile"]["steps"] == 4
