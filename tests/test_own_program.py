@@ -71,7 +71,7 @@ def test_the_program_under_torch_profiler_is_read_with_steps_and_phases(tmp_path
     assert found.window.first_iteration == 12 + slow_first
     assert found.window.phases_from == "ranges"
     assert [phase.name for phase in found.phases] == PHASES
-    assert found.bottleneck.verdict.startswith("cpu")
+    assert found.bottleneck.verdict in ("cpu_only", "cpu", "data")  # as the share of data says
 
 
 def test_the_loop_under_nsys_opens_its_window_and_ranges_each_phase(monkeypatch):

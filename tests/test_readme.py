@@ -30,11 +30,11 @@ COMMANDS = [command for page in PAGES.values() for command in commands_of(page)]
 
 
 def arguments_of(program: str) -> list[list[str]]:
-    """The arguments of every call of `program`, but of programs of others behind two dashes."""
+    """The arguments of every call of `program`, but not of one of others such as my_train.py."""
     return [
         shlex.split(command.partition(f"{program} ")[2])
         for command in COMMANDS
-        if f"{program} " in command and " -- " not in command
+        if re.search(rf"(^|\s){re.escape(program)} ", command)
     ]
 
 

@@ -30,6 +30,7 @@ def ended(*words: str, **environ: str) -> tuple[int, bytes]:
     return process.returncode, process.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [

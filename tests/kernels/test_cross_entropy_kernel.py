@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.helpers.kernel_programs import DEVICES, needs_triton, run
+from tests.helpers.kernel_programs import LONG_DEVICES, needs_triton, run
 
 pytestmark = needs_triton
 
@@ -76,6 +76,6 @@ print("right")
 """
 
 
-@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("device", LONG_DEVICES)
 def test_losses_and_gradients_are_those_of_float64(device):
     run(PROGRAM, device)

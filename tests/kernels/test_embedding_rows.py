@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.helpers.kernel_programs import DEVICES, needs_triton, run
+from tests.helpers.kernel_programs import LONG_DEVICES, needs_triton, run
 
 pytestmark = needs_triton
 
@@ -48,6 +48,6 @@ print("right")
 """
 
 
-@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("device", LONG_DEVICES)
 def test_rows_of_each_id_are_added_in_order(device):
     run(PROGRAM, device)

@@ -9,7 +9,7 @@ import torch
 from profiling.lab.kernel_timing import relative_error
 from profiling.lab.kernel_work import Sizes, operations
 from profiling.verbs import kernels
-from tests.helpers.kernel_programs import DEVICES, needs_triton, run
+from tests.helpers.kernel_programs import LONG_DEVICES, needs_triton, run
 
 SMALL = Sizes(tokens=5, width=16, vocabulary=9, dropout=0.0)
 CPU = torch.device("cpu")
@@ -28,7 +28,7 @@ print("right")
 
 
 @needs_triton
-@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("device", LONG_DEVICES)
 def test_ours_are_right(device):
     run(PROGRAM, device)
 

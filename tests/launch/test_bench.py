@@ -346,6 +346,7 @@ def test_samplers_are_told_what_each_knows(checkout, tmp_path):
     assert keys_for("theirs") == {"out_dir", "num_samples", "max_new_tokens", "device"}
 
 
+@pytest.mark.slow
 def test_evaluations_are_as_many_batches_as_the_other_one_has(checkout, tmp_path):
     def words(side, kind="run", more=""):
         plan = planned(checkout, tmp_path, f"{TINY} {more}")

@@ -17,6 +17,8 @@ from tests.helpers import folders
 from tests.helpers.chromium import chromium
 from tests.helpers.folders import write_run
 
+pytestmark = pytest.mark.slow  # in a real browser
+
 CHARTS = "return document.querySelectorAll('[data-lazy]').length"
 DRAWN = """
 return [...document.querySelectorAll('[data-lazy]')].map(chart =>

@@ -13,6 +13,8 @@ from tests.helpers.captures import capture_of
 from tests.helpers.chromium import draw_all, open_page
 from tests.helpers.reports import nothing_captured, report_with_manifest
 
+pytestmark = pytest.mark.slow  # in a real browser
+
 CHARTS = {"breakdown", "step_times", "families", "phases", "roofline"}
 DRAWN = """
 return Object.fromEntries([...document.querySelectorAll('[data-chart]')].map(chart => [

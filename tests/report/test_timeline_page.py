@@ -17,6 +17,8 @@ from tests.helpers.chromium import chromium
 from tests.helpers.programs import MS, Program
 from tests.helpers.reports import nothing_captured
 
+pytestmark = pytest.mark.slow  # in a real browser
+
 PIXEL = """
 const [x, y] = arguments, canvas = document.querySelector('#timeline-view canvas');
 const ratio = canvas.width / canvas.clientWidth;

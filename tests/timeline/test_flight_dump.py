@@ -67,6 +67,7 @@ def test_a_dump_of_torch(of_torch, tmp_path):
     assert not calls.timed_out.any() and dump.note is None
 
 
+@pytest.mark.slow
 def test_planted_dumps_have_the_keys_of_torch(of_torch):
     real, ours = pickle.loads(of_torch), planted(1)[0].content()
     assert real.keys() == ours.keys() and real["version"] == ours["version"]

@@ -89,6 +89,7 @@ def test_a_wait_for_the_others_is_explained(monkeypatch, caplog):
     assert waiting.startswith("rank 1 of 2: has waited 0 s for all ranks to connect at no.such.inv")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number, word", [(signal.SIGINT, "RANK=1"), (signal.SIGTERM, "RANK=0")])
 def test_a_rank_that_waits_for_the_others_can_be_stopped(command, start, tmp_path, number, word):
     with socket.socket() as free:

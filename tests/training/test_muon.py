@@ -161,6 +161,7 @@ def test_state_is_of_the_shapes_that_a_checkpoint_is_held_to(config):
     assert len(shapes) == 4 + 2 + 5  # four shapes, two tables, five norms
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("accumulation", [1, 2])
 def test_a_run_resumes_as_if_it_had_not_stopped(run, tmp_path, accumulation):
     keys = dict(optimizer="muon", positions="rotary", always_save_checkpoint=True, dropout=0.1)

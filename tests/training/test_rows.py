@@ -122,6 +122,7 @@ def test_a_row_is_written_behind_the_next_launch_and_before_what_follows_it(run,
     assert events[events.index("row 3") + 1] == "evaluation 4"
 
 
+@pytest.mark.slow
 def test_a_row_is_written_before_a_window_opens_and_before_it_closes(
     run, late, events, monkeypatch
 ):

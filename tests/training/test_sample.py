@@ -366,6 +366,7 @@ def test_attention_of_the_checkpoint_that_does_not_exist_here(run, tmp_path, out
     assert (code, out) == (2, "") and "attention=cudnn: runs only on CUDA" in err
 
 
+@pytest.mark.slow
 def test_what_would_be_compiled_first_is_used_where_it_is_asked_for(run, tmp_path):
     keys = [write_checkpoint(tmp_path, CharTokenizer(TEXT), "flex"), "max_new_tokens=2"]
     err = run(*keys)[2]

@@ -163,6 +163,7 @@ KILLED_AT = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "place, call, expected",
     [

@@ -26,6 +26,7 @@ def test_each_kind_of_call_has_a_row_for_each_setting(capsys):
     assert "gap between operators" in table
 
 
+@pytest.mark.slow
 def test_processes_with_nsys_and_without_take_turns(tmp_path):
     nsys = tmp_path / "nsys"
     nsys.write_text(NSYS)

@@ -79,6 +79,7 @@ def test_mistakes_are_one_line_that_names_them(tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_the_command_line_ends_with_2_on_a_mistake(start, tmp_path):
     process = start(["-m", "profiling", "dashboard", str(tmp_path)], PYTHONPATH=str(PROJECT))
     said = process.communicate(timeout=60)[0]
