@@ -15,6 +15,6 @@ def test_the_hooks_own_calls_are_microseconds():
 
 @pytest.mark.slow
 def test_a_row_compares_bare_and_hooked_processes(capsys):
-    main(AttachConfig(widths="8", steps=100, rounds=1, stub_rounds=1))
+    main(AttachConfig(widths="8", steps=100, rounds=2, stub_rounds=1))
     printed = capsys.readouterr().out.splitlines()
     assert printed[0].startswith("the hook's own calls: ") and printed[-1].startswith("| 8 | ")
