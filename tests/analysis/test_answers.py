@@ -145,6 +145,7 @@ def test_few_steps_have_an_interval(count):
     assert compare(slow(), few).verdict == "faster"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("factor", [1.0, 1.2, 1.4])
 def test_few_steps_tell_what_noise_does_not_hide(factor):
     """Pairs of 2 to 4 steps of 1 % noise, one side of them longer by the factor."""

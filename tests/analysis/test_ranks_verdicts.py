@@ -171,6 +171,7 @@ def test_the_cost_of_bucketed_faults_of_any_seed(tmp_path: Path, kind, seed: int
 GROUPS = Fleet(steps=8, forward=8, backward=16, optimizer=4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ranks, tensor_parallel", [(4, 2), (8, 2), (8, 4)])
 @pytest.mark.parametrize("buckets, slowdown", [(0, 1.0), (4, 1.0), (4, 1.6)])
 @pytest.mark.parametrize(
@@ -207,6 +208,7 @@ def test_where_another_group_would_have_been_waited_for_only_what_is_left_counts
     assert found.costs_ms_per_step == pytest.approx(cost_us(fleet) / 1e3, rel=NEAR)
 
 
+@pytest.mark.slow
 def test_a_late_rank_s_own_jitter_is_not_what_mending_it_would_gain(tmp_path: Path) -> None:
     """Each step some rank comes 0.3 ms later, the late one as often as the others, by and large."""
     fault = Fault("slow_loader", ranks=(1,), loader_us=600)
@@ -247,6 +249,7 @@ def test_pairs_that_work_side_by_side_do_not_add_up_to_jitter(tmp_path: Path) ->
     assert found.costs_ms_per_step == pytest.approx(cost_us(fleet) / 1e3, rel=NEAR)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ranks, seed", [(2, 3), (4, 1), (4, 2), (8, 1), (8, 2), (8, 3), (8, 4)])
 def test_who_is_late_in_turns_is_jitter(tmp_path: Path, ranks: int, seed: int) -> None:
     fleet = Fleet(ranks=ranks, steps=12, buckets=2, jitter_us=2000, seed=seed)
@@ -315,6 +318,7 @@ def test_the_same_rank_in_every_step_is_not_said_to_change(tmp_path: Path, steps
     ] and "Rank 5" in report.evidence[0]
 
 
+@pytest.mark.slow
 def test_the_clocks_doubts_of_groups_side_by_side_do_not_add_up(tmp_path: Path) -> None:
     fleet = Fleet(ranks=32, steps=3, buckets=8, forward=16, backward=32, kernel_us=20.0)
     fleet = replace(fleet, tensor_parallel=2, fault=Fault("slow_loader", ranks=(7,)))

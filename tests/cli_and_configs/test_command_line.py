@@ -510,6 +510,7 @@ def test_what_comes_with_gpt2_s_weights_is_shown(run, capsys):
     assert "n_layer: 48" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_hydra_s_launcher_gets_the_model_s_keys_too(run, tmp_path):
     argv = ["finetune_shakespeare", "init_from=gpt2,gpt2_medium", f"hydra.sweep.dir={tmp_path}"]
     assert [(job.n_layer, job.block_size) for job in run("-m", *argv)] == [(12, 1024), (24, 1024)]
@@ -571,6 +572,7 @@ def test_tab_completion(run, tmp_path, monkeypatch, capsys, line, expected):
     assert (out.split(), err) == (expected, "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text",
     ["Übung.txt", "novel (1).txt", "a=b.txt", "本.txt", "a,b.txt", "it's.txt", "a\\", "1e3", "{a}"],
@@ -665,6 +667,7 @@ def test_a_searchpath_of_a_file_is_looked_at_too(error_of, tmp_path):
     assert error_of("mine.yaml").startswith("mine.yaml: hydra.searchpath=[x,pkg://hydra]: x: no")
 
 
+@pytest.mark.slow
 def test_keys_of_sweeps_are_said_where_there_is_none(run, capsys):
     run("hydra.sweep.dir=x")
     assert capsys.readouterr().err == "warning: hydra.sweep.dir: has no effect without -m\n"

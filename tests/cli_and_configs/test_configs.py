@@ -254,6 +254,7 @@ def test_files_are_found_from_any_folder(tmp_path, monkeypatch):
     assert files.find("sub") is None and files.find("mine") is None and files.find("") is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("content", "why"),
     [

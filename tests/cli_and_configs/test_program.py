@@ -75,6 +75,7 @@ def test_wandb_is_called_by_python_where_it_is_not_on_path(monkeypatch, tmp_path
     assert as_called(said) == said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "typed, offered",
     [
@@ -164,6 +165,7 @@ def test_what_is_written_for_later_readers_keeps_one_spelling(installed, tmp_pat
         assert "profiling-nanogpt " not in page.read_text("utf-8")
 
 
+@pytest.mark.slow
 def test_no_command_is_printed_as_it_stands_in_the_source():
     """A text with a command goes through as_called where it is printed."""
     folders = ("cli", "configs", "kernels", "profiling", "training")

@@ -20,6 +20,7 @@ def idle(*words):
     return dict(line.split(": has no effect ") for line in lines)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("key", "without", "cure"),
     [

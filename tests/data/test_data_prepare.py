@@ -509,6 +509,7 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path):
         prepare.prepare(DataConfig(data_source=source), blocked)
 
 
+@pytest.mark.slow
 def test_processes_that_prepare_at_once_do_not_hurt_each_other(prepared, data_dir):
     config, dataset = prepared
     code = (

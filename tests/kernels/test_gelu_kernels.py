@@ -50,6 +50,7 @@ print("right")
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("device", DEVICES)
 def test_values_and_gradients_are_those_of_float64(device):
     run(PROGRAM, device)

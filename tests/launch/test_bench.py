@@ -287,6 +287,7 @@ def test_byte_pairs_are_refused_beside_characters(checkout):
         verb.main(["dataset=shakespeare_bpe", "--against", str(checkout)])
 
 
+@pytest.mark.slow
 def test_dry_run_prints_the_commands_and_starts_nothing(checkout, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     words = [*TINY.split(), "--against", str(checkout), "--dry-run", "--rounds", "1"]

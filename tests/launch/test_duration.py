@@ -71,6 +71,7 @@ def test_the_main_experiment_on_a_cpu_takes_hours_and_the_small_one_is_offered()
     assert offer.endswith(f"python -m profiling ab {SMALL} {FACTOR} --steps 100")
 
 
+@pytest.mark.slow
 def test_the_offered_experiment_is_one_and_takes_minutes():
     *_, offer = said_by_ab(FULL, FACTOR, paces=[pace_of(FULL)] * 2)
     flags, words = ab.parse(shlex.split(offer.partition("profiling ab ")[2]))
@@ -119,6 +120,7 @@ def test_what_is_there_already_is_not_counted_again():
     assert duration_lines(experiment, [], paces) == []
 
 
+@pytest.mark.slow
 def test_compiling_on_a_cpu_widens_the_range():
     eager, compiled = pace_of(SMALL, compiles=False), pace_of(SMALL, compiles=True)
     widths = [high - low for low, high in (total_s([Process(p, 10)]) for p in (eager, compiled))]

@@ -552,6 +552,7 @@ def test_a_program_under_nsys_has_the_hook_and_no_secrets(install, tmp_path, mon
     assert {"config.yaml", "nsys.nsys-rep", "nsys.sqlite"} <= names and "run.lock" not in names
 
 
+@pytest.mark.slow
 def test_any_command_is_recorded_whole(install, tmp_path, monkeypatch, capfd):
     capture = tmp_path / "captured.sqlite"
     capture.write_bytes(gzip.decompress((CAPTURES / "slow_eager.sqlite.gz").read_bytes()))

@@ -29,6 +29,7 @@ TINY = dict(device="cpu", compile=False, n_layer=1, n_head=2, n_embd=16, block_s
 TINY |= dict(batch_size=2, max_iters=4, lr_decay_iters=200, eval_interval=4, eval_iters=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", SWEEPS, ids=lambda path: path.stem)
 def test_the_command_of_a_trial_is_read_by_the_trainer(path, monkeypatch):
     from wandb.sdk.launch.sweeps import utils

@@ -59,6 +59,7 @@ def logged(run, rows):
     return names | set(GpuSampler([], 100).read(tokens_per_s=1.0)) | set(of_two_ranks)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("view", ("workspace", "report"))
 def test_every_metric_of_a_panel_is_logged(spec, logged, view):
     named = panel_metrics(spec[view])
@@ -119,6 +120,7 @@ def test_any_key_that_differs_and_any_metric_makes_a_workspace():
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("view", ("workspace", "report"))
 def test_who_is_waited_for_is_shown_where_it_is_asked_for(spec, logged, view):
     asked = json.loads(as_json(Views("me", "nano", "slow-flash", ("attention",), ranks=True)))

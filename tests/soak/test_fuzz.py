@@ -35,6 +35,7 @@ def outcome(monkeypatch):
     signal.signal(signal.SIGALRM, handler)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("seed", (1, 2))
 def test_a_damaged_file_is_read_or_refused(kind, seed):
@@ -45,6 +46,7 @@ def refuse(said: str):
     raise ValueError(said)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("main", "found"),
     [

@@ -167,6 +167,7 @@ def test_a_share_of_each_fails_nowhere(capsys, name, count, seed):
     assert f": 0 of {count} failed" in out
 
 
+@pytest.mark.slow
 def test_jobs_share_the_seeds_and_what_ends_one_ends_all():
     def make(count: int, seed: int, limit_s: float) -> Iterator[Trial]:
         if seed == 88:

@@ -22,6 +22,7 @@ OUTCOMES = {  # kind -> what comes of its files; of the others it depends
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_damaged_captures_are_read_or_refused(tmp_path, kind):
     trials = [trial(kind, seed, tmp_path) for seed in range(SEEDS)]

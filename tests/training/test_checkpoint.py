@@ -67,6 +67,7 @@ def test_resumes_under_another_backend_and_compiled(run, losses, tmp_path, keys)
         assert row == pytest.approx(expected[iteration], abs=1e-3), iteration
 
 
+@pytest.mark.slow
 def test_learning_keys_may_change_on_resume(run, rows):
     run(max_iters=4, always_save_checkpoint=True)
     keys = dict(learning_rate=1e-4, decay_lr=False, weight_decay=0.0)

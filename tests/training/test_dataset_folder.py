@@ -35,6 +35,7 @@ def test_a_run_on_it_is_recorded_under_its_name(train, rows):
         assert "time/step_ms" not in row or 0 <= row["time/data_ms"] < 1000
 
 
+@pytest.mark.slow
 def test_a_resume_is_exact_also_from_shards_of_the_same_tokens(train, folder, tmp_path, config):
     whole = train(out_dir=str(tmp_path / "whole"), token_storage="mmap")
     for iterations, dataset in ((4, folder), (8, tmp_path / "shards")):

@@ -111,6 +111,7 @@ def test_a_level_decides_what_is_not_typed(gpu, words, came_to):
     assert not {"kernels", "compile"} & typed & set(given)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", ["reference", "compiled", "fast"])
 def test_a_typed_level_lies_over_the_file_of_a_run(gpu, tmp_path, level):
     """The file holds what another level came to."""

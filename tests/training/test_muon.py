@@ -178,6 +178,7 @@ def test_another_optimizer_s_checkpoint_is_not_resumed(run):
         run(optimizer="muon", init_from="resume")
 
 
+@pytest.mark.slow
 def test_it_learns_faster_than_adamw_from_the_same_start(run, rows):
     keys = dict(max_iters=40, lr_decay_iters=40, min_lr=0.0, eval_interval=40)
     plain, ours = (rows(run(**keys, optimizer=name))[40] for name in ("adamw", "muon"))

@@ -46,6 +46,7 @@ def test_it_rounds_and_learns_as_well(run, rows, tmp_path):
     assert losses["bfloat16"][-1] < losses["bfloat16"][0] - 0.5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["selective", "full"])
 def test_recomputed_activations_change_nothing(run, rows, tmp_path, mode):
     losses = []

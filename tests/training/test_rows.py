@@ -210,6 +210,7 @@ def test_ctrl_c_writes_the_row_before_it_saves_and_a_resume_goes_on(
     assert losses(out_dir) == losses(straight)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("log_interval, launched", [(1, 12), (7, 16), (1000, 16)])
 def test_a_gradient_that_is_no_number_ends_the_run_an_iteration_later_and_costs_no_weight(
     run, late, monkeypatch, tmp_path, log_interval, launched

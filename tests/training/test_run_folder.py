@@ -285,6 +285,7 @@ def trained_rows(out_dir: Path) -> list[int]:
     return [row["iter"] for row in rows if "train/loss" in row]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["deleted", "moved", "its files"])
 def test_a_deleted_folder_is_made_again_with_all_rows(run, tmp_path, monkeypatch, capsys, how):
     out_dir = tmp_path / "out"

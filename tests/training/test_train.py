@@ -214,6 +214,7 @@ def test_nan_before_any_checkpoint_is_found_at_a_log_or_an_evaluation(run, log_i
         run(learning_rate=1e30, log_interval=log_interval, always_save_checkpoint=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("log_interval", [1, 7, 1000])
 def test_a_gradient_that_is_no_number_costs_no_weight_and_names_its_iteration(
     run, monkeypatch, tmp_path, log_interval

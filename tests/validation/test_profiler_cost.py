@@ -15,6 +15,7 @@ os.execv(sys.executable, sys.argv[sys.argv.index(sys.executable):])
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif("launches" in kinds(), reason="the rows of a machine without a GPU")
 def test_each_kind_of_call_has_a_row_for_each_setting(capsys):
     main(CostConfig(rounds=2, count=200))

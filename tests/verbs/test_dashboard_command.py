@@ -198,6 +198,7 @@ def read_events(answer) -> Iterator[tuple[str, str, object]]:
             said = {}
 
 
+@pytest.mark.slow
 def test_new_rows_alone_are_sent_and_a_break_loses_none(tmp_path):
     folder = write_run(tmp_path / "run", start_s=1.0)
     with serving(tmp_path) as server:
@@ -257,6 +258,7 @@ def test_a_damaged_line_is_said_to_who_follows(tmp_path):
         assert name == "trouble" and said.endswith("this line was not written by training: damaged")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("others", [0, 1])
 def test_a_run_folder_that_vanishes_ends_nothing(tmp_path, monkeypatch, capfd, others):
     """The page is made anew without it; where it was the only one that is said until it is back."""
@@ -306,6 +308,7 @@ def get_said(words: str) -> str:
     return f'<meta http-equiv="refresh" content="5"><p>{words}</p>\n'
 
 
+@pytest.mark.slow
 def test_several_browsers_follow_at_once_and_end_with_the_server(tmp_path):
     folder = write_run(tmp_path / "run", start_s=1.0)
     with serving(tmp_path) as server:

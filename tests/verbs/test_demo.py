@@ -58,6 +58,7 @@ def quick(monkeypatch):
     monkeypatch.setattr(demo, "PAGES", pages)
 
 
+@pytest.mark.slow
 def test_pages_with_their_answers_and_a_line_each(opened, capsys):
     assert demo.main([]) == 0
     folder = Path("profiling-demo")

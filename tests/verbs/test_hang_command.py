@@ -120,6 +120,7 @@ def test_an_output_onto_a_dump_is_refused(out_dir):
         hang.main([str(out_dir), "--json", str(dump)])
 
 
+@pytest.mark.slow
 def test_now_waits_for_all_ranks_and_leaves_older_dumps_out(tmp_path, capsys):
     ranks = planted(2, backend="gloo")
     folder = tmp_path / "profile"
@@ -143,6 +144,7 @@ def test_now_waits_for_all_ranks_and_leaves_older_dumps_out(tmp_path, capsys):
     assert "nothing hangs" in capsys.readouterr().out and not (folder / REQUEST).exists()
 
 
+@pytest.mark.slow
 def test_now_says_so_where_nobody_answers(tmp_path, monkeypatch):
     monkeypatch.setattr(hang, "PATIENCE_S", 0.6)
     (tmp_path / "profile").mkdir()

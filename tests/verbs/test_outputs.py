@@ -129,6 +129,7 @@ def test_an_experiments_record_and_a_texts_vocabulary_are_theirs(tmp_path):
     assert owner(tmp_path / "vocab.json") == ("prepared text", tmp_path)
 
 
+@pytest.mark.slow
 def test_a_page_that_was_asked_for_is_written_anew(run, capsys):
     for _ in range(2):
         assert report.main(["run", "--html", "run/profile/page.html", "--json", "run/r.json"]) == 0
@@ -232,6 +233,7 @@ def test_a_mounted_read_only_file_system_is_told_in_a_line(run, capsys, small_di
     assert "Read-only file system" in said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words", (["report", CAPTURE], ["report", CAPTURE, "--json", "-"], ["--help"])
 )
