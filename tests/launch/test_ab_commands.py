@@ -377,3 +377,25 @@ def test_a_signal_ends_the_program_under_way(program, number, status, tmp_path):
     pid = json.loads(hooked.read_text().splitlines()[0])["pid"]
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
+
+
+def test_a_capture_by_nsys_gets_no_secrets(monkeypatch, tmp_path):
+    """A report of nsys holds the environment, and is passed on."""
+    environs = []
+
+    def stream(words, environ, file):
+        environs.append(environ)
+        return Ended(0, "", None)
+
+    monkeypatch.setenv("MY_API_TOKEN", "of the shell")
+    monkeypatch.setattr(commands, "stream", stream)
+    monkeypatch.setattr(commands.nsys_tool, "find", lambda _: None)
+    monkeypatch.setattr(commands, "nsys_options", lambda *_: ([], []))
+    monkeypatch.setattr(commands, "whole_command", lambda *_: ["nsys"])
+    monkeypatch.setattr(commands.reports, "finish", lambda *_: True)
+    command = commands.command_of(["MY_PASSWORD=typed", "LR=1", "python", "mine.py"])
+    settings = start.HookSettings(str(tmp_path / "A"), command.words, "nsys")
+    commands.run_under_nsys(command, settings, tmp_path / "A", "A")
+    (environ,) = environs
+    assert "MY_PASSWORD" not in environ and "MY_API_TOKEN" not in environ
+    assert environ["LR"] == "1" and start.VARIABLE in environ

@@ -34,6 +34,7 @@ from profiling.launch.experiment.plan import FEWEST_TIMED, LOG_INTERVAL, check_s
 from profiling.launch.experiment.processes import Conditions, say
 from profiling.launch.process import Ended, stream
 from profiling.shared.json_records import JsonObject, read_json
+from profiling.shared.run_files import FACTS
 from profiling.tools import nsight, nsys_tool
 
 SEPARATOR = ":::"
@@ -128,7 +129,8 @@ def time_command(
         kind="none",
         stop_after=None if steps is None else warm_up + steps,
     )
-    wall_s = run_hooked(command_of(typed), settings, run_dir, side)
+    command = command_of(typed)
+    wall_s = run_hooked(command.words, command.environ, settings, run_dir, side)
     ms = step_times(run_dir, side)
     timed = [one for one in ms[warm_up:] if one is not None]
     made, needed = max(0, len(ms) - warm_up), steps or FEWEST_TIMED
@@ -157,24 +159,18 @@ def time_command(
 
 
 def run_hooked(
-    command: Command,
-    settings: HookSettings,
-    run_dir: Path,
-    side: str,
-    words: list[str] | None = None,
+    words: list[str], environ: dict[str, str], settings: HookSettings, run_dir: Path, side: str
 ) -> float:
     """Run a command with the hook, its output in a log beside `run_dir`; seconds that it took.
 
-    `words` replace the command's own where a tool starts it. Raises ValueError if it fails, and
-    what cli.interrupts raises after Ctrl-C or SIGTERM.
+    Raises ValueError if it fails, and what cli.interrupts raises after Ctrl-C or SIGTERM.
     """
     remove_hooked(run_dir)
     run_dir.mkdir(parents=True)
     log = run_dir.with_name(run_dir.name + ".log")
-    environ = with_hook(command.environ, settings)
     started = time.perf_counter()
     with open(log, "wb") as file:
-        ended = stream(words or command.words, environ, file)
+        ended = stream(words, with_hook(environ, settings), file)
     if ended.stopped_by:
         stop(ended.stopped_by)
     if ended.status:
@@ -195,7 +191,7 @@ def conditions_of(run_dir: Path, line: str) -> Conditions:
         config={COMMAND: line},
         in_force=in_force if isinstance(in_force, dict) else {},
         environment=read_json(run_dir / "environment.json", JsonObject),
-        seen=read_json(run_dir / "facts" / "rank0.json", SeenWork),
+        seen=read_json(run_dir / FACTS / "rank0.json", SeenWork),
     )
 
 
@@ -222,7 +218,7 @@ def capture_command(experiment: Experiment, folder: Path, value: int) -> Path:
     if with_nsys:
         run_under_nsys(command, settings, run_dir, side)
     else:
-        run_hooked(command, settings, run_dir, side)
+        run_hooked(command.words, command.environ, settings, run_dir, side)
     made = newest_capture(run_dir)
     if made is None:
         raise ValueError(f"{side} has no {CAPTURED_STEPS} steps behind the warm-up of {warm_up}")
@@ -235,6 +231,9 @@ def run_under_nsys(command: Command, settings: HookSettings, run_dir: Path, side
     partial = run_dir.with_name(f"{run_dir.name}-{TEMPORARY}")
     empty_folder(partial)
     words = whole_command(nsys, options, partial, command.words, None, None)
-    run_hooked(command, settings, run_dir, side, words)
+    environ = command.environ
+    for name in nsight.secret_names(environ):  # a report of nsys holds the environment
+        del environ[name]
+    run_hooked(words, environ, settings, run_dir, side)
     with open(run_dir.with_name(run_dir.name + ".log"), "a") as log, redirect_stdout(log):
         reports.finish(nsys, partial, run_dir / "profile", {"nsys": 1}, Ended(0, "", None))
