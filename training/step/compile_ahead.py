@@ -49,8 +49,9 @@ def compile_ahead(step: Step, x: Tensor, y: Tensor, config: Config, ranks: Ranks
         rehearse(step, x, y, config)
     step.discard()
     with suppress(Exception):
-        compile_in_forks(load_cached(compilations.values()))
-        load_cached(compilations.values())
+        left = load_cached(compilations.values())
+        compile_in_forks(left)
+        load_cached(left)
 
 
 def compile_in_forks(compilations: list[Callable[[], object]]) -> None:
