@@ -54,7 +54,7 @@ class Analysis:
     keep_first: bool = False
 
     @cached_property
-    def found(self) -> tuple[Steps, OwnedOperations | None, np.ndarray]:
+    def steps_with_bounds(self) -> tuple[Steps, OwnedOperations | None, np.ndarray]:
         """(the steps, the operations that they own, their boundaries on the GPU's time line)."""
         steps = find_steps(self.trace, self.step, self.phases, self.device, self.process)
         owned = self.owned_by(steps)
@@ -70,12 +70,12 @@ class Analysis:
 
     @property
     def steps(self) -> Steps:
-        return self.found[0]
+        return self.steps_with_bounds[0]
 
     @property
     def owned(self) -> OwnedOperations | None:
         """GPU operations that belong to the steps, or None where no GPU activity was captured."""
-        return self.found[1]
+        return self.steps_with_bounds[1]
 
     @cached_property
     def summed(self) -> Trace:
@@ -105,7 +105,7 @@ class Analysis:
 
         Raises ValueError if all of them are equal.
         """
-        bounds = self.found[2]
+        bounds = self.steps_with_bounds[2]
         if bounds[-1] <= bounds[0]:
             name = self.trace.file.name
             raise ValueError(

@@ -13,7 +13,7 @@ from _profiling_attach.settings import Settings
 
 from profiling.analysis.open_report import open_report
 from profiling.analysis.runs.folder import read_run
-from profiling.analysis.runs.groups import program_of, sections_of
+from profiling.analysis.runs.groups import program_name, sections_of
 from profiling.analysis.runs.program import long_steps
 from profiling.report.dashboard.document import dashboard_page
 from profiling.report.single.document import steps_of_program
@@ -151,7 +151,7 @@ def test_the_dashboard_has_a_part_for_each_program_and_steps_per_second(play, tm
     ],
 )
 def test_the_program_in_a_command(command, program):
-    assert program_of(command) == program
+    assert program_name(command) == program
 
 
 def test_verbs_that_need_this_trainer_refuse_in_a_line(play):

@@ -138,11 +138,11 @@ def text_of(run: RunFolder) -> tuple[object, ...]:
     return (
         run.config.get("dataset"),
         *(run.in_force.get(key) for key in TEXT),
-        run.command and program_of(run.command),
+        run.command and program_name(run.command),
     )
 
 
-def program_of(command: str) -> str:
+def program_name(command: str) -> str:
     """The program in a command: its first file of Python, or the module behind -m, or its first
     word."""
     words = shlex.split(command)

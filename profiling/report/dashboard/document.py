@@ -114,7 +114,7 @@ def title_of(runs: list[RunFolder], parts: list[Part]) -> str:
 
 def subtitle_of(runs: list[RunFolder]) -> str:
     texts = dict.fromkeys(
-        groups.program_of(run.command) if run.command else str(run.config.get("dataset"))
+        groups.program_name(run.command) if run.command else str(run.config.get("dataset"))
         for run in runs
     )
     machines = dict.fromkeys(str(run.in_force.get("device")) for run in runs)
