@@ -9,20 +9,18 @@ machine's other work is left out. Then steps of a small model on one thread of t
 hooked processes that take turns; a process counts by the median of its steps.
 """
 
-import json
 import os
 import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from statistics import median
 
 from benchmarks.measuring import PROJECT, Keys, key, measure_in_turns, spread
+from profiling.launch.any_program.start import HOOK, HookSettings, with_hook
 
 PROGRAM = PROJECT / "benchmarks" / "attach_program.py"
-HOOK = PROJECT / "profiling" / "attach" / "hook"
 
 
 @dataclass
@@ -62,7 +60,8 @@ def stubs_us() -> tuple[float, float]:
 
 def model_us(width: int, steps: int, hooked: int) -> float:
     with tempfile.TemporaryDirectory() as folder:
-        environ = hooked_environ(Path(folder)) if hooked else dict(os.environ)
+        settings = HookSettings(folder, ["model"], "none")  # no window
+        environ = with_hook(dict(os.environ), settings) if hooked else dict(os.environ)
         return float(run([str(width), str(steps)], environ))
 
 
@@ -73,12 +72,3 @@ def run(words: list[str], environ: os._Environ[str] | dict[str, str]) -> str:
     if done.returncode:
         raise ValueError(f"{PROGRAM.name} ended with {done.returncode}: {done.stderr[-300:]}")
     return done.stdout
-
-
-def hooked_environ(folder: Path) -> dict[str, str]:
-    """Environment of a program that is hooked, with no window."""
-    settings = {
-        **{"folder": str(folder), "command": ["model"], "kind": "none", "start": None},
-        **{"steps": 20, "step": None, "stop_after": None},
-    }
-    return {**os.environ, "PYTHONPATH": str(HOOK), "PROFILING_ATTACH": json.dumps(settings)}

@@ -77,6 +77,7 @@ METRICS = "metrics.jsonl"
 # what the hook leaves of a program of others beside the files of a run (profiling/attach)
 FACTS = "facts"  # folder of rankN.json: profiling.shared.program_facts
 PROCESSES = "processes.jsonl"
+HOOK_FILES = rf"metrics-rank\d+\.jsonl|step_times-rank\d+\.json|trained-rank\d+|{PROCESSES}"
 CHECKPOINTS = ("ckpt.pt", "ckpt_best.pt")
 SHARDS = "ckpt_shards"  # the folder that a checkpoint of parallel=fsdp or hsdp has beside it
 # what a run leaves in its out_dir; moved together when a run is moved aside
@@ -111,7 +112,7 @@ OWNERS = (
             rf"|multirun\.yaml|ckpt[^/]*\.pt|({SHARDS}|wandb|tensorboard|compiled)/.+"
             rf"|(sample/)?profile/(window-\d+(-rank\d+)?\.json|{CAPTURES})"
             rf"|profile/(({DUMP}|{EARLIER})\d+|{REQUEST})"
-            rf"|(metrics-rank\d+\.jsonl|step_times-rank\d+\.json|trained-rank\d+|{PROCESSES})"
+            rf"|{HOOK_FILES}"
             rf"|{FACTS}/rank\d+\.json"
         ),
     ),

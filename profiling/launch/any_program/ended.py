@@ -5,6 +5,7 @@ import signal
 from pathlib import Path
 
 from profiling.launch.any_program.seen import NEVER, NO_STEP, processes
+from profiling.shared.run_files import METRICS, PROCESSES
 
 
 def end_words(status: int) -> str:
@@ -23,13 +24,13 @@ def why_no_steps(folder: Path) -> str:
     for row in started:
         if "error" in row:
             return f"the hook stopped: {row['error']}"
-    if (folder / "metrics.jsonl").is_file():
+    if (folder / METRICS).is_file():
         return "the program ended by os._exit or was killed, so its step times were not written"
     return NO_STEP
 
 
 def remove_hooked(folder: Path) -> None:
     """Remove the folder of an earlier program. Raises ValueError if the hook did not write it."""
-    if folder.exists() and any(folder.iterdir()) and not (folder / "processes.jsonl").is_file():
+    if folder.exists() and any(folder.iterdir()) and not (folder / PROCESSES).is_file():
         raise ValueError(f"{folder}: contains files of something else; name another folder")
     shutil.rmtree(folder, ignore_errors=True)

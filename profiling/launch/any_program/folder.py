@@ -11,13 +11,10 @@ from pathlib import Path
 
 from cli.files import write_text
 from cli.lock import Lock
-from profiling.shared.run_files import BEGINNINGS, RUN_FILES, is_run
+from profiling.shared.run_files import BEGINNINGS, FACTS, HOOK_FILES, RUN_FILES, is_run
 
 # what the hook writes beside the files of every run
-HOOK_FILES = re.compile(
-    r"facts|processes\.jsonl|trained-rank\d+|metrics-rank\d+\.jsonl|step_times-rank\d+\.json"
-    r"|process-\d+"
-)
+OF_HOOK = re.compile(rf"{HOOK_FILES}|{FACTS}|process-\d+")
 
 
 @contextmanager
@@ -37,7 +34,7 @@ def move_aside(folder: Path) -> Path | None:
     """Move an earlier run to previous-N; return that folder, or None without a run."""
     files = [path for path in folder.iterdir() if is_of_run(path.name)]
     if not is_run(folder):
-        if others := [path.name for path in files if not HOOK_FILES.fullmatch(path.name)]:
+        if others := [path.name for path in files if not OF_HOOK.fullmatch(path.name)]:
             raise ValueError(
                 f"--out {folder}: contains {others[0]}, which no run has written; give another "
                 "folder"
@@ -52,13 +49,13 @@ def move_aside(folder: Path) -> Path | None:
 
 
 def is_of_run(name: str) -> bool:
-    return name in RUN_FILES or HOOK_FILES.fullmatch(name) is not None
+    return name in RUN_FILES or OF_HOOK.fullmatch(name) is not None
 
 
 def remove_leftovers(folder: Path) -> None:
     """Remove what the hook leaves of a program in which it saw no step."""
     for path in list(folder.iterdir()):
-        if HOOK_FILES.fullmatch(path.name) and path.is_file():
+        if OF_HOOK.fullmatch(path.name) and path.is_file():
             path.unlink()
 
 

@@ -14,6 +14,7 @@ from profiling.launch.any_program.start import HookSettings
 from profiling.shared.json_records import read_json
 from profiling.shared.manifest import CapturedWindow
 from profiling.shared.program_facts import ProgramFacts, read_program_facts
+from profiling.shared.run_files import FACTS, PROCESSES
 
 NEVER = (
     "no Python process of this command read the hook: it is no Python program, it runs in a "
@@ -41,10 +42,10 @@ def lines(folder: Path, settings: HookSettings) -> list[str]:
     started = processes(folder)
     if not started:
         return [NEVER]
-    messages = [f"the hook stopped in process {row['pid']}: {row['error']}" for row in started
-            if "error" in row]  # fmt: skip
+    faults = [row for row in started if "error" in row]
+    messages = [f"the hook stopped in process {row['pid']}: {row['error']}" for row in faults]
     trained = {number(path) for path in folder.glob("trained-rank*")}
-    facts = {number(p): read_json(p, ProgramFacts) for p in folder.glob("facts/rank*.json")}
+    facts = {number(p): read_json(p, ProgramFacts) for p in folder.glob(f"{FACTS}/rank*.json")}
     if not trained and not messages:
         messages.append(NO_MARK.format(settings.step) if settings.step else f"{NO_STEP}; {OTHERS}")
     of_ranks: dict[str, list[int]] = {}
@@ -66,7 +67,7 @@ def processes(folder: Path) -> list[dict[str, object]]:
     """Rows of processes.jsonl, one for each Python process in which the hook started."""
     rows: list[dict[str, object]] = []
     with suppress(OSError, ValueError):  # a line that was cut by a kill is the last one
-        for line in (folder / "processes.jsonl").read_text().splitlines():
+        for line in (folder / PROCESSES).read_text().splitlines():
             rows.append(json.loads(line))
     return rows
 

@@ -6,6 +6,11 @@ from collections import deque
 FREE, PREPARED, CAPTURED = "free", "prepared", "captured"  # a profiler's part in a step
 
 
+def uses_gpu(torch):
+    """Whether this process has used a CUDA GPU so far."""
+    return torch.cuda.is_available() and torch.cuda.is_initialized()
+
+
 class Laps:
     """Times of the steps since the first, and whether a profiler was on.
 
@@ -13,8 +18,7 @@ class Laps:
     """
 
     def __init__(self, torch):
-        cuda = torch.cuda
-        self.cuda = cuda if cuda.is_available() and cuda.is_initialized() else None
+        self.cuda = torch.cuda if uses_gpu(torch) else None
         self.ms = []  # None: the GPU has not passed it yet, or it could not be timed
         self.labels = []
         self.last = None  # the moment at which the newest step ended

@@ -11,14 +11,13 @@ import sys
 from contextlib import suppress
 
 from _profiling_attach.dynamo import hide_hook
-from _profiling_attach.laps import FREE, Laps
+from _profiling_attach.laps import FREE, Laps, uses_gpu
 from _profiling_attach.phases import Phases
-from _profiling_attach.run_files import RunFiles
+from _profiling_attach.run_files import ROW_STEPS, RunFiles
 from _profiling_attach.step_rule import LEVELS, StepRule
 from _profiling_attach.watch_torch import append_line
 from _profiling_attach.window import LEAD, START_OF_RANKS, Window, skip_destructors
 
-ROW_STEPS = 10  # steps between two looks at what is to be written
 SHAPES_EVERY = 10  # forwards between two looks at the shapes of their arguments
 LOSS_STEPS = (10, 20, 40)  # whose loss is kept; all their marks are counted (phases.EVERY)
 OFF_LEVEL = 99  # above all kinds of marks
@@ -239,8 +238,7 @@ class Recorder:
         settings, start = self.settings, self.settings.start
         if settings.kind == "none":
             return None
-        cuda = self.torch.cuda
-        if settings.kind != "torch" and not (cuda.is_available() and cuda.is_initialized()):
+        if settings.kind != "torch" and not uses_gpu(self.torch):
             self.notes.append(f"no window of {settings.kind}: torch uses no GPU in this process")
             return None
         if start is None and self.files.world_size > 1:

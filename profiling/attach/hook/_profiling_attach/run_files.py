@@ -11,9 +11,9 @@ import statistics
 import sys
 import time
 
-from _profiling_attach.laps import CAPTURED, FREE
+from _profiling_attach.laps import CAPTURED, FREE, uses_gpu
 
-ROW_STEPS = 10
+ROW_STEPS = 10  # steps of a row, and between two looks at what is to be written
 FLUSH_S = 0.5  # between two writes of rows: what a kill loses at most
 FREE_LAPS = 20  # steps before and after a window that tell what capturing costs
 BEGINNING = "# every key of this run: the command of a program\n"
@@ -238,10 +238,7 @@ class RunFiles:
         }
 
     def device(self):
-        cuda = self.torch.cuda
-        if cuda.is_available() and cuda.is_initialized():
-            return cuda.get_device_name()
-        return "cpu"
+        return self.torch.cuda.get_device_name() if uses_gpu(self.torch) else "cpu"
 
     def environment(self):
         return {

@@ -8,7 +8,7 @@ import statistics
 import time
 from contextlib import contextmanager
 
-from _profiling_attach.laps import CAPTURED, FREE, PREPARED
+from _profiling_attach.laps import CAPTURED, FREE, PREPARED, uses_gpu
 
 LEAD = 3  # steps for which torch.profiler's tracer is on before the window
 SETTLING = 10  # steps whose two halves are compared
@@ -74,7 +74,7 @@ class Window:
             self.start = done + LATER
             return
         activities = [self.torch.profiler.ProfilerActivity.CPU]
-        if self.on_gpu():
+        if uses_gpu(self.torch):
             activities.append(self.torch.profiler.ProfilerActivity.CUDA)
         self.profiler = self.torch.profiler.profile(activities=activities)
         self.preparing = Window.kineto_started = True
@@ -83,9 +83,6 @@ class Window:
         self.preparing = False
         self.label = PREPARED
 
-    def on_gpu(self):
-        return self.torch.cuda.is_available() and self.torch.cuda.is_initialized()
-
     @contextmanager
     def quiet(self):
         """Keep Kineto's own lines off stderr, which on a GPU say why there are no kernels.
@@ -93,7 +90,7 @@ class Window:
         It reads the variable once: lines of the program's own profiler go too, if it comes later.
         """
         before = os.environ.get(KINETO_LEVEL)
-        if self.on_gpu() or before is not None:
+        if uses_gpu(self.torch) or before is not None:
             yield
             return
         os.environ[KINETO_LEVEL] = "99"
