@@ -1,0 +1,51 @@
+"""Ranks of torchrun: `torchrun --nproc-per-node=2 ranks.py ddp_gloo`, and `fsdp` on one GPU."""
+
+import sys
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+STEPS = 120
+WIDTH = 256
+
+
+def train(model: nn.Module, device: str) -> None:
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(STEPS):
+        loss: Tensor = model(torch.randn(64, WIDTH, device=device)).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if step % 20 == 19 and dist.get_rank() == 0:
+            print(f"step {step}: loss {loss.item():.6f}", flush=True)
+
+
+def layers() -> nn.Module:
+    return nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.GELU(), nn.Linear(WIDTH, WIDTH))
+
+
+def ddp_gloo() -> None:
+    dist.init_process_group("gloo")
+    train(nn.parallel.DistributedDataParallel(layers()), "cpu")
+
+
+def fsdp() -> None:
+    """FSDP2, whose shards are whole on one GPU."""
+    from torch.distributed.fsdp import fully_shard
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    dist.init_process_group("nccl" if device == "cuda" else "gloo")
+    model = layers().to(device)
+    for layer in model.children():
+        if isinstance(layer, nn.Linear):
+            fully_shard(layer)
+    fully_shard(model)
+    train(model, device)
+
+
+if __name__ == "__main__":
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    globals()[sys.argv[1]]()
+    dist.destroy_process_group()
