@@ -133,6 +133,26 @@ def test_a_training_and_its_children_notice_nothing(tmp_path):
 
 
 @pytest.mark.slow
+def test_what_the_parent_holds_is_not_freed_in_a_child(tmp_path):
+    """A CUDA event that a forked process frees ends it by abort()."""
+    code = TRAINING + (
+        "import os, sys\n"
+        "class Event:\n"
+        "    maker = os.getpid()\n"
+        "    def __del__(self):\n"
+        "        if os.getpid() != self.maker: os.abort()\n"
+        "for i in range(25): step()\n"
+        "hook = sys.modules['_profiling_attach.own_marks']\n"
+        "hook.recorder.laps.of_gpu = Event()\n"
+        "if os.fork() == 0:\n"
+        "    for i in range(5): step()\n"
+        "    sys.exit(0)\n"
+        "print(os.wait()[1])\n"
+    )
+    assert output([PYTHON, "-c", code], hooked(tmp_path / "run"))[:2] == (0, "0\n")
+
+
+@pytest.mark.slow
 def test_a_child_that_trains_in_an_open_window_has_a_folder_of_its_own(tmp_path):
     code = TRAINING + (
         "import os, sys\n"

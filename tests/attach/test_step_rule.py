@@ -70,8 +70,10 @@ def test_forty_backwards_are_one_step():
 
 def test_a_compiled_optimizer_steps_from_zero_grad_to_zero_grad():
     marks = [("forward", 1), ("backward", None), ("zero_grad", 5)]
-    rule, steps = play(marks * (LONG_ACCUMULATION + 9), optimizers=1, end=False)
-    assert rule.chosen == ("zero_grad", 5) and len(steps) == LONG_ACCUMULATION + 9
+    rule, steps = play(marks * (ENOUGH + 9), optimizers=1, end=False)
+    assert rule.chosen == ("zero_grad", 5) and len(steps) == ENOUGH + 9
+    rule, steps = play([("zero_grad", 5)] * ENOUGH, optimizers=1, end=False)
+    assert rule.chosen == ("zero_grad", 5), "a graph that holds the backward leaves no other mark"
     assert "no optimizer was seen to step" in rule.sentence({("zero_grad", 5): "AdamW"})
     assert play(marks * 20, optimizers=1)[1] == [2 + 3 * number for number in range(20)]
 
@@ -108,6 +110,17 @@ def test_replays_take_over_where_nothing_else_happens_any_more():
     rule, steps = play(iteration(2) * 3 + [("replay", 8)] * 300, optimizers=1)
     assert rule.chosen == ("replay", 8) and len(steps) >= 300 - LONG_ACCUMULATION
     assert rule.sentence({}) == "a step is a replay of a CUDA graph"
+
+
+def test_every_replay_of_a_graph_that_holds_a_step_is_one():
+    marks = iteration(2) * 4
+    rule, steps = play(marks, optimizers=1, end=False)
+    rule.was_captured = True  # by the last of them
+    for moment, mark in enumerate([("replay", 8)] * 120, len(marks)):
+        assert not rule.ignores(mark)
+        ended = rule.ends_of_steps(mark, moment)
+        steps = list(ended) if len(ended) > 1 else [*steps, *ended]
+    assert rule.chosen == ("replay", 8) and steps == list(range(16, 136))
 
 
 def test_replays_within_a_step_do_not_take_over():

@@ -135,4 +135,5 @@ def phases_line(folder: Path) -> str | None:
     step_ms = float(json.loads(summary.read_text())["time/step_ms"])
     phases = facts.host_ms
     shares = ", ".join(f"{name} {ms / step_ms:.0%}" for name, ms in phases.items())
-    return f"a step takes {step_ms:.4g} ms (median); the host is in {shares}" if shares else None
+    said = f"a step takes {step_ms:.4g} ms (median)"
+    return f"{said}; the host is in {shares}" if shares else said

@@ -17,7 +17,8 @@ class Phases:
         self.ranges = None  # context manager of a range's name while a window is open, else None
         self.open = []  # (name, begin in ns, range or None)
         self.ns = {}  # of the present step
-        self.ms = {}  # name -> one time for each step that was timed
+        self.timed = 0  # steps that were
+        self.ms = {}  # name -> a time for each of them, 0 where the phase did not come
 
     def enter(self, name):
         span = None
@@ -45,8 +46,11 @@ class Phases:
     def end_step(self, number):
         """Keep what the step took, if it was timed whole, and decide whether the next one is."""
         if self.on:
-            for name, ns in self.ns.items():
-                self.ms.setdefault(name, []).append(ns / 1e6)
+            for name in self.ns:
+                self.ms.setdefault(name, [0.0] * self.timed)
+            for name, ms in self.ms.items():
+                ms.append(self.ns.get(name, 0) / 1e6)
+            self.timed += 1
             self.ns = {}
         self.on = self.ranges is not None or number % EVERY == 0
 

@@ -6,6 +6,7 @@ it, and the run's files say what it was.
 """
 
 import atexit
+import ctypes
 import os
 import sys
 from contextlib import suppress
@@ -34,6 +35,7 @@ class Recorder:
     def begin_in_child(self):
         """Begin anew in a forked process, and leave no trace of a profiler that the parent has."""
         try:
+            never_free(vars(self).copy())  # a CUDA event of the parent's, freed here, aborts
             if Window.kineto_started:
                 skip_destructors()
         except Exception as error:
@@ -50,6 +52,7 @@ class Recorder:
         self.laps = None  # until the first mark
         self.files = None  # until the first step has ended
         self.window = None
+        self.is_past = False  # whether the step that ends did so before its mark was known
         self.inside = None  # one of MAIN_PHASES
         self.quiet_level = -1  # kinds of marks below it are not even counted in the present step
         self.skipped_steps = 0
@@ -147,7 +150,10 @@ class Recorder:
                 rule.counts[mark] += 1
                 rule.replays = 0
                 laps, window = self.laps, self.window
-                done = laps.add(laps.now(), FREE if window is None else window.label)
+                now = laps.now()
+                if now is None:
+                    rule.was_captured = True
+                done = laps.add(now, FREE if window is None else window.label)
                 if done >= self.next_look:
                     self.look(done)
                 return
@@ -156,15 +162,16 @@ class Recorder:
             if self.laps is None:
                 self.laps = Laps(self.torch)
                 write_at_end_of_process(self.end)
-            before = rule.chosen
-            moments = rule.ends_of_steps(mark, self.laps.now())
+            before, now = rule.chosen, self.laps.now()
+            if now is None:
+                rule.was_captured = True
+            moments = rule.ends_of_steps(mark, now)
             if before is not None and before != rule.chosen:
                 self.drop_steps()
             if len(moments) == 1 and self.phases.on and self.laps.last is not None:
                 self.sampled_steps += 1
                 self.sampled_backwards += self.count("backward", None) - self.backwards_before
-            for moment in moments:
-                self.end_step(moment)
+            self.end_steps(moments, now)
             if moments:
                 self.backwards_before = self.count("backward", None)
         except Exception as error:
@@ -195,6 +202,13 @@ class Recorder:
         if self.files:
             self.files.start_rows()
 
+    def end_steps(self, moments, now):
+        """End the step that ends now, or many that ended before the rule was known."""
+        for moment in moments:
+            self.is_past = moment is not now
+            self.end_step(moment)
+        self.is_past = False
+
     def end_step(self, moment):
         laps = self.laps
         if self.files is None:
@@ -213,7 +227,7 @@ class Recorder:
         window = self.window
         self.phases.end_step(done)
         self.quiet_level = -1 if self.phases.on else LEVELS[self.rule.chosen[0]]
-        if window is not None:
+        if window is not None and not self.is_past:
             self.follow_window(window, done)
         if done % ROW_STEPS == 0:
             self.files.write_rows()
@@ -287,8 +301,7 @@ class Recorder:
         if self.pid != os.getpid() or self.laps is None:
             return
         try:
-            for moment in self.rule.decide_at_end():
-                self.end_step(moment)
+            self.end_steps(self.rule.decide_at_end(), None)
             if self.window is not None and self.window.is_open:
                 error = getattr(sys, "last_value", None)  # one that nobody caught
                 name = f"{type(error).__name__}: {error}".splitlines()[0] if error else None
@@ -310,6 +323,11 @@ def shape_of(tensor):
     """Type and shape of a tensor, such as float32:8x128."""
     kind = str(tensor.dtype).replace("torch.", "")
     return "{}:{}".format(kind, "x".join(map(str, tensor.shape)))
+
+
+def never_free(what):
+    """Keep an object for as long as the process lives, and through Python's own end."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(what))
 
 
 def write_at_end_of_process(end):

@@ -204,8 +204,10 @@ class RunFiles:
             "steps": len(recorder.laps.ms),
             "skipped_steps": recorder.skipped_steps,
             "backwards_per_step": recorder.sampled_backwards / sampled if sampled else None,
-            "host_ms": {
-                phase: statistics.median(ms) for phase, ms in recorder.phases.ms.items() if ms
+            "host_ms": {  # without the first step, in which a program warms up
+                phase: statistics.median(ms[1:])
+                for phase, ms in recorder.phases.ms.items()
+                if len(ms) > 1
             },
             "parameters": recorder.parameters,
             "shapes": sorted(recorder.shapes),

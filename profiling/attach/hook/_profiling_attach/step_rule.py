@@ -12,7 +12,7 @@ is a pair (kind, key), where the key is the id of the object. A step ends, in th
 
 A mark of a higher kind takes over when it comes later, and the steps counted so far are dropped, so
 an evaluation before training is not mistaken for inference. Replays of a CUDA graph take over where
-nothing else happens any more.
+nothing else happens any more: soon, if a step was captured into a graph, and then all count.
 """
 
 LEVELS = {
@@ -27,7 +27,7 @@ LEVELS = {
 CHOICES = ("optimizer", "zero_grad", "backward", "forward", "data", "replay")
 CYCLES = 12  # steps of one optimizer after which the others have shown how often they step
 ENOUGH = 16  # marks of a lower kind before it is taken for a step
-LONG_ACCUMULATION = 200  # backwards or replays in one step, at most
+LONG_ACCUMULATION = 200  # replays in one step, at most
 MOST_UNDECIDED = 4096  # marks that are kept until the rule is decided
 
 
@@ -39,6 +39,7 @@ class StepRule:
         self.optimizers_made = 0
         self.undecided = []  # (mark, moment)
         self.replays = 0  # since the last mark of another kind
+        self.was_captured = False  # whether a mark came while a CUDA graph was captured
 
     def ignores(self, mark):
         """Whether this mark, which is counted, can neither end a step nor take over."""
@@ -51,7 +52,7 @@ class StepRule:
             return kind != self.asked or self.chosen is not None
         if self.chosen is not None and LEVELS[kind] <= LEVELS[self.chosen[0]]:
             return True
-        return kind == "replay" and self.replays < LONG_ACCUMULATION
+        return kind == "replay" and not self.was_captured and self.replays < LONG_ACCUMULATION
 
     def ends_of_steps(self, mark, moment):
         """Moments at which steps ended: none, this one, or many as soon as the rule is decided."""
@@ -59,7 +60,12 @@ class StepRule:
             return (moment,)
         if len(self.undecided) < MOST_UNDECIDED:
             self.undecided.append((mark, moment))
+        if mark[0] == "replay" and self.asked is None and not self.replays_take_over():
+            return ()
         return self.decide(self.choice())
+
+    def replays_take_over(self):
+        return self.replays >= (ENOUGH if self.was_captured else LONG_ACCUMULATION)
 
     def decide_at_end(self):
         """Moments at which steps ended in a program that ends undecided."""
@@ -83,20 +89,21 @@ class StepRule:
             return rarest(self.asked, self.counts_of(self.asked))
         if self.counts_of("own"):
             return rarest("own", self.counts_of("own"))
-        if self.replays >= LONG_ACCUMULATION:
+        if self.replays_take_over():
             return rarest("replay", self.counts_of("replay"))
         steps = self.counts_of("optimizer")
         if steps:
             return rarest("optimizer", steps) if at_end or self.cycle_is_known(steps) else None
         backwards = self.counts_of("backward")
-        backward_count = sum(backwards.values())
         if self.optimizers_made:
-            if not at_end and backward_count < LONG_ACCUMULATION:
+            zeroed = self.counts_of("zero_grad")
+            if zeroed and (at_end or max(zeroed.values()) >= ENOUGH):
+                return rarest("zero_grad", zeroed)
+            if not at_end:
                 return None
-            if self.counts_of("zero_grad"):
-                return rarest("zero_grad", self.counts_of("zero_grad"))
         if backwards:
-            return rarest("backward", backwards) if at_end or backward_count >= ENOUGH else None
+            enough = at_end or sum(backwards.values()) >= ENOUGH
+            return rarest("backward", backwards) if enough else None
         if self.optimizers_made:
             return None
         return self.first_of_inference(at_end)
