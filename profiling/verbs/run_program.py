@@ -13,7 +13,13 @@ from cli.program import as_called
 from profiling.launch import command, reports
 from profiling.launch.any_program import folder as run_folder
 from profiling.launch.any_program import seen
-from profiling.launch.any_program.start import HookSettings, refusal, run_to_end, with_hook
+from profiling.launch.any_program.start import (
+    HookSettings,
+    refusal,
+    run_to_end,
+    with_hook,
+    with_our_stdout,
+)
 from profiling.launch.doctor import disk, has_gpu
 from profiling.launch.process import Ended
 from profiling.timeline.opening import ENDINGS
@@ -128,6 +134,7 @@ def under_nsys(
     for note in [*notes, *command.environment_notes(nsys, removed)]:
         say(note)
     kept = {name: value for name, value in environ.items() if name not in removed}
+    words = with_our_stdout(words)
     return kept, command.whole_command(nsys, options, folder, words, None, None)
 
 

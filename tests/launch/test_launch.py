@@ -541,7 +541,7 @@ def test_a_program_under_nsys_has_the_hook_and_no_secrets(install, tmp_path, mon
     flags = ["--kind", "nsys", "--steps", "5", "--nsys-options", "--trace=cuda"]
     assert run.main([*flags, "--", sys.executable, "-c", f"{code}; raise SystemExit(6)"]) == 6
     said = capfd.readouterr()
-    assert "None True\n" in said.out
+    assert said.out == "None True\n" and "Generated:\n" in said.err
     assert "profiling run: not passed to the run" in said.err and "MY_SECRET" in said.err
     assert "5 steps are recorded by nsys; files go to out-run" in said.err
     assert "planted" not in json.dumps(calls(nsys)) and "report  out-run/profile/nsys" in said.err
@@ -561,7 +561,7 @@ def test_any_command_is_recorded_whole(install, tmp_path, monkeypatch, capfd):
     for _ in range(2):
         assert run.main(["--whole", "--", "echo", "any command"]) == 0
     said = capfd.readouterr()
-    assert said.out.count("any command\n") == 2 and "all of it is recorded by nsys" in said.err
+    assert said.out == 2 * "any command\n" and "all of it is recorded by nsys" in said.err
     assert "no steps are known of this program: the report is about all of it" in said.err
     assert "\nBound by GPU memory bandwidth" in said.err
     assert "the earlier run in out-run is now in previous-1" in said.err

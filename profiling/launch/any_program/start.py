@@ -17,6 +17,7 @@ HOOK = Path(__file__).resolve().parents[2] / "attach" / "hook"  # first on the p
 VARIABLE = "PROFILING_ATTACH"  # holds HookSettings as JSON
 KINDS = ("nsys", "torch", "memory", "none")
 STEP_MARKS = ("optimizer", "zero_grad", "backward", "forward", "data", "replay")
+STDERR = 2
 NOT_FOUND, NOT_EXECUTABLE = 127, 126  # exit codes, as a shell has them
 
 
@@ -58,8 +59,23 @@ def refusal(word: str, environ: Mapping[str, str] = os.environ) -> tuple[int, st
     return None
 
 
+def with_our_stdout(words: list[str]) -> list[str]:
+    """The command behind a shell that opens our stdout for it, whatever the stdout of nsys is.
+
+    Unchanged where the system cannot open it: where it is a socket or closed.
+    """
+    ours = f"/proc/{os.getpid()}/fd/1"
+    try:
+        os.close(os.open(ours, os.O_WRONLY | os.O_APPEND | os.O_NOCTTY))
+    except OSError:
+        return words
+    return ["sh", "-c", 'exec "$@" >>"$0"', ours, *words]
+
+
 def run_to_end(words: list[str], environ: dict[str, str], under_nsys: bool) -> Ended:
     """Run the command with our own stdin, stdout and stderr; its output is not known here.
+
+    What nsys itself prints goes to stderr.
 
     Ctrl-C reaches it from the terminal, as it reaches us, and we stay for the report. Other
     signals are passed on: nsys gets SIGINT for each, at which it ends the program and writes its
@@ -76,7 +92,8 @@ def run_to_end(words: list[str], environ: dict[str, str], under_nsys: bool) -> E
                 process.send_signal(signal.SIGINT if under_nsys else number)
 
     with handle_signals(pass_on):
-        processes.append(subprocess.Popen(words, env=environ))
+        stdout = STDERR if under_nsys else None
+        processes.append(subprocess.Popen(words, env=environ, stdout=stdout))
         status = processes[0].wait()
     return Ended(status if status >= 0 else 128 - status, "", caught[0] if caught else None)
 
