@@ -337,14 +337,14 @@ COVERED = Advice(
     needs="covered_by",
 )
 FIND_WAITS = Advice(
-    "In the phase with the gaps, find calls that wait for the GPU: a value that is read or "
-    "printed, a copy to the host, a branch on a result.",
-    pytorch="In the phase with the gaps, find calls that wait for the GPU: .item(), .cpu(), "
-    "print(tensor), a copy to the host, an if on a tensor.",
-    jax="In the phase with the gaps, find what waits for the GPU: float(x), np.asarray(x), print, "
+    "Find what waits for the GPU in the phase with the gaps: a value that is read or printed, a "
+    "copy to the host, a branch on a result.",
+    pytorch="Find what waits for the GPU in the phase with the gaps: .item(), .cpu(), "
+    "print(tensor), a copy to the host, if tensor:",
+    jax="Find what waits for the GPU in the phase with the gaps: float(x), np.asarray(x), print, "
     "block_until_ready().",
-    cupy="In the phase with the gaps, find what waits for the GPU: .get(), cupy.asnumpy, float(x), "
-    "an if on an array.",
+    cupy="Find what waits for the GPU in the phase with the gaps: .get(), cupy.asnumpy, float(x), "
+    "if array:",
     unless=("blocking", "anomaly_mode", "waits_covered"),
 )
 FIND_PYTHON = Advice(
@@ -422,10 +422,12 @@ VERDICTS = (
             FUSE_ELEMENTWISE,
             HALF_PRECISION,
             Advice(
-                trainer="Turn dropout off if the model does not need it, which saves the masks: "
-                "dropout=0.",
-                pytorch="Turn dropout off if the model does not need it, which saves the masks.",
-                jax="Turn dropout off if the model does not need it, which saves the masks.",
+                trainer="Turn dropout off where you do not need it, which saves writing and "
+                "reading its masks: dropout=0.",
+                pytorch="Turn dropout off where you do not need it: that saves writing and "
+                "reading its masks.",
+                jax="Turn dropout off where you do not need it: that saves writing and "
+                "reading its masks.",
                 unless=("no_dropout",),
             ),
             MOST_TO_GAIN,
@@ -481,7 +483,7 @@ VERDICTS = (
         "launch",
         "kernel launches",
         "the GPU waits for the CPU to launch its next kernel",
-        waiting="the CPU had not launched the work yet (CUDA API and framework dispatch)",
+        waiting="the CPU had not launched the next kernel yet (CUDA API and framework dispatch)",
         host=True,
         advice=(GRAPHS, FUSE, FUSED_OPTIMIZER, LARGER_BATCH, LAUNCHED_SINGLY),
     ),
@@ -582,7 +584,7 @@ VERDICTS = (
             FASTER_WORKERS,
             PIN,
             Advice(
-                "Keep the data set on the GPU, if it fits beside the model.",
+                "Keep the data set on the GPU, if it fits next to the model.",
                 only=(*FOREIGN_TORCH, "jax", "cupy", "unknown"),
                 unless=("on_cpu",),
                 needs="small_batch",

@@ -119,7 +119,7 @@ def read_plain(path: Path) -> Trace:
     if path.name.endswith(XPLANE):
         raise ValueError(
             f"{path}: is an xplane, which is not read; give the .trace.json.gz that "
-            "jax.profiler.trace writes beside it, or capture with nsys"
+            "jax.profiler.trace writes next to it, or capture with nsys"
         )
     if not begin:
         raise ValueError(f"{path}: is empty")

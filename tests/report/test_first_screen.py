@@ -77,15 +77,15 @@ def test_what_changes_the_figures_stays_in_a_line_for_each_level():
         findings=[
             Finding("warning", PERSONAL, "scrub"),
             Finding("warning", "capturing made a step 69 % longer: 34.67 ms here", "read"),
-            Finding("warning", "the step times vary a lot: a quarter took up to 1 ms"),
-            Finding("note", "this is process 7 on GPU 0, one of 2 GPUs of processes in this capture"
+            Finding("warning", "the step times vary a lot: the fastest quarter took at most 1 ms"),
+            Finding("note", "this report is about GPU 0 of process 7, one of 2 GPUs in the capture"
                     " (process 7 on GPU 0, process 7 on GPU 1); sums are of all"),
             Finding("note", "only 3 steps: their spread is not reliable"),
         ],
     )  # fmt: skip
     assert list(findings(replace(report, health=health))) == [
         "warning: capturing made a step 69 % longer; the step times vary a lot; 1 more (--full)",
-        "note: this is process 7 on GPU 0, one of 2 GPUs of processes in this capture",
+        "note: this report is about GPU 0 of process 7, one of 2 GPUs in the capture",
     ]
     alone = replace(health, findings=health.findings[:1])
     (line,) = findings(replace(report, health=alone))

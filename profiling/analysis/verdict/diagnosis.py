@@ -262,8 +262,8 @@ def most_to_gain(
         return None
     family, ms = max(computing.items(), key=lambda item: item[1])
     return (
-        f"{family}, {ms:.2f} of {step_ms:.2f} ms per step (without a roofline it is not known "
-        "how much of this can be saved)"
+        f"{family}, {ms:.2f} of {step_ms:.2f} ms per step (without a roofline we cannot say "
+        "how much of it can be saved)"
     )
 
 
@@ -275,11 +275,12 @@ def busy_sentence(step: TypicalStep) -> str:
 
 
 def typical_sentences(report: Report, step: TypicalStep) -> Iterator[str]:
-    if step.of_steps < report.window.steps:
-        yield (
-            f"The verdict is based on the {step.of_steps} typical steps of "
-            f"{report.window.steps}; the longest step took {report.window.step_ms.max:.2f} ms."
-        )
+    steps = report.window.steps
+    if unusual := steps - step.of_steps:
+        which = "One of" if unusual == 1 else f"{unusual} of"
+        said = "was unusual and is" if unusual == 1 else "were unusual and are"
+        longest_ms = report.window.step_ms.max
+        yield f"{which} the {steps} steps {said} left out; the longest took {longest_ms:.2f} ms."
 
 
 def host_sentences(report: Report) -> Iterator[str]:
@@ -312,13 +313,13 @@ def overhead_sentence(health: Health, taken_off: float) -> str:
     if health.free_step_ms is None:
         return (
             f"Capturing added about {taken_off:.2f} ms ({health.estimated_least_ms:.2f} to "
-            f"{health.estimated_most_ms:.2f}) of idle time per step, judging by the recorded "
-            "events; it does not count."
+            f"{health.estimated_most_ms:.2f}) of idle time to each step, judging by the recorded "
+            "events. That much is not counted as the program's."
         )
     return (
         f"Capturing made a step {health.overhead_percent:.0f} % longer "
-        f"({health.free_step_ms:.2f} ms without it): {taken_off:.2f} ms of the idle time does "
-        "not count as host time."
+        f"({health.free_step_ms:.2f} ms without it): {taken_off:.2f} ms of the idle time is "
+        "not counted as the program's."
     )
 
 
@@ -343,7 +344,7 @@ def details(
     share = most / whole if (whole := sum(of_phase.values())) else 0.0
     if phase is not None and 2 * share >= 1:
         yield (
-            f"Most of this is before the kernels that {phase} launches: "
+            f"Most of it comes just before the kernels of {phase}: "
             f"{share * waiting[verdict]:.2f} ms per step."
         )
     if verdict == "synchronization" and report.program.blocking_launches is not None:

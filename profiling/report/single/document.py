@@ -128,7 +128,7 @@ def verdict(report: Report) -> list[Block]:
                 Bullets("Evidence", bottleneck.evidence, places=PAGE),
                 Bullets("Next", bottleneck.next),
                 Bullets("Largest possible gain", most),
-                Bullets("Upper limits of the time per step that each bottleneck costs", gains),
+                Bullets("Time a step could save, at most", gains),
                 Bullets("This capture does not show", bottleneck.cannot_tell),
             ]
         ),
@@ -356,7 +356,7 @@ def run_section(report: Report) -> Section:
     run = msgspec.to_builtins(report.run) or {}
     blocks: list[Block] = [Facts(dotted_pairs(msgspec.to_builtins(report.capture)))]
     if not run:
-        missing = "There is no manifest beside this capture: give one with --manifest FILE."
+        missing = "There is no manifest next to this capture: give one with --manifest FILE."
         blocks.insert(0, Paragraph(missing, "note"))
     blocks += [Facts(dotted_pairs(part), heading=name) for name, part in run.items() if part]
     return Section("run", "The run", blocks, "Run", places=("terminal", "page"))
