@@ -20,6 +20,7 @@ A wait for the GPU is no finding by itself: it counts only as the idle time that
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.gpu_time.idle import BLOCKING
@@ -29,14 +30,28 @@ from profiling.analysis.verdict import copies, cpu, gpu
 from profiling.analysis.verdict.advice import above_roof_ms, advise, covers_of, most_above_roof
 from profiling.analysis.verdict.health import CAPTURE_AGAIN
 from profiling.shared.causes import PART, VERDICT
+from profiling.shared.units import ROUNDING_MS
 
 CLOSE = 0.6  # of the host's largest reason: a second one above it weighs about as much
 WORTH_TELLING = 0.02  # of a step
-ROUNDING_MS = 1e-9  # what is left of a difference of equal times
+PER_STEP = " per step"
 
 
 def diagnose(analysis: Analysis, report: Report) -> Bottleneck:
     """The bottleneck of a report that is complete but for its bottleneck."""
+    found = bottleneck_of(analysis, report)
+    if report.window.step_name is not None:
+        return found
+    most = found.most_to_gain
+    return replace(  # the whole capture counts as one step, so its figures are of no step
+        found,
+        evidence=[line.replace(PER_STEP, "") for line in found.evidence],
+        next=[line.replace(PER_STEP, "") for line in found.next],
+        most_to_gain=most and most.replace(PER_STEP, ""),
+    )
+
+
+def bottleneck_of(analysis: Analysis, report: Report) -> Bottleneck:
     unknowns = list(cannot_tell(report))
     if reason := report.health.no_verdict:
         sentence = f"{reason}: records were lost, so the sums here are too small."
@@ -398,13 +413,12 @@ def cannot_tell(report: Report) -> Iterator[str]:
     if report.idle is None:
         yield "why the GPU was idle: CUDA calls were not captured: --trace=cuda,nvtx"
     if report.gpu_metrics is None:
-        yield (
-            "how well kernels use the SMs: GPU metrics were not captured; a run of this trainer "
-            "has them with python -m profiling run --preset metrics"
-        )
+        how = "nsys profile --gpu-metrics-devices=all"
+        if report.program.framework == "trainer":
+            how = "python -m profiling run --preset metrics"
+        yield f"how well kernels use the SMs: GPU metrics were not captured: {how}"
     if report.roofline is None:
         yield (
             "how far kernels are from the GPU's peaks: there is no roofline (the health of the "
-            "capture says why), so compute and memory bandwidth are ranked by their total kernel "
-            "time"
+            "capture says why)"
         )
