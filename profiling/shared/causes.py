@@ -36,31 +36,31 @@ PARTS = (
     Part(
         "compute",
         "compute",
-        Colours("#065fb7", "#5280a9", "blue", "█"),
+        Colours("#2956f9", "#4171fb", "blue", "█"),
     ),
     Part(
         "communication",
         "communication",
-        Colours("#8e6085", "#c736ff", "magenta", "▓"),
+        Colours("#91479a", "#9746a0", "magenta", "▓"),
         verdict="communication",
     ),
     Part(
         "copy",
         "copies and memsets",
-        Colours("#142933", "#a7a5a2", "cyan", "▒"),
+        Colours("#343434", "#959595", "white", "▒"),
         verdict="copies",
     ),
     Part(
         "staging",
         "idle: staging of copies",
-        Colours("#aa72f6", "#c3d7a8", "bright_cyan", ":", hatch="+"),
+        Colours("#02a0d5", "#1cb7f2", "bright_cyan", ":", hatch="+"),
         cause=True,
         verdict="copies",
     ),
     Part(
         "launch",
         "idle: kernel launches",
-        Colours("#c1141f", "#fc5a65", "red", "/", hatch="/"),
+        Colours("#f56172", "#fe576e", "red", "/", hatch="/"),
         cause=True,
         verdict="launch",
         lengthened=True,
@@ -68,14 +68,14 @@ PARTS = (
     Part(
         "allocation",
         "idle: memory allocation",
-        Colours("#5c0a0a", "#a54f41", "bright_yellow", "+", hatch="x"),
+        Colours("#a5960c", "#f4e88c", "bright_yellow", "+", hatch="x"),
         cause=True,
         verdict="allocation",
     ),
     Part(
         "synchronization",
         "idle: synchronization",
-        Colours("#e06b00", "#fa9b2d", "yellow", "=", hatch="\\"),
+        Colours("#995e01", "#aa6a05", "yellow", "=", hatch="\\"),
         cause=True,
         verdict="synchronization",
         lengthened=True,
@@ -83,14 +83,14 @@ PARTS = (
     Part(
         "data",
         "idle: data loading",
-        Colours("#a19062", "#ffeb7a", "green", "~", hatch="."),
+        Colours("#5c8a4f", "#5f8c53", "green", "~", hatch="."),
         cause=True,
         verdict="data",
     ),
     Part(
         "cpu",
         "idle: CPU work",
-        Colours("#8c0972", "#fdc2d5", "bright_magenta", "-", hatch="-"),
+        Colours("#641f6f", "#a974b1", "bright_magenta", "-", hatch="-"),
         cause=True,
         verdict="cpu",
         lengthened=True,
@@ -98,14 +98,14 @@ PARTS = (
     Part(
         "queue",
         "idle: gaps between queued kernels",
-        Colours("#8693ad", "#93a1b9", "bright_black", ".", hatch="|"),
+        Colours("#666666", "#bcbcbb", "bright_black", ".", hatch="|"),
         cause=True,
         verdict="gpu_gaps",
     ),
     Part(  # all idle time of a capture whose calls were not recorded
         "idle",
         "idle",
-        Colours("#5b5a5a", "#70757e", "bright_black"),
+        Colours("#8a919d", "#eaf2fe", "bright_black"),
     ),
 )
 PART = {part.name: part for part in PARTS}

@@ -197,7 +197,7 @@ def coverage(report: Report) -> str:
 
 
 def judged(report: Report) -> str:
-    """What the shares are of: the typical step, or the capture if it has no steps."""
+    """Name of the time that the shares are of: the typical step, or a capture without steps."""
     return "the typical step" if report.window.step_name is not None else "the whole capture"
 
 
