@@ -33,8 +33,8 @@ BEHIND: Figure = {"textposition": "outside", "cliponaxis": False}  # text at the
 ROOM_BEHIND = MARGIN | {"r": 60}  # margin with room for that text
 
 
-def breakdown(parts: list[tuple[Part, float]], whole: str) -> Figure | None:
-    """The `whole`, such as the typical step, as one bar, split into parts that do not overlap."""
+def breakdown(parts: list[tuple[Part, float]], whole: str = "the typical step") -> Figure | None:
+    """The `whole` as one bar, split into parts that do not overlap."""
     if not parts:
         return None
     whole_ms = sum(ms for _, ms in parts)
