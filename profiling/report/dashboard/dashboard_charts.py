@@ -43,9 +43,18 @@ class Axes:
 
 
 def colour_of(section: Section, number: int) -> str:
-    """The colour of group `number` of the section."""
+    """The colour of group `number` of the section.
+
+    Of groups with the same attention backend the one that differs in nothing else has its colour.
+    """
     backends = [group.settings.get("attention") for group in section.groups]
-    return colour(configuration_colours(backends)[number])
+    own = [f"attention={backend}" for backend in backends]
+    labels = [group.label for group in section.groups]
+    known = [
+        backend if label == name or name not in labels else None
+        for backend, name, label in zip(backends, own, labels, strict=True)
+    ]
+    return colour(configuration_colours(known)[number])
 
 
 def line_style(section: Section, number: int) -> Figure:
