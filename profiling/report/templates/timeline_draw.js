@@ -109,7 +109,7 @@ function drawSteps(context, events, view, plot) {
 
 function drawSlices(context, events, view, plot) {
   const filled = events.shades.map(() => [...SHARES, 0].map(() => [])); // [x, y, width, ...] for each fill
-  const [named, hatched] = [[], []];
+  const [named, hatched] = [[], events.shades.map(() => [])];
   events.rows.forEach((row, number) => collectRow(events, view, plot, row, topOf(number), filled, named, hatched));
   let count = 0;
   filled.forEach((levels, shade) => levels.forEach((rectangles, level) => {
@@ -119,10 +119,10 @@ function drawSlices(context, events, view, plot) {
     }
     count += rectangles.length / 3;
   }));
-  for (const [x, y, width, shade] of hatched) {
-    context.fillStyle = view.palette.patterns[shade];
-    context.fillRect(x, y, width, BAR);
-  }
+  hatched.forEach((rectangles, shade) => {
+    if (rectangles.length) context.fillStyle = view.palette.patterns[shade];
+    for (const [x, y, width] of rectangles) context.fillRect(x, y, width, BAR);
+  });
   context.textAlign = "left";
   for (const [event, left, right, top] of named) {
     context.fillStyle = view.palette.inks[events.shade[event]];
@@ -164,7 +164,7 @@ function collectRow(events, view, plot, row, top, filled, named, hatched) {
     const [a, b] = [Math.max(x, plot.left - 2), Math.min(x + width, right + 2)];
     const drawn = Math.max(1, b - a - (width > 4 ? 1 : 0));
     add(i, dim(i) ? DIMMED : DIMMED - 1, a, drawn);
-    if (row.kind === "idle" && drawn > 5 && !dim(i)) hatched.push([a, top, drawn, shade[i]]);
+    if (row.kind === "idle" && drawn > 5 && !dim(i)) hatched[shade[i]].push([a, top, drawn]);
     else if (drawn >= NAMED && !dim(i)) named.push([i, a, b, top]);
   }
   flush();
