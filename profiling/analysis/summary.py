@@ -63,7 +63,7 @@ def summarize(
     own_run = None if manifest is None else manifest.config is not None
     program = program_of(analysis, own_run)
     backend = attention_backend(names)
-    if backend == "slow" and not program.attention and program.framework != "trainer":
+    if backend in ("slow", "unknown") and not (program.attention or program.framework == "trainer"):
         backend = None
     gpu_name = capture.gpu.name if capture.gpu else None
     report = Report(

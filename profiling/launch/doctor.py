@@ -103,7 +103,7 @@ def nsys(gpu: bool) -> Iterator[Check]:
     elif program := nsys_tool.importer(path):
         yield Check("nsys importer", "ok", str(program))
     else:
-        finding = "no QdstrmImporter beside nsys: reports may stay .qdstrm files"
+        finding = "no QdstrmImporter next to nsys: reports may stay .qdstrm files"
         yield Check(
             "nsys importer",
             "note",

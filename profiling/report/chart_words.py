@@ -16,8 +16,8 @@ MOST = 12  # values that are listed one by one
 def chart_sentence(chart: Chart) -> str:
     """The chart's label, values and axes in a sentence.
 
-    For example 'the typical step by what the GPU did: compute 8.31, idle: launch-bound 2.1; ms of
-    the step.'
+    For example 'the typical step by what the GPU did: compute 8.31, idle: kernel launches 2.1; ms
+    of the step.'
     """
     if chart.figure is None:
         return chart.label

@@ -76,6 +76,7 @@ class StepBar(Placed):
 
     parts: list[tuple[Part, float]]  # (part, ms)
     most: int | None = None  # number of parts in the legend, the longest ones; None: all
+    whole: str = "the typical step"  # what the parts add up to
     places: Places = field(default=TEXT, kw_only=True)
 
 

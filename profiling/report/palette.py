@@ -1,12 +1,17 @@
 """All colours of the pages, by name and theme; a chart names them as var(--NAME).
 
-Those of a step's parts are in profiling.shared.causes, with the parts. Readers with a colour
-deficiency can tell the colours of one chart apart, too, and shapes have a contrast of 3 to 1 with
-the background: tests/report/test_palette.py measures it (Machado's simulation, CIEDE2000, WCAG 2).
+Those of a step's parts are in profiling.shared.causes, with the parts. Each colour has the same hue
+in both themes and is lighter in the dark one. Colours of one row or chart differ by at least 11 in
+CIEDE2000, also with a colour deficiency, and those of a timeline's different rows by at least 7;
+there idle time is hatched besides, in the legend as well. Shapes have a contrast of 3 to 1 with the
+background. tests/report/test_palette.py measures it (Machado's simulation, CIEDE2000, WCAG 2).
 """
 
+from collections.abc import Sequence
+from itertools import chain, cycle
 from typing import Literal
 
+from configs.backends import BACKENDS
 from profiling.shared import causes
 
 Theme = Literal["light", "dark"]
@@ -24,26 +29,27 @@ INKS = {  # text and surfaces of a page: (light, dark)
     "bad": ("#c61a1f", "#ff6369"),
 }
 FAMILIES = {  # kernel families, without communication and copy, which are parts of a step too
-    "gemm": ("#7687ff", "#65b4f5"),
-    "attention": ("#b95202", "#ff852b"),
-    "softmax": ("#a687b8", "#be03ab"),
-    "norm": ("#079c67", "#71f2c9"),
-    "elementwise": ("#225754", "#3e8c54"),
-    "dropout": ("#4e4200", "#ecfb0e"),
-    "optimizer": ("#4e17c8", "#875c7a"),
-    "reduction": ("#1e0f00", "#8a7d7e"),
-    "embedding": ("#819290", "#a5bfd0"),
-    "indexing": ("#7451e0", "#8190a7"),
-    "loss": ("#de7801", "#f6cf87"),
-    "convolution": ("#010046", "#ecf2ff"),
-    "signal": ("#691a6a", "#fa0e46"),
-    "routing": ("#383e2c", "#5a7202"),
-    "other": ("#5d7367", "#baa482"),
+    "gemm": ("#5a85fc", "#6690ff"),
+    "attention": ("#8a4601", "#e18032"),
+    "softmax": ("#8f8e8c", "#fefdfa"),
+    "norm": ("#3e7c55", "#53a371"),
+    "elementwise": ("#5d2704", "#a15021"),
+    "dropout": ("#1a5a3c", "#81cba2"),
+    "optimizer": ("#9b7c26", "#efc44f"),
+    "reduction": ("#0f141e", "#68696a"),
+    "embedding": ("#7986ae", "#b9cafd"),
+    "indexing": ("#1f1100", "#796853"),
+    "loss": ("#5c9f6d", "#b2fec3"),
+    "convolution": ("#464d5f", "#92a1ca"),
+    "signal": ("#2502b2", "#444bfe"),
+    "routing": ("#1c2d4d", "#747e91"),
+    "other": ("#7e6b80", "#d9cbda"),
 }
-MARKS = {  # rows of the host, and ranges on the GPU
-    "host": ("#848b98", "#94a1b1"),
-    "call": ("#4a7db0", "#6a7d93"),
-    "step": ("#5b6773", "#798592"),
+MARKS = {  # rows of the host, ranges on the GPU, and waits: of the host for the GPU, of a rank
+    "host": ("#7a7a7a", "#d2dac7"),
+    "call": ("#4f4f4f", "#aeb4cb"),
+    "step": ("#77567c", "#a792aa"),
+    "wait": ("#6a5f33", "#d6c585"),
 }
 SERIES = ("gemm", "attention", "norm", "optimizer", "loss", "communication", "embedding", "signal")
 
@@ -53,3 +59,18 @@ def colours(theme: Theme) -> dict[str, str]:
     which = 0 if theme == "light" else 1
     own = {name: both[which] for name, both in (INKS | FAMILIES | MARKS).items()}
     return own | {part.name: getattr(part.colours, theme) for part in causes.PART.values()}
+
+
+def configuration_colours(backends: Sequence[object]) -> list[str]:
+    """Name of the colour of each configuration, the same on every page that compares them.
+
+    If the configurations differ in their attention backends (`backends`; None: not known), each
+    backend's first one has the colour of its row in configs.backends. The others take those of
+    SERIES in turn.
+    """
+    known = {name: row.colour for name, row in BACKENDS.items() if name in backends}
+    if len(set(backends)) < 2:
+        known = {}
+    unused = [name for name in SERIES if name not in known.values()]
+    others = chain(unused, cycle(SERIES))
+    return [known.pop(str(backend), "") or next(others) for backend in backends]

@@ -36,31 +36,31 @@ PARTS = (
     Part(
         "compute",
         "compute",
-        Colours("#065fb7", "#5280a9", "blue", "█"),
+        Colours("#2956f9", "#4171fb", "blue", "█"),
     ),
     Part(
         "communication",
         "communication",
-        Colours("#8e6085", "#c736ff", "magenta", "▓"),
+        Colours("#91479a", "#9746a0", "magenta", "▓"),
         verdict="communication",
     ),
     Part(
         "copy",
         "copies and memsets",
-        Colours("#142933", "#a7a5a2", "cyan", "▒"),
+        Colours("#343434", "#959595", "white", "▒"),
         verdict="copies",
     ),
     Part(
         "staging",
         "idle: staging of copies",
-        Colours("#aa72f6", "#c3d7a8", "bright_cyan", ":", hatch="+"),
+        Colours("#02a0d5", "#1cb7f2", "bright_cyan", ":", hatch="+"),
         cause=True,
         verdict="copies",
     ),
     Part(
         "launch",
         "idle: kernel launches",
-        Colours("#c1141f", "#fc5a65", "red", "/", hatch="/"),
+        Colours("#f56172", "#fe576e", "red", "/", hatch="/"),
         cause=True,
         verdict="launch",
         lengthened=True,
@@ -68,14 +68,14 @@ PARTS = (
     Part(
         "allocation",
         "idle: memory allocation",
-        Colours("#5c0a0a", "#a54f41", "bright_yellow", "+", hatch="x"),
+        Colours("#a5960c", "#f4e88c", "bright_yellow", "+", hatch="x"),
         cause=True,
         verdict="allocation",
     ),
     Part(
         "synchronization",
         "idle: synchronization",
-        Colours("#e06b00", "#fa9b2d", "yellow", "=", hatch="\\"),
+        Colours("#995e01", "#aa6a05", "yellow", "=", hatch="\\"),
         cause=True,
         verdict="synchronization",
         lengthened=True,
@@ -83,14 +83,14 @@ PARTS = (
     Part(
         "data",
         "idle: data loading",
-        Colours("#a19062", "#ffeb7a", "green", "~", hatch="."),
+        Colours("#5c8a4f", "#5f8c53", "green", "~", hatch="."),
         cause=True,
         verdict="data",
     ),
     Part(
         "cpu",
         "idle: CPU work",
-        Colours("#8c0972", "#fdc2d5", "bright_magenta", "-", hatch="-"),
+        Colours("#641f6f", "#a974b1", "bright_magenta", "-", hatch="-"),
         cause=True,
         verdict="cpu",
         lengthened=True,
@@ -98,14 +98,14 @@ PARTS = (
     Part(
         "queue",
         "idle: gaps between queued kernels",
-        Colours("#8693ad", "#93a1b9", "bright_black", ".", hatch="|"),
+        Colours("#666666", "#bcbcbb", "bright_black", ".", hatch="|"),
         cause=True,
         verdict="gpu_gaps",
     ),
     Part(  # all idle time of a capture whose calls were not recorded
         "idle",
         "idle",
-        Colours("#5b5a5a", "#70757e", "bright_black"),
+        Colours("#8a919d", "#eaf2fe", "bright_black"),
     ),
 )
 PART = {part.name: part for part in PARTS}
@@ -337,14 +337,14 @@ COVERED = Advice(
     needs="covered_by",
 )
 FIND_WAITS = Advice(
-    "In the phase with the gaps, find calls that wait for the GPU: a value that is read or "
-    "printed, a copy to the host, a branch on a result.",
-    pytorch="In the phase with the gaps, find calls that wait for the GPU: .item(), .cpu(), "
-    "print(tensor), a copy to the host, an if on a tensor.",
-    jax="In the phase with the gaps, find what waits for the GPU: float(x), np.asarray(x), print, "
+    "Find what waits for the GPU in the phase with the gaps: a value that is read or printed, a "
+    "copy to the host, a branch on a result.",
+    pytorch="Find what waits for the GPU in the phase with the gaps: .item(), .cpu(), "
+    "print(tensor), a copy to the host, if tensor:",
+    jax="Find what waits for the GPU in the phase with the gaps: float(x), np.asarray(x), print, "
     "block_until_ready().",
-    cupy="In the phase with the gaps, find what waits for the GPU: .get(), cupy.asnumpy, float(x), "
-    "an if on an array.",
+    cupy="Find what waits for the GPU in the phase with the gaps: .get(), cupy.asnumpy, float(x), "
+    "if array:",
     unless=("blocking", "anomaly_mode", "waits_covered"),
 )
 FIND_PYTHON = Advice(
@@ -422,10 +422,12 @@ VERDICTS = (
             FUSE_ELEMENTWISE,
             HALF_PRECISION,
             Advice(
-                trainer="Turn dropout off if the model does not need it, which saves the masks: "
-                "dropout=0.",
-                pytorch="Turn dropout off if the model does not need it, which saves the masks.",
-                jax="Turn dropout off if the model does not need it, which saves the masks.",
+                trainer="Turn dropout off where you do not need it, which saves writing and "
+                "reading its masks: dropout=0.",
+                pytorch="Turn dropout off where you do not need it: that saves writing and "
+                "reading its masks.",
+                jax="Turn dropout off where you do not need it: that saves writing and "
+                "reading its masks.",
                 unless=("no_dropout",),
             ),
             MOST_TO_GAIN,
@@ -481,7 +483,7 @@ VERDICTS = (
         "launch",
         "kernel launches",
         "the GPU waits for the CPU to launch its next kernel",
-        waiting="the CPU had not launched the work yet (CUDA API and framework dispatch)",
+        waiting="the CPU had not launched the next kernel yet (CUDA API and framework dispatch)",
         host=True,
         advice=(GRAPHS, FUSE, FUSED_OPTIMIZER, LARGER_BATCH, LAUNCHED_SINGLY),
     ),
@@ -582,7 +584,7 @@ VERDICTS = (
             FASTER_WORKERS,
             PIN,
             Advice(
-                "Keep the data set on the GPU, if it fits beside the model.",
+                "Keep the data set on the GPU, if it fits next to the model.",
                 only=(*FOREIGN_TORCH, "jax", "cupy", "unknown"),
                 unless=("on_cpu",),
                 needs="small_batch",

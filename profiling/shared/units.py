@@ -1,6 +1,7 @@
 """Numbers with their units, formatted for people."""
 
 ABSENT = "–"  # shown for a missing value
+ROUNDING_MS = 1e-9  # what sums of nanoseconds differ by in floating point; times are longer
 
 
 def milliseconds(value: float | None) -> str:
@@ -8,7 +9,7 @@ def milliseconds(value: float | None) -> str:
     if value is None:
         return ABSENT
     size = abs(value)
-    if size == 0:
+    if size < ROUNDING_MS:
         return "0"
     if size < 0.0005:
         return "<0.001"

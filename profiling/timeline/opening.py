@@ -30,6 +30,8 @@ XPLANE = ".xplane.pb"  # of JAX and TensorFlow
 REPORT = ".nsys-rep"  # the one kind that is recognised by its name
 # file names of captures in a folder, where other .json files lie too
 ENDINGS = (".sqlite", ".sqlite.gz", ".trace.json", ".trace.json.gz", REPORT)
+ANY_JSON = (".json", ".json.gz")
+TRACE_EVENTS = re.compile(rb'"traceEvents"|"ph"\s*:')
 MANIFEST = re.compile(r"window-\d+(-rank\d+)?\.json")
 RANK_TIMES = re.compile(r"step_times-rank\d+\.json")  # of a program of others (profiling/attach)
 RANK = re.compile(r"-rank\d+")
@@ -71,15 +73,27 @@ def open_capture(path: Path) -> Trace:
 
 def newest(folder: Path) -> Path:
     """The newest capture in the folder of a run or in its profile/. Raises ValueError if none."""
-    captures = [
+    files = [
         file
         for place in (folder, folder / "profile")
         for file in entries(place)
-        if file.name.endswith(ENDINGS) and file.is_file()
+        if file.name.endswith((*ENDINGS, *ANY_JSON)) and file.is_file()
     ]
+    captures = [file for file in files if file.name.endswith(ENDINGS)]
+    captures = captures or [file for file in files if holds_events(file)]
     if not captures:
         raise ValueError(f"{folder}: no capture in this folder or in its profile/; name a file")
     return max(captures, key=modified_ns)
+
+
+def holds_events(path: Path) -> bool:
+    """Whether a .json, which may be anything, begins as a trace does."""
+    opened = gzip.open if path.suffix == ".gz" else open
+    try:
+        with opened(path, "rb") as file:
+            return TRACE_EVENTS.search(file.read(BLOCK_BYTES)) is not None
+    except (OSError, EOFError, zlib.error):
+        return False
 
 
 def entries(folder: Path) -> list[Path]:
@@ -119,7 +133,7 @@ def read_plain(path: Path) -> Trace:
     if path.name.endswith(XPLANE):
         raise ValueError(
             f"{path}: is an xplane, which is not read; give the .trace.json.gz that "
-            "jax.profiler.trace writes beside it, or capture with nsys"
+            "jax.profiler.trace writes next to it, or capture with nsys"
         )
     if not begin:
         raise ValueError(f"{path}: is empty")

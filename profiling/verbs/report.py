@@ -76,7 +76,7 @@ def main(argv: list[str]) -> int:
             if flags.manifest:
                 raise ValueError(
                     f"--manifest {flags.manifest}: this manifest is for one capture, but these "
-                    "captures are of several ranks; leave the flag out, and the manifest beside "
+                    "captures are of several ranks; leave the flag out, and the manifest next to "
                     "each capture is read"
                 )
             report_ranks(flags, analysis)
@@ -121,14 +121,14 @@ def parse(argv: list[str]) -> Namespace:
     add("--phases A,B", "names of the ranges that are phases", names)
     add("--device N", "the GPU to report on, if there are several (default: the busiest)", int)
     add("--process PID", "the process to report on, if there are several", int)
-    beside = "the manifest of the window, if it is not beside the capture"
+    beside = "the manifest of the window, if it is not next to the capture"
     add("--manifest FILE", beside, Path)
     flags = parser.parse_args(argv)
     check_outputs(flags, *flags.capture, *filter(None, [flags.manifest]))
     check_choice(flags)
     if flags.each and flags.html in (None, STDOUT):
         raise ValueError(
-            "--each: needs --html FILE, because it writes a page per rank beside that file"
+            "--each: needs --html FILE, because it writes a page per rank next to that file"
         )
     if flags.full and outputs(flags):
         raise ValueError(f"--full: prints the report, so it cannot be combined with {FLAGS}")

@@ -188,7 +188,7 @@ def test_the_evidence_is_sentences_with_numbers():
     text = " ".join(found.evidence)
     assert "the next batch was being prepared" in text
     text = " ".join(diagnosed(before_update=lambda p: p.work(8 * MS)).evidence)
-    assert "Most of this is before the kernels that optimizer launches" in text
+    assert "Most of it comes just before the kernels of optimizer" in text
     text = " ".join(diagnosed(before_update=items).evidence)
     assert "cudaStreamSynchronize was called" in text
     text = " ".join(diagnosed(data=lambda p: p.pageable_copy(12 * MS)).evidence)

@@ -114,7 +114,7 @@ def test_one_slow_step_does_not_decide():
     found = report_of(trained(12, before=first, ranges=True).trace())
     assert found.bottleneck.verdict == "gpu_compute"
     assert found.idle.by_cause["synchronization"] > 20  # the mean of all steps still has it
-    assert ("The verdict is based on the 11 typical steps of 12") in " ".join(
+    assert ("One of the 12 steps was unusual and is left out") in " ".join(
         found.bottleneck.evidence
     )
 
@@ -175,8 +175,8 @@ def test_of_several_gpus_one_is_taken_and_the_others_are_named():
     program.build.operation(program.gpu, program.gpu + 5 * MS, GEMM)
     trace = program.trace()
     found = report_of(trace)
-    (note,) = [each for each in found.health.findings if "GPUs of processes" in each.what]
-    assert "this is process 7 on GPU 0" in note.what and note.cure.endswith("--device")
+    (note,) = [each for each in found.health.findings if "GPUs in the capture" in each.what]
+    assert "this report is about GPU 0 of process 7" in note.what and note.cure.endswith("--device")
     assert report_of(trace, device=1).capture.device == 1
     with pytest.raises(ValueError, match="process=8: .* contains GPU activity of \\[7\\]"):
         report_of(trace, process=8)

@@ -38,6 +38,20 @@ XYZ = np.array(
         [0.0193339, 0.119192, 0.9503041],
     ]
 )  # from linear sRGB, white D65
+LMS = np.array(
+    [
+        [0.4122214708, 0.5363325363, 0.0514459929],
+        [0.2119034982, 0.6806995451, 0.1073969566],
+        [0.0883024619, 0.2817188376, 0.6299787005],
+    ]
+)  # from linear sRGB
+OKLAB = np.array(
+    [
+        [0.2104542553, 0.7936177850, -0.0040720468],
+        [1.9779984951, -2.4285922050, 0.4505937099],
+        [0.0259040371, 0.7827717662, -0.8086757660],
+    ]
+)
 
 
 def linear(colour: str) -> np.ndarray:
@@ -51,6 +65,13 @@ def cielab(colour: str, sight: str) -> np.ndarray:
     xyz = XYZ @ np.clip(SIGHTS[sight] @ linear(colour), 0, 1) / XYZ.sum(1)
     x, y, z = np.where(xyz > 216 / 24389, np.cbrt(xyz), (24389 / 27 * xyz + 16) / 116)
     return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
+
+
+def oklch(colour: str) -> tuple[float, float, float]:
+    """Lightness, chroma and hue in degrees, in Ottosson's OKLab (2020)."""
+    cones = np.cbrt(LMS @ linear(colour))
+    lightness, a, b = OKLAB @ cones
+    return float(lightness), float(np.hypot(a, b)), float(np.degrees(np.arctan2(b, a)))
 
 
 def distance(one: str, other: str, sight: str) -> float:

@@ -1,12 +1,15 @@
 """First screen of a report: its length, its order, and what it leaves to --full."""
 
 import io
+import re
 from dataclasses import replace
 
 import pytest
 from rich.console import Console
 
+from profiling.analysis.analysis import Analysis
 from profiling.analysis.records import Finding
+from profiling.analysis.summary import summarize
 from profiling.analysis.verdict.health import PERSONAL
 from profiling.report.document import Document
 from profiling.report.renderers import terminal
@@ -14,7 +17,9 @@ from profiling.report.single.document import report_document
 from profiling.report.single.screen import findings, first_screen
 from profiling.report.single.verdict_line import verdict_line
 from profiling.shared.causes import PARTS
+from profiling.shared.units import milliseconds
 from tests.helpers.captures import report_of
+from tests.helpers.programs import training
 from tests.helpers.reports import report_with_manifest
 
 CAPTURES = ("flash_attr_false", "flash_compile", "flash_eager", "slow_compile", "slow_eager")
@@ -44,6 +49,21 @@ def test_it_fits_a_screen_with_the_verdict_once_more(name):
     shares = [f"{kernel.percent:.1f} %" for kernel in report.kernels[:5]]
     assert [line[-6:].strip() for line in lines[place + 2 :]] == shares
     assert "CUDA API calls" not in said and "Idle gaps" not in said
+
+
+def test_of_a_capture_without_steps_no_figure_is_one_of_a_step():
+    build = training()
+    build.ranges.clear()
+    report = summarize(Analysis(build.trace()))
+    assert report.window.step_name is None and report.attention_backend is None
+    said = text_of(first_screen(report)).split("Kernels that")[0]
+    assert (
+        "The whole capture" in said
+        and f"whole capture {milliseconds(report.window.wall_ms)}" in said
+    )
+    assert not re.search(
+        r"per step|typical|attention|\bstep\b(?! (found|from))", said.split("counts as one step")[1]
+    )
 
 
 @pytest.mark.parametrize("made", [first_screen, report_document])
@@ -77,15 +97,15 @@ def test_what_changes_the_figures_stays_in_a_line_for_each_level():
         findings=[
             Finding("warning", PERSONAL, "scrub"),
             Finding("warning", "capturing made a step 69 % longer: 34.67 ms here", "read"),
-            Finding("warning", "the step times vary a lot: a quarter took up to 1 ms"),
-            Finding("note", "this is process 7 on GPU 0, one of 2 GPUs of processes in this capture"
+            Finding("warning", "the step times vary a lot: the fastest quarter took at most 1 ms"),
+            Finding("note", "this report is about GPU 0 of process 7, one of 2 GPUs in the capture"
                     " (process 7 on GPU 0, process 7 on GPU 1); sums are of all"),
             Finding("note", "only 3 steps: their spread is not reliable"),
         ],
     )  # fmt: skip
     assert list(findings(replace(report, health=health))) == [
         "warning: capturing made a step 69 % longer; the step times vary a lot; 1 more (--full)",
-        "note: this is process 7 on GPU 0, one of 2 GPUs of processes in this capture",
+        "note: this report is about GPU 0 of process 7, one of 2 GPUs in the capture",
     ]
     alone = replace(health, findings=health.findings[:1])
     (line,) = findings(replace(report, health=alone))

@@ -180,7 +180,9 @@ def test_a_long_name_keeps_both_ends():
 
 
 def test_numbers_have_sensible_digits():
-    told = [units.milliseconds(ms) for ms in (None, 0, 0.0001, 0.01234, 1.2345, 123.45, 12345.6)]
+    told = [
+        units.milliseconds(ms) for ms in (None, 4e-16, 0.0001, 0.01234, 1.2345, 123.45, 12345.6)
+    ]
     assert told == ["–", "0", "<0.001", "0.012", "1.23", "123.5", "12,346"]
     assert [units.duration_ns(ns) for ns in (7, 1500, 2.5e6, 3e9, None)] == [
         "7 ns",

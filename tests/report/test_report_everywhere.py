@@ -4,6 +4,7 @@ import io
 import re
 from dataclasses import replace
 from html import unescape
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -24,14 +25,19 @@ from profiling.analysis.records import Gain, Report, TypicalStep
 from profiling.analysis.runs.folder import read_run
 from profiling.report.comparison.comparison_charts import waterfall
 from profiling.report.comparison.document import comparison_document
+from profiling.report.comparison.tables import bucket_label
 from profiling.report.dashboard.document import dashboard_page
 from profiling.report.document import Bullets, Chart, Document, Section, SideBySide, Table
+from profiling.report.ranks.rank_charts import steps_by_rank
 from profiling.report.renderers import terminal
 from profiling.report.renderers.markdown import markdown
 from profiling.report.renderers.page import page
 from profiling.report.single.document import report_document, step_parts
 from profiling.report.single.step_charts import breakdown
+from profiling.report.single.tables import gaps
+from profiling.report.single.timeline_data import timeline_data
 from profiling.shared import causes
+from tests.helpers.captures import capture_of
 from tests.helpers.chromium import open_page
 from tests.helpers.folders import write_run
 from tests.helpers.reports import report_with_manifest
@@ -200,6 +206,34 @@ def test_a_cause_is_called_as_its_verdict_is():
     for part in causes.PARTS:
         if part.cause and part.name != "staging":  # one of two parts that lead to `copies`
             assert part.title == f"idle: {causes.VERDICT[part.verdict].title}"
+
+
+SYNONYMS = re.compile(r"launch-bound|\bidle: (launch|cpu|sync|queue)\b|\bidle_[a-z]")
+
+
+def test_a_cause_has_one_word_in_every_document():
+    """Walks the labels of bar, table, timeline and its legend, comparison and ranks."""
+    captured = capture_of("flash_eager")
+    report, events = captured.report, captured.step_events
+    timeline = timeline_data(events, {})
+    ranks = [SimpleNamespace(rank=0, parts_ms=every_cause())]
+    labels = {*(bar["name"] for bar in breakdown(step_parts(report))["data"])}
+    labels |= {bar["name"] for bar in steps_by_rank(ranks)["data"]}
+    labels |= {str(gaps(report).columns[1].value_of(gap)) for gap in report.idle.gaps}
+    labels |= {name["label"] for name in timeline["names"] if name["label"].startswith("idle")}
+    for cause in causes.CAUSES:
+        title = causes.part_named(cause).title
+        assert timeline["causes"][cause] == bucket_label(f"idle_{cause}") == title
+        assert timeline["hatches"][cause] == causes.part_named(cause).colours.hatch
+        labels -= {title}
+    assert labels <= {"compute", "communication", "copies and memsets", "idle"}
+    for document in (report_document(report, events), comparison_document(comparison_with({}))):
+        for said in (
+            text_in_terminal(document),
+            markdown(document),
+            without_scripts(page(document)),
+        ):
+            assert not SYNONYMS.findall(said)
 
 
 def test_synchronization_is_spelt_as_cuda_spells_it():

@@ -310,6 +310,13 @@ def test_search_finds_names_and_families_and_goes_from_one_to_the_next(opened):
     press(opened, "N")
     assert facts(opened)["at"] == first
     opened.find_element("css selector", "#timeline-view .legend button").click()
+    searched, hatched = opened.execute_script(
+        "return [document.querySelector('#timeline-view input[type=search]').value,"
+        " [...document.querySelectorAll('#timeline-view .legend button')].map((each) =>"
+        "   [each.textContent, each.firstChild.style.backgroundImage.startsWith('url(')])]"
+    )
+    assert searched == hatched[0][0]  # the legend's own word
+    assert all(drawn == word.startswith("idle") for word, drawn in hatched)
     assert int(opened.find_element("css selector", ".found").text.split()[0].replace(",", "")) > 0
 
 

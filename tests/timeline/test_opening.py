@@ -189,6 +189,13 @@ def test_a_report_is_exported(tmp_path, export, monkeypatch, works):
     assert not (tmp_path / "nsys.sqlite").exists()
 
 
+def test_a_json_of_any_name_is_a_capture_if_it_begins_as_one(tmp_path):
+    (tmp_path / "report.json").write_text('{"schema_version": 1, "capture": {"file": "a"}}')
+    refused(tmp_path, "no capture in this folder")
+    write_trace(tmp_path / "resnet.json", small_trace())
+    assert open_capture(tmp_path).file.name == "resnet.json"
+
+
 def test_the_name_of_the_newest_capture_is_told_without_control_characters(tmp_path, capsys):
     write_trace(tmp_path / "a\x1b]0;owned\x07.trace.json", small_trace())
     assert open_capture(tmp_path).operations is not None

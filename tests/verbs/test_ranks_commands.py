@@ -95,7 +95,7 @@ def test_waits_and_transfers_of_the_timeline_are_the_collectives(late, tmp_path)
         if not row["label"].endswith("collectives"):
             continue
         known = told["ranks"][int(row["label"].split()[1].rstrip(","))]["communication"]
-        for name, figure in (("synchronization", "wait_ms"), ("communication", "transfer_ms")):
+        for name, figure in (("wait", "wait_ms"), ("communication", "transfer_ms")):
             of = shade[rows] == data["shades"].index(name)
             assert took[rows][of].sum() / 1e6 / steps == pytest.approx(known[figure], rel=0.01)
 

@@ -20,6 +20,7 @@ A wait for the GPU is no finding by itself: it counts only as the idle time that
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.gpu_time.idle import BLOCKING
@@ -29,14 +30,28 @@ from profiling.analysis.verdict import copies, cpu, gpu
 from profiling.analysis.verdict.advice import above_roof_ms, advise, covers_of, most_above_roof
 from profiling.analysis.verdict.health import CAPTURE_AGAIN
 from profiling.shared.causes import PART, VERDICT
+from profiling.shared.units import ROUNDING_MS
 
 CLOSE = 0.6  # of the host's largest reason: a second one above it weighs about as much
 WORTH_TELLING = 0.02  # of a step
-ROUNDING_MS = 1e-9  # what is left of a difference of equal times
+PER_STEP = " per step"
 
 
 def diagnose(analysis: Analysis, report: Report) -> Bottleneck:
     """The bottleneck of a report that is complete but for its bottleneck."""
+    found = bottleneck_of(analysis, report)
+    if report.window.step_name is not None:
+        return found
+    most = found.most_to_gain
+    return replace(  # the whole capture counts as one step, so its figures are of no step
+        found,
+        evidence=[line.replace(PER_STEP, "") for line in found.evidence],
+        next=[line.replace(PER_STEP, "") for line in found.next],
+        most_to_gain=most and most.replace(PER_STEP, ""),
+    )
+
+
+def bottleneck_of(analysis: Analysis, report: Report) -> Bottleneck:
     unknowns = list(cannot_tell(report))
     if reason := report.health.no_verdict:
         sentence = f"{reason}: records were lost, so the sums here are too small."
@@ -262,8 +277,8 @@ def most_to_gain(
         return None
     family, ms = max(computing.items(), key=lambda item: item[1])
     return (
-        f"{family}, {ms:.2f} of {step_ms:.2f} ms per step (without a roofline it is not known "
-        "how much of this can be saved)"
+        f"{family}, {ms:.2f} of {step_ms:.2f} ms per step (without a roofline we cannot say "
+        "how much of it can be saved)"
     )
 
 
@@ -275,11 +290,12 @@ def busy_sentence(step: TypicalStep) -> str:
 
 
 def typical_sentences(report: Report, step: TypicalStep) -> Iterator[str]:
-    if step.of_steps < report.window.steps:
-        yield (
-            f"The verdict is based on the {step.of_steps} typical steps of "
-            f"{report.window.steps}; the longest step took {report.window.step_ms.max:.2f} ms."
-        )
+    steps = report.window.steps
+    if unusual := steps - step.of_steps:
+        which = "One of" if unusual == 1 else f"{unusual} of"
+        said = "was unusual and is" if unusual == 1 else "were unusual and are"
+        longest_ms = report.window.step_ms.max
+        yield f"{which} the {steps} steps {said} left out; the longest took {longest_ms:.2f} ms."
 
 
 def host_sentences(report: Report) -> Iterator[str]:
@@ -312,13 +328,13 @@ def overhead_sentence(health: Health, taken_off: float) -> str:
     if health.free_step_ms is None:
         return (
             f"Capturing added about {taken_off:.2f} ms ({health.estimated_least_ms:.2f} to "
-            f"{health.estimated_most_ms:.2f}) of idle time per step, judging by the recorded "
-            "events; it does not count."
+            f"{health.estimated_most_ms:.2f}) of idle time to each step, judging by the recorded "
+            "events. That much is not counted as the program's."
         )
     return (
         f"Capturing made a step {health.overhead_percent:.0f} % longer "
-        f"({health.free_step_ms:.2f} ms without it): {taken_off:.2f} ms of the idle time does "
-        "not count as host time."
+        f"({health.free_step_ms:.2f} ms without it): {taken_off:.2f} ms of the idle time is "
+        "not counted as the program's."
     )
 
 
@@ -343,7 +359,7 @@ def details(
     share = most / whole if (whole := sum(of_phase.values())) else 0.0
     if phase is not None and 2 * share >= 1:
         yield (
-            f"Most of this is before the kernels that {phase} launches: "
+            f"Most of it comes just before the kernels of {phase}: "
             f"{share * waiting[verdict]:.2f} ms per step."
         )
     if verdict == "synchronization" and report.program.blocking_launches is not None:
@@ -397,13 +413,12 @@ def cannot_tell(report: Report) -> Iterator[str]:
     if report.idle is None:
         yield "why the GPU was idle: CUDA calls were not captured: --trace=cuda,nvtx"
     if report.gpu_metrics is None:
-        yield (
-            "how well kernels use the SMs: GPU metrics were not captured; a run of this trainer "
-            "has them with python -m profiling run --preset metrics"
-        )
+        how = "nsys profile --gpu-metrics-devices=all"
+        if report.program.framework == "trainer":
+            how = "python -m profiling run --preset metrics"
+        yield f"how well kernels use the SMs: GPU metrics were not captured: {how}"
     if report.roofline is None:
         yield (
             "how far kernels are from the GPU's peaks: there is no roofline (the health of the "
-            "capture says why), so compute and memory bandwidth are ranked by their total kernel "
-            "time"
+            "capture says why)"
         )

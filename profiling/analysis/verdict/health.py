@@ -23,9 +23,11 @@ SLOW_START = 1.5  # the first step over the median of the rest
 RESTLESS = 0.2  # interquartile range of the step times over their median
 DISTURBANCES = ("evaluate", "checkpoint")
 WHOLE_GRAPHS = "CUDA graphs were captured as a whole, without their kernels"
-PERSONAL = "the capture still contains environment variables or names of a user, a host or folders"
+PERSONAL = (
+    "the capture still contains personal data (environment variables, user, host or folder names)"
+)
 LEFT_OUT = "and is left out"
-OTHERS = "GPUs of processes in this capture"
+OTHERS = "this report is about"
 # of the kernel time in kernels without a family: from here up families prove nothing, and it is
 # worth a warning
 UNKNOWN_SHARE = 0.2
@@ -106,7 +108,8 @@ def overhead_findings(
     if overhead is None or free is None or overhead < HIGH_OVERHEAD_PERCENT:
         return
     cure = (
-        "rely on the shares of GPU time, not on the step time; launch-bound steps are affected most"
+        "rely on the shares of GPU time, not on the step time; steps bound by kernel launches are "
+        "affected most"
     )
     if report.on_cpu:
         cure = "rely on shares, not on times; steps of many short operators are affected most"
@@ -121,7 +124,8 @@ def manifest_findings(manifest: Manifest | None, gpu: Device | None) -> Iterator
     if manifest is None:
         yield note(
             "no manifest: configuration and uncaptured step times are unknown",
-            "keep the window-N.json that the trainer writes beside its capture, or give --manifest",
+            "keep the window-N.json that the trainer writes next to its capture, or give "
+            "--manifest",
         )
         return
     if graphs := manifest.compiled_inside.graphs:
@@ -166,9 +170,10 @@ def step_findings(report: Report, unclosed: int, endless: int) -> Iterator[Findi
     low, middle, high = np.quantile(values, (0.25, 0.5, 0.75)) if values else (0.0, 0.0, 0.0)
     if high - low > RESTLESS * middle:
         yield warning(
-            f"the step times vary a lot: a quarter took up to {low:.2f} ms and a quarter took "
-            f"{high:.2f} ms or more; something outside the program may have delayed it",
-            "capture again on a less busy machine, or look at single steps in the timeline: --html",
+            f"the step times vary a lot: the fastest quarter took at most {low:.2f} ms, the "
+            f"slowest quarter at least {high:.2f} ms; something outside the program may "
+            "have delayed it",
+            "capture again on a quieter machine, or look at the step times on the page (--html)",
         )
     for row in report.phases:
         if row.name in DISTURBANCES:
@@ -196,10 +201,11 @@ def other_gpu_findings(analysis: Analysis) -> Iterator[Finding]:
     if len(used) < 2:
         return
     held = ", ".join(f"process {process} on GPU {device}" for process, device, _ in used[:8])
-    flag = "--device" if len({process for process, *_ in used}) == 1 else "--process"
+    one_process = len({process for process, *_ in used}) == 1
+    what, flag = ("GPUs", "--device") if one_process else ("processes with a GPU", "--process")
     yield note(
-        f"this is process {steps.process} on GPU {steps.device}, one of {len(used)} {OTHERS} "
-        f"({held}); sums of kernels, calls and copies cover all of them",
+        f"{OTHERS} GPU {steps.device} of process {steps.process}, one of {len(used)} {what} in the "
+        f"capture ({held}); sums of kernels, calls and copies cover all of them",
         f"to report on another one: {flag}",
     )
 

@@ -3,16 +3,19 @@
 Anybody may have chosen the names, and plotly reads markup in its texts, so names are escaped.
 """
 
+from collections.abc import Sequence
 from html import escape
-from itertools import cycle
 
-from profiling.analysis.difference.comparison_records import Comparison, ExperimentResult
+from profiling.analysis.difference.comparison_records import (
+    Comparison,
+    Experiment,
+    ExperimentResult,
+)
 from profiling.report.charts import ABOVE, MARGIN, axis, bars, colour, figure
 from profiling.report.comparison.tables import bucket_label
 from profiling.report.document import Figure
-from profiling.report.palette import SERIES
+from profiling.report.palette import configuration_colours
 
-BASELINE, CANDIDATE = colour("muted"), colour("accent")
 SMALL_SHARE = 0.001  # share of the step; a smaller change is not drawn
 
 
@@ -38,7 +41,7 @@ def waterfall(comparison: Comparison) -> Figure | None:
         "cliponaxis": False,
         "increasing": {"marker": {"color": colour("bad")}},
         "decreasing": {"marker": {"color": colour("good")}},
-        "totals": {"marker": {"color": BASELINE}},
+        "totals": {"marker": {"color": colour("muted")}},
         "connector": {"line": {"color": colour("line"), "width": 1}},
         "hovertemplate": "%{x}: %{text} ms<extra></extra>",
     }
@@ -46,16 +49,30 @@ def waterfall(comparison: Comparison) -> Figure | None:
     return figure([trace], {"type": "category"}, yaxis, margin=margin, showlegend=False)
 
 
-def families(comparison: Comparison) -> Figure | None:
-    """Kernel families of both sides, the one that takes the most on top."""
+def side_colours(comparison: Comparison) -> tuple[str, str]:
+    """Names of the colours of the baseline and of the candidate."""
+    backends: tuple[object, object]
+    if pair := (comparison.differences or {}).get("attention"):
+        backends = pair.values
+    else:
+        backends = comparison.baseline.attention_backend, comparison.candidate.attention_backend
+    baseline, candidate = configuration_colours(backends)
+    return baseline, candidate
+
+
+def families(comparison: Comparison, shades: Sequence[str]) -> Figure | None:
+    """Kernel families of both sides, the one that takes the most on top.
+
+    `shades` are the colours of the baseline and of the candidate.
+    """
     if not comparison.families:
         return None
     rows = sorted(comparison.families, key=lambda row: max(row.baseline_ms, row.candidate_ms))
     names = [escape(row.family) for row in rows]
     hover = "%{y}: %{x:.3f} ms<extra>%{fullData.name}</extra>"
     sides = [
-        (comparison.candidate.name, [row.candidate_ms for row in rows], CANDIDATE),
-        (comparison.baseline.name, [row.baseline_ms for row in rows], BASELINE),
+        (comparison.candidate.name, [row.candidate_ms for row in rows], colour(shades[1])),
+        (comparison.baseline.name, [row.baseline_ms for row in rows], colour(shades[0])),
     ]
     data = [
         bars(names, ms, shade, name=escape(side), hovertemplate=hover) for side, ms, shade in sides
@@ -66,18 +83,26 @@ def families(comparison: Comparison) -> Figure | None:
 
 def steps(comparison: Comparison) -> Figure:
     """Every step time of both sides."""
-    step = comparison.step_ms
+    step, shades = comparison.step_ms, side_colours(comparison)
     sides = [
-        (comparison.candidate.name, step.candidate_values, CANDIDATE),
-        (comparison.baseline.name, step.baseline_values, BASELINE),
+        (comparison.candidate.name, step.candidate_values, colour(shades[1])),
+        (comparison.baseline.name, step.baseline_values, colour(shades[0])),
     ]
     return boxes(sides, step.unit, size=4)
 
 
-def processes(result: ExperimentResult) -> Figure:
+def value_colours(experiment: Experiment) -> list[str]:
+    """Names of the colours of the values, the first one's first."""
+    attention = experiment.factor.key == "attention"
+    return configuration_colours(
+        [label if attention else None for label in experiment.factor.labels]
+    )
+
+
+def processes(result: ExperimentResult, shades: Sequence[str]) -> Figure:
     """Every process as a point, a box for each value; the first value on top."""
-    shades = map(colour, cycle(SERIES))
-    rows = [(row.label, row.processes, next(shades)) for row in result.values]
+    values = zip(result.values, shades, strict=True)
+    rows = [(row.label, row.processes, colour(shade)) for row, shade in values]
     return boxes(rows[::-1], result.unit, size=7)
 
 

@@ -1,5 +1,6 @@
 """Documents of a comparison and of an experiment. Called by the verbs compare and ab."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import msgspec
@@ -42,7 +43,7 @@ def comparison_document(comparison: Comparison) -> Document:
         [*verdict(comparison), Facts(facts(comparison), cards=True), *notes(comparison)],
         [
             step_section(comparison),
-            *explaining_charts(comparison),
+            *explaining_charts(comparison, comparison_charts.side_colours(comparison)),
             *(
                 Section(t.name, t.title, [t], SHORT.get(t.name))
                 for t in tables.comparison_tables(comparison)
@@ -163,10 +164,13 @@ def step_section(comparison: Comparison) -> Section:
     return Section("steps", "Step times", [chart], lead=lead)
 
 
-def explaining_charts(comparison: Comparison) -> list[Section]:
-    """The sections with charts of the difference, which need a capture of each side."""
+def explaining_charts(comparison: Comparison, shades: Sequence[str]) -> list[Section]:
+    """The sections with charts of the difference, which need a capture of each side.
+
+    `shades` are the colours of both.
+    """
     waterfall = comparison_charts.waterfall(comparison)
-    families = comparison_charts.families(comparison)
+    families = comparison_charts.families(comparison, shades)
     return [
         Section(
             "waterfall",
@@ -191,7 +195,8 @@ def experiment_document(experiment: Experiment) -> Document:
     """The whole report of an experiment. Raises AssertionError if it has no result yet."""
     assert (result := experiment.result) is not None
     labels = experiment.factor.labels
-    figure, height = comparison_charts.processes(result), 120 + 70 * len(labels)
+    shades = comparison_charts.value_colours(experiment)
+    figure, height = comparison_charts.processes(result, shades), 120 + 70 * len(labels)
     chart = Chart("processes", "step time of every process", figure, height)
     measured = (tables.values(experiment.factor.key, result), tables.ratios(result))
     lead = (
@@ -209,7 +214,10 @@ def experiment_document(experiment: Experiment) -> Document:
             Section("processes", "Processes", [chart], lead=lead),
             *(Section(t.name, t.title, [t]) for t in measured),
             *iterations.sections(experiment),
-            *(why_section(*each) for each in enumerate(experiment.comparisons)),
+            *(
+                why_section(number, comparison, (shades[0], shades[number + 1]))
+                for number, comparison in enumerate(experiment.comparisons)
+            ),
         ],
     )
 
@@ -226,10 +234,10 @@ def ran(experiment: Experiment) -> list[str]:
     return [f"{processes} processes, {timed} after {experiment.warm_up} warm-up steps", *commands]
 
 
-def why_section(number: int, comparison: Comparison) -> Section:
+def why_section(number: int, comparison: Comparison, shades: Sequence[str]) -> Section:
     """The section that explains a difference by the captures of both sides."""
     blocks = notes(comparison)
-    for made in explaining_charts(comparison):
+    for made in explaining_charts(comparison, shades):
         for block in made.blocks:
             assert isinstance(block, Chart)
             blocks.append(replace(block, name=f"{block.name}-{number}"))

@@ -16,7 +16,7 @@ from profiling.analysis.runs.folder import RunFolder, Series
 from profiling.analysis.runs.groups import Group, Section, Spread, spread_of, time_to_loss
 from profiling.report.charts import axis, colour, figure, scatter
 from profiling.report.document import Figure
-from profiling.report.palette import SERIES
+from profiling.report.palette import SERIES, configuration_colours
 from profiling.shared.metric_names import VAL_LOSS, Metric
 
 DASHES = ("solid", "dash", "dot", "dashdot")
@@ -42,14 +42,29 @@ class Axes:
     meta: dict[str, np.ndarray] = field(default_factory=dict)  # the other axis, by name
 
 
-def colour_of(number: int) -> str:
-    return colour(SERIES[number % len(SERIES)])
+def colour_of(section: Section, number: int) -> str:
+    """The colour of group `number` of the section.
+
+    Of groups with the same attention backend the one that differs in nothing else has its colour.
+    """
+    backends = [group.settings.get("attention") for group in section.groups]
+    own = [f"attention={backend}" for backend in backends]
+    labels = [group.label for group in section.groups]
+    known = [
+        backend if label == name or name not in labels else None
+        for backend, name, label in zip(backends, own, labels, strict=True)
+    ]
+    return colour(configuration_colours(known)[number])
 
 
-def line_style(number: int) -> Figure:
+def line_style(section: Section, number: int) -> Figure:
     """Style of curve `number`. The first curves are wider, to show under later ones on them."""
     dash = DASHES[number // len(SERIES) % len(DASHES)]
-    return {"color": colour_of(number), "dash": dash, "width": max(1.4, 3.2 - 0.9 * number)}
+    return {
+        "color": colour_of(section, number),
+        "dash": dash,
+        "width": max(1.4, 3.2 - 0.9 * number),
+    }
 
 
 def curves(
@@ -74,9 +89,9 @@ def curves(
         shown = decimate(spread, points)
         axes = axes_of(shown, over_time)
         if (shown.high > shown.low).any():
-            bands.append(band(group, number, shown.low * scale, shown.high * scale, axes))
+            bands.append(band(section, number, shown.low * scale, shown.high * scale, axes))
         single += run_lines(section, group, number, metric, over_time)
-        lines.append(line(group, number, shown.mean * scale, axes))
+        lines.append(line(section, number, shown.mean * scale, axes))
         settled.append(shown.mean[len(shown.mean) // 20 :] * scale)
     xaxis = axis(seconds_axis(section) if over_time else "iteration")
     yaxis = axis(metric.unit)
@@ -107,7 +122,7 @@ def run_lines(
         if spread is None:
             continue
         shown = decimate(spread, points)
-        style: Figure = {"line": {"color": colour_of(number), "width": 1}, "opacity": 0.45}
+        style: Figure = {"line": {"color": colour_of(section, number), "width": 1}, "opacity": 0.45}
         hover = {"hovertemplate": "%{y:.5g}<extra>%{fullData.name}</extra>"}
         axes, y = axes_of(shown, over_time), shown.mean * metric.scale
         mode = "lines" if len(y) > 1 else "markers"
@@ -155,8 +170,8 @@ def there_and_back(there: np.ndarray, back: np.ndarray) -> np.ndarray:
     return np.concatenate([there, back[::-1]])
 
 
-def line(group: Group, number: int, y: np.ndarray, axes: Axes) -> Figure:
-    style = line_style(number)
+def line(section: Section, number: int, y: np.ndarray, axes: Axes) -> Figure:
+    group, style = section.groups[number], line_style(section, number)
     hover = "%{y:.5g}<extra>%{fullData.name}</extra>"
     mode = "lines" if len(y) > 1 else "markers"
     only = group.runs[0] if len(group.runs) == 1 else None
@@ -165,18 +180,19 @@ def line(group: Group, number: int, y: np.ndarray, axes: Axes) -> Figure:
     )
 
 
-def band(group: Group, number: int, low: np.ndarray, high: np.ndarray, axes: Axes) -> Figure:
+def band(section: Section, number: int, low: np.ndarray, high: np.ndarray, axes: Axes) -> Figure:
     """A band from the least to the greatest value of a group, as one closed shape."""
+    shade = colour_of(section, number)
     other = {name: there_and_back(x, x) for name, x in axes.meta.items()}
     return curve(
-        f"{group.label}, spread",
+        f"{section.groups[number].label}, spread",
         number,
         there_and_back(high, low),
         Axes(there_and_back(axes.shown, axes.shown), other),
         SPREAD,
         fill="toself",
-        fillcolor=colour_of(number),
-        line={"width": 0, "color": colour_of(number)},
+        fillcolor=shade,
+        line={"width": 0, "color": shade},
         opacity=0.2,
         hoverinfo="skip",
     )
@@ -213,7 +229,7 @@ def step_boxes(section: Section) -> list[Figure]:
     if len(entries) > MOST_BOXES:
         entries = [(group.label, group.runs, number) for number, group in groups]
     return [
-        box(name, step_ms, number)
+        box(name, step_ms, section, number)
         for name, runs, number in entries
         if len(step_ms := np.concatenate([run.step_ms for run in runs]))
     ]
@@ -226,7 +242,7 @@ def step_times(boxes: list[Figure]) -> Figure | None:
     return figure(boxes, axis("step time, ms"), yaxis, showlegend=False)
 
 
-def box(name: str, step_ms: np.ndarray, number: int) -> Figure:
+def box(name: str, step_ms: np.ndarray, section: Section, number: int) -> Figure:
     low, q1, median, q3, high = (round(float(q), 5) for q in np.quantile(step_ms, WHISKERS))
     return {
         "type": "box",
@@ -239,7 +255,7 @@ def box(name: str, step_ms: np.ndarray, number: int) -> Figure:
         "median": [median],
         "q3": [q3],
         "upperfence": [high],
-        "line": {"color": colour_of(number), "width": 1.5},
+        "line": {"color": colour_of(section, number), "width": 1.5},
         "fillcolor": "rgba(128,128,128,0.15)",
     }
 
@@ -262,8 +278,8 @@ def time_to_each_loss(section: Section, loss: float | None) -> Figure | None:
         reached, there = seconds[:, known], losses[known]
         if len(group.runs) > 1:
             low, high = reached.min(axis=0), reached.max(axis=0)
-            data.append(band(group, number, low, high, Axes(there)))
-        data.append(line(group, number, reached.mean(axis=0), Axes(there)))
+            data.append(band(section, number, low, high, Axes(there)))
+        data.append(line(section, number, reached.mean(axis=0), Axes(there)))
     xaxis = axis("validation loss to reach", autorange="reversed")
     yaxis = axis(seconds_axis(section), rangemode="tozero")
     shapes = [vertical_line(loss)] if loss is not None and best <= loss <= worst else []

@@ -14,9 +14,9 @@ from profiling.analysis.columns import concatenate_columns
 from profiling.analysis.gpu_time.step_events import shown_steps
 from profiling.analysis.ranks.rank_records import RankRow
 from profiling.analysis.ranks.summary import RanksAnalysis
-from profiling.report.single.timeline_data import TimelineData, packed_column
+from profiling.report.single.timeline_data import WAIT, TimelineData, packed_column
 
-WAIT, TRANSFER = "synchronization", "communication"  # names of colours
+TRANSFER = "communication"  # name of a colour
 
 
 @dataclass(frozen=True)
@@ -68,6 +68,7 @@ def timeline_of(analysis: RanksAnalysis) -> TimelineData:
         "shades": list(SHADES),
         "called": {WAIT: "waiting", TRANSFER: "transfer"},
         "causes": {},
+        "hatches": {},
         "rows": [{"kind": "rank", "label": r.label, "count": len(r.start_ns)} for r in rows],
         "start": packed_column(
             concatenate_columns([np.diff(start, prepend=origin_ns) for start in starts])

@@ -97,8 +97,8 @@ def step(block: StepBar) -> str:
         for part, ms in block.parts
         if ms > 0
     ]
-    rows.append(["**the typical step**", f"**{milliseconds(whole_ms)}**", ""])
-    return grid(["the typical step", "ms", "share"], ["---", "---:", "---:"], rows)
+    rows.append([f"**{block.whole}**", f"**{milliseconds(whole_ms)}**", ""])
+    return grid([block.whole, "ms", "share"], ["---", "---:", "---:"], rows)
 
 
 def table(block: Table) -> str:

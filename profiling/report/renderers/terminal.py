@@ -126,8 +126,8 @@ def facts(block: Facts) -> Group:
 
 
 def step_bar(block: StepBar, width: int) -> Group:
-    """The typical step as a bar, and its parts in words."""
-    title = heading("The typical step")
+    """The step as a bar, and its parts in words."""
+    title = heading(block.whole[:1].upper() + block.whole[1:])
     if not block.parts:
         return Group(title, Text("Not captured: no GPU activity."))
     whole_ms = sum(ms for _, ms in block.parts)
@@ -148,7 +148,12 @@ def step_bar(block: StepBar, width: int) -> Group:
         rest_ms = whole_ms - sum(ms for _, ms in listed)
         share = percent(100 * rest_ms / whole_ms)
         legend.add_row("  everything else", f"{milliseconds(rest_ms)} ms", share)
-    legend.add_row("  the step", f"{milliseconds(whole_ms)} ms", "100.0 %", style="bold")
+    legend.add_row(
+        f"  {block.whole.replace('typical ', '')}",
+        f"{milliseconds(whole_ms)} ms",
+        "100.0 %",
+        style="bold",
+    )
     return Group(title, bar, legend)
 
 

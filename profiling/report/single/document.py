@@ -116,6 +116,7 @@ def verdict(report: Report) -> list[Block]:
         + (f": {gain.why_none}" if gain.why_none else "")
         for gain in bottleneck.ranked
     ]
+    who = "a step" if report.window.step_name is not None else "the program"
     most = [bottleneck.most_to_gain] if bottleneck.most_to_gain else []
     pairs, step = key_figures(report), report.window.step_ms
     spread = [("min", step.min), ("mean", step.mean), ("p95", step.p95), ("max", step.max)]
@@ -128,7 +129,7 @@ def verdict(report: Report) -> list[Block]:
                 Bullets("Evidence", bottleneck.evidence, places=PAGE),
                 Bullets("Next", bottleneck.next),
                 Bullets("Largest possible gain", most),
-                Bullets("Upper limits of the time per step that each bottleneck costs", gains),
+                Bullets(f"Time {who} could save, at most", gains),
                 Bullets("This capture does not show", bottleneck.cannot_tell),
             ]
         ),
@@ -154,6 +155,8 @@ def key_figures(report: Report) -> list[tuple[str, str]]:
             ABSENT if free_ms is None else f"{milliseconds(free_ms)} ms",
         ),
     ]
+    if report.window.step_name is None:
+        steps = [("whole capture", f"{milliseconds(report.window.wall_ms)} ms")]
     if report.on_cpu:
         return [*steps, *cpu_figures(report)]
     return [
@@ -193,6 +196,11 @@ def coverage(report: Report) -> str:
     )
 
 
+def judged(report: Report) -> str:
+    """Name of the time that the shares are of: the typical step, or a capture without steps."""
+    return "the typical step" if report.window.step_name is not None else "the whole capture"
+
+
 def step_parts(report: Report) -> list[tuple[Part, float]]:
     """(part, ms per step), adding up to the typical step; idle by cause if causes are known.
 
@@ -207,7 +215,8 @@ def step_parts(report: Report) -> list[tuple[Part, float]]:
 
 def step_section(report: Report) -> Section:
     parts, height = step_parts(report), max(280, 70 + 28 * len(report.families))
-    bar, times = step_charts.breakdown(parts), step_charts.step_times(report)
+    whole, times = judged(report), step_charts.step_times(report)
+    bar = step_charts.breakdown(parts, whole)
     families = step_charts.families(report)
     no_kernels = "Not known: the capture contains no kernels."
     title = "Step times over the window"
@@ -219,13 +228,13 @@ def step_section(report: Report) -> Section:
         Chart("families", "kernel time by family", families, height, FAMILIES, no_kernels),
     ]
     blocks: list[Block] = [
-        StepBar(parts),
-        Chart("breakdown", "the typical step, split by what the GPU did", bar, 190, absent=NO_GPU),
+        StepBar(parts, whole=judged(report)),
+        Chart("breakdown", f"{whole}, split by what the GPU did", bar, 190, absent=NO_GPU),
         SideBySide(beside),
     ]
     lead = (
-        "The typical step. Each moment counts once: as compute if any kernel computes, else as "
-        "communication, else as copies, else as idle."
+        f"{whole[:1].upper()}{whole[1:]}. Each moment counts once: as compute if any kernel "
+        "computes, else as communication, else as copies, else as idle."
     )
     return Section("step", "Parts of the step", blocks, "Step", lead)
 
@@ -356,7 +365,7 @@ def run_section(report: Report) -> Section:
     run = msgspec.to_builtins(report.run) or {}
     blocks: list[Block] = [Facts(dotted_pairs(msgspec.to_builtins(report.capture)))]
     if not run:
-        missing = "There is no manifest beside this capture: give one with --manifest FILE."
+        missing = "There is no manifest next to this capture: give one with --manifest FILE."
         blocks.insert(0, Paragraph(missing, "note"))
     blocks += [Facts(dotted_pairs(part), heading=name) for name, part in run.items() if part]
     return Section("run", "The run", blocks, "Run", places=("terminal", "page"))

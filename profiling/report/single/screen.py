@@ -18,7 +18,7 @@ from profiling.report.document import (
     Verdict,
 )
 from profiling.report.single import tables
-from profiling.report.single.document import cpu_figures, gpu_name, step_parts, subtitle
+from profiling.report.single.document import cpu_figures, gpu_name, judged, step_parts, subtitle
 from profiling.report.single.verdict_line import verdict_line
 from profiling.shared.units import milliseconds, percent
 
@@ -59,7 +59,9 @@ def figures(report: Report) -> Iterator[str]:
     free_ms, mfu = report.health.free_step_ms, report.roofline and report.roofline.mfu
     step, median = report.typical, milliseconds(report.window.step_ms.median)
     without = f"{milliseconds(free_ms)} without capturing" if free_ms is not None else ""
-    if step:  # the overhead of capturing is one of medians
+    if report.window.step_name is None:
+        yield f"whole capture {median} ms"
+    elif step:  # the overhead of capturing is one of medians
         beside = f" (median {median}, {without})" if without else ""
         yield f"step {milliseconds(step.ms)} ms{beside}"
     else:
@@ -106,7 +108,7 @@ def body(report: Report) -> dict[str, Block]:
         worth_telling = sum(ms >= LEAST * sum(ms for _, ms in parts) for _, ms in parts)
         kernels = "Kernels that take the most time, over the whole capture"
         return {
-            "step": StepBar(parts, min(PARTS, max(1, worth_telling))),
+            "step": StepBar(parts, min(PARTS, max(1, worth_telling)), judged(report)),
             "kernels": first_rows(tables.kernels(report, {}), kernels),
         }
     long = [row for row in report.phases if row.host_ms >= LEAST * report.window.wall_ms]

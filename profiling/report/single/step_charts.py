@@ -33,8 +33,8 @@ BEHIND: Figure = {"textposition": "outside", "cliponaxis": False}  # text at the
 ROOM_BEHIND = MARGIN | {"r": 60}  # margin with room for that text
 
 
-def breakdown(parts: list[tuple[Part, float]]) -> Figure | None:
-    """The typical step as one bar, split into parts that do not overlap."""
+def breakdown(parts: list[tuple[Part, float]], whole: str = "the typical step") -> Figure | None:
+    """The `whole` as one bar, split into parts that do not overlap."""
     if not parts:
         return None
     whole_ms = sum(ms for _, ms in parts)
@@ -42,7 +42,7 @@ def breakdown(parts: list[tuple[Part, float]]) -> Figure | None:
     for part, ms in parts:
         share, name = ms / whole_ms, part.title
         text = f"{name}<br>{milliseconds(ms)} ms" if share > SMALL_SHARE else ""
-        hover = f"{name}<br><b>{BAR_MS}</b>, {percent(100 * share)} of the step<extra></extra>"
+        hover = f"{name}<br><b>{BAR_MS}</b>, {percent(100 * share)} of {whole}<extra></extra>"
         if ms > 0:
             bar = bars([""], [ms], colour(part.name), name=name, text=[text], hovertemplate=hover)
             marker = {"color": colour(part.name), "line": {"width": 1, "color": colour("card")}}
@@ -51,7 +51,7 @@ def breakdown(parts: list[tuple[Part, float]]) -> Figure | None:
             data.append(bar | INSIDE | {"insidetextanchor": "middle", "marker": marker})
     return figure(
         data,
-        fixed("ms of the typical step", range=[0, whole_ms]),
+        fixed(f"ms of {whole}", range=[0, whole_ms]),
         {"showticklabels": False, "fixedrange": True},
         barmode="stack",
         uniformtext=ROOM_FOR_TEXT,

@@ -22,7 +22,7 @@ from profiling.shared.causes import CAUSES, part_named
 
 TYPES = {"u8": "<u1", "u16": "<u2", "u32": "<u4", "f64": "<f8"}  # Column.type -> numpy's
 BITS = {"u8": 8, "u16": 16, "u32": 32}
-HOST, CALL, WAIT, STEP, IDLE = "host", "call", "synchronization", "step", "idle"
+HOST, CALL, WAIT, STEP, IDLE = "host", "call", "wait", "step", "idle"
 MOST_LETTERS = 64  # longest label
 CAUSES_OR_IDLE = (*CAUSES, IDLE)  # the last one for idle time without a known cause
 SHADES = tuple(dict.fromkeys((HOST, CALL, WAIT, STEP, *CAUSES_OR_IDLE, *FAMILIES)))
@@ -63,6 +63,7 @@ class TimelineData(TypedDict):
     shades: list[str]  # colours of style.css and profiling.shared.causes
     called: dict[str, str]  # meaning of a shade, where that is not its name
     causes: dict[str, str]  # meaning of each cause of idle time
+    hatches: dict[str, str]  # hatch of each, as plotly names it
     rows: list[Row]
     start: Column
     duration: Column
@@ -105,6 +106,7 @@ def timeline_data(events: StepEvents, sources: Links) -> TimelineData:
         "shades": list(SHADES),
         "called": {},
         "causes": {cause: part_named(cause).title for cause in CAUSES_OR_IDLE},
+        "hatches": {cause: part_named(cause).colours.hatch or "/" for cause in CAUSES_OR_IDLE},
         "rows": [{"kind": r.kind, "label": r.label, "count": len(r.shade)} for r in rows],
         "start": packed_column(concatenate_columns(deltas)),
         "duration": packed_column(

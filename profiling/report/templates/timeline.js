@@ -17,7 +17,7 @@ const PRINTED = 660; // px: width of a section on a sheet
 
 const view = {
   from: 0, to: events.last, width: 0, chosen: -1, hovered: -1, selection: null, wanted: null,
-  palette: readPalette(context, events.shades),
+  palette: readPalette(context, events),
 };
 const found = { events: [], at: -1 }; // results of the search
 let [asked, printing, saving] = [false, false, 0];
@@ -133,7 +133,8 @@ function followLink(click) {
 // -- colours, paper, legend
 
 function repaint() {
-  if (!printing) view.palette = readPalette(context, events.shades);
+  if (!printing) view.palette = readPalette(context, events);
+  hatchLegend();
   redraw();
 }
 
@@ -141,7 +142,7 @@ function beforePrint() { // in light colours, whatever the page has
   const root = document.documentElement.dataset;
   const theme = root.theme;
   root.theme = "light";
-  view.palette = readPalette(context, events.shades);
+  view.palette = readPalette(context, events);
   root.theme = theme;
   printing = true;
   canvas.style.width = `${PRINTED}px`;
@@ -165,11 +166,20 @@ function drawLegend() { // a click searches for the family or the cause
     const button = Object.assign(document.createElement("button"), { type: "button", title: "search for it" });
     const swatch = button.appendChild(document.createElement("span"));
     swatch.className = "swatch";
-    swatch.style.background = `var(--${shade}, var(--other))`;
-    button.append(kind === "idle" ? events.causes[shade] : events.called[shade] ?? shade);
-    button.addEventListener("click", () => { search.value = search.value === shade ? "" : shade; look(); });
+    swatch.style.backgroundColor = `var(--${shade}, var(--other))`;
+    if (kind === "idle") swatch.dataset.shade = shade;
+    const label = kind === "idle" ? events.causes[shade] : events.called[shade] ?? shade;
+    button.append(label);
+    button.addEventListener("click", () => { search.value = search.value === label ? "" : label; look(); });
     return button;
   }));
+  hatchLegend();
+}
+
+function hatchLegend() { // as on the canvas
+  for (const swatch of box.querySelectorAll(".legend [data-shade]")) {
+    swatch.style.backgroundImage = `url(${view.palette.tiles[events.shades.indexOf(swatch.dataset.shade)].toDataURL()})`;
+  }
 }
 
 for (const button of box.querySelectorAll("[data-do]")) button.addEventListener("click", () => ACTIONS[button.dataset.do]());

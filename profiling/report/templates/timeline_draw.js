@@ -9,7 +9,7 @@ const MOST_ARROWS = 200; // one call launches all of a CUDA graph
 const SMALL_FONT = "11px system-ui, -apple-system, 'Segoe UI', Roboto, Arial, sans-serif";
 
 // Reads the page's current colours: a shade has the name of its variable.
-function readPalette(context, shades) {
+function readPalette(context, { shades, hatches }) {
   const style = getComputedStyle(document.documentElement);
   const hex = (name) => style.getPropertyValue(`--${name}`).trim() || "#7a8591";
   const card = channels(hex("card"));
@@ -17,17 +17,27 @@ function readPalette(context, shades) {
     `rgb(${channels(colour).map((part, i) => Math.round(share * part + (1 - share) * card[i])).join()})`;
   const named = Object.fromEntries(["card", "text", "muted", "line", "accent"].map((name) => [name, hex(name)]));
   const fills = shades.map((shade) => [...SHARES, 0.13].map((share) => mixed(hex(shade), share)));
-  return { ...named, fills, inks: shades.map((shade) => inkOn(hex(shade))), hatch: hatching(context, named.card) };
+  const tiles = shades.map((shade) => hatches[shade] && hatchTile(hatches[shade], named.card));
+  const patterns = tiles.map((tile) => tile && context.createPattern(tile, "repeat"));
+  return { ...named, fills, inks: shades.map((shade) => inkOn(hex(shade))), tiles, patterns };
 }
 
-function hatching(context, colour) { // distinguishes idle time from work without colours too
+// Distinguishes idle time from work, and its causes, without colours too: the hatches of the step's bar.
+function hatchTile(hatch, colour) {
   const tile = Object.assign(document.createElement("canvas"), { width: 6, height: 6 });
   const pen = tile.getContext("2d");
-  pen.strokeStyle = colour;
+  pen.strokeStyle = pen.fillStyle = colour;
   pen.globalAlpha = 0.55;
-  for (const x of [-6, 0, 6]) { pen.moveTo(x - 1, 7); pen.lineTo(x + 7, -1); }
+  const line = (x0, y0, x1, y1) => { pen.moveTo(x0, y0); pen.lineTo(x1, y1); };
+  for (const x of [-6, 0, 6]) {
+    if ("/x".includes(hatch)) line(x - 1, 7, x + 7, -1);
+    if ("\\x".includes(hatch)) line(x - 1, -1, x + 7, 7);
+  }
+  if ("-+".includes(hatch)) line(0, 2.5, 6, 2.5);
+  if ("|+".includes(hatch)) line(2.5, 0, 2.5, 6);
   pen.stroke();
-  return context.createPattern(tile, "repeat");
+  if (hatch === ".") pen.fillRect(1, 1, 2, 2);
+  return tile;
 }
 
 // `view`: {from, to, width, chosen, hovered, selection, wanted, palette}. Returns the number of slices drawn.
@@ -99,7 +109,7 @@ function drawSteps(context, events, view, plot) {
 
 function drawSlices(context, events, view, plot) {
   const filled = events.shades.map(() => [...SHARES, 0].map(() => [])); // [x, y, width, ...] for each fill
-  const [named, hatched] = [[], []];
+  const [named, hatched] = [[], events.shades.map(() => [])];
   events.rows.forEach((row, number) => collectRow(events, view, plot, row, topOf(number), filled, named, hatched));
   let count = 0;
   filled.forEach((levels, shade) => levels.forEach((rectangles, level) => {
@@ -109,8 +119,10 @@ function drawSlices(context, events, view, plot) {
     }
     count += rectangles.length / 3;
   }));
-  context.fillStyle = view.palette.hatch;
-  for (const [x, y, width] of hatched) context.fillRect(x, y, width, BAR);
+  hatched.forEach((rectangles, shade) => {
+    if (rectangles.length) context.fillStyle = view.palette.patterns[shade];
+    for (const [x, y, width] of rectangles) context.fillRect(x, y, width, BAR);
+  });
   context.textAlign = "left";
   for (const [event, left, right, top] of named) {
     context.fillStyle = view.palette.inks[events.shade[event]];
@@ -152,7 +164,7 @@ function collectRow(events, view, plot, row, top, filled, named, hatched) {
     const [a, b] = [Math.max(x, plot.left - 2), Math.min(x + width, right + 2)];
     const drawn = Math.max(1, b - a - (width > 4 ? 1 : 0));
     add(i, dim(i) ? DIMMED : DIMMED - 1, a, drawn);
-    if (row.kind === "idle" && drawn > 5 && !dim(i)) hatched.push([a, top, drawn]);
+    if (row.kind === "idle" && drawn > 5 && !dim(i)) hatched[shade[i]].push([a, top, drawn]);
     else if (drawn >= NAMED && !dim(i)) named.push([i, a, b, top]);
   }
   flush();
