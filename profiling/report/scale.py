@@ -90,7 +90,7 @@ def table(result: Scale) -> Table:
         Column("GPUs", "gpus", "number", True),
         Column("parallel", mode, "text", True),
         Column("step, ms", "step_ms", "ms", True),
-        Column("range", span, "text", True),
+        Column("range", span, "number", True),
         Column("tokens/s", lambda row: round(row.tokens_per_s), "number", True),
         Column("efficiency", "efficiency_percent", "percent", True),
         Column("exposed, ms", "exposed_ms", "ms", True),

@@ -411,7 +411,7 @@ def test_headline_table_and_ratio_are_of_one_mean():
     assert [row.middle for row in values] == [step.baseline, step.candidate]
     shown = tables.values("attention", found.result)
     cells = [column.value_of(row) for row in values for column in shown.columns]
-    assert f"{step.baseline:.3f}" in cells and f"{step.candidate:.3f}" in cells
+    assert step.baseline in cells and step.candidate in cells
 
 
 def test_a_record_of_before_there_were_four_answers_goes_on(tmp_path):

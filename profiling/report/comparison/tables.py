@@ -15,7 +15,6 @@ from profiling.analysis.difference.comparison_records import (
     ExperimentResult,
     KernelChange,
     KernelOnOneSide,
-    ValueTimes,
 )
 from profiling.report.document import Column, Table
 from profiling.report.kernel_label import kernel_cell
@@ -153,7 +152,7 @@ def changed_kernels(changes: list[KernelChange]) -> Table:
         Column("candidate", "candidate_ms", "ms", True),
         Column("change", "delta_ms", "ms_change", True),
         Column("%", "percent", "percent_change", True),
-        Column("launches", both_counts, "text", True),
+        Column("launches", both_counts, "number", True),
         Column("family", "family", "text"),
     ]
     note = (
@@ -196,7 +195,7 @@ def values(key: str, result: ExperimentResult) -> Table:
     columns = [
         Column(key, "label", "code", True),
         Column("processes", lambda row: len(row.processes), "number", True),
-        Column(f"mean, {result.unit}", mean, "text", True),
+        Column(f"mean, {result.unit}", "middle", "precise", True),
         Column("between processes", lambda row: 100 * row.spread / row.middle, "percent", True),
         Column("within a process", "spread_within_percent", "percent", True),
     ]
@@ -207,16 +206,12 @@ def values(key: str, result: ExperimentResult) -> Table:
     return Table("values", "Step times", note, columns, result.values)
 
 
-def mean(row: ValueTimes) -> str:
-    return f"{row.middle:,.{3 if row.middle < 1000 else 0}f}"
-
-
 def ratios(result: ExperimentResult) -> Table:
     columns = [
         Column("pair", lambda row: f"{row.candidate} / {row.baseline}", "code", True),
-        Column("ratio", lambda row: f"{row.ratio:.4f}", "text", True),
-        Column("95 % interval", lambda row: "{:.4f} to {:.4f}".format(*row.ci95), "text", True),
-        Column("A/A noise", lambda row: f"{row.noise_percent:.2f} %", "text", True),
+        Column("ratio", "ratio", "precise", True),
+        Column("95 % interval", lambda row: "{:.4f} to {:.4f}".format(*row.ci95), "number", True),
+        Column("A/A noise", "noise_percent", "percent", True),
         Column(
             "verdict", lambda row: outcome(row.verdict, result.equal_within_percent), "text", True
         ),
