@@ -218,11 +218,23 @@ def runs_it_takes(needed: int | None) -> str:
 
 
 def undecided_words(interval: tuple[float, float], noise: float, band: float) -> str:
+    """A clause on an interval of the ratio that gives no answer; its subject is the candidate."""
+    low, high = interval
+    span = f"it could take anything from {change_words(low)} to {change_words(high)} time"
+    if low < 1 < high:
+        return f"{span}, which is too wide to call it faster, slower or equal"
     return (
-        f"the ratio is {interval[0]:.3f} to {interval[1]:.3f}, which is neither entirely beyond "
-        f"the noise of {number(float(f'{noise * 100:.2g}'))} % nor entirely within "
-        f"{band * 100:g} %"
+        f"{span}, which is neither entirely beyond the noise of {two_digits(noise)} % nor entirely "
+        f"within {band * 100:g} %"
     )
+
+
+def change_words(ratio: float) -> str:
+    return f"{two_digits(abs(ratio - 1))} % {'less' if ratio < 1 else 'more'}"
+
+
+def two_digits(share: float) -> str:
+    return number(float(f"{share * 100:.2g}"))
 
 
 def host_words(baseline: Compared, candidate: Compared, band: float) -> str:
