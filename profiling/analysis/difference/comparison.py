@@ -121,7 +121,7 @@ def spell_value(key: str, value: object) -> str:
 
 
 def place_names(path: str) -> list[str]:
-    """What may name a capture or a run, the best name first: its own, then those of its folders.
+    """Names that a capture or a run may get, the best first: its own, then those of its folders.
 
     The captures of a run are named after its folder.
     """
