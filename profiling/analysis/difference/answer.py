@@ -47,6 +47,7 @@ HOST_DRIFT = 0.3  # by which the host of one program may run slower or faster fo
 PACE_NOISE = 0.05  # by which a step may differ beyond the common pace of its phases
 ESTIMATE_FACTOR = 2  # by which the real cost of a profiler may exceed its estimate, or more
 LEAST_PHASE = 0.005  # of the step: a shorter phase has no pace
+MANY_TIMES = 3.0  # ratio from which on it is said as a factor
 PROFILER_SHIFT = 0.05  # change of the ratio by the profiler from which on it is worth a word
 WITHOUT_A_PROFILER = "time both without a profiler: python -m profiling ab"
 IN_TURNS = "alternate several runs of each"
@@ -221,6 +222,8 @@ def undecided_words(interval: tuple[float, float], noise: float, band: float) ->
     """A clause on an interval of the ratio that gives no answer; its subject is the candidate."""
     low, high = interval
     span = f"it could take anything from {change_words(low)} to {change_words(high)} time"
+    if high > MANY_TIMES:
+        span = f"it could take anything from {low:.2f} to {high:,.2f} times as long"
     if low < 1 < high:
         return f"{span}, which is too wide to call it faster, slower or equal"
     return (
