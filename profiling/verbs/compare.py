@@ -76,6 +76,7 @@ from profiling.launch import wandb_verdict
 from profiling.report.comparison.document import comparison_document
 from profiling.shared.json_records import to_json
 from profiling.verbs.gate import gate, gate_flag
+from profiling.verbs.progress import reading_bar
 from profiling.verbs.ranks import read_folder, read_ranks
 from profiling.verbs.report import RANKS
 from profiling.verbs.results import check_outputs, output_flags, show, show_answer, write_outputs
@@ -224,7 +225,10 @@ def side(
         capture = ranks[0]
     if run is None:
         assert capture, "a side that is not a run is a capture"
-        analysed = open_report(capture, step=flags.step, phases=flags.phases)
+        with reading_bar(capture) as say:
+            analysed = open_report(capture, step=flags.step, phases=flags.phases)
+            say("analysing")
+            _ = analysed.report
         manifest = None if flags.step else analysed.manifest  # it has times of iterations only
         return compared_capture(analysed.report, manifest, analysed.trace.file)
     if capture is None:
