@@ -141,6 +141,7 @@ def test_the_largest_parts_are_named_even_where_each_may_be_noise():
         ("a/profile/window-1.json", "a/profile/window-2.json", ("window-1", "window-2")),
         ("x/slow/trace.sqlite", "x/flash/trace.sqlite", ("slow", "flash")),
         ("runs/out-1", "runs/out-2", ("out-1", "out-2")),
+        ("x/a.sqlite", "x/a.trace.json", ("a.sqlite", "a.trace.json")),
     ],
 )
 def test_sides_are_named_by_what_differs_in_their_paths(one, other, names):

@@ -121,14 +121,15 @@ def spell_value(key: str, value: object) -> str:
 
 
 def place_names(path: str) -> list[str]:
-    """Names that a capture or a run may get, the best first: its own, then those of its folders.
+    """Names that a capture or a run may get, the best first: its own, without and with its ending,
+    then those of its folders.
 
     The captures of a run are named after its folder.
     """
     *folders, name = Path(path.replace("\\", "/")).parts or (path,)
     if folders and folders[-1] == "profile":
-        return [*folders[-2::-1], stem(name)]
-    return [stem(name), *folders[::-1]]
+        return [*folders[-2::-1], stem(name), name]
+    return [stem(name), name, *folders[::-1]]
 
 
 def stem(file: str) -> str:

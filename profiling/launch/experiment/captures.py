@@ -42,7 +42,8 @@ def explanations(
             progress.update(task, description=f"capture of {label}", completed=value)
             try:
                 analysed = open_report(make_capture(value))
-                sides.append(compared_capture(analysed.report, analysed.manifest))
+                file = analysed.trace.file
+                sides.append(compared_capture(analysed.report, analysed.manifest, file))
             except ValueError as error:
                 say(f"there is no capture of {label} to explain the difference: {error}")
                 sides.append(None)
