@@ -10,7 +10,7 @@ from profiling.analysis.difference.comparison_records import (
     FreeSteps,
     StepComparison,
 )
-from profiling.analysis.difference.sentence import is_unlike
+from profiling.analysis.difference.sentence import is_unlike, unlike_words
 from profiling.report.comparison import comparison_charts, iterations, tables
 from profiling.report.document import (
     EVERYWHERE,
@@ -61,7 +61,8 @@ def verdict(comparison: Comparison) -> list[Block]:
     tone = TONES.get(comparison.verdict, "plain")
     said = [] if isinstance(comparison.seen, msgspec.UnsetType) else comparison.seen.work
     if is_unlike(comparison):
-        word, tone, said = "not comparable", "warning", comparison.comparability.reasons
+        said = comparison.comparability.reasons
+        word, tone = unlike_words(comparison), "warning"
     reasons = [why for why in comparison.comparability.reasons if why not in said]
     return [
         Verdict(comparison.sentence, tone, word),
