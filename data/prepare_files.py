@@ -223,4 +223,4 @@ def show_progress(
             now = time.monotonic()
             if bar.disable and now - last_line >= LINE_S:
                 last_line, left_s = now, (now - began) / (at - first) * (total - at)
-                console.print(f"{what}: {at / total:.0%}, {left_s / 60:.0f} min left")
+                console.print(f"{what}: {100 * at / total:.0f} %, {left_s / 60:.0f} min left")

@@ -371,7 +371,7 @@ class RooflineRow:
 class Roofline:
     peak_tflops: float
     peak_gbps: float
-    mfu: float | None  # 0 to 1
+    mfu: float | None  # 0 to 1; of the steps without a profiler, where they are known
     families: list[RooflineRow]
 
 

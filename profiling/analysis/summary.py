@@ -36,7 +36,7 @@ from profiling.analysis.records import (
 from profiling.analysis.runs.run_clocks import RunClocks
 from profiling.analysis.steps.steps import without_ids
 from profiling.analysis.verdict.diagnosis import diagnose
-from profiling.analysis.verdict.health import health
+from profiling.analysis.verdict.health import free_step_ms, health
 from profiling.analysis.verdict.program import program_of
 from profiling.shared.causes import CAUSES
 from profiling.shared.manifest import Manifest
@@ -92,7 +92,12 @@ def summarize(
         operator_work=operator_work(analysis, capture.gpu),
         attention_backend=backend,
         roofline=roofline(
-            manifest, gpu_name, backend, families, window.step_ms.mean, gelu_in_products(names)
+            manifest,
+            gpu_name,
+            backend,
+            families,
+            free_step_ms(manifest) or window.step_ms.mean,
+            gelu_in_products(names),
         ),
         program=program,
         typical=typical_step(analysis),

@@ -5,10 +5,9 @@ Each measurement becomes a row, the same in table, JSON and page.
 
 import re
 import warnings
+from collections.abc import Callable
 
 import torch
-from rich.console import Console
-from rich.progress import Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor
 
 from cli.errors import one_line
@@ -45,12 +44,18 @@ OTHER_KERNELS = r"not used because|runtime disabled"
 MATRICES = 6  # seq x seq matrices that an unfused backend holds at once, about
 
 
-def results_of(cases: list[Case], tokens: int | None, max_s: float) -> AttentionResults:
+def results_of(
+    cases: list[Case], tokens: int | None, max_s: float, say: Callable[[str], None]
+) -> AttentionResults:
     """Measure all cases, which differ only in backend and shape.
 
     `tokens` is the number in a call, for the record. `max_s` bounds one measurement, in seconds.
+    `say` is called with each case before it is measured.
     """
-    rows = measure_in_turn(cases, max_s)
+    rows: list[Attempt] = []
+    for case in cases:
+        say(f"{case.backend}, {' x '.join(map(str, vars(case.shape).values()))}")
+        rows += measure_case(case, max_s)
     case, device = cases[0], cases[0].device
     name, cuda = device_name(device), device.type == "cuda"
     return AttentionResults(
@@ -68,27 +73,6 @@ def results_of(cases: list[Case], tokens: int | None, max_s: float) -> Attention
         l2_flushed=cuda,
         rows=rows,
     )
-
-
-def measure_in_turn(cases: list[Case], max_s: float) -> list[Attempt]:
-    """Measure the cases, and show on stderr which one is under way and how long the rest may take.
-
-    A terminal shows one line that is overwritten, any other stderr gets a line for each case. rich
-    gets no thread for it, which would run while something is timed.
-    """
-    console = Console(stderr=True, highlight=False)
-    columns = TextColumn("{task.description}", markup=False), TimeRemainingColumn()
-    rows: list[Attempt] = []
-    with Progress(*columns, console=console, transient=True, auto_refresh=False) as progress:
-        task = progress.add_task("", total=len(cases))
-        for number, case in enumerate(cases):
-            sizes = " x ".join(map(str, vars(case.shape).values()))
-            line = f"{number + 1}/{len(cases)}  {case.backend}, {sizes}"
-            progress.update(task, completed=number, description=line, refresh=True)
-            if not console.is_terminal:
-                console.print(progress.get_renderable())
-            rows += measure_case(case, max_s)
-    return rows
 
 
 def measure_case(case: Case, max_s: float) -> list[Attempt]:

@@ -42,15 +42,13 @@ class Operation:
     backward_bytes: int
 
 
+OPERATIONS = 4  # that `operations` makes
+
+
 def operations(sizes: Sizes, dtype: torch.dtype, device: torch.device) -> list[Operation]:
     """The operations with inputs as in a training step; the residual stream is float32."""
     torch.manual_seed(0)
-    return [
-        embedding(sizes, dtype, device),
-        residual_norm(sizes, dtype, device),
-        activation(sizes, dtype, device),
-        loss(sizes, dtype, device),
-    ]
+    return [make(sizes, dtype, device) for make in (embedding, residual_norm, activation, loss)]
 
 
 def embedding(sizes: Sizes, dtype: torch.dtype, device: torch.device) -> Operation:

@@ -114,6 +114,7 @@ class Cell:
     whole: str | None = None  # the unshortened text
     links: Sequence[tuple[str, str]] = ()  # (words, address)
     indent: int = 0  # levels
+    most: int | None = None  # characters of `text` that fit; a terminal has its own width
 
 
 Value = str | int | float | bool | None | Cell

@@ -24,33 +24,39 @@ LAMBDA = re.compile(r"\[lambda\(([^()]+)\)")
 CUTLASS = re.compile(r"\bcutlass\d*_\w+")
 UNNAMED = re.compile(r"<unnamed>::|\(anonymous namespace\)::")
 NAMESPACES = re.compile(r"\b\w+::")
+MOST_LETTERS = 64  # of a label where nothing else limits it
+
+
+def kernel_label(name: str, width: int = MOST_LETTERS) -> str:
+    """The kernel's label, cut to `width` characters."""
+    return shorten(whole_label(name), width)
 
 
 @cache
-def kernel_label(name: str, width: int = 64) -> str:
-    """The label: function<type>, or function · operation(types), at most `width` characters."""
+def whole_label(name: str) -> str:
+    """The label in full: function<type>, or function · operation(types)."""
     if name.startswith("_Z"):
-        return shorten(short_name(name), width)
+        return short_name(name)
     plain = UNNAMED.sub("", name)
     head = re.match(r"[^<(]+", plain)
     function = head[0].split("::")[-1].split(" ")[-1] if head else ""
     if head is None or not function or head[0] == plain:  # nvjet_..., [CUDA memcpy HtoD]
-        return shorten(name, width)
+        return name
     template = template_arguments(plain[head.end() :])
     if match := CUTLASS.search(template):  # function is Kernel, Kernel2 or device_kernel
-        return shorten(match[0], width)
+        return match[0]
     operation = operation_of(template)
     if operation:
         types = LAMBDA.findall(template)
         suffix = f"({NAMESPACES.sub('', types[0])})" if types else scalars(template)
         plain = KERNEL_WORDS.sub("", operation) or operation
-        return shorten(f"{function.removesuffix('_kernel')} · {plain}{suffix}", width)
-    return shorten(function + scalars(template), width)
+        return f"{function.removesuffix('_kernel')} · {plain}{suffix}"
+    return function + scalars(template)
 
 
 def kernel_cell(name: str, links: Sequence[tuple[str, str]] = ()) -> Cell:
     """A table cell with the kernel's label, and the whole name behind it."""
-    return Cell(kernel_label(name), name, links)
+    return Cell(whole_label(name), name, links, most=MOST_LETTERS)
 
 
 def template_arguments(rest: str) -> str:

@@ -40,9 +40,9 @@ def scale_document(result: Scale) -> Document:
 
 
 NOTE = (
-    "Predicted from one measured step and from collectives modelled by latency and bandwidth. "
-    "The range comes from the uncertainty of links and host. Exposed: communication that no "
-    "compute hides. *: recommended."
+    "Predicted from one measured step and from collectives modelled by latency and bandwidth; only "
+    "the row of one GPU was measured. The range comes from the uncertainty of links and host. "
+    "Efficiency: of one GPU's speed. Exposed: communication that no compute hides. *: recommended."
 )
 
 
@@ -50,15 +50,32 @@ def headline(result: Scale) -> str:
     """A sentence on how well the step scales with the modes that are to be used."""
     best = {each.gpus: each.mode for each in result.choices}
     rows = [row for row in result.predictions if best[row.gpus] == row.mode and row.gpus > 1]
-    step = f"One GPU takes {milliseconds(result.measured.step_ms)} ms per step"
+    step = f"{milliseconds(result.measured.step_ms)} ms per step"
     if not rows:
-        return step
+        return f"Measured: one GPU takes {step}"
     last = rows[-1]
-    kept = f"{gpus(last.gpus)} with {last.mode} reach {percent(last.efficiency_percent)} efficiency"
+    kept = (
+        f"Predicted{assumed_speeds(result)}: on {gpus(last.gpus)} with {last.mode} each GPU runs "
+        f"at {percent(last.efficiency_percent)} of its speed alone ({range_ms(last)} ms per step, "
+        f"{milliseconds(result.measured.step_ms)} on one)"
+    )
     worth = [row.gpus for row in rows if row.efficiency_percent >= WORTH_PERCENT]
     if worth and worth[-1] != last.gpus:
-        kept += f", up to {worth[-1]:,} at least {WORTH_PERCENT:.0f} %"
-    return f"{step}; {kept}"
+        kept += f"; on up to {worth[-1]:,} at least at {WORTH_PERCENT:.0f} %"
+    return kept
+
+
+def assumed_speeds(result: Scale) -> str:
+    """A clause on links of which nobody gave or measured the speed; empty if there are none."""
+    links = (("links", result.link), ("network", result.network))
+    assumed = [name for name, speed in links if speed and speed.source == "assumed"]
+    return f" (speed of {' and '.join(assumed)} assumed)" if assumed else ""
+
+
+def range_ms(row: Prediction) -> str:
+    """The range of the step in ms, or the one figure where both ends read the same."""
+    low, high = milliseconds(row.fastest_ms), milliseconds(row.slowest_ms)
+    return low if low == high else f"{low} to {high}"
 
 
 def uses(choices: list[Choice]) -> list[str]:
@@ -82,16 +99,12 @@ def table(result: Scale) -> Table:
     def mode(row: Prediction) -> str:
         return f"{row.mode} *" if (row.gpus, row.mode) in best and row.gpus > 1 else row.mode
 
-    def span(row: Prediction) -> str | None:
-        low, high = milliseconds(row.fastest_ms), milliseconds(row.slowest_ms)
-        return None if low == high else f"{low} to {high}"
-
     columns = [
         Column("GPUs", "gpus", "number", True),
         Column("parallel", mode, "text", True),
         Column("step, ms", "step_ms", "ms", True),
-        Column("range", span, "text", True),
-        Column("tokens/s", lambda row: round(row.tokens_per_s), "number", True),
+        Column("range", range_ms, "number", True),
+        Column("tokens/s", lambda row: rounded(row.tokens_per_s), "number", True),
         Column("efficiency", "efficiency_percent", "percent", True),
         Column("exposed, ms", "exposed_ms", "ms", True),
         Column("sent", "sent_bytes", "bytes"),
@@ -100,6 +113,11 @@ def table(result: Scale) -> Table:
     ]
     rows = result.predictions
     return Table("scale", "On more GPUs", NOTE, columns, rows, most=len(rows), limit=len(rows))
+
+
+def rounded(value: float) -> float:
+    """The value to four digits: a prediction has no more."""
+    return float(f"{value:.4g}")
 
 
 def facts(result: Scale) -> list[tuple[str, str]]:
@@ -152,16 +170,27 @@ def speed_text(speed: LinkSpeed) -> str:
 
 
 def efficiency(rows: list[Prediction]) -> Figure | None:
-    """Efficiency over the number of GPUs, a line for each mode; None with fewer than two counts."""
+    """Efficiency over the number of GPUs, points for each mode with their range; None with fewer
+    than two counts.
+
+    No line joins the points, because nothing was computed between them.
+    """
     counts = sorted({row.gpus for row in rows})
     if len(counts) < 2:
         return None
-    lines = []
+    points = []
     for mode, shade in MODE_COLOURS.items():
-        own = [row for row in rows if row.mode in (mode, "one")]
-        if own and own[-1].mode == mode:
+        if own := [row for row in rows if row.mode == mode]:
             x, y = [row.gpus for row in own], [row.efficiency_percent for row in own]
-            style: Figure = {"line": {"color": colour(shade)}}
-            lines.append(scatter(mode, x, y, "lines+markers", **style))
+            best = [row.efficiency_percent * row.step_ms / row.fastest_ms for row in own]
+            worst = [row.efficiency_percent * row.step_ms / row.slowest_ms for row in own]
+            bars: Figure = {
+                "type": "data",
+                "symmetric": False,
+                "array": [high - middle for high, middle in zip(best, y, strict=True)],
+                "arrayminus": [middle - low for low, middle in zip(worst, y, strict=True)],
+            }
+            style: Figure = {"marker": {"color": colour(shade), "size": 8}, "error_y": bars}
+            points.append(scatter(mode, x, y, "markers", **style))
     xaxis = logarithmic("GPUs", counts[0] / 1.2, counts[-1] * 1.2)
-    return figure(lines, xaxis, axis("of one GPU's speed, %", rangemode="tozero"))
+    return figure(points, xaxis, axis("of one GPU's speed, %, predicted", rangemode="tozero"))

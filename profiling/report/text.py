@@ -1,6 +1,8 @@
 """Names and values as text, for all renderers. Numbers are formatted by profiling.shared.units."""
 
 import re
+from collections import Counter
+from collections.abc import Sequence
 
 from cli.plain import plain
 from profiling.report.document import Cell, Value
@@ -15,14 +17,19 @@ FORMATS = {
     "ms_change": units.change_ms,
     "percent_change": units.change_percent,
     "number": units.number,
+    "precise": units.precise,
+    "times": units.times,
+    "seconds": units.seconds,
 }
+PIECE = re.compile(r"[^\W_]+|[\W_]+")  # a word of a name, or what separates two
 WORDS = ("text", "code")  # kinds of a column without figures
 INDENT = "\u2003"
 CODE = re.compile(
     r"""
     (?P<command> \b(?: python\ -m\ profiling | nsys\ profile | nvidia-smi )\b
         .*? (?= [.;]?$ | [.;,]\s | \ (?:or|and)\  ) )
-    | (?P<code> (?<!\S)--[a-z][a-z-]* | \b[a-z][\w.]*=[\w.:]*\w | \btorch\.\w[\w.]*(?:\([^()]*\))? )
+    | (?P<code> (?<!\S)--[a-z][a-z-]* (?:\ (?:\d+|[A-Z]+)\b)?
+        | \b[a-z][\w.]*=[\w.:]*\w | \btorch\.\w[\w.]*(?:\([^()]*\))? )
     """,
     re.VERBOSE,
 )
@@ -31,7 +38,8 @@ CODE = re.compile(
 def cell(value: Value, kind: str) -> str:
     """The text of a table's value in a column of this kind."""
     if isinstance(value, Cell):
-        return INDENT * value.indent + cell(value.text, kind)
+        words = cell(value.text, kind)
+        return INDENT * value.indent + (shorten(words, value.most) if value.most else words)
     if value is None:
         return ABSENT
     if kind in WORDS or isinstance(value, str):
@@ -45,6 +53,46 @@ def shorten(words: str, width: int) -> str:
         return words
     tail = (width - 1) // 3
     return f"{words[: width - 1 - tail]}…{words[len(words) - tail :]}"
+
+
+def shorten_apart(names: Sequence[str], width: int) -> list[str]:
+    """The names cut to `width` characters; those that would then read the same keep their
+    differences."""
+    cut = [shorten(name, width) for name in names]
+    alike: dict[str, list[str]] = {}
+    for short, name in zip(cut, names, strict=True):
+        alike.setdefault(short, [])
+        if name not in alike[short]:
+            alike[short].append(name)
+    return [
+        keep_differences(name, alike[short], width) if len(alike[short]) > 1 else short
+        for short, name in zip(cut, names, strict=True)
+    ]
+
+
+def keep_differences(name: str, others: Sequence[str], width: int) -> str:
+    """The name cut to `width` characters.
+
+    It keeps its first word, then the pieces that fewest of the `others` have, then those on the
+    left.
+    """
+    pieces = PIECE.findall(name)
+    shared = Counter(piece for other in others for piece in {*PIECE.findall(other)})
+    order = sorted(range(1, len(pieces)), key=lambda index: (shared[pieces[index]], index))
+    kept: set[int] = set()
+    for index in [0, *order]:
+        belongs = pieces[index].isalnum() or index - 1 in kept  # a separator alone says nothing
+        if belongs and len(join_pieces(pieces, kept | {index})) <= width:
+            kept.add(index)
+    return join_pieces(pieces, kept)
+
+
+def join_pieces(pieces: Sequence[str], kept: set[int]) -> str:
+    """The pieces with these numbers, and an ellipsis for each run of the others."""
+    words = ""
+    for index, piece in enumerate(pieces):
+        words += piece if index in kept else "" if words.endswith("…") else "…"
+    return words
 
 
 def split_code(words: str) -> list[tuple[str, str]]:

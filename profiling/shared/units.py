@@ -18,7 +18,7 @@ def milliseconds(value: float | None) -> str:
 
 
 def change_ms(value: float | None) -> str:
-    """Milliseconds with their sign, which less than a microsecond does not get."""
+    """Milliseconds with their sign, such as +0.877, -0.218 or -<0.001."""
     return with_sign(value, milliseconds(value))
 
 
@@ -27,8 +27,10 @@ def change_percent(value: float | None) -> str:
 
 
 def with_sign(value: float | None, text: str) -> str:
-    """`text` of `value` with a plus if it is positive; a minus is there already."""
-    return f"+{text}" if value and value > 0 and text[0].isdigit() else text
+    """`text` of `value` with its sign in front, unless a minus is there already; 0 has none."""
+    if not value or text.startswith("-"):
+        return text
+    return f"+{text}" if value > 0 else f"-{text}"
 
 
 def spell_duration(seconds: float) -> str:
@@ -59,6 +61,29 @@ def size_bytes(value: float | None) -> str:
 
 def percent(value: float | None) -> str:
     return ABSENT if value is None else f"{value:.1f} %"
+
+
+def whole_percent(share: float) -> str:
+    """A share of 1 in whole per cent: 0.65 is 65 %."""
+    return f"{100 * share:.0f} %"
+
+
+def precise(value: float | None) -> str:
+    """A number with five significant digits, to tell small differences apart."""
+    if value is None:
+        return ABSENT
+    size = abs(value)
+    decimals = 4 if size < 10 else 3 if size < 100 else 2 if size < 1000 else 0
+    return f"{value:,.{decimals}f}"
+
+
+def times(value: float | None) -> str:
+    """A factor: 1.42x."""
+    return ABSENT if value is None else f"{value:.2f}x"
+
+
+def seconds(value: float | None) -> str:
+    return ABSENT if value is None else f"{value:.2f}"
 
 
 def number(value: float | None) -> str:

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import msgspec
 
+from profiling.timeline.share_read import tell_share
+
 PIECE_BYTES = 1 << 20  # least of a piece; a processor's cache still holds its objects
 REACH_BYTES = 4 << 20  # how far behind that the place to cut may lie
 HEAD_BYTES = 64 << 20  # beginning of the file in which the events have to start
@@ -145,6 +147,7 @@ def middle(text: mmap.mmap, start: int, close: bytes) -> Iterator[Top]:
     """
     while len(text) - start > PIECE_BYTES and (piece := next_piece(text, start)):
         events, start = piece
+        tell_share(start / len(text))
         yield Top(traceEvents=events)
     yield TOP_DECODER.decode(b'{"traceEvents":[' + text[start:] + close)
 

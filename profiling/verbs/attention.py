@@ -24,6 +24,7 @@ from profiling.lab.arguments import DTYPES, add_shared, positive_integers
 from profiling.report.lab.attention_document import attention_document
 from profiling.shared.json_records import to_json
 from profiling.shared.measurements import BACKENDS, COMPILE
+from profiling.verbs.progress import progress_line
 from profiling.verbs.results import check_outputs, output_flags, show, write_outputs
 
 if TYPE_CHECKING:
@@ -41,7 +42,9 @@ def main(argv: list[str]) -> int:
     from profiling.lab.device import lab_device
 
     tokens = None if flags.batch else flags.tokens
-    results = results_of(cases_of(flags, lab_device(flags.device)), tokens, flags.max_s)
+    cases = cases_of(flags, lab_device(flags.device))
+    with progress_line("measuring", len(cases), ticking=False) as say:
+        results = results_of(cases, tokens, flags.max_s, say)
     document = attention_document(results)
     show(document)
     for path in write_outputs(flags, to_json(results), document):

@@ -76,6 +76,7 @@ from profiling.launch import wandb_verdict
 from profiling.report.comparison.document import comparison_document
 from profiling.shared.json_records import to_json
 from profiling.verbs.gate import gate, gate_flag
+from profiling.verbs.progress import reading_bar
 from profiling.verbs.ranks import read_folder, read_ranks
 from profiling.verbs.report import RANKS
 from profiling.verbs.results import check_outputs, output_flags, show, show_answer, write_outputs
@@ -90,7 +91,7 @@ def main(argv: list[str]) -> int:
     document = comparison_document(comparison)
     written = write_outputs(flags, to_json(comparison, indent=1), document)
     if comparison.verdict == "not_comparable":
-        raise ValueError(refusal(comparison, flags.force))
+        raise ValueError(f"{comparison.sentence}; --force compares them anyway")
     show(document)
     print(
         "",
@@ -224,9 +225,12 @@ def side(
         capture = ranks[0]
     if run is None:
         assert capture, "a side that is not a run is a capture"
-        analysed = open_report(capture, step=flags.step, phases=flags.phases)
+        with reading_bar(capture) as say:
+            analysed = open_report(capture, step=flags.step, phases=flags.phases)
+            say("analysing")
+            _ = analysed.report
         manifest = None if flags.step else analysed.manifest  # it has times of iterations only
-        return compared_capture(analysed.report, manifest)
+        return compared_capture(analysed.report, manifest, analysed.trace.file)
     if capture is None:
         profile = run.folder / "profile"
         tool = "torch" if run.on_cpu else "nsys"
@@ -235,12 +239,6 @@ def side(
         )
         return compared_run(run, None, why)
     return compared_run(run, open_report(capture).report)  # of this project: its ranges are known
-
-
-def refusal(comparison: Comparison, forced: bool) -> str:
-    reasons = "; ".join(comparison.comparability.reasons)
-    cure = "" if forced else " (--force compares them anyway)"
-    return f"{comparison.baseline.file} and {comparison.candidate.file}: {reasons}{cure}"
 
 
 def next_steps(flags: Namespace, comparison: Comparison) -> Iterator[str]:

@@ -23,10 +23,11 @@ def main(argv: list[str]) -> int:
     add_shared(parser, max_s=0.5)
     flag(parser, "--json", "as JSON, on stdout")
     flags = parser.parse_args(argv)
-    from profiling.lab.device import lab_device, measure_device  # here: it brings torch
+    from profiling.lab.device import DTYPES, lab_device, measure_device  # here: it brings torch
 
     device = lab_device(flags.device)
-    with progress_line("measuring", ticking=False) as say:
+    measured = 1 + len(DTYPES[device.type])  # the copy, and a product in each
+    with progress_line("measuring", measured, ticking=False) as say:
         results = measure_device(device, flags.max_s, say)
     if flags.json:
         print(to_json(results), end="")

@@ -31,8 +31,9 @@ from profiling.analysis.ranks.summary import RanksAnalysis
 from profiling.report.perfetto import chrome_trace, ranks
 from profiling.shared.run_files import check_output
 from profiling.timeline.opening import newest
+from profiling.verbs.progress import reading_bar
 from profiling.verbs.ranks import captures_bar, read_folder
-from profiling.verbs.report import CAPTURES, RANKS, show_reading
+from profiling.verbs.report import CAPTURES, RANKS
 from profiling.verbs.results import new_file
 
 COMPRESSION = 4  # gzip's: 9 takes five times as long for 5 % less
@@ -60,8 +61,10 @@ def main(argv: list[str]) -> int:
         path = (paths or request.capture)[0]
         if path.is_dir():
             check_output(request.perfetto, newest(path))
-        with show_reading(path):
-            count = export(open_report(path).analysis, request.perfetto)
+        with reading_bar(path) as say:
+            capture = open_report(path)
+            say(f"writing {request.perfetto.name}")
+            count = export(capture.analysis, request.perfetto)
     place = without_controls(str(request.perfetto))
     print(f"{place}: {count:,} events; open it at https://ui.perfetto.dev")
     return 0

@@ -30,14 +30,14 @@ def main(argv: list[str]) -> int:
     """Measure, print and write; return the exit code. Raises ValueError for bad flags."""
     flags = parse(argv)
     from profiling.lab.device import lab_device  # here: they bring torch
-    from profiling.lab.kernel_timing import empty_results, measure_rows
-    from profiling.lab.kernel_work import Sizes
+    from profiling.lab.kernel_timing import WAYS, empty_results, measure_rows
+    from profiling.lab.kernel_work import OPERATIONS, Sizes
     from training.machine.device import resolve_dtype
 
     device = lab_device(flags.device)
     dtype = flags.dtype if flags.dtype != "auto" else resolve_dtype("auto", device)
     sizes = Sizes(flags.tokens, flags.width, flags.vocabulary, flags.dropout)
-    with progress_line("measuring", ticking=False) as say:
+    with progress_line("measuring", OPERATIONS * len(WAYS), ticking=False) as say:
         rows = list(measure_rows(sizes, dtype, device, flags.max_s, say))
     results = replace(empty_results(sizes, dtype, device), rows=rows)
     document = kernels_document(results)

@@ -21,7 +21,6 @@ import io
 import shlex
 import sys
 from argparse import Namespace
-from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 
@@ -37,6 +36,7 @@ from profiling.report.single.verdict_line import verdict_line
 from profiling.shared.json_records import to_json
 from profiling.timeline.opening import REPORT, newest
 from profiling.timeline.trace import Trace
+from profiling.verbs.progress import reading_bar
 from profiling.verbs.results import (
     FLAGS,
     STDOUT,
@@ -85,7 +85,7 @@ def main(argv: list[str]) -> int:
     flags.capture = flags.capture[0]
     if flags.capture.is_dir():
         check_outputs(flags, newest(flags.capture))
-    with show_reading(flags.capture):
+    with reading_bar(flags.capture) as say:
         choice = {
             "step": flags.step,
             "phases": flags.phases,
@@ -93,6 +93,7 @@ def main(argv: list[str]) -> int:
             "process": flags.process,
         }
         capture = open_report(flags.capture, flags.manifest, **choice)
+        say("analysing")
         _ = capture.report  # computed here, while the terminal shows progress
     write(flags, capture)
     return 0
@@ -146,18 +147,6 @@ def check_choice(flags: Namespace) -> None:
         raise ValueError(f"{given[0]}: selects one process, but this report is about several ranks")
 
 
-def show_reading(path: Path) -> AbstractContextManager[object]:
-    """Show on a terminal that a capture is being read, within the block.
-
-    It is on stderr, since stdout is for the report.
-    """
-    if not sys.stderr.isatty():
-        return nullcontext()
-    from rich.console import Console
-
-    return Console(stderr=True).status(f"reading {path.name}")
-
-
 def write(flags: Namespace, capture: Capture) -> None:
     """Write every output that was asked for, or print the report."""
     written = outputs(flags)
@@ -195,8 +184,10 @@ def show_newest(folder: Path) -> None:
     from profiling.report.single.document import report_document
     from profiling.report.single.screen import first_screen
 
-    with show_reading(path := newest(folder)):
-        report = open_report(path).report
+    with reading_bar(path := newest(folder)) as say:
+        capture = open_report(path)
+        say("analysing")
+        report = capture.report
     print()
     show(first_screen(report))
     print()

@@ -78,11 +78,14 @@ def check_outputs(flags: Namespace, *inputs: Path) -> None:
 def write_outputs(flags: Namespace, as_json: str, document: "Document") -> list[Path]:
     """Write the files that were asked for, and return them. Raises ValueError."""
     from profiling.report.renderers import markdown, page
+    from profiling.verbs.progress import progress_line
 
     makers = {"json": lambda _: as_json, "markdown": markdown.markdown, "html": page.page}
     for name in ENDINGS:
         if path := getattr(flags, name, None):
-            put(path, makers[name](document))
+            with progress_line(f"making {path.name}"):
+                content = makers[name](document)
+            put(path, content)
     return outputs(flags)
 
 

@@ -34,6 +34,7 @@ from profiling.analysis.scale.prediction import MODES
 from profiling.analysis.scale.scale import Request, checked_counts, scale
 from profiling.analysis.scale.scale_records import AllReduce, Mode, ReduceDtype, Scale
 from profiling.shared.json_records import to_json
+from profiling.verbs.progress import reading_bar
 from profiling.verbs.report import CAPTURE
 from profiling.verbs.results import (
     check_outputs,
@@ -55,7 +56,8 @@ def main(argv: list[str]) -> int:
     flags = parse(argv)
     asked = asked_of(flags)
     ranks = ranks_of(flags.links_from) if flags.links_from else None
-    capture = open_report(flags.capture, flags.manifest)
+    with reading_bar(flags.capture):
+        capture = open_report(flags.capture, flags.manifest)
     write(flags, scale(capture, asked, ranks, peak_bytes(flags.capture)))
     return 0
 

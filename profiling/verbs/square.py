@@ -41,9 +41,11 @@ def main(argv: list[str]) -> int:
     console = Console(highlight=False, width=120)
     results = square.empty_results(flags.dtype, device)
     show_blocks(square_notes(results), console)
-    for mebibytes in flags.mib:
+    of_size = 1 + len(square.VARIANTS)  # the copy too
+    for number, mebibytes in enumerate(flags.mib):
+        total, done = of_size * len(flags.mib), of_size * number
         try:
-            with progress_line(f"a matrix of {mebibytes} MiB", ticking=False) as say:
+            with progress_line(f"a matrix of {mebibytes} MiB", total, done, False) as say:
                 matrix = square.matrix(mebibytes, flags.dtype, device)
                 rows = square.measure_variants(matrix, flags.max_s, say)
         except RuntimeError as error:  # torch.OutOfMemoryError is one

@@ -20,7 +20,7 @@ from profiling.analysis.difference.comparison_records import (
     KernelOnOneSide,
     Pair,
 )
-from profiling.analysis.difference.sentence import speed
+from profiling.analysis.difference.sentence import PartChange, speed, telling_parts
 from profiling.analysis.records import Finding
 from profiling.analysis.runs.configuration import flatten
 from profiling.shared.gpu_clock import GpuClock
@@ -123,7 +123,31 @@ def test_equal_captures_do_not_differ_in_either_direction():
     for one, other in ((slow(), slow()), (flash(), flash())):
         found = compare(one, other)
         assert found.verdict == "equal"
-        assert found.sentence.startswith("the candidate and the baseline are equal within 2 %: 0.9")
+        name = found.baseline.name
+        assert found.sentence.startswith(f"{name} again and {name} are equal within 2 %: 0.9")
+
+
+def test_the_largest_parts_are_named_even_where_each_may_be_noise():
+    changes = {"backward": 71.1, "forward": 56.7, "optimizer": 15.9, "data": 0.1}
+    parts = [PartChange(name, 1.0, 1.0 + ms, noise_ms=100.0) for name, ms in changes.items()]
+    assert telling_parts(parts, noise_ms=20.0) == parts[:2]
+    assert telling_parts(parts, noise_ms=200.0) == []
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "names"),
+    [
+        ("a/profile/window-1.json.gz", "b/profile/window-1.json.gz", ("a", "b")),
+        ("a/profile/window-1.json", "a/profile/window-2.json", ("window-1", "window-2")),
+        ("x/slow/trace.sqlite", "x/flash/trace.sqlite", ("slow", "flash")),
+        ("runs/out-1", "runs/out-2", ("out-1", "out-2")),
+        ("x/a.sqlite", "x/a.trace.json", ("a.sqlite", "a.trace.json")),
+    ],
+)
+def test_sides_are_named_by_what_differs_in_their_paths(one, other, names):
+    sides = [replace(slow(), path=path) for path in (one, other)]
+    found = compare(*sides)
+    assert (found.baseline.name, found.candidate.name) == names
 
 
 def test_less_than_what_two_starts_differ_by_is_no_difference():
@@ -216,18 +240,18 @@ def test_phases_side_by_side():
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"device": "A100"}, "GPU: NVIDIA H200 against A100"),
-        ({"kind": "kineto"}, "kind of capture: nsys against kineto"),
-        ({"config": flash().config | {"batch_size": 32}}, "batch_size: 64 against 32"),
-        ({"config": flash().config | {"n_layer": 12}}, "n_layer: 6 against 12"),
-        ({"config": flash().config | {"dtype": "float32"}}, "dtype: bfloat16 against float32"),
+        ({"device": "A100"}, "GPU NVIDIA H200 against A100"),
+        ({"kind": "kineto"}, "kind of capture nsys against kineto"),
+        ({"config": flash().config | {"batch_size": 32}}, "batch_size 64 against 32"),
+        ({"config": flash().config | {"n_layer": 12}}, "n_layer 6 against 12"),
+        ({"config": flash().config | {"dtype": "float32"}}, "dtype bfloat16 against float32"),
         (
             {"config": flash().config | {"residual_dtype": "bfloat16"}},
-            "residual_dtype: float32 against bfloat16",
+            "residual_dtype float32 against bfloat16",
         ),
-        ({"environment": Environment({"torch": "2.6"})}, "torch: version 2.11"),
-        ({"environment": Environment(cuda="12.4")}, "cuda: version 13.0 against 12.4"),
-        ({"environment": Environment(cudnn=90100)}, "cudnn: version 91002 against 90100"),
+        ({"environment": Environment({"torch": "2.6"})}, "torch 2.11"),
+        ({"environment": Environment(cuda="12.4")}, "cuda 13.0 against 12.4"),
+        ({"environment": Environment(cudnn=90100)}, "cudnn 91002 against 90100"),
     ],
 )
 def test_what_does_not_compare_is_refused_by_name(change, reason):
@@ -236,7 +260,7 @@ def test_what_does_not_compare_is_refused_by_name(change, reason):
     assert found.comparability.comparable is False
     (line,) = found.comparability.reasons
     assert line.startswith(reason)
-    assert found.sentence.startswith("not comparable: ")
+    assert found.sentence.startswith(f"not comparable: {line} (") and " -> " in found.sentence
 
 
 def test_a_run_older_than_a_key_compares_with_its_default():
@@ -251,6 +275,7 @@ def test_force_gives_a_verdict_and_keeps_the_reasons():
     found = compare(slow(), other, force=True)
     assert found.verdict == "faster"
     assert found.comparability.forced and not found.comparability.comparable
+    assert found.sentence.startswith("not comparable: batch_size 64 against 32; flash is 1.42x")
 
 
 def test_a_step_of_0_ms_is_refused_by_name():
@@ -269,7 +294,7 @@ def test_without_manifests_it_compares_and_says_what_it_could_not_check():
     assert found.comparability.notes[0] == f"both sides: {lacking}"
     assert sum("no manifest" in note for note in found.comparability.notes) == 1
     one = compare(slow(), compared_capture(sides[1]))
-    assert one.comparability.notes[0] == f"candidate: {lacking}"
+    assert one.comparability.notes[0] == f"flash: {lacking}"
 
 
 def test_warnings_of_a_capture_are_notes_but_not_what_it_gives_away():
@@ -281,7 +306,7 @@ def test_warnings_of_a_capture_are_notes_but_not_what_it_gives_away():
     report = flash_report()
     other = replace(report, health=replace(report.health, findings=findings))
     notes = compare(slow(), compared_capture(other)).comparability.notes
-    assert notes == ["candidate: 2 of 20 steps are missing"]
+    assert notes == ["flash: 2 of 20 steps are missing"]
 
 
 def test_an_environment_that_is_none_is_named():

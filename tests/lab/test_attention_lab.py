@@ -247,9 +247,7 @@ def test_the_command_measures_prints_and_writes(tmp_path, capsys):
     printed = capsys.readouterr()
     for word in ("slow", "flash", "only on CUDA", "aten::", "peaks of this device are not known"):
         assert word in printed.out
-    told = [line for line in printed.err.splitlines() if "/6" in line]
-    assert len(told) == 6 and "cudnn, 2 x 2 x 32 x 16" in told[-1]
-    assert all(re.search(r" [\d-]+:[\d-]+:[\d-]+$", line.strip()) for line in told)
+    assert printed.err == "", "no terminal shows progress"
     document = json.loads((tmp_path / "a.json").read_text("utf-8"))
     assert [(row["backend"], row["seq"], row["batch"]) for row in document["rows"]] == [
         (backend, seq, 64 // seq) for seq in (16, 32) for backend in ("slow", "flash", "cudnn")

@@ -80,7 +80,7 @@ def test_processes_are_interleaved_and_a_difference_is_found(fake, capsys):
     values = [word for start in starts for word in start.split() if word.startswith("attention=")]
     assert [value[10:] for value in values] == ["slow", "flash", "flash", "slow", "slow", "flash"]
     out, err = capsys.readouterr()
-    assert err.startswith("1/6  slow begins\n2/6  flash begins\n")
+    assert err == ""
     assert "flash is 1.25x faster than slow" in " ".join(out.split())
     assert "folder  out-ab/attention-slow-flash" in out
     assert out.index("it takes about") < out.index("  1/6  slow")
@@ -164,7 +164,7 @@ def test_sizes_of_a_batch_are_compared_by_the_token(fake, capsys):
     assert found["comparisons"][0]["verdict"] == "equal"  # twice as long, twice the tokens
     out = capsys.readouterr().out
     assert "ns per token" in out
-    assert "not alike: batch_size: 4 against 8, so a step does different work" in out
+    assert "not alike: batch_size 4 against 8" in out
 
 
 @pytest.mark.slow
@@ -411,7 +411,7 @@ def test_headline_table_and_ratio_are_of_one_mean():
     assert [row.middle for row in values] == [step.baseline, step.candidate]
     shown = tables.values("attention", found.result)
     cells = [column.value_of(row) for row in values for column in shown.columns]
-    assert f"{step.baseline:.3f}" in cells and f"{step.candidate:.3f}" in cells
+    assert step.baseline in cells and step.candidate in cells
 
 
 def test_a_record_of_before_there_were_four_answers_goes_on(tmp_path):

@@ -199,12 +199,12 @@ def write_run_of_ranks(folder, slowest=(1, 1, 1, 0), wait_ms=2.0, seed=1):
 def test_who_was_waited_for_is_shown_where_ranks_logged_it(tmp_path):
     ranks, alone = write_run_of_ranks(tmp_path / "ranks"), write_run(tmp_path / "alone", dropout=0)
     page = dashboard_page([read_run(ranks), read_run(alone)], extra=["time/wait_ms/rank0"])
-    assert "cost of slower ranks, ms per step" in page and "1, in 75% of the rows" in page
+    assert "cost of slower ranks, ms per step" in page and "1, in 75 % of the rows" in page
     assert "rank 0 2.00" in page and "rank 0: wait for the last rank, ms per step" in page
     for name in ("wait_ms", "straggler_ms", "sync_ms", "slowest_rank_ms"):
         assert f'"s0-time/{name}"' in page
     _, findings = headline_and_findings([read_run(ranks), read_run(alone)])
-    waited = "Wait for the last rank, ms per step: dropout=0.2 2.00 (slowest: rank 1, in 75% of"
+    waited = "Wait for the last rank, ms per step: dropout=0.2 2.00 (slowest: rank 1, in 75 % of"
     assert [line.startswith(waited) for line in findings].count(True) == 1
 
 

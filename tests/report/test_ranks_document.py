@@ -8,8 +8,9 @@ from benchmarks.fleet.simulation import Fault, Fleet
 from profiling.analysis.ranks.cause_said import next_steps
 from profiling.analysis.ranks.rank_records import RanksReport
 from profiling.analysis.ranks.summary import RanksAnalysis
-from profiling.report.document import Chart, Table
+from profiling.report.document import Chart, Facts, Table
 from profiling.report.ranks.document import MOST_HEIGHT, first_screen, ranks_document
+from profiling.report.ranks.rank_charts import SLOWED
 from profiling.report.ranks.timeline import MOST, shown_note, shown_ranks, timeline_of
 from profiling.report.renderers.markdown import markdown
 from profiling.shared.causes import PARTS
@@ -79,7 +80,38 @@ def test_a_loader_that_is_late_has_more_than_one_cure(analysis):
 def test_the_bars_of_the_ranks_have_the_words_of_the_report_of_one(analysis):
     bars = block(analysis.report, Chart, "ranks_step").figure["data"]
     assert "idle: data loading" in [bar["name"] for bar in bars]
-    assert {bar["name"] for bar in bars} <= {part.title for part in PARTS}
+    assert {bar["name"] for bar in bars} <= {SLOWED, *(part.title for part in PARTS)}
+
+
+def test_page_card_and_table_agree_on_what_a_late_rank_costs(analysis):
+    """None is said only where it is known to be none."""
+    nobody = replace(analysis.report, straggler=None, verdict="balanced")
+    assert costs_of(nobody).endswith(" ms, as equal GPUs differ"), "the table has a cost"
+    free = [replace(row, costs_ms_per_step=0.0) for row in nobody.ranks]
+    assert costs_of(replace(nobody, ranks=free)) == "none"
+    assert costs_of(replace(nobody, verdict="unknown")) == "unknown"
+    unmatched = [replace(row, costs_ms_per_step=None) for row in nobody.ranks]
+    assert costs_of(replace(nobody, ranks=unmatched)) == "unknown"
+
+
+def test_what_collectives_slow_is_beside_what_a_rank_computes(analysis):
+    slowed = replace(analysis.report.ranks[0].communication, slowed_ms=1.0)
+    ranks = [replace(analysis.report.ranks[0], communication=slowed), *analysis.report.ranks[1:]]
+    report = replace(analysis.report, ranks=ranks)
+    figures = dict(zip(*columns_of(block(report, Table, "ranks"), ranks[0]), strict=True))
+    assert figures["computes"] + figures["slowed"] == pytest.approx(ranks[0].compute_ms)
+    bars = {bar["name"]: bar for bar in block(report, Chart, "ranks_step").figure["data"]}
+    assert bars["compute"]["x"][-1] == pytest.approx(figures["computes"])
+    assert bars[SLOWED]["x"][-1] == figures["slowed"] == 1.0
+
+
+def columns_of(table, row) -> tuple[list[str], list[object]]:
+    return [c.heading for c in table.columns], [c.value_of(row) for c in table.columns]
+
+
+def costs_of(report: RanksReport) -> str:
+    (cards,) = [b for b in ranks_document(report).verdict if isinstance(b, Facts)]
+    return dict(cards.pairs)["cost of late ranks"]
 
 
 def test_the_cures_are_for_the_program_that_was_captured(analysis):

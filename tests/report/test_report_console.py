@@ -18,7 +18,7 @@ from profiling.report.renderers.markdown import markdown
 from profiling.report.single import tables
 from profiling.report.single.document import report_document, step_parts, steps_by_tool
 from profiling.report.single.verdict_line import verdict_line
-from profiling.report.text import shorten
+from profiling.report.text import shorten, shorten_apart
 from profiling.shared import units
 from profiling.timeline.opening import open_capture
 from tests.helpers.captures import report_of, small_trace, write_trace
@@ -179,6 +179,19 @@ def test_a_long_name_keeps_both_ends():
     assert len(shorten("y" * 100, 30)) == 30
 
 
+def test_names_of_one_table_are_cut_where_they_are_alike():
+    gemm = "sm80_xmma_gemm_f32f32_f32f32_f32_{}_n_tilesize{}_stage3_warpsize2x2x1_kernel__5x_cublas"
+    names = [gemm.format(*each) for each in (("nn", "64x64"), ("nt", "64x64"), ("nn", "32x128"))]
+    cut = shorten_apart([*names, names[0], "softmax_warp_forward"], 30)
+    assert cut[:3] == [
+        "sm80_xmma_…nn_n_tilesize64x64…",
+        "sm80_xmma_…nt_n_tilesize64x64…",
+        "sm80…f32_nn_n_tilesize32x128…",
+    ]
+    assert cut[3:] == [cut[0], "softmax_warp_forward"], "the others stay as they are"
+    assert max(map(len, cut)) <= 30
+
+
 def test_numbers_have_sensible_digits():
     told = [
         units.milliseconds(ms) for ms in (None, 4e-16, 0.0001, 0.01234, 1.2345, 123.45, 12345.6)
@@ -192,7 +205,9 @@ def test_numbers_have_sensible_digits():
         "–",
     ]
     changes = [units.change_ms(ms) for ms in (0.877, -0.218, 0.0001, -0.0001, 0, None)]
-    assert changes == ["+0.877", "-0.218", "<0.001", "<0.001", "0", "–"]
+    assert changes == ["+0.877", "-0.218", "+<0.001", "-<0.001", "0", "–"]
+    precise = [units.precise(value) for value in (0.88281, 12.34567, 1234.5, None)]
+    assert precise == ["0.8828", "12.346", "1,234", "–"]
     assert [units.change_percent(p) for p in (2.34, -74.7)] == ["+2.3 %", "-74.7 %"]
     assert [units.size_bytes(n) for n in (8, 1.5e6, 3e9)] == ["8 B", "1.5 MB", "3.0 GB"]
 

@@ -27,10 +27,10 @@ def steps(**known: float) -> Steps:
 @pytest.mark.parametrize(
     "part, words",
     [
-        ("start_up", "Held back by its start-up: start-up 80%"),
-        ("compile", "Held back by compiling: compiling 80%"),
-        ("evaluation", "Held back by evaluation: evaluation 80%"),
-        ("checkpoint", "Held back by its checkpoints: checkpoints 80%"),
+        ("start_up", "Held back by its start-up: start-up 80 %"),
+        ("compile", "Held back by compiling: compiling 80 %"),
+        ("evaluation", "Held back by evaluation: evaluation 80 %"),
+        ("checkpoint", "Held back by its checkpoints: checkpoints 80 %"),
     ],
 )
 def test_the_largest_part_of_the_wall_time_is_named(part, words):
@@ -60,7 +60,7 @@ def test_a_clock_that_nobody_sampled_is_not_known():
 def test_a_second_part_that_is_large_is_told_too():
     found = run_verdict(SECONDS | {"evaluation": 60.0}, steps(host_ms=1.0))
     assert found.cause == "gpu"
-    assert "training steps 53%, evaluation 40% of 3 min" in found.sentence
+    assert "training steps 53 %, evaluation 40 % of 3 min" in found.sentence
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_the_host_or_the_gpu_is_late_or_it_is_not_known(known, cause):
     assert "\n" not in found.sentence
     waited_s = known.get("waiting_for_data_s", 0.4)
     assert found.metrics["time/waiting_for_data_s"] == waited_s
-    told = f"the host waited {waited_s / 80:.0%} of the steps for data"
+    told = f"the host waited {100 * waited_s / 80:.0f} % of the steps for data"
     assert (told in found.sentence) == (waited_s >= 20)
     assert found.metrics["time/host_step_ms"] == known.get("host_ms")
 
@@ -128,7 +128,7 @@ def test_a_run_ends_with_its_verdict(start, tmp_path):
     assert process.returncode == 0, said
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
     assert said.rstrip().splitlines()[-1] == summary["verdict"]
-    assert re.match(r"Held back by .+ \d+% of \d+ s", summary["verdict"])
+    assert re.match(r"Held back by .+ \d+ % of \d+ s", summary["verdict"])
     parts = [summary[f"time/{part}_s"] or 0.0 for part in (*SECONDS, "capture")]
     assert min(parts) >= 0 and sum(parts) == pytest.approx(summary["wall_s"], abs=0.5)
     assert summary["time/evaluation_s"] > 0 and summary["time/checkpoint_s"] > 0

@@ -42,7 +42,8 @@ def by_hand(monkeypatch):
     def open_report(path: Path, step: str | None, phases: list[str] | None) -> SimpleNamespace:
         if path.stem not in made:
             raise ValueError(f"{path}: no such file")
-        return SimpleNamespace(report=made[path.stem](), manifest=None)
+        trace = SimpleNamespace(file=path)
+        return SimpleNamespace(report=made[path.stem](), manifest=None, trace=trace)
 
     monkeypatch.setattr(comparison_command, "open_report", open_report)
     return made
@@ -157,7 +158,7 @@ def test_folders_of_runs_that_are_no_sides_are_refused(tmp_path):
     shutil.rmtree(tmp_path / "several" / "3")
     for folder, threads in ((on_cpu(tmp_path / "several" / seed), seed) for seed in "12"):
         (folder / "environment.json").write_text(f'{{"compute_threads": {threads}}}')
-    with pytest.raises(ValueError, match="1 and 2 differ in cores: 1 thread against 2 threads"):
+    with pytest.raises(ValueError, match="1 and 2 differ in cores 1 thread against 2 threads"):
         comparison_command.main([several, several])
 
 
@@ -172,11 +173,11 @@ def test_a_regression_sets_the_exit_code(by_hand, capsys):
 def test_what_does_not_compare_is_refused_but_recorded(by_hand, tmp_path, capsys):
     by_hand["flash"] = lambda: report("flash", {"gemm": 1.0}, config={"batch_size": 1})
     path = tmp_path / "c.json"
-    with pytest.raises(ValueError, match="batch_size: 64 against 1.*--force"):
+    with pytest.raises(ValueError, match="not comparable: batch_size 64 against 1 .*--force"):
         comparison_command.main(["slow", "flash", "--json", str(path)])
     assert json.loads(path.read_text())["verdict"] == "not_comparable"
     assert comparison_command.main(["slow", "flash", "--force"]) == 0
-    assert "not alike: batch_size: 64 against 1" in capsys.readouterr().out
+    assert "not comparable: batch_size 64 against 1; " in capsys.readouterr().out
 
 
 def test_all_three_files_are_written(by_hand, tmp_path, capsys):

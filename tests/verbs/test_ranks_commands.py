@@ -208,7 +208,7 @@ def test_a_file_of_several_ranks_names_the_report_of_all(tmp_path, capsys):
 
 def test_another_number_of_ranks_does_not_compare(late, tmp_path):
     write_fleet(Fleet(ranks=2, steps=6), tmp_path / "two")
-    with pytest.raises(ValueError, match="ranks: 4 against 2"):
+    with pytest.raises(ValueError, match="ranks 4 against 2"):
         compare.main([str(late), str(tmp_path / "two")])
 
 

@@ -8,7 +8,7 @@ or the host was the slower one.
 from dataclasses import dataclass
 
 from profiling.shared.gpu_clock import GpuClock
-from profiling.shared.units import spell_duration
+from profiling.shared.units import spell_duration, whole_percent
 from training.metrics.rank_waits import Waits
 from training.metrics.sinks import Value
 from training.metrics.slow_ranks import SLOWER, stragglers_line
@@ -61,7 +61,7 @@ def run_verdict(seconds: dict[str, float], steps: Steps) -> RunVerdict:
     in_steps = largest == "training"
     cause, why = what_held_steps_back(steps, seconds[largest]) if in_steps else (largest, "")
     shares = sorted(((s / whole_s, part) for part, s in seconds.items()), reverse=True)
-    parts = [f"{PARTS[part]} {share:.0%}" for share, part in shares if share >= ALSO]
+    parts = [f"{PARTS[part]} {whole_percent(share)}" for share, part in shares if share >= ALSO]
     times = f"{', '.join(parts)} of {spell_duration(whole_s)}"
     sentence = f"{HELD_BACK_BY[cause]}: {times}{why}"
     metrics: dict[str, Value] = {f"time/{part}_s": value for part, value in seconds.items()}
@@ -110,7 +110,8 @@ def what_held_rank_back(steps: Steps, training_s: float) -> tuple[str | None, st
     driver's samples decide.
     """
     share = steps.waiting_for_data_s / training_s
-    evidence = f"; the host waited {share:.0%} of the steps for data" if share >= ALSO else ""
+    waited = f"; the host waited {whole_percent(share)} of the steps for data"
+    evidence = waited if share >= ALSO else ""
     starved = share >= MOSTLY
     if steps.on_cpu:
         cpu = steps.cpu_percent

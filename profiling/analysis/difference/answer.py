@@ -47,6 +47,7 @@ HOST_DRIFT = 0.3  # by which the host of one program may run slower or faster fo
 PACE_NOISE = 0.05  # by which a step may differ beyond the common pace of its phases
 ESTIMATE_FACTOR = 2  # by which the real cost of a profiler may exceed its estimate, or more
 LEAST_PHASE = 0.005  # of the step: a shorter phase has no pace
+MANY_TIMES = 3.0  # ratio from which on it is said as a factor
 PROFILER_SHIFT = 0.05  # change of the ratio by the profiler from which on it is worth a word
 WITHOUT_A_PROFILER = "time both without a profiler: python -m profiling ab"
 IN_TURNS = "alternate several runs of each"
@@ -218,11 +219,25 @@ def runs_it_takes(needed: int | None) -> str:
 
 
 def undecided_words(interval: tuple[float, float], noise: float, band: float) -> str:
+    """A clause on an interval of the ratio that gives no answer; its subject is the candidate."""
+    low, high = interval
+    span = f"it could take anything from {change_words(low)} to {change_words(high)} time"
+    if high > MANY_TIMES:
+        span = f"it could take anything from {low:.2f} to {high:,.2f} times as long"
+    if low < 1 < high:
+        return f"{span}, which is too wide to call it faster, slower or equal"
     return (
-        f"the ratio is {interval[0]:.3f} to {interval[1]:.3f}, which is neither entirely beyond "
-        f"the noise of {number(float(f'{noise * 100:.2g}'))} % nor entirely within "
-        f"{band * 100:g} %"
+        f"{span}, which is neither entirely beyond the noise of {two_digits(noise)} % nor entirely "
+        f"within {band * 100:g} %"
     )
+
+
+def change_words(ratio: float) -> str:
+    return f"{two_digits(abs(ratio - 1))} % {'less' if ratio < 1 else 'more'}"
+
+
+def two_digits(share: float) -> str:
+    return number(float(f"{share * 100:.2g}"))
 
 
 def host_words(baseline: Compared, candidate: Compared, band: float) -> str:

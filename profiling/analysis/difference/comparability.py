@@ -50,21 +50,21 @@ def reasons_against(
         ("step", baseline.step_name, candidate.step_name),
     ):
         if None not in (one, other) and one != other:
-            yield f"{what}: {one} against {other}"
+            yield f"{what} {one} against {other}"
     yield from work_reasons(differences)
     if (baseline.on_cpu or candidate.on_cpu) and (cores := core_differences(baseline, candidate)):
-        yield f"{cores}, so the conditions are not equal"
+        yield cores
     versions, others = versions_of(baseline.environment), versions_of(candidate.environment)
     for name, version in versions.items():
         if name in others and version != others[name]:
-            yield f"{name}: version {version} against {others[name]}"
+            yield f"{name} {version} against {others[name]}"
 
 
 def work_reasons(differences: dict[str, Pair] | None) -> Iterator[str]:
     """A line for each key that differs and makes a step do different work."""
     for key, pair in (differences or {}).items():
         if is_work(key):
-            yield f"{key}: {pair.baseline} against {pair.candidate}, so a step does different work"
+            yield f"{key} {pair.baseline} against {pair.candidate}"
 
 
 def core_differences(baseline: Compared, candidate: Compared) -> str:
@@ -76,7 +76,7 @@ def core_differences(baseline: Compared, candidate: Compared) -> str:
     )
     if not any(None not in pair and pair[0] != pair[1] for pair in pairs):
         return ""
-    return f"cores: {cores_words(one)} against {cores_words(other)}"
+    return f"cores {cores_words(one)} against {cores_words(other)}"
 
 
 def cores_words(environment: Environment) -> str:

@@ -5,6 +5,7 @@ Called by the verb compare and by launch.experiment.captures.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from statistics import fmean, median
 
 import msgspec
@@ -83,11 +84,14 @@ class Compared:
     no_verdict: str | None = None  # why its capture explains nothing; None: it does
     on_cpu: bool = False  # a CPU computed the steps
     cores_at_work: float | None = None  # CPU time over wall time; None: not known
+    path: str = ""  # of the capture or the run, from which a side gets its name; empty: as `file`
     runs: int = 1  # number of runs; with several, each a process, step_ms are their medians
 
 
-def compared_capture(report: Report, manifest: Manifest | None = None) -> Compared:
-    """The side of a capture: its steps and, from its manifest, the ones around them.
+def compared_capture(
+    report: Report, manifest: Manifest | None = None, path: Path | None = None
+) -> Compared:
+    """The side of the capture at `path`: its steps and, from its manifest, the ones around them.
 
     Raises ValueError where a step took no time, because no ratio to it exists.
     """
@@ -116,6 +120,7 @@ def compared_capture(report: Report, manifest: Manifest | None = None) -> Compar
         no_verdict=report.health.no_verdict,
         on_cpu=report.on_cpu,
         cores_at_work=report.process.cores_used if report.process else None,
+        path=str(path or ""),
     )
 
 

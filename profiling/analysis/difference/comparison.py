@@ -4,6 +4,7 @@ Called by the verb compare, and by `ab`, which has better step times and needs t
 """
 
 from collections.abc import Iterator
+from pathlib import Path
 from statistics import geometric_mean, median
 
 import msgspec
@@ -90,7 +91,7 @@ def compare(
             comparable=not reasons,
             reasons=reasons,
             forced=bool(reasons) and force,
-            notes=list(notes(baseline, candidate, own, free)),
+            notes=list(notes((baseline, candidate), names, (steps, own), free)),
         ),
     )
     if baseline.ranks and candidate.ranks:
@@ -101,19 +102,34 @@ def compare(
 def names_of(
     baseline: Compared, candidate: Compared, differences: dict[str, Pair] | None
 ) -> tuple[str, str]:
-    """Names for the two sides: the values of the one key that differs, else their files' names."""
+    """Names for the two sides: the values of the one key that differs, else those of their files
+    or folders."""
     if differences and (key := factor(differences)):
         values = differences[key]
         if key == COMMAND and (commands := values.commands):
             return command_labels(*commands)
         return spell_value(key, values.baseline), spell_value(key, values.candidate)
-    names = stem(baseline.file), stem(candidate.file)
-    return ("the baseline", "the candidate") if names[0] == names[1] else names
+    one, other = (place_names(side.path or side.file) for side in (baseline, candidate))
+    pairs = zip(one, other, strict=False)
+    again = one[0], f"{one[0]} again"
+    return next((pair for pair in pairs if pair[0] != pair[1]), again)
 
 
 def spell_value(key: str, value: object) -> str:
     """The value alone for attention (flash), else key and value as typed (compile=true)."""
     return spell(value) if key in ("attention", "command") else f"{key}={spell(value)}"
+
+
+def place_names(path: str) -> list[str]:
+    """Names that a capture or a run may get, the best first: its own, without and with its ending,
+    then those of its folders.
+
+    The captures of a run are named after its folder.
+    """
+    *folders, name = Path(path.replace("\\", "/")).parts or (path,)
+    if folders and folders[-1] == "profile":
+        return [*folders[-2::-1], stem(name), name]
+    return [stem(name), name, *folders[::-1]]
 
 
 def stem(file: str) -> str:
@@ -242,14 +258,22 @@ def clock_notes(baseline: Compared, candidate: Compared) -> Iterator[str]:
 
 
 def notes(
-    baseline: Compared, candidate: Compared, own: Steps, free: FreeSteps | None
+    both_sides: tuple[Compared, Compared],
+    names: tuple[str, str],
+    steps_of: tuple[Steps, Steps],
+    free: FreeSteps | None,
 ) -> Iterator[str]:
-    """Notes that a reader should know and that are no reasons against the comparison."""
+    """Notes that a reader should know and that are no reasons against the comparison.
+
+    `steps_of` are the steps that were judged, and those of the captures or runs themselves.
+    """
+    baseline, candidate = both_sides
+    judged, own = steps_of
     both = [note for note in baseline.notes if note in candidate.notes]
     yield from (f"both sides: {note}" for note in both)
-    sides = (("baseline", baseline), ("candidate", candidate))
-    for which, side in sides:
-        yield from (f"{which}: {note}" for note in side.notes if note not in both)
+    sides = [*zip(names, both_sides, strict=True)]
+    for name, side in sides:
+        yield from (f"{name}: {note}" for note in side.notes if note not in both)
     one, other = commit(baseline.environment), commit(candidate.environment)
     if one and other and one != other:
         yield f"code: commit {one} against {other}"
@@ -261,6 +285,8 @@ def notes(
     if own.ratio and not own.over_processes and own.fewest < FEW_STEPS:
         counts = len(baseline.step_ms), len(candidate.step_ms)
         yield f"steps: {counts[0]} and {counts[1]} are few, so the interval is rough"
+    if judged is not own:  # no profiler was in the way
+        return
     captured = median(own.candidate_ms) / median(own.baseline_ms)
     if free and abs(free.ratio / captured - 1) > PROFILER_SHIFT:
         yield (
@@ -268,10 +294,10 @@ def notes(
             f"-> {free.candidate:.2f} ms), of captured steps {captured:.3f}; trust the "
             "uncaptured steps"
         )
-    for which, compared in () if free else sides:
+    for name, compared in () if free else sides:
         launch_ms = compared.captured.gpu_parts.get("idle_launch", 0.0)
         if compared.kind != TRAINING and launch_ms > LAUNCH_SHARE * compared.mean_ms:
             yield (
-                f"profiler: the {which} waits {launch_ms:.2f} ms per step for launches, which a "
+                f"profiler: {name} waits {launch_ms:.2f} ms per step for launches, which a "
                 "profiler lengthens, and its uncaptured steps are not known"
             )

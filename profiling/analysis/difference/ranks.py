@@ -89,4 +89,4 @@ def straggler_evidence(report: RanksReport) -> str | None:
 def rank_reasons(baseline: Compared, candidate: Compared) -> list[str]:
     """A line if the two sides have different numbers of ranks, which do not compare."""
     one, other = (len(side.ranks.ranks) if side.ranks else 1 for side in (baseline, candidate))
-    return [f"ranks: {one} against {other}"] if one != other else []
+    return [f"ranks {one} against {other}"] if one != other else []

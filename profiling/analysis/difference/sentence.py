@@ -7,7 +7,12 @@ from dataclasses import dataclass
 
 import msgspec
 
-from profiling.analysis.difference.answer import PROFILER_SHIFT, WITHOUT_A_PROFILER, is_host
+from profiling.analysis.difference.answer import (
+    MOSTLY,
+    PROFILER_SHIFT,
+    WITHOUT_A_PROFILER,
+    is_host,
+)
 from profiling.analysis.difference.comparability import timed_keys
 from profiling.analysis.difference.compared import TRAINING
 from profiling.analysis.difference.comparison_records import (
@@ -30,10 +35,27 @@ REMAINDERS = ("unexplained", "capture_overhead")  # buckets that are no part of 
 def sentence(comparison: Comparison) -> str:
     """The answer in one sentence, with the parts of the step that made the difference."""
     one, other, step = comparison.baseline.name, comparison.candidate.name, comparison.step_ms
-    if comparison.verdict == "not_comparable":
-        return f"not comparable: {'; '.join(comparison.comparability.reasons)}"
     times = f"{milliseconds(step.baseline)} -> {milliseconds(step.candidate)} {step.unit}"
-    times += work_words(comparison)
+    if comparison.verdict == "not_comparable":
+        return f"{unlike_words(comparison)} ({one} -> {other}: {times})"
+    if is_unlike(comparison):
+        return f"{unlike_words(comparison)}; {answer_words(comparison, times)}"
+    return answer_words(comparison, times + work_words(comparison))
+
+
+def is_unlike(comparison: Comparison) -> bool:
+    """Whether the two sides do not compare; in an experiment they differ on purpose."""
+    of_experiment = comparison.step_ms.experiment_unit is not None
+    return bool(comparison.comparability.reasons) and not of_experiment
+
+
+def unlike_words(comparison: Comparison) -> str:
+    return f"not comparable: {', '.join(comparison.comparability.reasons)}"
+
+
+def answer_words(comparison: Comparison, times: str) -> str:
+    """The answer in spite of what makes the sides differ; `times` are the step times of both."""
+    one, other, step = comparison.baseline.name, comparison.candidate.name, comparison.step_ms
     if comparison.verdict == "equal" and step.ci95:
         band, (low, high) = comparison.equal_within_percent, step.ci95
         return f"{other} and {one} are equal within {band:g} %: {low:.3f} to {high:.3f} ({times})"
@@ -99,7 +121,9 @@ def speed(ratio: float) -> str:
     """The ratio candidate / baseline in words: 1.42x faster, 3.1 % slower."""
     word = "faster" if ratio < 1 else "slower"
     factor = 1 / ratio if ratio < 1 else ratio
-    return f"{factor:.2f}x {word}" if factor >= TIMES_FROM else f"{(factor - 1) * 100:.1f} % {word}"
+    if factor >= TIMES_FROM:
+        return f"{factor:.{2 if factor < 10 else 1}f}x {word}"
+    return f"{(factor - 1) * 100:.1f} % {word}"
 
 
 @dataclass(frozen=True)
@@ -125,7 +149,7 @@ def explanation(comparison: Comparison) -> str:
     parts = parts_of(comparison)
     if not parts or comparison.step_ms.unit != MS_PER_STEP:
         return ""  # steps of different size have no parts to set against each other
-    named = [part for part in parts if part.changed][:MOST_PARTS]
+    named = telling_parts(parts, step_noise_ms(comparison))
     rest = [part for part in parts if part not in named]
     words = [
         f"{part.name} {milliseconds(part.baseline_ms)} -> {milliseconds(part.candidate_ms)} ms"
@@ -136,7 +160,27 @@ def explanation(comparison: Comparison) -> str:
         words.append(f"everything else {left_ms:+.2f} ms together")
     else:
         words.append("everything else within noise" if named else "no part stands out")
-    return ", ".join(words)
+    return ", ".join(words) + (" (captured steps)" if explains_other_steps(comparison) else "")
+
+
+def telling_parts(parts: list[PartChange], noise_ms: float) -> list[PartChange]:
+    """The parts that changed, and further ones, the largest first, while most of the change is
+    left over.
+
+    `noise_ms` is that of the step.
+    """
+    named = [part for part in parts if part.changed][:MOST_PARTS]
+    enough_ms = max(noise_ms, MOSTLY * abs(sum(part.delta_ms for part in parts)))
+    for part in parts:
+        left_ms = sum(other.delta_ms for other in parts if other not in named)
+        if part not in named and len(named) < MOST_PARTS and abs(left_ms) > enough_ms:
+            named.append(part)
+    return named
+
+
+def explains_other_steps(comparison: Comparison) -> bool:
+    """Whether the parts are those of captured steps, and the steps that were judged are not."""
+    return bool(comparison.captured_step_ms) or comparison.baseline.kind == TRAINING
 
 
 def kernel_words(comparison: Comparison) -> str:
@@ -174,11 +218,10 @@ def explaining_buckets(comparison: Comparison) -> list[BucketChange]:
     host's time in the captures only explains the profiler, and its buckets are left out.
     """
     buckets = comparison.buckets or []
-    other_steps = comparison.captured_step_ms or comparison.baseline.kind == TRAINING
     parts = [row for row in buckets if row.bucket not in REMAINDERS]
     one_ms, other_ms = sum(p.baseline_ms for p in parts), sum(p.candidate_ms for p in parts)
     if (
-        not other_steps
+        not explains_other_steps(comparison)
         or abs(other_ms - comparison.step_ms.ratio * one_ms) <= PROFILER_SHIFT * other_ms
     ):
         return buckets

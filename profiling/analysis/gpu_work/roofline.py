@@ -165,7 +165,7 @@ def roofline(
 ) -> Roofline | None:
     """The roofline of a step, or None where `missing_reason` has a reason.
 
-    `family_ms` is kernel time a step.
+    `family_ms` is kernel time a step; `step_ms` is the step of the MFU.
     """
     try:
         work = work_of(manifest, device_name)

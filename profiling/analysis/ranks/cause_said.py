@@ -54,7 +54,8 @@ def held_up_text(late: Straggler) -> str:
     who = f"Ranks {join_numbers(numbers)} hold" if late.with_ranks else f"Rank {late.rank} holds"
     some = late.in_steps < late.of_steps
     where = f", in {late.in_steps} of {late.of_steps} steps" if some else ""
-    return f"{who} the others up by {late.costs_ms_per_step:.2f} ms per step{where}"
+    per = "per step" if late.of_steps > 1 else "in the only step that all ranks have"
+    return f"{who} the others up by {late.costs_ms_per_step:.2f} ms {per}{where}"
 
 
 def join_numbers(numbers: list[int]) -> str:

@@ -73,7 +73,8 @@ class RankRow:
     communication: RankCommunication
     kernels: float  # number of compute kernels in a step
     bottleneck: str  # verdict on this rank by itself, one of causes.VERDICTS
-    costs_ms_per_step: float | None  # how long the others wait for this rank alone
+    # how long the others wait for this rank alone; None: not known, as where the verdict is unknown
+    costs_ms_per_step: float | None
     last_in_steps: int | None  # number of steps in which it costs the most
     clock_offset_us: float | None  # its clock minus that of the first rank; None: not aligned
     gpu_clock: GpuClock | None  # over the run; None: no row of it lies beside the captures

@@ -166,7 +166,8 @@ def missing_facts(costs: Costs) -> str:
 def without_straggler(
     costs: Costs, jitter_ms: float, evidence: list[str] | None = None
 ) -> Judgement:
-    """Decide between communication and balanced, by the exposed transfers of the median rank.
+    """Decide between communication and balanced, by the exposed transfers of the median rank; it
+    is unknown where `jitter_ms` is much, but less than the clocks' error.
 
     `evidence` says why nobody is late, if not because of `jitter_ms`.
     """
@@ -175,14 +176,15 @@ def without_straggler(
     ms = float(np.median(a_step))
     if evidence is None:
         evidence = [f"In turns, the ranks cost one another {jitter_ms:.2f} ms per step."]
-    if jitter_ms >= WORTH_TELLING * costs.step_ms:
-        doubt_ms = costs.doubt_ms(range(len(costs.ranks)))
+    doubt_ms = costs.doubt_ms(range(len(costs.ranks)))
+    in_doubt = WORTH_TELLING * costs.step_ms <= jitter_ms <= doubt_ms
+    if in_doubt:
         evidence = [
             f"The captures do not show whether a rank holds the others up: {jitter_ms:.2f} ms "
             f"per step is less than the uncertainty of the clocks, {doubt_ms:.2f} ms."
         ]
     if ms < COMMUNICATING * costs.step_ms:
-        return Judgement("balanced", evidence, None, jitter_ms)
+        return Judgement("unknown" if in_doubt else "balanced", evidence, None, jitter_ms)
     share = 100 * ms / costs.step_ms
     evidence.append(f"Transfers that no kernel hides take {ms:.2f} ms per step ({share:.0f} %).")
     return Judgement("communication", evidence, None, jitter_ms)

@@ -55,6 +55,10 @@ def analyse(ranks: Sequence[ReducedRank], findings: Sequence[Finding] = ()) -> R
         costs = replace(costs, waits=find_waits(ranks, matched.select_ranks(nobody), clocks))
     late = verdict.straggler
     rows = [rank_row(costs, clocks, number, late) for number in range(len(ranks))]
+    steps = steps_of(costs, ranks[0].step_name)
+    if verdict.verdict == "unknown":  # so is what a rank costs
+        rows = [replace(row, costs_ms_per_step=None, last_in_steps=None) for row in rows]
+        steps = replace(steps, costs_ms=[])
     sums = collective_sums(ranks, costs.waits, iterations)
     evidence = verdict.evidence
     if verdict.verdict == "communication" and sums:
@@ -73,7 +77,7 @@ def analyse(ranks: Sequence[ReducedRank], findings: Sequence[Finding] = ()) -> R
             None if clocks.uncertainty_ns is None else clocks.uncertainty_ns / 1e3,
         ),
         matching=matching(waits),
-        steps=steps_of(costs, ranks[0].step_name),
+        steps=steps,
         findings=[*findings, *findings_of(ranks, clocks, costs), *doubtful(matching(waits))],
     )
     return RanksAnalysis(ranks, clocks, costs, report)
@@ -239,6 +243,7 @@ def doubtful(found: Matching) -> list[Finding]:
 
 
 MOSTLY_AGREE = 95.0  # percent; a few end apart where a host was interrupted
+ONE_STEP = "all figures are of one step, which does not show whether the same rank is always late"
 FIRST_STEP = (
     "the first step is left out: GPUs were still running what was launched before the capture began"
 )
@@ -270,6 +275,8 @@ def findings_of(ranks: Sequence[ReducedRank], clocks: Clocks, costs: Costs) -> l
     longest = max(rank.steps for rank in ranks)
     if longest > common:
         findings.append(Finding("note", other_windows(ranks, common, longest)))
+    if len(costs.iterations) == 1:
+        findings.append(Finding("warning", ONE_STEP, "capture several steps"))
     if common > len(costs.iterations):
         findings.append(Finding("note", FIRST_STEP))
     if count := costs.waits.matched.unmatched:

@@ -7,6 +7,7 @@ import numpy as np
 
 from profiling.analysis.runs.folder import RunFolder
 from profiling.shared.metric_names import SLOWEST_RANK, STRAGGLER_MS, WAIT_MS, WAIT_OF_RANK
+from profiling.shared.units import whole_percent
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class RankWaits:
 
     @property
     def slowest_words(self) -> str:
-        return f"{self.slowest}, in {self.slowest_share:.0%} of the rows"
+        return f"{self.slowest}, in {whole_percent(self.slowest_share)} of the rows"
 
     @property
     def waits_words(self) -> str | None:

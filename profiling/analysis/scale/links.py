@@ -13,6 +13,7 @@ from profiling.analysis.ranks.collective_sums import crossing_share
 from profiling.analysis.ranks.rank_records import CollectiveSum
 from profiling.analysis.scale.scale_records import LinkSpeed
 from profiling.shared.hardware import gpu_link_bytes_per_s, network_bytes_per_s
+from profiling.shared.units import whole_percent
 
 BYTES_PER_MS = 1e6  # at 1 GB/s
 # latencies in ms from NCCL's tuner, for large messages: of a collective, of a step over NVLink, and
@@ -135,5 +136,5 @@ def known_network(gpu: str | None) -> LinkSpeed | None:
 
 def assumed_link(peak: float, shares: tuple[float, float, float], what: str) -> LinkSpeed:
     middle, low, high = (share * peak / 1e9 for share in shares)
-    why = f"{what}: {shares[0]:.0%} of the data sheet's {peak / 1e9:.0f} GB/s"
+    why = f"{what}: {whole_percent(shares[0])} of the data sheet's {peak / 1e9:.0f} GB/s"
     return LinkSpeed(middle, low, high, "assumed", why)

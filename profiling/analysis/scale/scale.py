@@ -40,6 +40,7 @@ from profiling.analysis.scale.scale_records import (
 from profiling.analysis.scale.step_parts import step_parts
 from profiling.shared.gpu_clock import GpuClock
 from profiling.shared.hardware import peak_bytes_per_s
+from profiling.shared.units import whole_percent
 
 COPY_SHARE = 0.63  # share of the memory's bandwidth that copies of gradients reached on an H200
 # slowdown of compute beside NCCL's collectives: 1.7 ms of them made a backward pass 0.8 to 0.9 ms
@@ -277,7 +278,7 @@ def assumptions(
     elif modes - {"one"}:
         lines.append(
             "gradients and gathered weights are copied, averaged and added at "
-            f"{COPY_SHARE:.0%} of the memory's speed"
+            f"{whole_percent(COPY_SHARE)} of the memory's speed"
         )
     if "ddp" in modes and work.in_buckets:
         lines.append(

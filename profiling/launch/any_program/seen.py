@@ -15,6 +15,7 @@ from profiling.shared.json_records import read_json
 from profiling.shared.manifest import CapturedWindow
 from profiling.shared.program_facts import ProgramFacts, read_program_facts
 from profiling.shared.run_files import FACTS, PROCESSES
+from profiling.shared.units import whole_percent
 
 NEVER = (
     "no Python process of this command read the hook: it is no Python program, it runs in a "
@@ -134,6 +135,6 @@ def phases_line(folder: Path) -> str | None:
         return None
     step_ms = float(json.loads(summary.read_text())["time/step_ms"])
     phases = facts.host_ms
-    shares = ", ".join(f"{name} {ms / step_ms:.0%}" for name, ms in phases.items())
+    shares = ", ".join(f"{name} {whole_percent(ms / step_ms)}" for name, ms in phases.items())
     said = f"a step takes {step_ms:.4g} ms (median)"
     return f"{said}; the host is in {shares}" if shares else said

@@ -27,7 +27,6 @@ from profiling.launch.experiment.processes import (
     processes_bar,
     remove_checkpoints,
     say,
-    show_beginning,
 )
 from profiling.launch.process import stream
 from profiling.shared.json_records import JsonObject, read_json, to_json
@@ -72,8 +71,7 @@ def measure(plan: Plan, bench: Bench, trials: list[Trial]) -> Bench:
     with processes_bar() as progress:
         task = progress.add_task("", total=len(trials), completed=len(trials) - len(left))
         for number, trial in enumerate(left, start=1):
-            place = f"{len(trials) - len(left) + number}/{len(trials)}"
-            show_beginning(progress, task, f"{place}  {plan.label(trial)}")
+            progress.update(task, description=plan.label(trial))
             try:
                 process, lines = time_process(plan, trial, settings_in_force(plan))
             except ValueError as error:

@@ -14,7 +14,12 @@ from profiling.analysis.difference.comparison_records import Comparison, Experim
 from profiling.analysis.open_report import open_report
 from profiling.analysis.runs.folder import newest_capture
 from profiling.launch.experiment.plan import file_name, training_command, value_words
-from profiling.launch.experiment.processes import remove_checkpoints, run_process, say
+from profiling.launch.experiment.processes import (
+    processes_bar,
+    remove_checkpoints,
+    run_process,
+    say,
+)
 from profiling.tools import nsight
 
 CAPTURED_STEPS = 20
@@ -30,13 +35,18 @@ def explanations(
     `make_capture` makes the capture of a value, unless there is one already.
     """
     sides: list[Compared | None] = []
-    for value, label in enumerate(experiment.factor.labels):
-        try:
-            analysed = open_report(make_capture(value))
-            sides.append(compared_capture(analysed.report, analysed.manifest))
-        except ValueError as error:
-            say(f"there is no capture of {label} to explain the difference: {error}")
-            sides.append(None)
+    labels = experiment.factor.labels
+    with processes_bar() as progress:
+        task = progress.add_task("", total=len(labels))
+        for value, label in enumerate(labels):
+            progress.update(task, description=f"capture of {label}", completed=value)
+            try:
+                analysed = open_report(make_capture(value))
+                file = analysed.trace.file
+                sides.append(compared_capture(analysed.report, analysed.manifest, file))
+            except ValueError as error:
+                say(f"there is no capture of {label} to explain the difference: {error}")
+                sides.append(None)
     first, *others = sides
     return [compare(first, other, force=True) if first and other else None for other in others]
 

@@ -8,7 +8,6 @@ import os
 import shlex
 import shutil
 import statistics
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,7 +20,6 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
-    TaskID,
     TextColumn,
     TimeRemainingColumn,
 )
@@ -96,7 +94,7 @@ def measure(
             if number in done:
                 continue
             label = experiment.factor.labels[value]
-            show_beginning(progress, task, f"{number + 1}/{len(values)}  {label}")
+            progress.update(task, description=label)
             process, conditions = time_one(experiment, folder, number, value)
             experiment = with_process(experiment, process, conditions)
             save(experiment, folder)
@@ -137,13 +135,6 @@ def processes_bar() -> Progress:
         disable=not console.is_terminal,
         speed_estimate_period=3600,
     )
-
-
-def show_beginning(progress: Progress, task: TaskID, what: str) -> None:
-    """Show which process begins: in the bar, or on stderr if there is no terminal for a bar."""
-    progress.update(task, description=what)
-    if progress.disable:
-        print(f"{what} begins", file=sys.stderr, flush=True)
 
 
 def timed_by(trainer: Path) -> TimeProcess:

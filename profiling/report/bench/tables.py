@@ -46,13 +46,13 @@ def speed(bench: Bench, name: str, equal_within_percent: float) -> list[Table]:
     whole = [Column("", full_label, "text", True), Column("unit", "unit", "text", True)]
     brief = [Column("part", "part", "text", True), whole[1]]
     if bench.asked.against:
-        whole.append(Column(name, lambda row: row.theirs + row.theirs_spread, "text", True))
-        brief.append(Column("theirs", "theirs", "text", True))
-    whole.append(Column("ours", lambda row: row.ours + row.ours_spread, "text", True))
-    brief.append(Column("ours", "ours", "text", True))
+        whole.append(Column(name, lambda row: row.theirs + row.theirs_spread, "number", True))
+        brief.append(Column("theirs", "theirs", "number", True))
+    whole.append(Column("ours", lambda row: row.ours + row.ours_spread, "number", True))
+    brief.append(Column("ours", "ours", "number", True))
     note, pair = "Medians over the processes, with the lowest and the highest in brackets.", []
     if bench.asked.against:
-        pair = [Column("ours / theirs", "ratio", "text", True)]
+        pair = [Column("ours / theirs", "ratio", "number", True)]
         pair += [Column("answer", "answer", "text", True)]
         note += (
             " Ratios compare times, even where rates are shown: below 1, ours is faster. Their "

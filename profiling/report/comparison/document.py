@@ -11,6 +11,7 @@ from profiling.analysis.difference.comparison_records import (
     FreeSteps,
     StepComparison,
 )
+from profiling.analysis.difference.sentence import is_unlike, unlike_words
 from profiling.report.comparison import comparison_charts, iterations, tables
 from profiling.report.document import (
     EVERYWHERE,
@@ -36,7 +37,7 @@ IN_TEXT = ("buckets", "families")  # an experiment's explaining tables in text; 
 
 def comparison_document(comparison: Comparison) -> Document:
     baseline, candidate = comparison.baseline, comparison.candidate
-    files = f"{candidate.file} against {baseline.file}"
+    files = " against ".join(dict.fromkeys([candidate.file, baseline.file]))
     return Document(
         title(comparison),
         [f"{files} · {candidate.device}" if candidate.device else files],
@@ -58,10 +59,14 @@ def title(comparison: Comparison) -> str:
 
 def verdict(comparison: Comparison) -> list[Block]:
     word = tables.outcome(comparison.verdict, comparison.equal_within_percent)
+    tone = TONES.get(comparison.verdict, "plain")
     said = [] if isinstance(comparison.seen, msgspec.UnsetType) else comparison.seen.work
+    if is_unlike(comparison):
+        said = comparison.comparability.reasons
+        word, tone = unlike_words(comparison), "warning"
     reasons = [why for why in comparison.comparability.reasons if why not in said]
     return [
-        Verdict(comparison.sentence, TONES.get(comparison.verdict, "plain"), word),
+        Verdict(comparison.sentence, tone, word),
         Bullets("Late ranks", late_ranks(comparison)),
         *(Finding("warning", why, word="not alike") for why in reasons),
     ]
@@ -114,7 +119,7 @@ def facts(comparison: Comparison) -> list[tuple[str, str]]:
     if (band := comparison.equal_within_percent) is not None:
         pairs.append(("counts as equal", f"within {band:g} %"))
     if captured := comparison.captured_step_ms or None:
-        pairs.append(("captured steps", f"{both_ms(captured)} ({captured.ratio:.3f})"))
+        pairs.append(("captured steps", both_ms(captured)))
     elif free := comparison.free_step_ms:
         pairs.append(("uncaptured steps", f"{both_ms(free)} ({free.ratio:.3f})"))
     ran = [side.attention_backend or ABSENT for side in sides]

@@ -11,13 +11,13 @@ from profiling.analysis.difference.comparison_records import (
     FirstIterations,
 )
 from profiling.report.document import Bullets, Column, Section, Table
-from profiling.shared.units import ABSENT, milliseconds
+from profiling.shared.units import milliseconds
 
 STARTS = {
     "python_s": "Python, imports",
     "compile_s": "compiling",
     "capture_s": "graphs",
-    "rest_s": "all else",
+    "rest_s": "other",
     "before_s": "iteration 0",
 }
 
@@ -27,7 +27,7 @@ class Row:
     """A line of a table: its label, and a value for each column."""
 
     what: str
-    cells: list[str]
+    cells: list[str | float | None]
 
 
 def sections(experiment: Experiment) -> Iterator[Section]:
@@ -55,10 +55,11 @@ def iteration_table(begun: FirstIterations, experiment: Experiment) -> Table:
     columns_ms = [value.ms + [None] * (count - len(value.ms)) for value in begun.values]
     rows = [comparison_row(str(i), [ms[i] for ms in columns_ms], ratios) for i in range(count)]
     rows.append(comparison_row("median", [value.median_ms for value in begun.values], ratios))
-    headings = [value.label for value in begun.values]
+    headings = [(value.label, "ms") for value in begun.values]
     if ratios:
         several = len(others) > 1
-        headings += [f"speed-up, {value.label}" if several else "speed-up" for value in others]
+        names = [f"speed-up, {value.label}" if several else "speed-up" for value in others]
+        headings += [(name, "times") for name in names]
     title = "Iteration by iteration"
     return table("iterations", title, note_on(experiment), "iteration", headings, rows)
 
@@ -83,13 +84,13 @@ def note_on(experiment: Experiment) -> str:
 
 def comparison_row(what: str, ms: list[float | None], ratios: bool) -> Row:
     first, *others = ms
-    times = [f"{first / other:.2f}x" if first and other else ABSENT for other in others]
-    return Row(what, [*map(milliseconds, ms), *(times if ratios else [])])
+    times = [first / other if first and other else None for other in others]
+    return Row(what, [*ms, *(times if ratios else [])])
 
 
 def start_table(begun: FirstIterations) -> Table:
     rows = [
-        Row(label, [which, *(seconds(getattr(start, name)) for name in STARTS)])
+        Row(label, [which, *(getattr(start, name) for name in STARTS)])
         for value in begun.values
         for label, which, start in (
             (value.label, "first", value.start),
@@ -103,25 +104,27 @@ def start_table(begun: FirstIterations) -> Table:
         "evaluation). The first column, Python, covers the time before that and the end of the "
         "process."
     )
-    headings = ["process", *STARTS.values()]
+    headings = [("process", "text"), *((name, "seconds") for name in STARTS.values())]
     return table("starts", "Before the first iteration", note, "value", headings, rows)
 
 
 def table(
-    name: str, title: str, note: str, what: str, headings: list[str], rows: list[Row]
+    name: str,
+    title: str,
+    note: str,
+    what: str,
+    headings: list[tuple[str, str]],
+    rows: list[Row],
 ) -> Table:
+    """A table with a column for `what`, and one for each of the (heading, kind)."""
     columns = [Column(what, "what", "text", True)]
-    for number, heading in enumerate(headings):
-        columns.append(Column(heading, partial(cell, number), "text", True))
+    for number, (heading, kind) in enumerate(headings):
+        columns.append(Column(heading, partial(cell, number), kind, True))
     return Table(name, title, note, columns, rows, most=len(rows), limit=len(rows))
 
 
-def cell(number: int, row: Row) -> str:
+def cell(number: int, row: Row) -> str | float | None:
     return row.cells[number]
-
-
-def seconds(value: float | None) -> str:
-    return ABSENT if value is None else f"{value:.2f}"
 
 
 def sentence(row: Evened) -> str:

@@ -15,7 +15,6 @@ from profiling.analysis.difference.comparison_records import (
     ExperimentResult,
     KernelChange,
     KernelOnOneSide,
-    ValueTimes,
 )
 from profiling.report.document import Column, Table
 from profiling.report.kernel_label import kernel_cell
@@ -38,7 +37,7 @@ def comparison_tables(comparison: Comparison) -> list[Table]:
         buckets(comparison),
         families(comparison),
         phases(comparison),
-        changed_kernels(comparison.kernels.changed),
+        changed_kernels(comparison),
         one_sided_kernels("removed", f"Kernels only in {baseline}", comparison.kernels.removed),
         one_sided_kernels("added", f"Kernels only in {candidate}", comparison.kernels.added),
         config(comparison),
@@ -63,7 +62,7 @@ def ranks(comparison: Comparison) -> Table:
         Column("per step", "what", "text", True),
         Column(f"{comparison.baseline.name} ms", lambda row: row.change.baseline, "ms", True),
         Column(f"{comparison.candidate.name} ms", lambda row: row.change.candidate, "ms", True),
-        Column("change ms", lambda row: row.change.delta_ms, "ms", True),
+        Column("change ms", lambda row: row.change.delta_ms, "ms_change", True),
     ]
     note = (
         "For the mean rank and for the slowest. The other ranks wait for as long as the late ranks "
@@ -146,21 +145,19 @@ def phases(comparison: Comparison) -> Table:
     return Table("phases", "Phases", note, columns, comparison.ranges, most=MOST_ROWS)
 
 
-def changed_kernels(changes: list[KernelChange]) -> Table:
+def changed_kernels(comparison: Comparison) -> Table:
     columns = [
         Column("kernel", lambda kernel: kernel_cell(kernel.name), "code", True),
-        Column("baseline", "baseline_ms", "ms", True),
-        Column("candidate", "candidate_ms", "ms", True),
-        Column("change", "delta_ms", "ms_change", True),
+        *side_by_side(comparison),
         Column("%", "percent", "percent_change", True),
-        Column("launches", both_counts, "text", True),
+        Column("launches", both_counts, "number", True),
         Column("family", "family", "text"),
     ]
     note = (
         "ms and launches per step, with the largest change first. Triton's kernels are matched "
         "without their number."
     )
-    rows = changes[:SHOWN_KERNELS]
+    rows = comparison.kernels.changed[:SHOWN_KERNELS]
     return Table("changed", "Kernels that changed", note, columns, rows, most=MOST_ROWS)
 
 
@@ -182,10 +179,11 @@ def one_sided_kernels(name: str, title: str, only: list[KernelOnOneSide]) -> Tab
 
 def config(comparison: Comparison) -> Table:
     differences = comparison.differences or {}
+    names = comparison.baseline.name, comparison.candidate.name
     columns = [
         Column("key", str, "code", True),
-        Column("baseline", lambda key: spell(differences[key].baseline), "text", True),
-        Column("candidate", lambda key: spell(differences[key].candidate), "text", True),
+        Column(names[0], lambda key: spell(differences[key].baseline), "text", True),
+        Column(names[1], lambda key: spell(differences[key].candidate), "text", True),
     ]
     note = "All keys that differ, except names and folders."
     return Table("config", "Configuration", note, columns, list(differences), most=MOST_ROWS)
@@ -196,7 +194,7 @@ def values(key: str, result: ExperimentResult) -> Table:
     columns = [
         Column(key, "label", "code", True),
         Column("processes", lambda row: len(row.processes), "number", True),
-        Column(f"mean, {result.unit}", mean, "text", True),
+        Column(f"mean, {result.unit}", "middle", "precise", True),
         Column("between processes", lambda row: 100 * row.spread / row.middle, "percent", True),
         Column("within a process", "spread_within_percent", "percent", True),
     ]
@@ -207,23 +205,19 @@ def values(key: str, result: ExperimentResult) -> Table:
     return Table("values", "Step times", note, columns, result.values)
 
 
-def mean(row: ValueTimes) -> str:
-    return f"{row.middle:,.{3 if row.middle < 1000 else 0}f}"
-
-
 def ratios(result: ExperimentResult) -> Table:
     columns = [
         Column("pair", lambda row: f"{row.candidate} / {row.baseline}", "code", True),
-        Column("ratio", lambda row: f"{row.ratio:.4f}", "text", True),
-        Column("95 % interval", lambda row: "{:.4f} to {:.4f}".format(*row.ci95), "text", True),
-        Column("A/A noise", lambda row: f"{row.noise_percent:.2f} %", "text", True),
+        Column("ratio", "ratio", "precise", True),
+        Column("95 % interval", lambda row: "{:.4f} to {:.4f}".format(*row.ci95), "number", True),
+        Column("A/A noise", "noise_percent", "percent", True),
         Column(
             "verdict", lambda row: outcome(row.verdict, result.equal_within_percent), "text", True
         ),
     ]
     note = (
-        "The interval is over processes (Welch's t on logarithms). A/A noise: how much two "
-        "groups of equal processes differ, estimated from the repeats. Values differ if the "
-        "whole interval lies beyond it."
+        "The interval is over processes (Welch's t on logarithms). A/A noise is how far two "
+        "groups of the same program differ by chance, estimated from the repeats. It counts as a "
+        "difference only if the whole interval lies outside it."
     )
     return Table("ratios", "Against the first value", note, columns, result.comparisons)

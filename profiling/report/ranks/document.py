@@ -144,13 +144,14 @@ def rank_sentence(row: RankRow) -> str:
 def figures(report: RanksReport) -> list[tuple[str, str]]:
     steps = [row.median_step_ms for row in report.ranks]
     late, jitter = report.straggler, report.jitter_ms_per_step
+    saved = f"{milliseconds(late.gains_ms_per_step)} ms" if late else ABSENT
     who = "late ranks" if late is None or late.with_ranks else "the late rank"
     return [
         ("median step", f"{milliseconds(sorted(steps)[len(steps) // 2])} ms"),
-        (f"cost of {who}", cost_text(late) if late else "none"),
-        ("gain from fixing it", f"{milliseconds(late.gains_ms_per_step)} ms" if late else ABSENT),
-        ("cost of jitter", ABSENT if jitter is None else f"{milliseconds(jitter)} ms"),
-        ("most to least compute", most_to_least_computing(report)),
+        (f"cost of {who}", cost_text(late) if late else cost_without_late_ranks(report)),
+        ("saved per step if fixed", saved),
+        ("cost of random delays", UNKNOWN if jitter is None else f"{milliseconds(jitter)} ms"),
+        ("slowest rank computes", most_to_least_computing(report)),
     ]
 
 
@@ -159,10 +160,29 @@ def cost_text(late: Straggler) -> str:
     return f"{milliseconds(late.costs_ms_per_step)} ms ({low} to {high})"
 
 
+UNKNOWN = "unknown"
+
+
+def cost_without_late_ranks(report: RanksReport) -> str:
+    """The words for what late ranks cost where none is named: none only where that is known."""
+    known = [row.costs_ms_per_step for row in report.ranks if row.costs_ms_per_step is not None]
+    if report.verdict == "unknown" or not known:
+        return UNKNOWN
+    least_ms = WORTH_TELLING * min(row.step_ms for row in report.ranks)
+    by_chance = report.verdict == "jitter" or max(known) < least_ms
+    return "none" if by_chance else f"{milliseconds(max(known))} ms, as equal GPUs differ"
+
+
+def computing_ms(row: RankRow) -> float:
+    """Time that the rank would compute if no collective slowed its kernels."""
+    return row.compute_ms - row.communication.slowed_ms
+
+
 def most_to_least_computing(report: RanksReport) -> str:
-    """Most over least time that a rank computes, without waits and what collectives slow it by."""
-    computing = [row.compute_ms - row.communication.slowed_ms for row in report.ranks]
-    return f"{max(computing) / min(computing):.2f} times" if min(computing) > 0 else ABSENT
+    computing = [computing_ms(row) for row in report.ranks]
+    if min(computing) <= 0:
+        return ABSENT
+    return f"{max(computing) / min(computing):.2f} times as long as the fastest"
 
 
 def ranks_section(report: RanksReport, pages: Mapping[int, str]) -> Section:
@@ -185,12 +205,14 @@ def height_of(rows: Sequence[RankRow]) -> int:
 RANKS = (
     "The mean step of each rank, in ms. Wait: time in collectives until the last rank arrives, "
     "where no kernel hides it; where a kernel hides it, how much slower that kernel gets. The "
-    "other ranks wait for the rank with the shortest wait. Costs: how much all ranks would gain "
-    "if this rank arrived together with the next one."
+    "other ranks wait for the rank with the shortest wait. Costs: how much shorter every step "
+    "would be if this rank were no later than the next one. Slowed: how much longer kernels take "
+    "because collectives run at the same time and occupy multiprocessors; computes is without it."
 )
-SLOWED = (
-    " Slowed: how much longer kernels take because collectives run at the same time and occupy "
-    "multiprocessors."
+COSTS_UNKNOWN = " The captures do not show what a rank costs."
+LATE_TOGETHER = (
+    " Ranks {} are late together: each of them alone costs little, because the others still wait "
+    "for the rest of them."
 )
 OWN_PAGES = " A rank's number links to its own page."
 SLOWS = " Slows: how much longer it makes concurrent kernels."
@@ -206,13 +228,14 @@ def ranks_table(report: RanksReport, pages: Mapping[int, str]) -> Table:
     def gpu_mhz(row: RankRow) -> float | None:
         return row.gpu_clock.sm_mhz if row.gpu_clock else None
 
+    together = late_rows(report)[1:]
     columns = [
         Column("rank", "rank", "number", True, lambda row: pages.get(row.rank)),
-        Column("costs", "costs_ms_per_step", "ms", True),
+        Column("costs alone" if together else "costs", "costs_ms_per_step", "ms", True),
         Column("waits", wait, "ms", True),
         Column("step", "step_ms", "ms", True),
-        Column("computes", "compute_ms", "ms", True),
-        *([Column("slowed", slowed, "ms", True)] if is_slowed(report) else []),
+        Column("computes", computing_ms, "ms", True),
+        Column("slowed", slowed, "ms", is_slowed(report)),
         Column("idle", "idle_ms", "ms", True),
         Column("transfers", lambda row: row.communication.transfer_ms, "ms", True),
         Column("hidden", lambda row: row.communication.hidden_ms, "ms"),
@@ -225,7 +248,9 @@ def ranks_table(report: RanksReport, pages: Mapping[int, str]) -> Table:
         Column("file", "file", "code"),
     ]
     order = sorted(report.ranks, key=lambda row: inf if (ms := wait(row)) is None else ms)
-    note = RANKS + SLOWED * is_slowed(report)
+    note = RANKS + COSTS_UNKNOWN * (report.verdict == "unknown")
+    if together:
+        note += LATE_TOGETHER.format(list_numbers([row.rank for row in late_rows(report)]))
     return Table("ranks", "Ranks", note, columns, order, most=len(order), limit=16)
 
 
@@ -235,9 +260,16 @@ def shares_table(report: RanksReport) -> Table:
     def share(name: str) -> Callable[[RankRow], float | None]:
         return lambda row: getattr(row.shares_percent, name)
 
+    def slowed(row: RankRow) -> float:
+        return 100 * row.communication.slowed_ms / row.step_ms
+
+    def computes(row: RankRow) -> float:
+        return row.shares_percent.compute - slowed(row)
+
     columns = [
         Column("rank", "rank", "number", True),
-        Column("computes", share("compute"), "percent", True),
+        Column("computes", computes, "percent", True),
+        Column("slowed", slowed, "percent", is_slowed(report)),
         Column("communicates", share("communication"), "percent", True),
         Column("of it waits", share("wait"), "percent", True),
         Column("copies", share("copy"), "percent", True),
@@ -252,7 +284,10 @@ def shares_table(report: RanksReport) -> Table:
     return Table("shares", title, note, columns, report.ranks, most=SHOWN, limit=16)
 
 
-SHARES = "Shares of each rank's mean step. Communicates: collectives that no kernel hides."
+SHARES = (
+    "Shares of each rank's mean step. Slowed: how much longer kernels take beside collectives. "
+    "Communicates: collectives that no kernel hides."
+)
 
 
 def is_slowed(report: RanksReport) -> bool:

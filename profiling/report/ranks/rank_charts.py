@@ -10,6 +10,7 @@ from profiling.report.charts import ABOVE, NAMES, axis, bars, colour, figure, fi
 from profiling.report.document import Figure
 from profiling.shared.causes import PART, part_named
 
+SLOWED = "compute, slowed by collectives"
 TICKS = 10
 STEPS_SHOWN = 500  # most steps in a heat map; more are thinned out
 
@@ -19,16 +20,22 @@ def steps_by_rank(ranks: Sequence[RankRow]) -> Figure | None:
     names = [f"rank {row.rank}" for row in ranks][::-1]
     data = []
     for name in PART:
-        ms = [row.parts_ms.get(name, 0.0) for row in ranks][::-1]
         part = part_named(name)
-        if not any(ms):
-            continue
-        hover = f"%{{y}}, {part.title}<br><b>%{{x:.3f}} ms</b> a step<extra></extra>"
-        bar = bars(names, ms, colour(name), name=part.title, hovertemplate=hover)
-        marker: Figure = {"color": colour(name)}
-        if part.colours.hatch:
-            marker["pattern"] = {"shape": part.colours.hatch}
-        data.append(bar | {"marker": marker})
+        ms = [row.parts_ms.get(name, 0.0) for row in ranks][::-1]
+        stacked = [(part.title, part.colours.hatch, ms)]
+        if name == "compute":  # what slows it down is no work of the rank
+            slowed = [row.communication.slowed_ms for row in ranks][::-1]
+            alone = [whole - more for whole, more in zip(ms, slowed, strict=True)]
+            stacked = [(part.title, part.colours.hatch, alone), (SLOWED, "x", slowed)]
+        for title, hatch, values in stacked:
+            if not any(values):
+                continue
+            hover = f"%{{y}}, {title}<br><b>%{{x:.3f}} ms</b> per step<extra></extra>"
+            bar = bars(names, values, colour(name), name=title, hovertemplate=hover)
+            marker: Figure = {"color": colour(name)}
+            if hatch:
+                marker["pattern"] = {"shape": hatch}
+            data.append(bar | {"marker": marker})
     legend = ABOVE | {"traceorder": "normal"}
     return figure(data, fixed("ms of the mean step"), NAMES, barmode="stack", legend=legend)
 

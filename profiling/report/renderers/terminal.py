@@ -1,6 +1,7 @@
 """Prints a Document. 80 columns suffice, and a pipe gets the same text without colours."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from rich import box
 from rich.console import Console, Group, JustifyMethod, RenderableType
@@ -15,6 +16,7 @@ from profiling.report import text
 from profiling.report.document import (
     Block,
     Bullets,
+    Cell,
     Column,
     Document,
     Facts,
@@ -23,11 +25,12 @@ from profiling.report.document import (
     StepBar,
     Table,
     Tone,
+    Value,
     Verdict,
     shown_blocks,
     text_sections,
 )
-from profiling.report.text import WORDS, shorten
+from profiling.report.text import WORDS, shorten, shorten_apart
 from profiling.shared.units import milliseconds, percent
 
 TONES: dict[Tone, str] = {
@@ -173,9 +176,10 @@ def grid(table: Table, width: int) -> Group:
         title = Text(shorten(plain(column.heading), room - GAP))
         side: JustifyMethod = "right" if is_figure(column) else "left"
         made.add_column(title, justify=side, no_wrap=True, min_width=room - GAP)
-    for row in rows[: table.most]:
-        cells = zip(cells_of(row, columns), rooms, strict=True)
-        made.add_row(*(Text(shorten(cell, room - GAP)) for cell, room in cells))
+    cells = zip(*(cells_of(row, columns) for row in rows[: table.most]), strict=True)
+    cut = [shorten_apart(of, room - GAP) for of, room in zip(cells, rooms, strict=True)]
+    for row_of_cells in zip(*cut, strict=True):
+        made.add_row(*map(Text, row_of_cells))
     more = len(rows) - table.most
     rest = [Text(f"… {more} more: use --json or --html to see all", "dim")] if more > 0 else []
     if left_out:
@@ -189,7 +193,11 @@ def is_figure(column: Column) -> bool:
 
 
 def cells_of(row: object, columns: list[Column]) -> list[str]:
-    return [text.cell(column.value_of(row), column.kind) for column in columns]
+    return [text.cell(uncut(column.value_of(row)), column.kind) for column in columns]
+
+
+def uncut(value: Value) -> Value:
+    return replace(value, most=None) if isinstance(value, Cell) else value
 
 
 def widths(columns: list[Column], table: Table, width: int) -> list[int]:

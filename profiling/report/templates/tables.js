@@ -6,7 +6,7 @@ const MISSING = -Infinity; // sorts below all values
 function cellValue(cell) {
   const { value } = cell.dataset;
   if (value === undefined) return cell.textContent.trim().toLowerCase();
-  return value === "" ? MISSING : +value;
+  return value === "" ? MISSING : parseFloat(value); // "5.5 to 5.6" sorts by its first number
 }
 
 function headsOf(table) {

@@ -1,0 +1,53 @@
+"""Progress on stderr: with a total and the time left on a terminal, and nothing in a pipe."""
+
+import io
+from contextlib import redirect_stderr
+
+import pytest
+
+from profiling.timeline.chrome_events import PIECE_BYTES
+from profiling.timeline.opening import open_capture
+from profiling.verbs.progress import progress_line, reading_bar
+from tests.helpers.captures import write_trace
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def stderr(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "100")
+    return Terminal()
+
+
+def test_items_are_counted_as_they_begin(stderr):
+    with redirect_stderr(stderr), progress_line("measuring", total=6, done=3, ticking=False) as say:
+        for what in ("eager", "compile"):
+            say(what)
+    shown = stderr.getvalue()
+    assert "measuring" in shown and "3/6" in shown and "compile" in shown and "4/6" in shown
+    assert "5/6" not in shown and ":" in shown, "the second has begun, and there is the time left"
+
+
+def test_a_large_trace_tells_how_far_it_is_read(stderr, tmp_path):
+    events = [
+        {"ph": "X", "cat": "cpu_op", "name": "k" * 1000, "pid": 0, "tid": 7, "ts": i, "dur": 0.5}
+        for i in range(3 * PIECE_BYTES // 1000)
+    ]
+    path = write_trace(tmp_path / "large.json", {"traceEvents": events})
+    with redirect_stderr(stderr), reading_bar(path) as say:
+        open_capture(path)
+        say("analysing")
+    shown = stderr.getvalue()
+    assert "reading large.json" in shown and "70 %" in shown and "analysing" in shown
+
+
+def test_a_pipe_gets_nothing(capsys, tmp_path):
+    with progress_line("measuring", total=2) as say:
+        say("eager")
+    with reading_bar(tmp_path / "x.json") as say:
+        say("analysing")
+    assert capsys.readouterr() == ("", "")
