@@ -36,7 +36,7 @@ def report_ranks(flags: Namespace, analysis: RanksAnalysis) -> None:
     if not outputs(flags):
         show_ranks(analysis, flags.capture, flags.full)
         return
-    timeline = timeline_of(analysis) if flags.html else None
+    timeline = timeline_of(analysis, flags.steps) if flags.html else None
     names = StepNames(flags.step, flags.phases)
     pages = write_pages(flags.html, analysis, names) if flags.each else {}
     document = ranks_document(analysis.report, timeline, pages)

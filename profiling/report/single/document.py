@@ -1,6 +1,7 @@
 """Document of a capture's report, verdict first. Called by the verbs report, run and log."""
 
 import msgspec
+import numpy as np
 
 from profiling.analysis.gpu_time.step_events import StepEvents
 from profiling.analysis.records import LaunchQueue, Report
@@ -263,6 +264,13 @@ def shown_steps(events: StepEvents) -> str:
     """A sentence that says which steps the page has: all, or some."""
     steps, shown = len(events.shown), int(events.shown.sum())
     median = events.first_number + events.median
+    numbers = events.first_number + np.flatnonzero(events.shown)
+    if events.chosen and shown < steps:
+        which = f"{numbers[0]} to {numbers[-1]}" if shown > 1 else f"{numbers[0]}"
+        return (
+            f"{shown} of {steps} steps are shown: {which}, as chosen by --steps. Make the page "
+            "again with other numbers, or without --steps, to see the others."
+        )
     if shown == steps:
         return (
             (f"All {steps} steps are shown; the view opens at the median step, {median}.")
@@ -271,7 +279,8 @@ def shown_steps(events: StepEvents) -> str:
         )
     return (
         f"{shown} of {steps} steps are shown, those around the median and the slowest: the "
-        f"window has too many events for one page. The view opens at the median step, {median}."
+        "window has too many events for one page. report --steps FIRST-LAST chooses others. "
+        f"The view opens at the median step, {median}."
     )
 
 
