@@ -462,7 +462,7 @@ def test_counters_are_rows_on_the_same_axis(browser, write_page):
     lines = "return timeline.events.lines.map(({label, curve}) => [label, !!curve])"
     shown = browser.execute_script(lines)
     assert [label for label, curve in shown if curve] == [
-        *("SMs Active", "Tensor Active", "DRAM Read Bandwidth", "DRAM Write Bandwidth")
+        *("SMs Active", "Tensor Active", "DRAM Read", "DRAM Write")
     ]
     place = [label for label, _ in shown].index("SMs Active")
     y = 24 + 22 * (place + 1) + 17  # the lowest pixel of the area

@@ -162,7 +162,7 @@ def events_of(
     rows: np.ndarray,
     left_out: int,
 ) -> StepEvents:
-    """What the analysis' process did on its GPU in the shown steps.
+    """The events of the analysis' process on its GPU in the shown steps.
 
     `marked` are the median and the slowest step, `rows` the operations in Trace.operations.
     """
@@ -312,7 +312,7 @@ def operation_rows(analysis: Analysis, shown: ShownPart) -> tuple[np.ndarray, in
 
 @dataclass(frozen=True)
 class HostPart:
-    """What is shown of a process on the host, the same for all of its GPUs."""
+    """The part of a process on the host that is shown, the same for all of its GPUs."""
 
     threads: list[int]  # the one that opens the steps, if there is one, then others that launch
     call_rows: np.ndarray  # rows in Trace.calls

@@ -4,6 +4,7 @@ Each rank has two rows: one with what its GPU computes and copies, one with its 
 into wait and transfer. As in a capture's timeline, single.timeline_data packs the columns.
 """
 
+from base64 import b64decode
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -147,6 +148,18 @@ def in_shown_steps(row: Row, bounds_ns: np.ndarray, shown: np.ndarray) -> Row:
     inside = (step >= 0) & (step < len(shown)) & np.append(shown, False)[step]
     columns = row.start_ns, row.end_ns, row.name, row.shade
     return Row(row.label, *(column[inside] for column in columns))
+
+
+def steps_note(data: TimelineData) -> str:
+    """A sentence to append that says how many steps are drawn; empty where all are."""
+    shown = np.frombuffer(b64decode(data["shown"]["data"]), np.uint8)
+    if shown.all():
+        return ""
+    numbers = data["firstStep"] + np.flatnonzero(shown)
+    return (
+        f" {len(numbers)} of {len(shown)} steps are shown, between {numbers[0]} and "
+        f"{numbers[-1]}; report --steps FIRST-LAST chooses others."
+    )
 
 
 MOST = 32  # ranks that are drawn

@@ -254,6 +254,9 @@ def timeline_section(report: Report, events: StepEvents | None, sources: Links) 
             f"{shown_steps(events)} At the top are the host's ranges and calls; below them is "
             "what ran on the GPU and why it was idle. Click for details; press ? for the keys."
         )
+    if events and events.others:
+        lead += " Every GPU and process of the file has rows, which ▾ folds; times and steps are "
+        lead += f"those of GPU {events.device}, process {events.process}."
     if events and events.left_out:
         lead += f" The {events.left_out:,} shortest calls and kernels are not shown."
     blocks: list[Block] = [Timeline("timeline", label, data, NO_GPU), tables.gaps(report, events)]

@@ -32,7 +32,7 @@ KINDS = (HOST, CALL, "phase", IDLE, "stream")  # of rows, in the order of the co
 CALL_IDS = re.compile(r"(, seq = \d+)?, op_id = \d+")
 # counters that most readers look for; the others are folded
 FIRST_COUNTERS = (r"SMs? Active", r"Tensor Active", r"DRAM Read", r"DRAM Write", r"Power")
-UNIT = re.compile(r" \[(?:Throughput )?(.+)\]$")
+UNIT = re.compile(r"(?: Bandwidth| Throughput)? \[(?:Throughput )?(.+)\]$")
 MOST_LETTERS = 64  # longest label
 CAUSES_OR_IDLE = (*CAUSES, IDLE)  # the last one for idle time without a known cause
 SHADES = tuple(dict.fromkeys((HOST, CALL, WAIT, STEP, *CAUSES_OR_IDLE, *FAMILIES)))

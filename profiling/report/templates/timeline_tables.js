@@ -16,7 +16,8 @@ function prepareWays() {
       const key = `${kind} ${name}`;
       if (!present.has(key)) continue; // it ran in steps that this page does not hold, or elsewhere
       if (!rowsOfNames.has(key)) rowsOfNames.set(key, row);
-      cell.append(" ", ...WAYS.map((way) => wayButton(way, name, kind)));
+      const line = cell.appendChild(Object.assign(document.createElement("div"), { className: "row-ways" }));
+      line.append(...WAYS.map((way) => wayButton(way, name, kind)));
     }
   }
 }
