@@ -30,6 +30,7 @@ from profiling.timeline.trace import (
 )
 
 MOST_EVENTS = 150_000  # 3 MB of a page
+MOST_LEVELS = 10  # of nested ranges; what is deeper shares the last level
 MOST_SAMPLES = 10_000  # of each counter; of more, neighbours are averaged
 FAMILY_OF_KIND = {COPY: "copy", MEMSET: "copy", GRAPH: "other"}  # a whole graph has no family
 
@@ -275,7 +276,7 @@ def stacked_ranges(
     for number, thread in numbered:
         own = ranges.rows(ranges.thread == thread)
         own = own.rows(np.lexsort((-own.end_ns, own.start_ns)))
-        level = depths(own.start_ns, own.end_ns)
+        level = np.minimum(depths(own.start_ns, own.end_ns), MOST_LEVELS - 1)
         stacks.append(Slices(own.start_ns, own.end_ns, own.name, level + len(lane_threads)))
         lane_threads += [number] * int(level.max(initial=-1) + 1)
     columns = [[getattr(stack, column.name) for stack in stacks] for column in fields(Slices)]

@@ -16,7 +16,13 @@ import numpy as np
 
 from cli.plain import without_controls
 from profiling.analysis.columns import concatenate_columns
-from profiling.analysis.gpu_time.step_events import CounterCurve, LaunchFacts, Slices, StepEvents
+from profiling.analysis.gpu_time.step_events import (
+    MOST_LEVELS,
+    CounterCurve,
+    LaunchFacts,
+    Slices,
+    StepEvents,
+)
 from profiling.analysis.gpu_work.families import FAMILIES
 from profiling.report.kernel_label import kernel_label
 from profiling.report.single.kernel_sources import Links
@@ -200,12 +206,13 @@ def drawn_rows(events: StepEvents, gpu: int, above: Sequence[StepEvents]) -> lis
 
 def range_labels(events: StepEvents) -> list[str]:
     """A label for each lane of ranges that is not empty."""
-    labels, first = [], set[int]()
+    labels, above = [], list[int]()
     for lane in lanes(events.ranges):
         thread = events.range_threads[lane]
         where = f", thread {thread + 1}" if thread > 0 else ", any thread" * (thread == ANY_THREAD)
-        labels.append(("inside" if thread in first else "ranges") + where)
-        first.add(thread)
+        deeper = "deeper" if above.count(thread) == MOST_LEVELS - 1 else "inside"
+        labels.append((deeper if thread in above else "ranges") + where)
+        above.append(thread)
     return labels
 
 

@@ -3,6 +3,7 @@
 
 const [AXIS, ROW, BAR, GUTTER, NARROW_GUTTER, NARROW] = [24, 22, 18, 112, 76, 640]; // px
 const NAMED = 26; // px from which on a slice has its name
+const DIGIT = 5; // px: nothing is written in less
 const SHARES = [0.35, 0.55, 0.78, 1]; // opacities, by how much of a pixel is covered
 const DIMMED = SHARES.length; // index for slices that a search does not find
 const MOST_ARROWS = 200; // one call launches all of a CUDA graph
@@ -94,11 +95,12 @@ function drawSteps(context, events, view, plot) {
     const [left, right] = [plot.x(bounds[step]), plot.x(bounds[step + 1])];
     context.fillStyle = view.palette.line;
     context.fillRect(left, top, Math.max(1, right - left - 1), BAR);
+    const [a, b] = visiblePart(left, right, plot);
+    if (b - a < DIGIT) continue;
     context.fillStyle = view.palette.text;
     const took = durationText(bounds[step + 1] - bounds[step]);
     const [number, more] = [`${firstStep + step}`, shown[step] ? "" : ", not on this page"];
     const said = [`step ${number} · ${took}${more}`, `step ${number} · ${took}`, `step ${number}`, number];
-    const [a, b] = visiblePart(left, right, plot);
     const fits = said.find((text) => widthOf(context, text) <= b - a);
     if (fits) context.fillText(fits, a, top + BAR / 2 + 0.5); // a number is whole or not there
   }

@@ -7,14 +7,14 @@ const rowsOfNames = new Map(); // "stream 17" -> row of a table
 
 function prepareWays() {
   const numbers = new Map(events.names.map(({ label, whole }, number) => [whole || label, number]));
-  const present = new Set();
-  for (const { kind, first, behind } of events.rows) for (let i = first; i < behind; i++) present.add(`${kind} ${events.name[i]}`);
+  const present = { stream: new Uint8Array(events.names.length), call: new Uint8Array(events.names.length) };
+  for (const { kind, first, behind } of events.rows) if (present[kind]) for (let i = first; i < behind; i++) present[kind][events.name[i]] = 1;
   for (const [table, kind] of Object.entries(KIND_OF_TABLE)) {
     for (const row of document.querySelectorAll(`#table-${table} tbody tr`)) {
       const cell = row.querySelector("td.code");
       const name = numbers.get(cell.title);
       const key = `${kind} ${name}`;
-      if (!present.has(key)) continue; // it ran in steps that this page does not hold, or elsewhere
+      if (!present[kind][name]) continue; // it ran in steps that this page does not hold, or elsewhere
       if (!rowsOfNames.has(key)) rowsOfNames.set(key, row);
       const line = cell.appendChild(Object.assign(document.createElement("div"), { className: "row-ways" }));
       line.append(...WAYS.map((way) => wayButton(way, name, kind)));
