@@ -36,7 +36,12 @@ class Capture:
 
     @cached_property
     def step_events(self) -> StepEvents | None:
-        return step_events(self.analysis)
+        return self.events_of_steps(None)
+
+    def events_of_steps(self, chosen: tuple[int, int] | None) -> StepEvents | None:
+        """The events of the steps from one number to another, or of those that step_events
+        chooses."""
+        return step_events(self.analysis, chosen)
 
 
 def open_report(

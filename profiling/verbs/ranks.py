@@ -36,9 +36,9 @@ def report_ranks(flags: Namespace, analysis: RanksAnalysis) -> None:
     if not outputs(flags):
         show_ranks(analysis, flags.capture, flags.full)
         return
-    timeline = timeline_of(analysis) if flags.html else None
+    timeline = timeline_of(analysis, flags.steps) if flags.html else None
     names = StepNames(flags.step, flags.phases)
-    pages = write_pages(flags.html, analysis, names) if flags.each else {}
+    pages = write_pages(flags.html, analysis, names, flags.steps) if flags.each else {}
     document = ranks_document(analysis.report, timeline, pages)
     written = write_outputs(flags, to_json(analysis.report), document)
     say_written(verdict_line(analysis.report), written)
@@ -48,8 +48,13 @@ def report_ranks(flags: Namespace, analysis: RanksAnalysis) -> None:
         webbrowser.open(flags.html.resolve().as_uri())
 
 
-def write_pages(html: Path, analysis: RanksAnalysis, names: StepNames) -> dict[int, str]:
-    """Write each rank's own report beside the page of all; return rank -> the file's name."""
+def write_pages(
+    html: Path, analysis: RanksAnalysis, names: StepNames, steps: tuple[int, int] | None
+) -> dict[int, str]:
+    """Write each rank's own report beside the page of all; return rank -> the file's name.
+
+    `steps` are the first and last that the timelines show; None: as many as there is room for.
+    """
     file_names = {rank.rank: f"{html.stem}-rank{rank.rank}.html" for rank in analysis.ranks}
     with captures_bar(len(file_names), "drawn") as progress:
         for count, rank in enumerate(analysis.ranks):
@@ -60,7 +65,7 @@ def write_pages(html: Path, analysis: RanksAnalysis, names: StepNames) -> dict[i
                 process=rank.process,
                 device=rank.device,
             )
-            document = report_document(capture.report, capture.step_events)
+            document = report_document(capture.report, capture.events_of_steps(steps))
             put(html.with_name(file_names[rank.rank]), page(document))
             progress(count + 1)
     return file_names

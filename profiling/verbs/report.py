@@ -18,9 +18,10 @@ exit code: 0, or 2 for a mistake in the command line or a capture that cannot be
 """
 
 import io
+import re
 import shlex
 import sys
-from argparse import Namespace
+from argparse import ArgumentTypeError, Namespace
 from functools import partial
 from pathlib import Path
 
@@ -112,6 +113,12 @@ def parse(argv: list[str]) -> Namespace:
     flag(group, "--open", "open that page in the browser")
     flag(
         group,
+        "--steps FIRST-LAST",
+        "with --html: the steps that its timeline shows, if not all of them fit on the page",
+        step_numbers,
+    )
+    flag(
+        group,
         "--each",
         "with --html, for several ranks: also write a page for each rank, linked from the first",
     )
@@ -131,11 +138,25 @@ def parse(argv: list[str]) -> Namespace:
         raise ValueError(
             "--each: needs --html FILE, because it writes a page per rank next to that file"
         )
+    if flags.steps and not flags.html:
+        raise ValueError("--steps: needs --html FILE, the page whose timeline shows these steps")
     if flags.full and outputs(flags):
         raise ValueError(f"--full: prints the report, so it cannot be combined with {FLAGS}")
     if flags.open and flags.html in (None, STDOUT):
         raise ValueError("--open: needs --html FILE, the page to open")
     return flags
+
+
+def step_numbers(word: str) -> tuple[int, int]:
+    """The numbers of the first and last step in "40-59", or twice the one in "40".
+
+    Raises ArgumentTypeError.
+    """
+    found = re.fullmatch(r"(\d+)(?:-(\d+))?", word)
+    first, last = (int(found[1]), int(found[2] or found[1])) if found else (1, 0)
+    if first > last:
+        raise ArgumentTypeError(f"{word}: give the first and the last step, such as 40-59")
+    return first, last
 
 
 def check_choice(flags: Namespace) -> None:
@@ -170,7 +191,8 @@ def render(flags: Namespace, capture: Capture) -> None:
 
     report, events, sources = capture.report, None, None
     if flags.html:
-        events, sources = capture.step_events, sources_of(capture.trace, flags.html)
+        events = capture.events_of_steps(flags.steps)
+        sources = sources_of(capture.trace, flags.html)
     document = report_document(report, events, sources)
     if not write_outputs(flags, to_json(report), document):
         show(document if flags.full else first_screen(report))

@@ -8,7 +8,7 @@ import pytest
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.columns import union
 from profiling.analysis.gpu_time import step_events as module
-from profiling.analysis.gpu_time.step_events import shown_steps, step_events
+from profiling.analysis.gpu_time.step_events import chosen_steps, shown_steps, step_events
 from profiling.analysis.gpu_work.families import FAMILIES
 from profiling.shared.causes import CAUSES
 from profiling.timeline.trace import Ranges
@@ -90,7 +90,9 @@ def test_an_eager_step_shows_its_host_ranges_and_what_waits():
     events = step_events(Analysis(trace_of("slow_eager")))
     names = {events.names[name] for name in events.ranges.name}
     assert {"data", "forward", "backward", "optimizer", "clip"} <= names
-    assert set(events.ranges.lane.tolist()) == {0, 1}
+    named = zip(events.ranges.name.tolist(), events.ranges.lane.tolist(), strict=True)
+    level = {events.names[name]: lane for name, lane in named}
+    assert (level["iteration 105"], level["optimizer"], level["clip"]) == (0, 1, 2)
     waiting = {events.names[name] for name in events.calls.name[events.waits]}
     assert all("Synchronize" in name or "Memcpy" in name or "Free" in name for name in waiting)
 
@@ -116,6 +118,17 @@ def test_of_too_many_events_the_steps_around_the_median_and_the_slowest_are_show
     assert np.flatnonzero(shown_steps(counts, 20, 70)).tolist() == [19, 20, 21, 69, 70, 71]
     monkeypatch.setattr(module, "MOST_EVENTS", 5)
     assert np.flatnonzero(shown_steps(counts, 20, 70)).tolist() == [20]
+
+
+def test_the_reader_chooses_steps_and_is_told_what_does_not_fit(monkeypatch):
+    counts = np.full(100, 10)
+    assert np.flatnonzero(chosen_steps(counts, 40, 42, 44)).tolist() == [2, 3, 4]
+    with pytest.raises(ValueError, match="--steps 30-41: the capture contains steps 40 to 139"):
+        chosen_steps(counts, 40, 30, 41)
+    monkeypatch.setattr(module, "MOST_EVENTS", 35)
+    with pytest.raises(ValueError, match="have 100 events.* at most 35; .*such as 50-52$"):
+        chosen_steps(counts, 40, 50, 59)
+    assert chosen_steps(np.full(100, 50), 40, 50, 50).sum() == 1
 
 
 def test_of_some_steps_only_what_touches_them_is_there(monkeypatch):

@@ -7,6 +7,9 @@ from dataclasses import replace
 
 import pytest
 
+pytest.importorskip("selenium")
+from selenium.webdriver.support.ui import WebDriverWait
+
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.gpu_time.step_events import step_events
 from profiling.analysis.summary import summarize
@@ -27,7 +30,7 @@ return [...canvas.getContext('2d').getImageData(x * ratio, y * ratio, 1, 1).data
 PLACE = """
 const {events, view, placeOf, topOf, rowOf} = timeline, i = arguments[0];
 const x = placeOf(view).x((events.start[i] + events.end[i]) / 2);
-return [Math.round(x), topOf(rowOf(events, i)) + 9]
+return [Math.round(x), topOf(events, rowOf(events, i)) + 9]
 """
 COLOUR = """
 const probe = document.body.appendChild(document.createElement('i'));
@@ -139,7 +142,7 @@ def test_the_page_holds_every_event_of_the_window(opened):
     tables = (events.ranges, events.calls, events.projected, events.gaps, events.operations)
     rows = opened.execute_script("return timeline.events.rows.map(r => [r.kind, r.count])")
     assert sum(count for _, count in rows) == sum(len(table.start_ns) for table in tables)
-    assert [kind for kind, _ in rows] == ["host", "host", "call", "phase", "idle", "stream"]
+    assert [kind for kind, _ in rows] == 3 * ["host"] + ["call", "phase", "idle", "stream"]
 
 
 @pytest.mark.slow
@@ -164,22 +167,36 @@ def test_a_kernel_has_the_colour_of_its_family_in_the_theme(opened, theme):
 def test_a_name_stays_in_view_when_its_slice_begins_outside(opened):
     """Written at the left edge, in the ink that is readable on the slice."""
     opened.execute_script("timeline.setView(107e6, 108e6)")  # in the midst of forward
-    wait_for_frame(opened)
-    texts = opened.execute_script("""
+    texts = drawn_texts(opened)
+    left = opened.execute_script("return timeline.placeOf(timeline.view).left")
+    names = {text: x for text, x, _ in texts}
+    assert names["forward"] == pytest.approx(left + 4)
+    assert any(text.startswith("step 106") for text in names)
+    kernels = {
+        text
+        for text, _, y in texts
+        if y > opened.execute_script("return timeline.topOf(timeline.events, 6)")
+    }
+    assert len(kernels) >= 3, "no kernel has its name"
+
+
+def drawn_texts(driver):
+    """Gives (text, x, y) of each text that the next frame writes beside the labels."""
+    wait_for_frame(driver)
+    return driver.execute_script("""
         const canvas = document.querySelector('#timeline-view canvas'), said = [];
         const context = canvas.getContext('2d'), write = context.fillText;
         context.fillText = (...all) => { said.push(all); write.apply(context, all); };
         timeline.drawNow();
         context.fillText = write;
         return said.filter(([, x]) => x > timeline.placeOf(timeline.view).left)""")
-    left = opened.execute_script("return timeline.placeOf(timeline.view).left")
-    names = {text: x for text, x, _ in texts}
-    assert names["forward"] == pytest.approx(left + 4)
-    assert any(text.startswith("step 106") for text in names)
-    kernels = {
-        text for text, _, y in texts if y > opened.execute_script("return timeline.topOf(5)")
-    }
-    assert len(kernels) >= 3, "no kernel has its name"
+
+
+def test_where_the_name_of_a_step_does_not_fit_its_number_stands_alone(opened):
+    opened.execute_script("timeline.setView(0, timeline.events.last)")
+    steps = {text for text, _, y in drawn_texts(opened) if 24 < y < 46}
+    assert len(steps) == 20
+    assert all(re.fullmatch(r"(step )?1\d\d( · [\d.]+ ms)?", text) for text in steps), steps
 
 
 @pytest.mark.slow
@@ -217,6 +234,7 @@ def test_any_step_by_its_number_as_the_rest_of_the_page_has_it(opened):
 def test_the_wheel_zooms_at_the_pointer_and_a_drag_moves(opened):
     from selenium.webdriver.common.actions.wheel_input import ScrollOrigin
 
+    opened.execute_script("scrollBy(0, -300)")
     canvas, x, y = at(opened, 500, 100)
     under = (
         "const {view, placeOf} = timeline, {left, scale} = placeOf(view);"
@@ -224,8 +242,22 @@ def test_the_wheel_zooms_at_the_pointer_and_a_drag_moves(opened):
     )
     time_before, span_before = opened.execute_script(under), span(opened)
     origin = ScrollOrigin.from_element(canvas, x, y)
-    mouse(opened).scroll_from_origin(origin, 0, -200).perform()
+
+    def turn(by):
+        mouse(opened).scroll_from_origin(origin, 0, by).perform()
+        wait_for_frame(opened)
+
+    hint = opened.find_element("css selector", "#timeline-view .hint")
+    scrolled, scroll = opened.execute_script("return scrollY"), "return scrollY"
+    turn(-40)
+    assert span(opened) == span_before and hint.is_displayed()
+    WebDriverWait(opened, 5).until(lambda d: d.execute_script(scroll) < scrolled)
+    mouse(opened).key_down("\ue009").scroll_from_origin(origin, 0, -40).key_up("\ue009").perform()
     wait_for_frame(opened)
+    assert span_before > span(opened)
+    mouse(opened).move_to_element_with_offset(canvas, x, y).click().perform()
+    assert not hint.is_displayed()
+    turn(-200)
     assert span(opened) < 0.7 * span_before
     assert opened.execute_script(under) == pytest.approx(time_before, abs=span_before / 500)
     start, width = opened.execute_script(VIEW)[0], span(opened)
@@ -235,6 +267,9 @@ def test_the_wheel_zooms_at_the_pointer_and_a_drag_moves(opened):
     wait_for_frame(opened)
     plot = opened.execute_script("return timeline.placeOf(timeline.view).width")
     assert opened.execute_script(VIEW)[0] == pytest.approx(start + 200 / plot * width, rel=1e-3)
+    press(opened, "\ue00c")  # Esc: the page scrolls again
+    turn(40)
+    assert span(opened) == width and hint.is_displayed()
 
 
 def test_a_click_tells_all_of_a_kernel_and_draws_its_launch(opened):
@@ -363,6 +398,92 @@ def test_a_row_of_the_idle_table_leads_to_its_gap(opened):
     assert float(found["at"][:-3]) == pytest.approx(gap.start_ms, abs=1e-5)
 
 
+@pytest.mark.parametrize(("table", "kind"), [("kernels", "stream"), ("api", "call")])
+def test_a_row_leads_to_its_longest_median_and_next_slice_and_back(opened, table, kind):
+    row = opened.find_element("css selector", f"#table-{table} tbody tr")
+    name = row.find_element("css selector", "td.code").get_attribute("title")
+    events = capture_of("slow_eager").step_events
+    slices = events.operations if kind == "stream" else events.calls
+    like = slices.rows([events.names[n] == name for n in slices.name])
+    took = sorted((like.end_ns - like.start_ns).tolist(), reverse=True)
+    chosen = "const {events: e, view: v} = timeline; return e.end[v.chosen] - e.start[v.chosen]"
+    for way, place in (("longest", 0), ("median", len(took) // 2)):
+        row.find_element("css selector", f"[data-way={way}]").click()
+        assert title(opened) == name and opened.execute_script(chosen) == took[place]
+    row.find_element("css selector", "[data-way=longest]").click()
+    first = float(facts(opened)["at"][:-3])
+    ways = {b.text: b for b in opened.find_elements("css selector", "#timeline-view .ways button")}
+    ways[f"next of {len(took):,}"].click()
+    after = float(facts(opened)["at"][:-3])
+    starts = ((like.start_ns - events.bounds_ns[0]) / 1e6).tolist()
+    assert after == pytest.approx(next((s for s in starts if s > first + 1e-6), starts[0]))
+    opened.execute_script("document.querySelector('#timeline-view .ways button').click()")
+    assert opened.switch_to.active_element == row
+    assert "longest" not in opened.execute_script("return arguments[0].textContent", row)
+    opened.execute_script("arguments[0].blur()", row)
+
+
+def test_a_gap_that_was_chosen_leads_back_to_its_row(opened):
+    row = opened.find_elements("css selector", "#table-gaps tbody tr")[1]
+    row.find_element("css selector", "a[href^='#t=']").click()
+    button = opened.find_element("css selector", "#timeline-view .ways button")
+    assert button.text == "row in Idle gaps"
+    button.click()
+    assert opened.switch_to.active_element == row
+
+
+def test_slice_selection_and_search_are_in_the_address(browser, address):
+    open_at(browser, address)
+    operation = browser.execute_script(OPERATION)
+    browser.execute_script(
+        "document.querySelector('#timeline-view [type=search]').value = 'gemm|norm & co';"
+        "timeline.measure(1e6, 3e6); timeline.choose(arguments[0]); timeline.setView(0, 5e6)",
+        operation,
+    )
+    browser.execute_script(
+        "document.querySelector('#timeline-view [type=search]').dispatchEvent(new Event('input'))"
+    )
+    time.sleep(0.4)
+    there = browser.execute_script("return location.hash")
+    assert (
+        "&slice=6," in there and "&selection=1.000000,3.000000" in there and "&find=gemm" in there
+    )
+    open_at(browser, address, there)
+    chosen, selection, wanted = browser.execute_script(
+        "const {chosen, selection, wanted} = timeline.view; return [chosen, selection, !!wanted]"
+    )
+    assert (chosen, selection, wanted) == (operation, [1e6, 3e6], True)
+    assert browser.execute_script(VIEW) == [0, 5e6]
+    assert browser.get_log("browser") == []
+
+
+def test_counters_are_rows_on_the_same_axis(browser, write_page):
+    open_at(browser, write_page("flash_metrics"))
+    means = {row.name: row.mean_window for row in capture_of("flash_metrics").report.gpu_metrics}
+    browser.execute_script("timeline.measure(0, timeline.events.last)")
+    found = facts(browser)
+    assert float(found["SMs Active"].split()[0]) == pytest.approx(
+        means["SMs Active [Throughput %]"], rel=0.02
+    )
+    assert "MHz" in found["GPC Clock Frequency"]
+    lines = "return timeline.events.lines.map(({label, curve}) => [label, !!curve])"
+    shown = browser.execute_script(lines)
+    assert [label for label, curve in shown if curve] == [
+        *("SMs Active", "Tensor Active", "DRAM Read", "DRAM Write")
+    ]
+    place = [label for label, _ in shown].index("SMs Active")
+    y = 24 + 22 * (place + 1) + 17  # the lowest pixel of the area
+    assert browser.execute_script(PIXEL, 600, y - 2) != browser.execute_script(COLOUR, "card")
+    mouse(browser).move_to_element_with_offset(*at(browser, 600, y)).perform()
+    tip = browser.find_element("css selector", "#timeline-view .tip").text
+    assert re.fullmatch(r"SMs Active · [\d.]+ %", tip)
+    press(browser, "C")  # not all are folded, so all fold
+    assert not any(curve for _, curve in browser.execute_script(lines))
+    press(browser, "C")
+    assert sum(curve for _, curve in browser.execute_script(lines)) == len(means)
+    assert browser.get_log("browser") == []
+
+
 def test_the_view_is_in_the_address_beside_what_others_keep_there(browser, address):
     open_at(browser, address, "#kernels=gemm&t=10.5,12.25")
     assert browser.execute_script(VIEW) == [10.5e6, 12.25e6]
@@ -460,6 +581,15 @@ def test_of_a_window_with_too_many_events_it_says_which_steps_it_has(monkeypatch
     assert text.count('href="#t=') == len(linked) < len(capture.report.idle.gaps)
 
 
+def test_of_steps_that_were_chosen_it_says_which_and_how_to_choose_others(browser, tmp_path):
+    capture = capture_of("slow_eager")
+    text = page(report_document(capture.report, capture.events_of_steps((112, 114))))
+    assert "3 of 20 steps are shown: 112 to 114, as chosen by --steps." in text
+    (tmp_path / "chosen.html").write_text(text, encoding="utf-8")
+    open_at(browser, (tmp_path / "chosen.html").as_uri())
+    assert title(browser).startswith("Step 112")
+
+
 @pytest.mark.slow
 def test_markup_in_a_name_stays_text(browser, tmp_path):
     evil = "</script><img src=x onerror=document.title='run'>"
@@ -519,6 +649,32 @@ def test_each_stream_has_a_row_and_keys_go_from_row_to_row(browser, written_of):
     assert told == rows[::-1]
     press(browser, "\ue00f")  # page down
     assert facts(browser)["row"] == rows[1]
+    assert browser.get_log("browser") == []
+
+
+def test_each_gpu_of_a_file_has_rows_that_fold(browser, written_of):
+    program = Program()
+    for _ in range(3):
+        with program.step(), program.phase("forward"):
+            program.launch(1 * MS, 2)
+            program.launch(1 * MS // 2, 2, device=1)
+            program.wait()
+    open_at(browser, written_of(program))
+    labels = "return timeline.events.lines.map(({label}) => label)"
+    heads = ["GPU 0, process 7", "GPU 1, process 7"]
+    lines = browser.execute_script(labels)
+    assert [line for line in lines if line in heads] == heads
+    assert (
+        lines.count("CUDA calls") == 1 and lines.count("stream 7") == lines.count("GPU idle") == 2
+    )
+    press(browser, ".")
+    assert facts(browser)["row"] == "GPU 1, process 7, stream 7"
+    assert facts(browser)["launched by"].startswith("cudaLaunchKernel")
+    press(browser, "c")
+    assert browser.execute_script(labels) == lines[: lines.index(heads[1]) + 1]
+    x, y = 5, 24 + 22 * (lines.index(heads[1]) + 1) + 9
+    mouse(browser).move_to_element_with_offset(*at(browser, x, y)).click().perform()
+    assert browser.execute_script(labels) == lines
     assert browser.get_log("browser") == []
 
 

@@ -217,6 +217,8 @@ def test_another_number_of_ranks_does_not_compare(late, tmp_path):
     [
         (["--device", "1", "--ranks"], "--device: selects one process"),
         (["--each"], "--each: needs --html FILE"),
+        (["--steps", "40-59"], "--steps: needs --html FILE"),
+        (["--steps", "59-40"], "59-40: give the first and the last step, such as 40-59"),
         (["--ranks"], "fewer than two ranks"),
     ],
 )

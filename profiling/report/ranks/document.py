@@ -30,7 +30,7 @@ from profiling.report.document import (
     Verdict,
 )
 from profiling.report.ranks import rank_charts
-from profiling.report.ranks.timeline import shown_note, shown_ranks
+from profiling.report.ranks.timeline import shown_note, shown_ranks, steps_note
 from profiling.report.single.timeline_data import TimelineData
 from profiling.shared.causes import VERDICT
 from profiling.shared.units import ABSENT, milliseconds, number, percent
@@ -322,7 +322,7 @@ def timeline_section(report: RanksReport, data: TimelineData | None) -> Section:
     lead = (
         f"All ranks, aligned on {by}. Each rank has two rows: the work of its GPU, phase by "
         "phase, and its collectives, split where the last rank arrives. Click for details; "
-        f"press ? for the keys.{shown_note(report.ranks)}"
+        f"press ? for the keys.{shown_note(report.ranks)}{steps_note(data) if data else ''}"
     )
     blocks: list[Block] = [Timeline("timeline", label, data, "Only on an HTML page.")]
     return Section("timeline", "Timeline", blocks, lead=lead, places=("page",))

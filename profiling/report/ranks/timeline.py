@@ -4,6 +4,7 @@ Each rank has two rows: one with what its GPU computes and copies, one with its 
 into wait and transfer. As in a capture's timeline, single.timeline_data packs the columns.
 """
 
+from base64 import b64decode
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -11,7 +12,7 @@ import numpy as np
 
 from cli.plain import without_controls
 from profiling.analysis.columns import concatenate_columns
-from profiling.analysis.gpu_time.step_events import shown_steps
+from profiling.analysis.gpu_time.step_events import chosen_steps, shown_steps
 from profiling.analysis.ranks.rank_records import RankRow
 from profiling.analysis.ranks.summary import RanksAnalysis
 from profiling.report.single.timeline_data import WAIT, TimelineData, packed_column
@@ -42,8 +43,12 @@ class Names:
         return np.array(indices, np.int64)
 
 
-def timeline_of(analysis: RanksAnalysis) -> TimelineData:
-    """The timeline of the steps that all ranks have, as many as a page has room for."""
+def timeline_of(analysis: RanksAnalysis, steps: tuple[int, int] | None = None) -> TimelineData:
+    """The timeline of the steps that all ranks have, as many as a page has room for.
+
+    `steps` are the numbers of the first and last to show instead. Raises ValueError for steps that
+    not all ranks have, and for several with too many events.
+    """
     first = analysis.ranks[0]
     chosen = np.flatnonzero(analysis.costs.steps_of(first))
     bounds_ns = np.append(first.bounds_ns[chosen], first.bounds_ns[chosen[-1] + 1])
@@ -53,7 +58,10 @@ def timeline_of(analysis: RanksAnalysis) -> TimelineData:
     median = int(np.argmin(np.abs(length - np.median(length))))
     slowest = int(np.argmax(length))
     counts = sum((np.histogram(row.start_ns, bounds_ns)[0] for row in rows), np.zeros(len(length)))
+    first_number = int(analysis.costs.iterations[0])
     shown = shown_steps(counts, median, slowest)
+    if steps:
+        shown = chosen_steps(counts.astype(np.int64), first_number, *steps)
     rows = [in_shown_steps(row, bounds_ns, shown) for row in rows]
     starts = [row.start_ns for row in rows]
     origin_ns = min((int(start[0]) for start in starts if len(start)), default=int(bounds_ns[0]))
@@ -62,7 +70,8 @@ def timeline_of(analysis: RanksAnalysis) -> TimelineData:
         "origin": origin_ns - int(bounds_ns[0]),
         "bounds": packed_column(length),
         "shown": packed_column(shown.astype(np.int64)),
-        "firstStep": int(analysis.costs.iterations[0]),
+        "ahead": packed_column(np.zeros(len(length), np.int64)),
+        "firstStep": first_number,
         "median": median,
         "slowest": slowest,
         "shades": list(SHADES),
@@ -70,6 +79,12 @@ def timeline_of(analysis: RanksAnalysis) -> TimelineData:
         "causes": {},
         "hatches": {},
         "rows": [{"kind": "rank", "label": r.label, "count": len(r.start_ns)} for r in rows],
+        "groups": [
+            {"label": "", "rows": [2 * n, 2 * n + 1], "curves": [], "folded": False}
+            for n in range(len(numbers))
+        ],
+        "clocks": [],
+        "curves": [],
         "start": packed_column(
             concatenate_columns([np.diff(start, prepend=origin_ns) for start in starts])
         ),
@@ -134,6 +149,18 @@ def in_shown_steps(row: Row, bounds_ns: np.ndarray, shown: np.ndarray) -> Row:
     inside = (step >= 0) & (step < len(shown)) & np.append(shown, False)[step]
     columns = row.start_ns, row.end_ns, row.name, row.shade
     return Row(row.label, *(column[inside] for column in columns))
+
+
+def steps_note(data: TimelineData) -> str:
+    """A sentence to append that says how many steps are drawn; empty where all are."""
+    shown = np.frombuffer(b64decode(data["shown"]["data"]), np.uint8)
+    if shown.all():
+        return ""
+    numbers = data["firstStep"] + np.flatnonzero(shown)
+    return (
+        f" {len(numbers)} of {len(shown)} steps are shown, between {numbers[0]} and "
+        f"{numbers[-1]}; report --steps FIRST-LAST chooses others."
+    )
 
 
 MOST = 32  # ranks that are drawn

@@ -1,6 +1,7 @@
 """Document of a capture's report, verdict first. Called by the verbs report, run and log."""
 
 import msgspec
+import numpy as np
 
 from profiling.analysis.gpu_time.step_events import StepEvents
 from profiling.analysis.records import LaunchQueue, Report
@@ -262,6 +263,9 @@ def timeline_section(report: Report, events: StepEvents | None, sources: Links) 
             f"{shown_steps(events)} At the top are the host's ranges and calls; below them is "
             "what ran on the GPU and why it was idle. Click for details; press ? for the keys."
         )
+    if events and events.others:
+        lead += " Every GPU and process of the file has rows, which ▾ folds; times and steps are "
+        lead += f"those of GPU {events.device}, process {events.process}."
     if events and events.left_out:
         lead += f" The {events.left_out:,} shortest calls and kernels are not shown."
     blocks: list[Block] = [Timeline("timeline", label, data, NO_GPU), tables.gaps(report, events)]
@@ -272,6 +276,13 @@ def shown_steps(events: StepEvents) -> str:
     """A sentence that says which steps the page has: all, or some."""
     steps, shown = len(events.shown), int(events.shown.sum())
     median = events.first_number + events.median
+    numbers = events.first_number + np.flatnonzero(events.shown)
+    if events.chosen and shown < steps:
+        which = f"{numbers[0]} to {numbers[-1]}" if shown > 1 else f"{numbers[0]}"
+        return (
+            f"{shown} of {steps} steps are shown: {which}, as chosen by --steps. Make the page "
+            "again with other numbers, or without --steps, to see the others."
+        )
     if shown == steps:
         return (
             (f"All {steps} steps are shown; the view opens at the median step, {median}.")
@@ -280,7 +291,8 @@ def shown_steps(events: StepEvents) -> str:
         )
     return (
         f"{shown} of {steps} steps are shown, those around the median and the slowest: the "
-        f"window has too many events for one page. The view opens at the median step, {median}."
+        "window has too many events for one page. report --steps FIRST-LAST chooses others. "
+        f"The view opens at the median step, {median}."
     )
 
 

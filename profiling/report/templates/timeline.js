@@ -5,22 +5,22 @@
 // element of each event.
 
 const box = document.getElementById("timeline-view");
-const [canvas, details, tip] = ["canvas", ".details", ".tip"].map((name) => box.querySelector(name));
+const [canvas, details, tip, hint, ways] = ["canvas", ".details", ".tip", ".hint", ".ways"].map((name) => box.querySelector(name));
 const [search, stepNumber] = ["[type=search]", "[type=number]"].map((name) => box.querySelector(name));
 const context = canvas.getContext("2d", { alpha: false });
 const events = readEvents(JSON.parse(document.getElementById("timeline-data").textContent));
 const SHORTEST = 50; // least ns in view
 const MARGIN = 0.02; // room beyond the window's ends, as a share of the window
 const BORDER = 0.01; // room beside a step that is shown alone, as a share of the step
-const AHEAD = "; the host was ahead: it had finished this step's phases before the GPU started them";
+const AHEAD = "; the host was ahead: it had finished this step before the GPU started it";
 const PRINTED = 660; // px: width of a section on a sheet
 
 const view = {
-  from: 0, to: events.last, width: 0, chosen: -1, hovered: -1, selection: null, wanted: null,
+  from: 0, to: events.last, width: 0, chosen: -1, hovered: -1, selection: null, wanted: null, engaged: false,
   palette: readPalette(context, events),
 };
 const found = { events: [], at: -1 }; // results of the search
-let [asked, printing, saving] = [false, false, 0];
+let [asked, printing] = [false, false];
 
 // -- the view
 
@@ -30,9 +30,7 @@ function setView(from, to) {
   const span = Math.min(Math.max(to - from, SHORTEST), whole);
   view.from = Math.min(Math.max((from + to - span) / 2, -margin), events.last + margin - span);
   view.to = view.from + span;
-  canvas.dataset.t = [view.from, view.to].map((time) => (time / 1e6).toFixed(6)).join();
-  clearTimeout(saving);
-  saving = setTimeout(saveView, 250); // browsers allow few changes of the address
+  saveSoon();
   redraw();
 }
 
@@ -59,16 +57,15 @@ function goToStep(step) {
   stepNumber.value = events.firstStep + step;
   const which = [[events.median, "the median"], [events.slowest, "the slowest"]];
   const named = which.filter(([of]) => of === step && last).map(([, name]) => `, ${name}`).join("");
-  const more = !events.shown[step] ? "; its events are not on this page" : hostWasAhead(from, to) ? AHEAD : "";
+  const more = !events.shown[step] ? "; its events are not on this page" : events.ahead[step] ? AHEAD : "";
   say(`Step ${events.firstStep + step}${named}: ${durationText(to - from)}${more}`, []);
-}
-
-function hostWasAhead(from, to) {
-  const host = events.rows.find((row) => row.kind === "host");
-  return host && eventAt(events, host, (from + to) / 2, (to - from) / 2) < 0;
+  offerWays(-1);
 }
 
 function show(event) { // centres it, wide enough to be seen
+  const row = rowOf(events, event);
+  const { group, rows } = events.lines[events.lineOf[row]];
+  if (group.folded && !rows.includes(row)) fold([group], false);
   const [start, end, span] = [events.start[event], events.end[event], view.to - view.from];
   const inView = start >= view.from && end <= view.to && (end - start) / span > 0.005;
   if (inView) return;
@@ -94,40 +91,6 @@ function drawNow() {
   const begun = performance.now();
   view.slices = drawFrame(context, events, view);
   view.drawMs = performance.now() - begun; // read by benchmarks.timeline_frames
-}
-
-// -- the address: t=FROM,TO in ms, next to what other scripts keep there
-
-function saveView() {
-  const others = location.hash.slice(1).split("&").filter((part) => part && !part.startsWith("t="));
-  const address = `#${[...others, `t=${canvas.dataset.t}`].join("&")}`;
-  try { history.replaceState(history.state, "", address); } catch { /* a frame may forbid it */ }
-}
-
-function timesOf(address) {
-  const times = address.slice(1).split("&").find((part) => part.startsWith("t="))?.slice(2).split(",").map(Number);
-  return times?.length === 2 && times.every(Number.isFinite) && times[0] < times[1] ? times.map((ms) => ms * 1e6) : null;
-}
-
-function followAddress() {
-  const times = timesOf(location.hash);
-  if (times) setView(...times);
-  return Boolean(times);
-}
-
-// A row of the idle table, or its link, goes to the gap.
-function followLink(click) {
-  const selector = "a[href^='#t=']";
-  const link = click.target.closest(selector)
-    ?? (click.target.closest("a, button") ? null : click.target.closest("tr")?.querySelector(selector));
-  const times = link && timesOf(link.getAttribute("href"));
-  if (!times || String(getSelection())) return;
-  click.preventDefault();
-  setView(...times);
-  const idle = events.rows.find((row) => row.kind === "idle");
-  choose(idle ? eventAt(events, idle, (times[0] + times[1]) / 2) : -1);
-  canvas.scrollIntoView({ block: "center" });
-  canvas.focus({ preventScroll: true });
 }
 
 // -- colours, paper, legend
@@ -195,15 +158,19 @@ canvas.addEventListener("pointermove", onMove);
 for (const end of ["pointerup", "pointercancel"]) canvas.addEventListener(end, onUp);
 canvas.addEventListener("pointerleave", () => hover({ x: -1, y: -1 }));
 document.addEventListener("click", followLink);
-addEventListener("hashchange", () => { if (!followAddress()) saveView(); }); // a link to a section keeps it
+document.addEventListener("pointerdown", ({ target }) => { if (!box.contains(target)) setEngaged(false); });
+addEventListener("hashchange", () => { if (!followAddress()) saveState(); }); // a link to a section keeps it
 addEventListener("beforeprint", beforePrint);
 addEventListener("afterprint", afterPrint);
 new ResizeObserver(() => { if (canvas.clientWidth !== view.width && !printing) redraw(); }).observe(canvas);
 new MutationObserver(repaint).observe(document.documentElement, { attributeFilter: ["data-theme"] });
 drawLegend();
+prepareWays();
+foldedAtFirst = foldedText();
+if (!foldable().length) box.querySelector("[data-do=fold]").remove();
 canvas.style.height = `${heightOf(events)}px`;
-if (!followAddress()) ACTIONS.median();
+if (!followAddress()) goToStep(events.shown[events.median] ? events.median : events.shown.indexOf(1));
 clearTimeout(saving); // the address changes with the reader's view alone
 Object.assign(window, { timeline: {
-  events, view, setView, drawNow, choose, measure, callOf, rowOf, topOf, placeOf, // for tests and benchmarks
+  events, view, setView, drawNow, choose, measure, callOf, rowOf, topOf, placeOf, fold, meanOf, // for tests and benchmarks
 } });

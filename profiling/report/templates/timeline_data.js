@@ -13,7 +13,7 @@ function unpacked({ type, data }) {
 }
 
 function readEvents(packed) {
-  const columns = ["start", "duration", "name", "shade", "shown", "call", "phase", "operator", "geometry"];
+  const columns = ["start", "duration", "name", "shade", "shown", "ahead", "call", "phase", "operator", "geometry"];
   const read = Object.fromEntries(columns.map((name) => [name, unpacked(packed[name])]));
   const count = read.name.length;
   const events = {
@@ -23,7 +23,8 @@ function readEvents(packed) {
   unpacked(packed.bounds).forEach((length, i) => { events.bounds[i + 1] = events.bounds[i] + length; });
   let i = 0;
   for (const row of packed.rows) {
-    events.rows.push({ ...row, first: i, behind: i + row.count });
+    const group = packed.groups.findIndex(({ rows }) => rows.includes(events.rows.length));
+    events.rows.push({ ...row, group, first: i, behind: i + row.count });
     let [time, reach] = [packed.origin, -Infinity];
     for (const behind = i + row.count; i < behind; i++) {
       time += read.start[i];
@@ -36,7 +37,60 @@ function readEvents(packed) {
   events.firstOperation = events.rows.find((row) => row.kind === "stream")?.first ?? count;
   events.last = events.bounds[events.bounds.length - 1];
   events.launched = launchedBy(events);
+  events.curves = packed.curves.map((curve) => readCurve(curve, packed.clocks[curve.clock]));
+  layOut(events);
   return events;
+}
+
+// A counter with its integral, so that its mean over any time is two look-ups.
+function readCurve(curve, clock) {
+  const [lengths, packed] = [unpacked(clock.length), unpacked(curve.value)];
+  const value = Float64Array.from(packed, (each) => each * curve.scale);
+  const [ends, sums] = [new Float64Array(value.length), new Float64Array(value.length + 1)];
+  let time = clock.start;
+  for (let i = 0; i < value.length; i++) {
+    ends[i] = time += lengths[i];
+    sums[i + 1] = sums[i] + value[i] * lengths[i];
+  }
+  return { ...curve, begin: clock.start, value, ends, sums };
+}
+
+function integralTo({ begin, ends, value, sums }, time) {
+  const i = firstAbove(ends, 0, ends.length, time);
+  return i === ends.length ? sums[i] : sums[i] + value[i] * Math.max(0, time - (i ? ends[i - 1] : begin));
+}
+
+// Returns a counter's mean over the part of a time that lies in steps of this page, or NaN.
+function meanOf(events, curve, from, to) {
+  const { bounds, shown } = events;
+  let [sum, length] = [0, 0];
+  for (let step = stepAt(events, from); step < shown.length && bounds[step] < to; step++) {
+    const a = Math.max(from, bounds[step], curve.begin);
+    const b = Math.min(to, bounds[step + 1], curve.ends[curve.ends.length - 1]);
+    if (!shown[step] || b <= a) continue;
+    sum += integralTo(curve, b) - integralTo(curve, a);
+    length += b - a;
+  }
+  return length ? sum / length : NaN;
+}
+
+// Lays out the lines from top to bottom. A folded group is one line: with a label of its own it has what
+// ran on the group's streams, without one the group's first row.
+function layOut(events) {
+  Object.assign(events, { lines: [], lineOf: new Int32Array(events.rows.length) });
+  const add = (label, more) => events.lines.push({ label, rows: [], curve: null, head: false, ...more }) - 1;
+  events.groups.forEach((group) => {
+    const running = group.rows.filter((row) => events.rows[row].kind === "stream");
+    let head = group.label ? add(group.label, { group, head: true, rows: group.folded ? running : [] }) : -1;
+    for (const row of group.rows) {
+      if (!group.folded || head < 0) {
+        const first = group.label === "" && head < 0;
+        events.lineOf[row] = add(events.rows[row].label, { group, head: first, rows: [row] });
+        if (first) head = events.lineOf[row];
+      } else events.lineOf[row] = head;
+    }
+    if (!group.folded) for (const curve of group.curves) add(events.curves[curve].label, { group, curve: events.curves[curve] });
+  });
 }
 
 // Returns where each call's operations are in `order`: one call launches all of a CUDA graph.
@@ -96,8 +150,8 @@ function eventsCalled(events, wanted) {
 }
 
 // Sums up a selection: its ns within the steps that are included, idle ns by cause, and the time and
-// number of operations by family. Idle gaps and busy times tile the steps.
-function measured(events, from, to) {
+// number of operations by family, on one group's GPU or on all ranks. Idle gaps and busy times tile the steps.
+function measured(events, from, to, group) {
   const { start, end, bounds, shown } = events;
   const within = (a, b) => Math.max(0, Math.min(b, to) - Math.max(a, from));
   let known = 0;
@@ -105,7 +159,7 @@ function measured(events, from, to) {
   const [causes, families] = [new Map(), new Map()];
   for (const row of events.rows) {
     const sums = { idle: causes, stream: families, rank: families }[row.kind];
-    if (!sums) continue;
+    if (!sums || (row.kind !== "rank" && row.group !== group)) continue;
     for (let i = firstAbove(events.reach, row.first, row.behind, from); i < row.behind && start[i] < to; i++) {
       const ns = within(start[i], end[i]);
       if (ns <= 0) continue;

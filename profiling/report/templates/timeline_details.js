@@ -19,6 +19,8 @@ function choose(event) {
     const { whole, label, links } = events.names[events.name[event]];
     say(whole || label, factsOf(event), links);
   }
+  offerWays(event);
+  saveSoon();
   redraw();
 }
 
@@ -31,7 +33,7 @@ function factsOf(event) {
     ["duration", durationText(events.end[event] - events.start[event])],
     ["at", `${(events.start[event] / 1e6).toFixed(6)} ms`],
     ["step", `${events.firstStep + step}, ${durationText(events.start[event] - events.bounds[step])} after its start`],
-    ["row", row.label],
+    ["row", [...(events.groups[row.group].label ? [events.groups[row.group].label] : []), row.label].join(", ")],
   ];
   const more = { stream: operationFacts, call: callFacts, idle: idleFacts }[row.kind];
   return [...facts, ...(more ? more(event) : [])];
@@ -56,28 +58,43 @@ function operationFacts(event) {
 
 function callFacts(event) {
   const ran = operationsOf(events, event);
-  const host = events.rows.find((row) => row.kind === "host");
-  const phase = host ? eventAt(events, host, events.start[event]) : -1;
-  return [["phase", phase >= 0 ? nameOf(phase) : "–"],
+  const host = events.rows.filter((row) => row.kind === "host" && row.group === events.rows[rowOf(events, event)].group);
+  const open = host.map((row) => eventAt(events, row, events.start[event])).filter((i) => i >= 0);
+  return [["in", open.map(nameOf).join(" › ") || "–"],
     ["launched", ran.length ? nameOf(ran[0]) + (ran.length > 1 ? ` and ${ran.length - 1} more` : "") : "nothing"]];
 }
 
 function idleFacts(event) { // what ended before the gap and began after it
-  const streams = events.rows.filter((row) => row.kind === "stream");
+  const { group } = events.rows[rowOf(events, event)];
+  const streams = events.rows.filter((row) => row.kind === "stream" && row.group === group);
   const near = (time) => streams.map((row) => eventAt(events, row, time, 2)).find((i) => i >= 0) ?? -1;
   const said = (i) => (i >= 0 ? nameOf(i) : "–");
   return [["before", said(near(events.start[event] - 1))], ["after", said(near(events.end[event] + 1))]];
 }
 
+const numberText = (value) => (Number.isNaN(value) ? "–" : value.toLocaleString("en", { maximumFractionDigits: 1 }));
+
+// Sums up a time on the GPU of the chosen slice, or else on the report's; counters of all GPUs.
 function measure(from, to) {
   view.selection = [Math.min(from, to), Math.max(from, to)];
-  const { known, idle, busy, causes, families } = measured(events, ...view.selection);
+  const group = view.chosen >= 0 ? events.rows[rowOf(events, view.chosen)].group : 0;
+  const { known, idle, busy, causes, families } = measured(events, ...view.selection, group);
+  const { label } = events.groups[group];
   const share = (ns) => (known ? `${durationText(ns)}, ${((100 * ns) / known).toFixed(1)} %` : "–");
   const sums = (map) => [...map].sort(([, a], [, b]) => b.ns - a.ns);
-  say(`Selection of ${durationText(view.selection[1] - view.selection[0])}`, [
+  say(`Selection of ${durationText(view.selection[1] - view.selection[0])}${label ? `, ${label}` : ""}`, [
     ...(events.rows.some(({ kind }) => kind === "rank") ? [] : [["GPU busy", share(busy)], ["GPU idle", share(idle)]]),
     ...sums(causes).map(([shade, { count, ns }]) => [events.causes[events.shades[shade]], `${share(ns)}, ${count.toLocaleString("en")} gaps`]),
     ...sums(families).map(([shade, { count, ns }]) => [events.called[events.shades[shade]] ?? events.shades[shade], `${share(ns)}, ${count.toLocaleString("en")} times`]),
+    ...events.curves.map((curve) => [curve.label, `${numberText(meanOf(events, curve, ...view.selection))} ${curve.unit}`]),
   ]);
+  offerWays(-1);
+  saveSoon();
   redraw();
+}
+
+// What a counter is at a place of the canvas, for the pointer.
+function curveText(curve, x) {
+  const pixel = 1 / placeOf(view).scale;
+  return `${curve.label} · ${numberText(meanOf(events, curve, timeAt(x) - pixel / 2, timeAt(x) + pixel / 2))} ${curve.unit}`;
 }

@@ -3,6 +3,7 @@
 
 const [AXIS, ROW, BAR, GUTTER, NARROW_GUTTER, NARROW] = [24, 22, 18, 112, 76, 640]; // px
 const NAMED = 26; // px from which on a slice has its name
+const DIGIT = 5; // px: nothing is written in less
 const SHARES = [0.35, 0.55, 0.78, 1]; // opacities, by how much of a pixel is covered
 const DIMMED = SHARES.length; // index for slices that a search does not find
 const MOST_ARROWS = 200; // one call launches all of a CUDA graph
@@ -16,6 +17,7 @@ function readPalette(context, { shades, hatches }) {
   const mixed = (colour, share) =>
     `rgb(${channels(colour).map((part, i) => Math.round(share * part + (1 - share) * card[i])).join()})`;
   const named = Object.fromEntries(["card", "text", "muted", "line", "accent"].map((name) => [name, hex(name)]));
+  named.area = mixed(named.accent, 0.75);
   const fills = shades.map((shade) => [...SHARES, 0.13].map((share) => mixed(hex(shade), share)));
   const tiles = shades.map((shade) => hatches[shade] && hatchTile(hatches[shade], named.card));
   const patterns = tiles.map((tile) => tile && context.createPattern(tile, "repeat"));
@@ -55,6 +57,7 @@ function drawFrame(context, events, view) {
   context.clip();
   drawSteps(context, events, view, plot);
   const slices = drawSlices(context, events, view, plot);
+  events.lines.forEach(({ curve }, line) => { if (curve) drawCurve(context, events, view, plot, curve, topOfLine(line)); });
   drawSelection(context, view, plot, height);
   drawArrows(context, events, view, plot);
   for (const event of [view.hovered, view.chosen]) drawOutline(context, events, view, plot, event);
@@ -63,9 +66,11 @@ function drawFrame(context, events, view) {
   return slices;
 }
 
-const heightOf = (events) => AXIS + ROW * (events.rows.length + 1) + 6;
+const heightOf = (events) => AXIS + ROW * (events.lines.length + 1) + 6;
 
-const topOf = (row) => AXIS + ROW * (row + 1); // row -1: the steps
+const topOfLine = (line) => AXIS + ROW * (line + 1); // line -1: the steps
+
+const topOf = (events, row) => topOfLine(events.lineOf[row]);
 
 function placeOf({ from, to, width }) {
   const left = width < NARROW ? NARROW_GUTTER : GUTTER;
@@ -93,24 +98,50 @@ function drawAxis(context, events, { from, to, palette }, plot, height) {
 function drawSteps(context, events, view, plot) {
   const { bounds, shown, firstStep } = events;
   const [first, last] = [stepAt(events, view.from), stepAt(events, view.to)];
-  const [top, pixel] = [topOf(-1), 1 / plot.scale];
+  const [top, pixel] = [topOfLine(-1), 1 / plot.scale];
   context.textAlign = "left";
   for (let step = first; step <= last; step++) {
     if (bounds[step + 1] - bounds[step] < 3 * pixel) continue;
     const [left, right] = [plot.x(bounds[step]), plot.x(bounds[step + 1])];
     context.fillStyle = view.palette.line;
     context.fillRect(left, top, Math.max(1, right - left - 1), BAR);
+    const [a, b] = visiblePart(left, right, plot);
+    if (b - a < DIGIT) continue;
     context.fillStyle = view.palette.text;
     const took = durationText(bounds[step + 1] - bounds[step]);
-    const said = `step ${firstStep + step} · ${shown[step] ? took : `${took}, not on this page`}`;
-    nameIn(context, right - left < 2 * NAMED ? `${firstStep + step}` : said, left, right, top, plot);
+    const [number, more] = [`${firstStep + step}`, shown[step] ? "" : ", not on this page"];
+    const said = [`step ${number} · ${took}${more}`, `step ${number} · ${took}`, `step ${number}`, number];
+    const fits = said.find((text) => widthOf(context, text) <= b - a);
+    if (fits) context.fillText(fits, a, top + BAR / 2 + 0.5); // a number is whole or not there
   }
+}
+
+// A counter as an area: in each pixel its mean, where the page has the step.
+function drawCurve(context, events, view, plot, curve, top) {
+  const { bounds, shown } = events;
+  context.fillStyle = view.palette.line;
+  context.fillRect(plot.left, top + BAR - 1, plot.width, 1);
+  context.fillStyle = view.palette.area;
+  let [step, before, from, high] = [stepAt(events, view.from), integralTo(curve, view.from), plot.left, 0];
+  const flush = (x) => { if (high) context.fillRect(from, top + BAR - high, x - from, high); };
+  for (let x = plot.left; x < plot.left + plot.width; x++) {
+    const time = view.from + (x + 1 - plot.left) / plot.scale;
+    while (step < shown.length - 1 && bounds[step + 1] < time) step += 1;
+    const after = integralTo(curve, time);
+    const inside = shown[step] && time > bounds[0] && time <= bounds[shown.length];
+    const now = inside ? Math.round(2 * BAR * (after - before) * plot.scale / curve.most) / 2 : 0;
+    if (now !== high) { flush(x); [from, high] = [x, now]; }
+    before = after;
+  }
+  flush(plot.left + plot.width);
 }
 
 function drawSlices(context, events, view, plot) {
   const filled = events.shades.map(() => [...SHARES, 0].map(() => [])); // [x, y, width, ...] for each fill
   const [named, hatched] = [[], events.shades.map(() => [])];
-  events.rows.forEach((row, number) => collectRow(events, view, plot, row, topOf(number), filled, named, hatched));
+  events.lines.forEach(({ rows }, line) => {
+    for (const row of rows) collectRow(events, view, plot, events.rows[row], topOfLine(line), filled, named, hatched);
+  });
   let count = 0;
   filled.forEach((levels, shade) => levels.forEach((rectangles, level) => {
     context.fillStyle = view.palette.fills[shade][level];
@@ -172,10 +203,16 @@ function collectRow(events, view, plot, row, top, filled, named, hatched) {
 
 // Writes a slice's name into its visible part, shortened, or not at all where it would be unreadable.
 const widths = new Map();
-function nameIn(context, name, left, right, top, plot) {
-  const [a, b] = [Math.max(left, plot.left) + 4, Math.min(right, plot.left + plot.width) - 4];
+function widthOf(context, name) {
   if (!widths.has(name)) widths.set(name, context.measureText(name).width);
-  const width = widths.get(name);
+  return widths.get(name);
+}
+
+const visiblePart = (left, right, plot) => [Math.max(left, plot.left) + 4, Math.min(right, plot.left + plot.width) - 4];
+
+function nameIn(context, name, left, right, top, plot) {
+  const [a, b] = visiblePart(left, right, plot);
+  const width = widthOf(context, name);
   const letters = width <= b - a ? name.length : Math.floor((b - a) / (width / name.length)) - 1;
   if (letters < 3) return;
   context.fillText(letters >= name.length ? name : `${name.slice(0, letters)}…`, a, top + BAR / 2 + 0.5);
@@ -196,7 +233,7 @@ function drawOutline(context, events, view, plot, event) {
   const [left, right] = [plot.x(events.start[event]), plot.x(events.end[event])];
   context.lineWidth = event === view.chosen ? 2 : 1;
   context.strokeStyle = view.palette.text;
-  const top = topOf(rowOf(events, event));
+  const top = topOf(events, rowOf(events, event));
   context.strokeRect(Math.max(left, plot.left - 9) - 0.5, top - 0.5,
     Math.max(3, Math.min(right, plot.left + plot.width + 9) - Math.max(left, plot.left - 9)), BAR + 1);
 }
@@ -210,8 +247,8 @@ function drawArrows(context, events, view, plot) {
   context.strokeStyle = context.fillStyle = view.palette.text;
   context.lineWidth = 1.2;
   for (const [from, to] of pairs) {
-    const [x0, y0] = [plot.x(events.end[from]), topOf(rowOf(events, from)) + BAR / 2];
-    const [x1, y1] = [plot.x(events.start[to]), topOf(rowOf(events, to)) + BAR / 2];
+    const [x0, y0] = [plot.x(events.end[from]), topOf(events, rowOf(events, from)) + BAR / 2];
+    const [x1, y1] = [plot.x(events.start[to]), topOf(events, rowOf(events, to)) + BAR / 2];
     const bend = Math.min(60, Math.abs(x1 - x0) / 2 + 12);
     context.beginPath();
     context.moveTo(x0, y0);
@@ -225,8 +262,11 @@ function drawArrows(context, events, view, plot) {
 
 function drawLabels(context, events, { palette }, plot) {
   context.textAlign = "left";
-  ["steps", ...events.rows.map((row) => row.label)].forEach((label, i) => {
-    context.fillStyle = palette.muted;
-    context.fillText(label, 2, topOf(i - 1) + BAR / 2, plot.left - 6);
+  context.fillStyle = palette.muted;
+  [{ label: "steps" }, ...events.lines].forEach(({ label, head, group, rows, curve }, i) => {
+    const text = head ? `${group.folded ? "▸" : "▾"} ${label}` : label;
+    const room = rows?.length || curve || !head ? plot.left - 6 : plot.width;
+    const letters = Math.floor(text.length * 1.25 * room / widthOf(context, text)); // squeezed by a quarter at most
+    context.fillText(letters < text.length ? `${text.slice(0, letters - 1)}…` : text, 2, topOfLine(i - 1) + BAR / 2, room);
   });
 }

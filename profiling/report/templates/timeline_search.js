@@ -18,6 +18,7 @@ function look() {
   found.at = -1;
   const sum = found.events.reduce((ns, i) => ns + events.end[i] - events.start[i], 0);
   box.querySelector(".found").textContent = words ? `${found.events.length.toLocaleString("en")} found, ${durationText(sum)}` : "";
+  saveSoon();
   redraw();
 }
 
