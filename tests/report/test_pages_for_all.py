@@ -13,17 +13,20 @@ import pytest
 
 from benchmarks.fleet.simulation import Fault, Fleet
 from profiling.analysis.difference.comparison import compare
+from profiling.analysis.runs.folder import read_run
 from profiling.report.comparison.document import comparison_document
-from profiling.report.document import Chart, Document, Facts, Section
+from profiling.report.dashboard.document import dashboard_page
+from profiling.report.document import Bullets, Chart, Document, Facts, Section, Verdict
 from profiling.report.lab.compiled_document import compiled_document
 from profiling.report.ranks.document import ranks_document
 from profiling.report.ranks.timeline import timeline_of
 from profiling.report.renderers.page import packed_script, page, without_wrapper
 from profiling.report.single.document import report_document
 from tests.helpers.captures import capture_of, compilation
-from tests.helpers.chromium import draw_all, open_page
+from tests.helpers.chromium import open_page
 from tests.helpers.colours import contrast
 from tests.helpers.fleet import analyse_files, write_fleet
+from tests.helpers.folders import write_run
 from tests.helpers.reports import flash, slow
 
 pytestmark = pytest.mark.slow  # a dozen pages in Chromium
@@ -44,11 +47,22 @@ def pages(tmp_path_factory):
         "compare": comparison_document(compare(slow(), flash())),
         "compiled": compiled_document(compiled.index, compiled.files),
         "ranks": document_of_ranks(tmp_path_factory.mktemp("ranks")),
+        "long": document_with_a_long_verdict(),
     }
     folder = tmp_path_factory.mktemp("pages")
-    for name, document in documents.items():
-        (folder / f"{name}.html").write_text(page(document), encoding="utf-8")
-    return {name: folder / f"{name}.html" for name in documents}
+    runs = [read_run(write_run(folder / name, name)) for name in ("slow", "flash")]
+    texts = {name: page(document) for name, document in documents.items()}
+    for name, text in (texts | {"dashboard": dashboard_page(runs)}).items():
+        (folder / f"{name}.html").write_text(text, encoding="utf-8")
+    return {name: folder / f"{name}.html" for name in (*texts, "dashboard")}
+
+
+def document_with_a_long_verdict() -> Document:
+    """One whose charts are all far below the fold."""
+    figure = {"data": [{"type": "bar", "x": [1], "y": ["a"]}], "layout": {"xaxis": {}, "yaxis": {}}}
+    charts = [Chart(name, "one bar", figure, height) for name, height in (("a", 200), ("b", 600))]
+    verdict = [Verdict("A verdict"), Bullets("Evidence", ["for a reason"] * 80)]
+    return Document("A", [], verdict, [Section("s", "Charts", charts)])
 
 
 def document_of_ranks(folder) -> Document:
@@ -145,16 +159,6 @@ def test_one_chart_is_drawn_in_a_frame_and_what_waits_is_drawn_once(browser, pag
     assert frames == sorted(set(frames)), "two charts held up one frame"
 
 
-def test_a_chart_is_drawn_when_it_comes_into_view(browser, pages):
-    browser.get("about:blank")
-    browser.get(pages["report"].as_uri())
-    drawn = "return [...document.querySelectorAll('.chart')].map(c => 'drawn' in c.dataset)"
-    before = browser.execute_script(drawn)
-    assert before[0] and not before[-1]
-    draw_all(browser)
-    assert all(browser.execute_script(drawn))
-
-
 def test_scripts_run_by_the_nonce_alone(report):
     from selenium.webdriver.support.wait import WebDriverWait  # not everywhere, like the browser
 
@@ -238,13 +242,42 @@ def comes_to(driver, script: str, wanted) -> object:
     return found
 
 
-@pytest.mark.parametrize("name", ["report", "compare", "ranks"])
-def test_no_sheet_of_a_print_is_blank(browser, pages, name):
+HEIGHTS = """[...document.querySelectorAll('.chart')].map(chart => [
+  chart.querySelector('.main-svg')?.getBoundingClientRect().height ?? 0, chart.clientHeight])"""
+
+
+@pytest.mark.parametrize("name", ["report", "compare", "ranks", "dashboard", "long"])
+def test_a_page_printed_as_soon_as_it_is_loaded_has_all_charts_in_their_boxes(
+    browser, pages, window, name
+):
+    window(1280)
     browser.get("about:blank")
-    open_page(browser, pages[name])
+    on_paper = f"addEventListener('afterprint', () => {{ window.printed = {HEIGHTS}; }})"
+    script = browser.execute_cdp_cmd(
+        "Page.addScriptToEvaluateOnNewDocument", {"source": on_paper}
+    )  # it comes before the page's own, which draws for the screen again
+    browser.get(pages[name].as_uri())
     told = browser.execute_cdp_cmd("Page.printToPDF", {"printBackground": True})
-    texts = texts_of_sheets(base64.b64decode(told["data"]))
-    assert len(texts) >= 2 and min(texts) > 5, texts
+    browser.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", script)
+    sheets = texts_of_sheets(base64.b64decode(told["data"]))
+    assert len(sheets) >= 2 and min(sheets) > 5, sheets
+    printed = browser.execute_script("return window.printed")
+    assert printed and all(0 < drawn <= box for drawn, box in printed), printed
+    browser.get("about:blank")
+    browser.get(pages[name].as_uri())
+    fits = f"return {HEIGHTS}.filter(([drawn, box]) => !drawn || drawn > box)"
+    assert comes_to(browser, fits, lambda found: found == []) == []
+
+
+def test_on_paper_each_curve_of_a_dashboard_has_its_key(browser, pages):
+    open_page(browser, pages["dashboard"])
+    keys = browser.execute_script(
+        "dispatchEvent(new Event('beforeprint'));"
+        "const found = [...document.querySelectorAll('[data-lazy=s0-train] .legendtext')];"
+        "const texts = found.map(text => text.textContent);"
+        "dispatchEvent(new Event('afterprint')); return texts"
+    )
+    assert sorted(keys) == ["flash", "slow"]
 
 
 def texts_of_sheets(pdf: bytes) -> list[int]:

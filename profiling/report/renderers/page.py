@@ -127,8 +127,8 @@ BEGIN, END = '"use strict";var Plotly=(()=>{', "window.Plotly = Plotly;"
 def packed_script() -> str:
     """Plotly's script in gzip and base85, without the characters that have a meaning in HTML.
 
-    Packed it takes 1.84 MB instead of 4.8. templates/charts.js unpacks it when the first chart
-    comes into view.
+    Packed it takes 1.84 MB instead of 4.8. templates/charts.js unpacks it when the text is
+    painted.
     """
     package = find_spec("plotly")
     assert package is not None and package.origin is not None  # a requirement of this project
