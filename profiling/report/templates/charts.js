@@ -5,6 +5,7 @@
 const FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif";
 const REMOVED = ["sendChartToCloud", "select2d", "lasso2d", "autoScale2d"]; // the first uploads
 const NARROW = 560; // px: the legend goes below
+const LONGEST = 20; // characters of a bar's name in a narrow chart
 const AXIS_BELOW = 52; // px for ticks and title of the x axis
 const PAPER = 640; // px: fits between the margins of A4 and Letter, inside of a section
 const LATEST = 1000; // ms: a busy browser draws then, too
@@ -89,8 +90,9 @@ function nextFrame() {
 
 async function drawByPlotly(chart, figure) {
   const zoom = "zoom" in chart.dataset;
-  const [data, layout] = themed(figure);
-  const below = !onPaper && chart.clientWidth < NARROW && layout.showlegend !== false;
+  const narrow = !onPaper && chart.clientWidth < NARROW;
+  const [data, layout] = narrow ? withShortNames(...themed(figure)) : themed(figure);
+  const below = narrow && layout.showlegend !== false;
   chart.dataset.height ??= parseFloat(chart.style.height);
   if (onPaper) chart.style.height = `${chart.dataset.height}px`; // without the legend below
   if (below) layout.legend = { ...layout.legend, orientation: "h", x: 0, yref: "container", y: 0, yanchor: "bottom" };
@@ -101,6 +103,16 @@ async function drawByPlotly(chart, figure) {
   });
   await drawing;
   if (below) await makeRoomForLegend(chart);
+}
+
+// A narrow chart has no room for long names of bars, whose ends tell them apart, nor for names of points that its
+// legend has, too.
+function withShortNames(data, layout) {
+  const short = (name) => (name.length > LONGEST ? `…${name.slice(1 - LONGEST)}` : name);
+  const names = data.flatMap(({ orientation, y }) => (orientation === "h" ? y : [])).filter((name) => typeof name === "string");
+  const yaxis = names.length ? { ...layout.yaxis, tickvals: names, ticktext: names.map(short) } : layout.yaxis;
+  const bare = (trace) => (trace.mode === "markers+text" ? { ...trace, mode: "markers" } : trace);
+  return [layout.showlegend === false ? data : data.map(bare), { ...layout, yaxis }];
 }
 
 // Grows the chart by the height of its legend.
