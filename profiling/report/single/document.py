@@ -37,7 +37,7 @@ from profiling.timeline.personal import without_folders
 TOOLS = {"nsys": "nsys", "kineto": "torch.profiler", "jax": "JAX's profiler"}
 FAMILIES = "Kernel families"
 UP_TO = re.compile(r"up to [\d.]+ ")
-BAR_HEIGHT = 170  # pixels
+BAR_HEIGHT = 210  # pixels; a sheet has up to five rows of its legend
 SHORT = {  # titles in the navigation, which fits one row of a laptop's screen
     "operator_work": "Shapes",
     "launches": "Geometry",
