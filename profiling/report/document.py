@@ -58,6 +58,7 @@ class Facts(Placed):
 class Bullets(Placed):
     heading: str | None
     lines: list[str]
+    folded: bool = False  # on a page behind the heading, with the number of lines
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,7 @@ def chromium() -> Iterator:
 
 
 def open_page(driver, path: Path) -> None:
-    """Open a page and draw all its charts, which otherwise are drawn when they come into view."""
+    """Open a page and wait until all its charts are drawn."""
     driver.get(path.as_uri())
     draw_all(driver)
 

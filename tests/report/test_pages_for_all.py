@@ -13,23 +13,28 @@ import pytest
 
 from benchmarks.fleet.simulation import Fault, Fleet
 from profiling.analysis.difference.comparison import compare
-from profiling.report.comparison.document import comparison_document
-from profiling.report.document import Chart, Document, Facts, Section
+from profiling.analysis.difference.comparison_records import Experiment, Factor, ProcessRun
+from profiling.analysis.difference.experiment import conclude
+from profiling.analysis.runs.folder import read_run
+from profiling.report.comparison.document import comparison_document, experiment_document
+from profiling.report.dashboard.document import dashboard_page
+from profiling.report.document import Bullets, Chart, Document, Facts, Section, Verdict
 from profiling.report.lab.compiled_document import compiled_document
 from profiling.report.ranks.document import ranks_document
 from profiling.report.ranks.timeline import timeline_of
 from profiling.report.renderers.page import packed_script, page, without_wrapper
 from profiling.report.single.document import report_document
 from tests.helpers.captures import capture_of, compilation
-from tests.helpers.chromium import draw_all, open_page
+from tests.helpers.chromium import open_page
 from tests.helpers.colours import contrast
 from tests.helpers.fleet import analyse_files, write_fleet
+from tests.helpers.folders import write_run
 from tests.helpers.reports import flash, slow
 
 pytestmark = pytest.mark.slow  # a dozen pages in Chromium
 
 MOST_BYTES = 2_000_000
-PHONE, SHEET = 390, 703  # px; A4 between its margins
+PHONE, NARROW, SHEET = 390, 320, 703  # px; A4 between its margins
 NAMES = "return [...document.querySelectorAll('#table-kernels tbody tr:not([hidden])')]"
 NAMES += ".map(row => row.cells[0].textContent.trim())"
 FAMILY = NAMES.replace("cells[0]", "cells[1]")
@@ -44,11 +49,38 @@ def pages(tmp_path_factory):
         "compare": comparison_document(compare(slow(), flash())),
         "compiled": compiled_document(compiled.index, compiled.files),
         "ranks": document_of_ranks(tmp_path_factory.mktemp("ranks")),
+        "long": document_with_a_long_verdict(),
+        "ab": document_of_an_experiment(),
     }
     folder = tmp_path_factory.mktemp("pages")
-    for name, document in documents.items():
-        (folder / f"{name}.html").write_text(page(document), encoding="utf-8")
-    return {name: folder / f"{name}.html" for name in documents}
+    runs = [read_run(write_run(folder / name, name)) for name in ("slow", "flash")]
+    texts = {name: page(document) for name, document in documents.items()}
+    for name, text in (texts | {"dashboard": dashboard_page(runs)}).items():
+        (folder / f"{name}.html").write_text(text, encoding="utf-8")
+    return {name: folder / f"{name}.html" for name in (*texts, "dashboard")}
+
+
+def document_with_a_long_verdict() -> Document:
+    """One whose charts are all far below the fold."""
+    figure = {"data": [{"type": "bar", "x": [1], "y": ["a"]}], "layout": {"xaxis": {}, "yaxis": {}}}
+    charts = [Chart(name, "one bar", figure, height) for name, height in (("a", 200), ("b", 600))]
+    verdict = [Verdict("A verdict"), Bullets("Evidence", ["for a reason"] * 80)]
+    return Document("A", [], verdict, [Section("s", "Charts", charts)])
+
+
+def document_of_an_experiment() -> Document:
+    ms = {"attention=slow": 10.0, "attention=flash": 8.0}
+    runs = [
+        ProcessRun(number, label, [], "runs", 20.0, 128, [60, 70], [time, time], [time, time])
+        for label, middle in ms.items()
+        for number, time in enumerate((middle * 0.999, middle, middle * 1.001))
+    ]
+    factor = Factor("attention", ["slow", "flash"], list(ms))
+    facts = {label: {"device": "cpu"} for label in ms}
+    asked = Experiment(
+        1, factor, ["config/shakespeare_char_cpu.yaml"], 30, 50, 10, runs, facts, facts
+    )
+    return experiment_document(conclude(asked, [None]))
 
 
 def document_of_ranks(folder) -> Document:
@@ -145,16 +177,6 @@ def test_one_chart_is_drawn_in_a_frame_and_what_waits_is_drawn_once(browser, pag
     assert frames == sorted(set(frames)), "two charts held up one frame"
 
 
-def test_a_chart_is_drawn_when_it_comes_into_view(browser, pages):
-    browser.get("about:blank")
-    browser.get(pages["report"].as_uri())
-    drawn = "return [...document.querySelectorAll('.chart')].map(c => 'drawn' in c.dataset)"
-    before = browser.execute_script(drawn)
-    assert before[0] and not before[-1]
-    draw_all(browser)
-    assert all(browser.execute_script(drawn))
-
-
 def test_scripts_run_by_the_nonce_alone(report):
     from selenium.webdriver.support.wait import WebDriverWait  # not everywhere, like the browser
 
@@ -170,21 +192,56 @@ def test_scripts_run_by_the_nonce_alone(report):
     assert "Content Security Policy" in refused["message"]
 
 
-@pytest.mark.parametrize("name", ["report", "compare", "compiled", "ranks"])
-def test_on_a_phone_words_stay_whole_and_legends_go_below(browser, pages, window, name):
-    window(PHONE)
+@pytest.mark.parametrize(
+    ("name", "width"),
+    [
+        *((name, PHONE) for name in ("report", "compare", "compiled", "ranks")),
+        *((name, NARROW) for name in ("report", "dashboard", "ab")),
+    ],
+)
+def test_a_phone_has_room_for_words_legends_and_fingers(browser, pages, window, name, width):
+    window(width)
     browser.get("about:blank")
     open_page(browser, pages[name])
-    wide, cells, above = browser.execute_script(
+    wide, cells, rows, above, small = browser.execute_script(
         "const edge = (chart, name) => chart.querySelector(name)?.getBoundingClientRect();"
         "return [document.documentElement.scrollWidth,"
-        "  [...document.querySelectorAll('tr:not([hidden]) td.code')].map(c => c.offsetWidth),"
+        "  [...document.querySelectorAll('tr:not([hidden]) td.code')].filter(cell =>"
+        "    cell.offsetHeight > 40).map(cell => cell.offsetWidth),"
+        "  [...document.querySelectorAll('tbody tr:not([hidden])')].map(row => row.offsetHeight),"
         "  [...document.querySelectorAll('.chart')].filter(chart => edge(chart, '.legend') &&"
-        "    edge(chart, '.legend').top < edge(chart, '.xtick').bottom).map(c => c.dataset.chart)]"
+        "    edge(chart, '.legend').top < edge(chart, '.xtick').bottom).map(c => c.dataset.chart),"
+        "  [...document.querySelectorAll('body > * :is(a, button, summary, input)')].filter(part =>"
+        "    part.offsetWidth && Math.min(part.offsetWidth, part.offsetHeight) < 24)"
+        "    .map(part => part.outerHTML)]"
     )
-    assert wide <= PHONE
-    assert min(cells) >= 200, "a column that is narrower breaks names into pieces"
-    assert above == []
+    assert wide <= width
+    assert min(cells, default=width) >= 200, "a column that is narrower breaks names into pieces"
+    assert max(rows) <= 80, "a row for a line of text is not three lines high"
+    assert above == [] and small == []
+
+
+def test_the_first_screen_answers(browser, pages, window):
+    window(1440)
+    browser.get("about:blank")
+    open_page(browser, pages["report"])
+    headline, bar, evidence, following, folded, step_times = browser.execute_script(
+        "const box = (part) => part.getBoundingClientRect().toJSON();"
+        "const [one, other] = document.querySelectorAll('#verdict .side > div');"
+        "return [document.querySelector('h1').textContent,"
+        "  box(document.querySelector('[data-chart=breakdown]')), box(one), box(other),"
+        "  [...document.querySelectorAll('#verdict details.folded')].map(part => part.innerText),"
+        "  [...document.querySelectorAll('.cards > div')].map(card => card.innerText)"
+        "    .filter(text => / ms\\b/.test(text))]"
+    )
+    assert headline.startswith("Bound by GPU compute")
+    assert bar["bottom"] <= 900 and max(evidence["bottom"], following["bottom"]) <= 900
+    assert evidence["top"] == following["top"] and evidence["right"] < following["left"]
+    assert folded == ["Upper limits of the time per step that each bottleneck costs (10)"]
+    assert len(step_times) == 1
+    window(PHONE)
+    figure = "return document.querySelector('.cards strong').getBoundingClientRect().bottom"
+    assert browser.execute_script(figure) < 400
 
 
 def test_cards_stay_low_and_fill_their_rows_whatever_words_they_hold(browser, window, tmp_path):
@@ -238,13 +295,42 @@ def comes_to(driver, script: str, wanted) -> object:
     return found
 
 
-@pytest.mark.parametrize("name", ["report", "compare", "ranks"])
-def test_no_sheet_of_a_print_is_blank(browser, pages, name):
+HEIGHTS = """[...document.querySelectorAll('.chart')].map(chart => [
+  chart.querySelector('.main-svg')?.getBoundingClientRect().height ?? 0, chart.clientHeight])"""
+
+
+@pytest.mark.parametrize("name", ["report", "compare", "ranks", "dashboard", "long"])
+def test_a_page_printed_as_soon_as_it_is_loaded_has_all_charts_in_their_boxes(
+    browser, pages, window, name
+):
+    window(1280)
     browser.get("about:blank")
-    open_page(browser, pages[name])
+    on_paper = f"addEventListener('afterprint', () => {{ window.printed = {HEIGHTS}; }})"
+    script = browser.execute_cdp_cmd(
+        "Page.addScriptToEvaluateOnNewDocument", {"source": on_paper}
+    )  # it comes before the page's own, which draws for the screen again
+    browser.get(pages[name].as_uri())
     told = browser.execute_cdp_cmd("Page.printToPDF", {"printBackground": True})
-    texts = texts_of_sheets(base64.b64decode(told["data"]))
-    assert len(texts) >= 2 and min(texts) > 5, texts
+    browser.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", script)
+    sheets = texts_of_sheets(base64.b64decode(told["data"]))
+    assert len(sheets) >= 2 and min(sheets) > 5, sheets
+    printed = browser.execute_script("return window.printed")
+    assert printed and all(0 < drawn <= box for drawn, box in printed), printed
+    browser.get("about:blank")
+    browser.get(pages[name].as_uri())
+    fits = f"return {HEIGHTS}.filter(([drawn, box]) => !drawn || drawn > box)"
+    assert comes_to(browser, fits, lambda found: found == []) == []
+
+
+def test_on_paper_each_curve_of_a_dashboard_has_its_key(browser, pages):
+    open_page(browser, pages["dashboard"])
+    keys = browser.execute_script(
+        "dispatchEvent(new Event('beforeprint'));"
+        "const found = [...document.querySelectorAll('[data-lazy=s0-train] .legendtext')];"
+        "const texts = found.map(text => text.textContent);"
+        "dispatchEvent(new Event('afterprint')); return texts"
+    )
+    assert sorted(keys) == ["flash", "slow"]
 
 
 def texts_of_sheets(pdf: bytes) -> list[int]:

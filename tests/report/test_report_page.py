@@ -157,7 +157,7 @@ def test_the_network_is_not_asked_for_anything(opened):
 @pytest.mark.slow
 def test_a_capture_that_holds_little_still_makes_a_page(browser, write_page):
     open_page(browser, write_page("nothing", nothing_captured(), None))
-    assert "No bottleneck can be named" in browser.find_element("css selector", "#verdict h2").text
+    assert "No bottleneck can be named" in browser.find_element("css selector", "#verdict h1").text
     assert set(browser.execute_script(DRAWN)) == {"step_times", "phases"}
     assert browser.get_log("browser") == []
 

@@ -76,9 +76,9 @@ def bottleneck_of(analysis: Analysis, report: Report) -> Bottleneck:
     elif verdict in waiting or verdict == "host":  # several of them together
         waiting = dict(sorted(waiting.items(), key=lambda item: -item[1]))
         why = [*mode_sentences(report, waiting)]
-        why += waiting_sentences(waiting, step_ms, cover_phrases(report))
+        why += waiting_sentences(waiting, step.ms, cover_phrases(report))
         if gaps_ms >= gpu.WAITING_SHARE * step_ms:
-            why.append(gpu.gaps_sentence(gaps_ms, step_ms))
+            why.append(gpu.gaps_sentence(gaps_ms, step))
         why += details(analysis, report, verdict, waiting)
     else:
         why = [*why, *gpu.clock_sentences(report)]
@@ -93,7 +93,7 @@ def bottleneck_of(analysis: Analysis, report: Report) -> Bottleneck:
         evidence,
         advise(verdict, report),
         ranked,
-        most_to_gain(report, verdict, lost, computing, step_ms),
+        most_to_gain(report, verdict, lost, computing, step.ms),
         unknowns,
         different,
     )
@@ -112,7 +112,7 @@ def verdict_of(
         return "unknown", []
     if 2 * gaps_ms < step_ms and (named := waiting_verdict(waiting, step_ms)):
         return named, []
-    return gpu.verdict(analysis, report, step.family_ms, gaps_ms, step_ms)
+    return gpu.verdict(analysis, report, step, gaps_ms, step_ms)
 
 
 def readings(analysis: Analysis, report: Report, step: TypicalStep) -> list[Reading]:

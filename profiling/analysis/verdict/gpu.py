@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from profiling.analysis.analysis import Analysis
-from profiling.analysis.records import Report
+from profiling.analysis.records import Report, TypicalStep
 from profiling.analysis.verdict.health import UNKNOWN_SHARE
 from profiling.timeline.trace import GRAPH, KERNEL, Device
 
@@ -45,14 +45,16 @@ class Launches:
 
 
 def verdict(
-    analysis: Analysis, report: Report, family_ms: dict[str, float], gaps_ms: float, step_ms: float
+    analysis: Analysis, report: Report, step: TypicalStep, gaps_ms: float, step_ms: float
 ) -> tuple[str, list[str]]:
     """(verdict, evidence) for a GPU that is kept busy.
 
-    `family_ms` is kernel time and `gaps_ms` the time between queued kernels, both of one step.
+    `gaps_ms` is the time between queued kernels in a step, `step_ms` the step without what
+    capturing added.
     """
+    family_ms = step.family_ms
     if 2 * gaps_ms >= step_ms:
-        return "gpu_gaps", [gaps_sentence(gaps_ms, step_ms)]
+        return "gpu_gaps", [gaps_sentence(gaps_ms, step)]
     unnamed_ms = whole_graphs_ms(analysis)
     launches = launches_of(analysis, report.capture.gpu)
     small = launches and (launches.small_share >= SMALL_SHARE or launches.mean_us < SMALL_US)
@@ -62,10 +64,10 @@ def verdict(
             f"{100 * launches.small_share:.0f} % of the kernel time is in kernels that are "
             f"shorter than {SMALL_US:.0f} us or have too few blocks to occupy half of the SMs."
         )
-        gaps = [gaps_sentence(gaps_ms, step_ms)] if gaps_ms >= WAITING_SHARE * step_ms else []
+        gaps = [gaps_sentence(gaps_ms, step)] if gaps_ms >= WAITING_SHARE * step_ms else []
         return "gpu_latency", [text, *gaps]
     if gaps_ms >= WAITING_SHARE * step_ms:
-        return "gpu_gaps", [gaps_sentence(gaps_ms, step_ms)]
+        return "gpu_gaps", [gaps_sentence(gaps_ms, step)]
     read, written = counter(report, "DRAM Read"), counter(report, "DRAM Write") or 0.0
     if read is not None and read + written >= SATURATED_PERCENT:
         return "gpu_memory", [
@@ -100,8 +102,8 @@ def clock_sentences(report: Report) -> list[str]:
     return [f"Over the run the GPU's clock was {clock.text}."]
 
 
-def gaps_sentence(gaps_ms: float, step_ms: float) -> str:
-    share = 100 * gaps_ms / step_ms
+def gaps_sentence(gaps_ms: float, step: TypicalStep) -> str:
+    share = 100 * gaps_ms / step.ms
     return f"{gaps_ms:.2f} ms per step ({share:.0f} %) is idle time between queued kernels."
 
 

@@ -1,7 +1,7 @@
 """Document of many runs side by side on one page. Called by the verb dashboard and its server.
 
 A page has a part for each text that runs were trained on. templates/dashboard.html.j2 adds the
-reader's switches to the Document, dashboard.js draws charts when they come into view.
+reader's switches to the Document, dashboard.js draws its charts.
 """
 
 import re

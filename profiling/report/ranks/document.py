@@ -24,6 +24,7 @@ from profiling.report.document import (
     Finding,
     Paragraph,
     Section,
+    SideBySide,
     Table,
     Timeline,
     Tone,
@@ -123,8 +124,12 @@ def verdict(report: RanksReport) -> list[Block]:
     findings = [Finding(each.level, each.what, each.cure, places=TEXT) for each in report.findings]
     return [
         Verdict(verdict_line(report), tone),
-        Bullets("Evidence", evidence),
-        Bullets("Next", report.straggler.next if report.straggler else []),
+        SideBySide(
+            [
+                Bullets("Evidence", evidence),
+                Bullets("Next", report.straggler.next if report.straggler else []),
+            ]
+        ),
         *[each for each in findings if each.level == "warning"],
         Facts(figures(report), cards=True),
     ]

@@ -45,14 +45,17 @@ def page(document: Document, template: str = "document.html.j2", **values: objec
     figures = without_control_characters(
         {chart.name: chart.figure for chart in charts if chart.figure is not None}
     )
-    headlines = [b.word or b.text for b in document.verdict if isinstance(b, Verdict)][:1]
+    answers = (block for block in document.verdict if isinstance(block, Verdict))
+    headline = next(answers, None)
+    name = [headline.word or headline.text] if headline else []
     return (
         environment()
         .get_template(template)
         .render(
             document=document,
             sections=sections,
-            tab=" · ".join([*headlines, document.title]),
+            headline=headline,
+            tab=" · ".join([*name, document.title]),
             figures=figures,
             timeline=any(block.data is not None for block in timelines),
             plotly_js=plotly_js() if figures else "",
@@ -127,8 +130,8 @@ BEGIN, END = '"use strict";var Plotly=(()=>{', "window.Plotly = Plotly;"
 def packed_script() -> str:
     """Plotly's script in gzip and base85, without the characters that have a meaning in HTML.
 
-    Packed it takes 1.84 MB instead of 4.8. templates/charts.js unpacks it when the first chart
-    comes into view.
+    Packed it takes 1.84 MB instead of 4.8. templates/charts.js unpacks it when the text is
+    painted.
     """
     package = find_spec("plotly")
     assert package is not None and package.origin is not None  # a requirement of this project

@@ -1,10 +1,12 @@
 """Document of a capture's report, verdict first. Called by the verbs report, run and log."""
 
+import re
+
 import msgspec
 import numpy as np
 
 from profiling.analysis.gpu_time.step_events import StepEvents
-from profiling.analysis.records import LaunchQueue, Report
+from profiling.analysis.records import Bottleneck, LaunchQueue, Report
 from profiling.analysis.steps import periodic, update_kernels
 from profiling.report.document import (
     MARKDOWN,
@@ -35,6 +37,15 @@ from profiling.timeline.personal import without_folders
 
 TOOLS = {"nsys": "nsys", "kineto": "torch.profiler", "jax": "JAX's profiler"}
 FAMILIES = "Kernel families"
+UP_TO = re.compile(r"up to [\d.]+ ")
+BAR_HEIGHT = 210  # pixels; a sheet has up to five rows of its legend
+SHORT = {  # titles in the navigation, which fits one row of a laptop's screen
+    "operator_work": "Shapes",
+    "launches": "Geometry",
+    "api": "API calls",
+    "os_calls": "OS calls",
+    "memops": "Copies",
+}
 NO_GPU = "Not known: the capture contains no GPU activity."
 
 
@@ -117,56 +128,102 @@ def verdict(report: Report) -> list[Block]:
         + (f": {gain.why_none}" if gain.why_none else "")
         for gain in bottleneck.ranked
     ]
-    who = "a step" if report.window.step_name is not None else "the program"
     most = [bottleneck.most_to_gain] if bottleneck.most_to_gain else []
-    pairs, step = key_figures(report), report.window.step_ms
-    spread = [("min", step.min), ("mean", step.mean), ("p95", step.p95), ("max", step.max)]
-    spread_text = ", ".join(f"{name} {milliseconds(ms)}" for name, ms in spread)
+    figures = key_figures(report)
+    further = [*other_step_times(report), *coverage_figure(report)]
+    known = [(what, figure) for what, figure in figures if figure != ABSENT]
+    each = " per step" if report.window.step_name is not None else ""
+    limits = f"Upper limits of the time{each} that each bottleneck costs"
     return [
         Verdict(verdict_line(report), "warning"),
+        Facts(known, cards=True, places=PAGE),
+        *step_chart(report),
+        Bullets(None, bottleneck.evidence, places=TEXT),
         SideBySide(
-            [
-                Bullets(None, bottleneck.evidence, places=TEXT),
-                Bullets("Evidence", bottleneck.evidence, places=PAGE),
-                Bullets("Next", bottleneck.next),
-                Bullets("Largest possible gain", most),
-                Bullets(f"Time {who} could save, at most", gains),
-                Bullets("This capture does not show", bottleneck.cannot_tell),
-            ]
+            [Bullets("Evidence", bottleneck.evidence), page_advice(bottleneck)], places=PAGE
         ),
+        Bullets("Next", bottleneck.next, places=TEXT),
+        Bullets("Largest possible gain", most, places=TEXT),
+        Bullets(limits, gains, folded=True),
+        Bullets("This capture does not show", bottleneck.cannot_tell, folded=True),
         *(Finding(f.level, f.what, f.cure, places=MARKDOWN) for f in report.health.findings),
         *(
             Finding(f.level, f.what, f.cure, places=("terminal", "page"))
             for f in report.health.loss_findings
         ),
-        Facts(pairs, cards=True, places=("markdown", "page")),
-        Facts([*pairs, ("step, ms", spread_text)], places=TERMINAL),
+        Facts([*figures, *further], cards=True, places=MARKDOWN),
+        Facts([*figures, *further, step_spread(report)], places=TERMINAL),
     ]
+
+
+def step_chart(report: Report) -> list[Block]:
+    """The typical step as a bar, and how to read it, for the first screen of a page."""
+    whole = judged(report)
+    figure = step_charts.breakdown([] if report.on_cpu else step_parts(report), whole)
+    if figure is None:
+        return []
+    label = f"{whole}, split by what the GPU did"
+    note = (
+        f"Each moment of {whole} counts once: as compute if any kernel computes, else as "
+        "communication, else as copies, else as idle."
+    )
+    return [
+        Chart("breakdown", label, figure, BAR_HEIGHT),
+        Paragraph(note, "note", places=PAGE),
+    ]
+
+
+def page_advice(bottleneck: Bottleneck) -> Bullets:
+    """Advice under a heading with the largest possible gain, unless the first line names it."""
+    most, lines = bottleneck.most_to_gain, bottleneck.next
+    gain = UP_TO.search(most or "")
+    named = gain is not None and any(gain[0] in line for line in lines[:1])
+    return Bullets("Next" if most is None or named else f"Next: {most}", lines)
 
 
 def key_figures(report: Report) -> list[tuple[str, str]]:
     """The figures that everyone asks for first, as (name, figure)."""
-    free_ms, mfu = report.health.free_step_ms, report.roofline and report.roofline.mfu
-    typical = report.typical
-    steps = [
-        *([("typical step while captured", f"{milliseconds(typical.ms)} ms")] if typical else []),
-        ("median step while captured", f"{milliseconds(report.window.step_ms.median)} ms"),
-        (
-            "median step without capturing",
-            ABSENT if free_ms is None else f"{milliseconds(free_ms)} ms",
-        ),
-    ]
+    typical, mfu = report.typical, report.roofline and report.roofline.mfu
     if report.window.step_name is None:
-        steps = [("whole capture", f"{milliseconds(report.window.wall_ms)} ms")]
+        step = ("whole capture", f"{milliseconds(report.window.wall_ms)} ms")
+    elif typical:
+        step = ("typical step while captured", f"{milliseconds(typical.ms)} ms")
+    else:
+        step = median_step(report)
     if report.on_cpu:
-        return [*steps, *cpu_figures(report)]
+        return [step, *cpu_figures(report)]
     return [
-        *steps,
+        step,
         ("GPU busy", percent(typical.busy_percent if typical else None)),
         ("MFU", percent(100 * mfu if mfu else None)),
         ("attention kernels", report.attention_backend or ABSENT),
-        ("kernel time that belongs to a phase", percent(coverage_percent(report))),
     ]
+
+
+def median_step(report: Report) -> tuple[str, str]:
+    return "median step while captured", f"{milliseconds(report.window.step_ms.median)} ms"
+
+
+def other_step_times(report: Report) -> list[tuple[str, str]]:
+    """Step times besides the one in `key_figures`, as (name, figure)."""
+    if report.window.step_name is None:
+        return []
+    free_ms = report.health.free_step_ms
+    free = ABSENT if free_ms is None else f"{milliseconds(free_ms)} ms"
+    captured = [median_step(report)] if report.typical else []
+    return [*captured, ("median step without capturing", free)]
+
+
+def step_spread(report: Report) -> tuple[str, str]:
+    step = report.window.step_ms
+    spread = [("min", step.min), ("mean", step.mean), ("p95", step.p95), ("max", step.max)]
+    return "step, ms", ", ".join(f"{name} {milliseconds(ms)}" for name, ms in spread)
+
+
+def coverage_figure(report: Report) -> list[tuple[str, str]]:
+    if report.on_cpu:
+        return []
+    return [("kernel time that belongs to a phase", percent(coverage_percent(report)))]
 
 
 def cpu_figures(report: Report) -> list[tuple[str, str]]:
@@ -216,8 +273,7 @@ def step_parts(report: Report) -> list[tuple[Part, float]]:
 
 def step_section(report: Report) -> Section:
     parts, height = step_parts(report), max(280, 70 + 28 * len(report.families))
-    whole, times = judged(report), step_charts.step_times(report)
-    bar = step_charts.breakdown(parts, whole)
+    times = step_charts.step_times(report)
     families = step_charts.families(report)
     no_kernels = "Not known: the capture contains no kernels."
     title = "Step times over the window"
@@ -228,16 +284,8 @@ def step_section(report: Report) -> Section:
         step_chart,
         Chart("families", "kernel time by family", families, height, FAMILIES, no_kernels),
     ]
-    blocks: list[Block] = [
-        StepBar(parts, whole=judged(report)),
-        Chart("breakdown", f"{whole}, split by what the GPU did", bar, 190, absent=NO_GPU),
-        SideBySide(beside),
-    ]
-    lead = (
-        f"{whole[:1].upper()}{whole[1:]}. Each moment counts once: as compute if any kernel "
-        "computes, else as communication, else as copies, else as idle."
-    )
-    return Section("step", "Parts of the step", blocks, "Step", lead)
+    blocks: list[Block] = [StepBar(parts, whole=judged(report)), SideBySide(beside)]
+    return Section("step", "Step times and kernel families", blocks, "Step")
 
 
 def phase_section(report: Report) -> Section:
@@ -341,12 +389,13 @@ def table_sections(report: Report, sources: Links) -> list[Section]:
         *(tables.operators, tables.counters),
     )
     made = [tables.kernels(report, sources), *(make(report) for make in others)]
-    return [Section(table.name, table.title, [table]) for table in made]
+    return [Section(table.name, table.title, [table], SHORT.get(table.name)) for table in made]
 
 
 def health_section(report: Report) -> Section:
     health, memory = report.health, report.allocations
-    blocks: list[Block] = []
+    times = [*key_figures(report)[:1], *other_step_times(report), step_spread(report)]
+    blocks: list[Block] = [Facts(times, heading="Step times", places=PAGE)]
     if health.overhead_percent is not None:
         blocks.append(Paragraph(overhead(health.overhead_percent)))
     blocks += [Finding(each.level, each.what, each.cure) for each in health.findings]

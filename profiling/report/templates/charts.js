@@ -1,16 +1,20 @@
-// Draws charts with plotly when they come into view; for printing in the light theme, as wide as a sheet.
+// Draws charts with plotly: first those in view, then the others while the browser is idle, so that a page can be
+// printed at once. On paper they have the light theme and are as wide as a sheet.
 "use strict";
 
 const FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif";
 const REMOVED = ["sendChartToCloud", "select2d", "lasso2d", "autoScale2d"]; // the first uploads
 const NARROW = 560; // px: the legend goes below
+const LONGEST = 20; // characters of a bar's name in a narrow chart
 const AXIS_BELOW = 52; // px for ticks and title of the x axis
 const PAPER = 640; // px: fits between the margins of A4 and Letter, inside of a section
+const LATEST = 1000; // ms: a busy browser draws then, too
+const PIXEL = "data:image/gif;base64,R0lGODlhAQABAAAAACwAAAAAAQABAAA=";
 const BASE85 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%:()*+-;,=.?@^_`{|}~"; // as plotly_script.py has it
 
 const nonce = document.currentScript.nonce; // the page's policy knows its own scripts by it
 const figures = JSON.parse(document.getElementById("figures")?.textContent ?? "{}");
-let plotlyReady = null; // a promise, once plotly is needed
+let plotlyReady = Object.keys(figures).length ? loadPlotly() : null; // a promise
 let turn = Promise.resolve(); // resolves when all charts requested so far are drawn
 const waiting = new Map(); // chart that waits for its turn -> promise that it is drawn
 let onPaper = false;
@@ -29,7 +33,7 @@ function fromBase85(text) {
 
 async function unpackPlotly() {
   if (!window.DecompressionStream) throw new Error("This browser is too old to unpack the charts. Open the tables of numbers below instead.");
-  await new Promise((done) => { setTimeout(done); }); // the text is painted first
+  await nextFrame(); // the text is painted first
   const packed = fromBase85(document.getElementById("plotly").textContent);
   const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
   const script = document.createElement("script");
@@ -38,11 +42,32 @@ async function unpackPlotly() {
   document.head.append(script);
 }
 
+// The page counts as loading until plotly is unpacked or cannot be: whoever prints a page as soon as it is loaded, like
+// `chromium --print-to-pdf`, gets its charts. Only a pending request has that effect, and a data: URL needs no network.
+function loadPlotly() {
+  let pending = true;
+  const keepLoading = () => {
+    if (!pending) return;
+    const picture = new Image();
+    picture.onload = picture.onerror = keepLoading;
+    picture.src = PIXEL;
+  };
+  keepLoading();
+  return unpackPlotly().finally(() => { pending = false; });
+}
+
+function idle() {
+  return new Promise((done) => {
+    if (window.requestIdleCallback) requestIdleCallback(done, { timeout: LATEST });
+    else setTimeout(done);
+  });
+}
+
 // Draws one chart a frame, so that the first shows before the second is drawn. A chart that is requested
 // again while it waits is drawn once, with its latest figure. Printing cannot wait.
 function draw(chart, figureOf) {
   if (onPaper && window.Plotly) return drawByPlotly(chart, figureOf());
-  plotlyReady ??= unpackPlotly();
+  plotlyReady ??= loadPlotly(); // a live page's first chart
   if (!waiting.has(chart)) {
     const drawn = drawAfter(turn, chart, figureOf);
     waiting.set(chart, drawn);
@@ -65,17 +90,29 @@ function nextFrame() {
 
 async function drawByPlotly(chart, figure) {
   const zoom = "zoom" in chart.dataset;
-  const [data, layout] = themed(figure);
-  const below = !onPaper && chart.clientWidth < NARROW && layout.showlegend !== false;
+  const narrow = !onPaper && chart.clientWidth < NARROW;
+  const [data, layout] = narrow ? withShortNames(...themed(figure)) : themed(figure);
+  const below = narrow && layout.showlegend !== false;
   chart.dataset.height ??= parseFloat(chart.style.height);
+  if (onPaper) chart.style.height = `${chart.dataset.height}px`; // without the legend below
   if (below) layout.legend = { ...layout.legend, orientation: "h", x: 0, yref: "container", y: 0, yanchor: "bottom" };
-  if (onPaper) Object.assign(layout, { width: PAPER, autosize: false });
+  if (onPaper) Object.assign(layout, { width: PAPER, height: +chart.dataset.height, autosize: false });
   const drawing = Plotly.react(chart, data, layout, {
     responsive: true, displaylogo: false, modeBarButtonsToRemove: REMOVED, plotlyServerURL: "",
     displayModeBar: zoom && !onPaper, scrollZoom: zoom,
   });
   await drawing;
   if (below) await makeRoomForLegend(chart);
+}
+
+// A narrow chart has no room for long names of bars, whose ends tell them apart, nor for names of points that its
+// legend has, too.
+function withShortNames(data, layout) {
+  const short = (name) => (name.length > LONGEST ? `…${name.slice(1 - LONGEST)}` : name);
+  const names = data.flatMap(({ orientation, y }) => (orientation === "h" ? y : [])).filter((name) => typeof name === "string");
+  const yaxis = names.length ? { ...layout.yaxis, tickvals: names, ticktext: names.map(short) } : layout.yaxis;
+  const bare = (trace) => (trace.mode === "markers+text" ? { ...trace, mode: "markers" } : trace);
+  return [layout.showlegend === false ? data : data.map(bare), { ...layout, yaxis }];
 }
 
 // Grows the chart by the height of its legend.
@@ -106,10 +143,19 @@ function redrawCharts() {
 }
 
 function prepareCharts() {
-  document.querySelectorAll("[data-chart]").forEach((chart) => awaitsView.observe(chart));
+  const charts = document.querySelectorAll("[data-chart]");
+  charts.forEach((chart) => awaitsView.observe(chart));
+  drawWhenIdle(charts, drawChart);
 }
 
-// Printing does not wait, so plotly has to be loaded before. It is, once any chart was drawn.
+async function drawWhenIdle(charts, drawOne) {
+  for (const chart of charts) {
+    await idle();
+    if (!chart.dataset.drawn) await drawOne(chart);
+  }
+}
+
+// Printing does not wait, so plotly has to be loaded before.
 addEventListener("beforeprint", () => {
   onPaper = true;
   document.documentElement.dataset.theme = "light";
@@ -118,6 +164,10 @@ addEventListener("beforeprint", () => {
 addEventListener("afterprint", () => {
   onPaper = false;
   applyTheme();
-  for (const chart of document.querySelectorAll(".js-plotly-plot")) delete chart.layout.width;
   redrawCharts();
+  for (const chart of document.querySelectorAll(".js-plotly-plot")) {
+    delete chart.layout.width;
+    delete chart.layout.height;
+    Plotly.Plots.resize(chart);
+  }
 });

@@ -1,4 +1,4 @@
-// Draws the dashboard's charts when they come into view, as the reader chose: axes, smoothing, runs, zoom.
+// Draws the dashboard's charts as the reader chose: axes, smoothing, runs, zoom.
 // The choices are kept in the address. charts.js, which does the drawing, runs after this script, so the
 // rest waits until the whole page is loaded.
 "use strict";
@@ -100,9 +100,11 @@ function axisOf(name) {
 }
 
 function shownFigure(name) {
-  const figure = figures[name], { layout } = figure;
+  const figure = figures[name];
+  let { layout } = figure;
   const hidden = hiddenGroups(sectionOf(name)), axis = axisOf(name);
   let data = tracesOf(figure, hidden);
+  if (onPaper) ({ data, layout } = withKey(data, layout));
   if (!axis) return { data, layout };
   const switched = axis === "time" && !layout.meta.over_time;
   data = data.map((trace) => ({
@@ -121,6 +123,14 @@ function shownFigure(name) {
     xaxis: { ...layout.xaxis, title, ...fixed(zoom, { autorange: true, uirevision: axis }) },
     yaxis: { ...layout.yaxis, type: state.log ? "log" : "linear", ...usual, ...fixed(y, { uirevision: `free ${state.log}` }) },
   } };
+}
+
+// On paper the toolbar, which says what the colours mean, is on another sheet.
+function withKey(data, layout) {
+  return {
+    data: data.map((trace) => ({ ...trace, showlegend: trace.meta?.kind === "mean" })),
+    layout: { ...layout, showlegend: true },
+  };
 }
 
 async function drawLazily(chart) {
@@ -217,6 +227,7 @@ document.addEventListener("DOMContentLoaded", () => {
   const said = [...new URLSearchParams(location.hash.slice(1))];
   readAddress();
   followCharts();
+  drawWhenIdle(charts, drawLazily);
   const section = said.map(([key]) => document.getElementById(key)).find(Boolean);
   if (section && said.length > 1) section.scrollIntoView();
   document.addEventListener("click", pressedControl);

@@ -34,6 +34,9 @@ function leadToKernels(chart) {
 }
 
 listSections();
+new ResizeObserver(([{ target }]) => { // what sticks below the list depends on how many rows it takes
+  document.documentElement.style.setProperty("--list", `${target.offsetHeight}px`);
+}).observe(document.querySelector("nav"));
 document.querySelectorAll(".sortable").forEach(prepareTable);
 document.addEventListener("toggle", ({ target }) => { if (target.matches("[data-numbers]")) showNumbers(target); }, true);
 document.addEventListener("click", ({ target }) => { if (target.matches("button.copy")) copy(target); });
