@@ -21,6 +21,7 @@ from profiling.analysis.runs.groups import (
     losses_of,
     mean_over_runs,
     seconds_to_loss,
+    tokens_per_s,
     typical_ms,
 )
 from profiling.analysis.runs.run_waits import rank_waits
@@ -32,7 +33,6 @@ from profiling.shared.metric_names import (
     PEAK_BYTES,
     POWER_W,
     STEPS_PER_S,
-    TOKENS_PER_S,
     Metric,
 )
 
@@ -43,7 +43,7 @@ def summary_table(part: str, section: Section, loss: float | None) -> Table:
         Column("configuration", "label", "text"),
         Column("runs", lambda group: len(group.runs), "number"),
         Column("step, ms", typical_ms, "ms"),
-        Column("tokens/s", group_value(TOKENS_PER_S), "number"),
+        Column("tokens/s", tokens_per_s, "number"),
         Column("steps/s", group_value(STEPS_PER_S), "number"),
         Column("MFU", group_value(MFU, 100), "percent"),
         Column("peak memory", group_value(PEAK_BYTES, reduce=np.max), "bytes"),
@@ -56,8 +56,8 @@ def summary_table(part: str, section: Section, loss: float | None) -> Table:
         columns.append(Column(f"s to val loss {loss:g}", seconds, "number"))
     known = [c for c in columns if any(c.value_of(group) is not None for group in section.groups)]
     note = (
-        "Medians over the logged rows, averaged over the seeds. Step times leave out the first "
-        "rows of each start; memory is the peak."
+        "Median of the logged rows, then the mean over seeds; start-up rows are left out of step "
+        "times and speeds; memory is the peak."
     )
     return Table(f"{part}-summary", "Side by side", note, known, section.groups, limit=24)
 
