@@ -316,7 +316,7 @@ def test_every_chart_is_drawn_without_an_error_and_without_the_network(opened):
     scroll_through(opened)
     drawn = dict(opened.execute_script(DRAWN))
     assert {"s0-loss", "s0-loss_time", "s0-reach", "s0-steps", "s0-perf/mfu"} <= set(drawn)
-    assert len(drawn) == 21 and min(drawn.values()) >= 2, drawn
+    assert len(drawn) == 22 and min(drawn.values()) >= 2, drawn
     assert opened.get_log("browser") == []
     messages = [json.loads(entry["message"])["message"] for entry in opened.get_log("performance")]
     asked = [
@@ -447,6 +447,63 @@ def test_an_address_opens_the_page_as_it_was_left(at_chart):
     assert found == [[1, 2], "log", ["flash, spread", "flash"]]
     press(at_chart, "[data-reset]")
     assert at_chart.get_log("browser") == []
+
+
+SHOWN = f"return {FIRST}.data.filter(trace => trace.visible !== false).map(trace => trace.name)"
+
+
+@pytest.mark.slow
+def test_runs_are_found_and_grouped_by_a_key_and_the_address_keeps_it(at_chart):
+    def ask(words):
+        at_chart.execute_script(
+            "const field = document.querySelector('[data-where]'); field.value = arguments[0];"
+            "field.dispatchEvent(new Event('input', {bubbles: true}))",
+            words,
+        )
+        return at_chart.find_element("css selector", "[data-matching]").text
+
+    assert ask("att=flash step<6") == "2 of 4 runs"
+    wait_until(
+        lambda: at_chart.execute_script(SHOWN) == ["flash, spread", "flash-1", "flash-2", "flash"]
+    )
+    rows = "return document.querySelectorAll('#table-s0-runs tbody tr:not([hidden])').length"
+    assert at_chart.execute_script(rows) == 2
+    assert ask("lr>1") == "no single key or result is called lr"
+    assert ask("-slow-2 step>6 seed=1|2") == "1 of 4 runs"
+    page, address = at_chart.current_url.partition("#")[::2]
+    assert "where=-slow-2+step%3E6+seed%3D1%7C2" in address
+    at_chart.get("about:blank")
+    at_chart.get(f"{page}#by=attention&columns.s0=seed|attention&scatter.s0=seed|best+val+loss")
+    time.sleep(0.3)
+    look_at_chart(at_chart)
+    both = ["attention=flash", "attention=slow"]
+    assert [name for name in at_chart.execute_script(SHOWN) if "=" in name][-2:] == both
+    keys = "return [...document.querySelectorAll('.legend:not([hidden]) [data-name]')]"
+    assert at_chart.execute_script(f"{keys}.map(key => key.textContent.trim())") == [
+        f"{label} 2" for label in both
+    ]
+    points = at_chart.execute_script("return shownFigure('s0-scatter-points').data.map(d => d.x)")
+    assert points == [[1, 2], [1, 2]]
+    heads = at_chart.execute_script(
+        "return headsOf(document.querySelector('#table-s0-runs table'))"
+        ".filter(head => getComputedStyle(head).display !== 'none').map(headingOf)"
+    )
+    assert heads[:3] == ["run", "configuration", "attention"] and "seed" not in heads
+    press(at_chart, "[data-reset]")
+    assert at_chart.get_log("browser") == []
+
+
+@pytest.mark.slow
+def test_the_x_under_the_pointer_is_shown_in_all_charts(at_chart):
+    point = f"{{points: [{{x: 200, fullData: {FIRST}.data.at(-1)}}]}}"
+    label = "c.querySelector('.hoverlayer :is(.hovertext, .legend)')"
+    told = f"[...inView].filter(c => {label}).map(c => c.dataset.lazy)"
+
+    def charts_that_tell():
+        return at_chart.execute_script(f"{FIRST}.emit('plotly_hover', {point}); return {told}")
+
+    wait_until(lambda: "s0-loss" in charts_that_tell())
+    assert "s0-loss_time" not in charts_that_tell(), "another axis"
 
 
 def test_rows_that_the_page_has_already_are_not_drawn_twice(opened):

@@ -15,16 +15,24 @@ import numpy as np
 from profiling.analysis.runs.folder import RunFolder, Series
 from profiling.analysis.runs.groups import Group, Section, Spread, spread_of, time_to_loss
 from profiling.report.charts import axis, colour, figure, scatter
-from profiling.report.document import Figure
+from profiling.report.document import Column, Figure, Table
 from profiling.report.palette import SERIES
 from profiling.shared.metric_names import VAL_LOSS, Metric
 
-DASHES = ("solid", "dash", "dot", "dashdot")
+DASHES = {"solid": "none", "dash": "9 9", "dot": "3 3", "dashdot": "9 3 3 3"}
 # the same for all, so that charts align; an axis that needed more would make plotly draw twice
 MARGIN = {"l": 64, "r": 14, "t": 8, "b": 50}
 POINTS_OF_CHART = 5000  # points that draw in a moment; a chart's curves share them
 POINTS_OF_CURVE = (100, 400)  # least, most
 POINTS_OF_RUN = (50, 200)  # least, most for one run of a group, whose mean is drawn too
+SPIKES = {  # the line at the x under the pointer
+    "showspikes": True,
+    "spikemode": "across",
+    "spikesnap": "data",
+    "spikedash": "dot",
+    "spikethickness": 1,
+    "spikecolor": "var(--muted)",
+}
 MOST_BOXES = 16
 MOST_IN_HOVER = 8  # curves up to which the hover text lists all of them
 LOSS_GRID = 80  # losses at which the time to reach them is drawn
@@ -42,14 +50,22 @@ class Axes:
     meta: dict[str, np.ndarray] = field(default_factory=dict)  # the other axis, by name
 
 
+STYLES = [  # of a curve, by its number: colour, plotly's dash, and the same dash in SVG
+    {"color": colour(name), "dash": dash, "dasharray": dasharray}
+    for dash, dasharray in DASHES.items()
+    for name in SERIES
+]
+
+
 def colour_of(number: int) -> str:
     return colour(SERIES[number % len(SERIES)])
 
 
 def line_style(number: int) -> Figure:
     """Style of curve `number`. The first curves are wider, to show under later ones on them."""
-    dash = DASHES[number // len(SERIES) % len(DASHES)]
-    return {"color": colour_of(number), "dash": dash, "width": max(1.4, 3.2 - 0.9 * number)}
+    style = STYLES[number % len(STYLES)]
+    width = max(1.4, 3.2 - 0.9 * number)
+    return {"color": style["color"], "dash": style["dash"], "width": width}
 
 
 def curves(
@@ -120,7 +136,7 @@ def line_chart(
 ) -> Figure:
     hover = "x unified" if curves <= MOST_IN_HOVER else "closest"
     common = {"margin": MARGIN, "showlegend": False, "hovermode": hover}
-    return figure(data, xaxis, yaxis, **common, **layout)
+    return figure(data, xaxis | SPIKES, yaxis, **common, **layout)
 
 
 def common_range(settled: list[np.ndarray]) -> list[float]:
@@ -199,6 +215,42 @@ def curve(
     if run:
         meta["run"] = str(run.folder)
     return trace | {"meta": meta} | style
+
+
+def scatter_of_runs(section: Section, table: Table) -> Figure | None:
+    """A point for each run: the first key that differs and has numbers, against the step time.
+
+    The page draws any two columns of the `table` of runs so. None without step times.
+    """
+    columns = {column.heading: column for column in table.columns}
+    numeric = (
+        key
+        for key in section.differs
+        if all(number_in(columns[key], run) is not None for run in section.runs)
+    )
+    x, y = next(numeric, "iterations"), "step, ms"
+    if all(number_in(columns[y], run) is None for run in section.runs):
+        return None
+    data = [
+        scatter(
+            escape(group.label),
+            [number_in(columns[x], run) for run in group.runs],
+            [number_in(columns[y], run) for run in group.runs],
+            mode="markers",
+            marker={"color": colour_of(number), "size": 10},
+        )
+        for number, group in enumerate(section.groups)
+    ]
+    layout: Figure = {"margin": MARGIN, "showlegend": False, "meta": {"points": [x, y]}}
+    return figure(data, axis(x), axis(y), **layout)
+
+
+def number_in(column: Column, run: RunFolder) -> float | None:
+    """The number in a run's cell, whether it stands there as a number or as text."""
+    try:
+        return float(str(column.value_of(run)))
+    except ValueError:
+        return None
 
 
 def step_boxes(section: Section) -> list[Figure]:
