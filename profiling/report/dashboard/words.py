@@ -216,7 +216,7 @@ def ranking_lines(
     unknown = [other.label for other, found in answers if found.answer == "cannot_tell"]
     slower = [other for other, found in answers if found.answer in ("faster", "slower")]
     lines = []
-    if equal:
+    if equal and unknown:  # else the headline says it
         names = list_names([fastest.label, *equal], MOST_NAMED, "; ")
         lines.append(f"Equally fast within {BAND}: {names}.")
     if unknown:

@@ -200,7 +200,7 @@ function showControls() {
   }
   for (const select of document.querySelectorAll("[data-by]")) select.value = [...select.options].some(({ value }) => value === state.by) ? state.by : "";
   for (const field of document.querySelectorAll("[data-where]")) if (field !== document.activeElement) field.value = state.where;
-  sections().filter(runsBox).forEach(showLegend);
+  sectionNames().filter(runsBox).forEach(showLegend);
   charts.forEach(offerAxes);
   // a link to a section stops below what stays at the top
   const bar = document.querySelector(".toolbar");

@@ -3,12 +3,12 @@
 "use strict";
 
 const served = Boolean(document.getElementById("live"));
-const list = document.getElementById("table-all");
+const homeTable = document.getElementById("table-all");
 const picked = new Set(); // whole paths, as a command takes them
 
-const rowsOf = () => [...list.querySelector("tbody").rows];
+const rowsOf = () => [...homeTable.querySelector("tbody").rows];
 const valueIn = (row, heading) => {
-  const cell = row.cells[headsOf(list.querySelector("table")).map(headingOf).indexOf(heading)];
+  const cell = row.cells[headsOf(homeTable.querySelector("table")).map(headingOf).indexOf(heading)];
   return cell.dataset.value ?? cell.textContent.trim();
 };
 
