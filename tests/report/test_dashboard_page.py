@@ -467,7 +467,8 @@ def test_runs_are_found_and_grouped_by_a_key_and_the_address_keeps_it(at_chart):
     )
     rows = "return document.querySelectorAll('#table-s0-runs tbody tr:not([hidden])').length"
     assert at_chart.execute_script(rows) == 2
-    assert ask("lr>1") == "no single key or result is called lr"
+    assert ask("lr>1") == "lr: no column of the table of runs is called so"
+    assert ask("loss<2") == "loss: which of best_val_loss, training_loss?"
     assert ask("-slow-2 step>6 seed=1|2") == "1 of 4 runs"
     page, address = at_chart.current_url.partition("#")[::2]
     assert "where=-slow-2+step%3E6+seed%3D1%7C2" in address

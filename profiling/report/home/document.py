@@ -40,10 +40,10 @@ def home_page(
         Column("verdict", verdict, "text"),
         Column("step, ms", "step_ms", "ms"),
         Column("val loss", loss, "text"),
+        Column("pages", links, "text"),
         Column("state", "state", "text"),
         Column("kind", "kind", "text"),
         Column("captures", lambda entry: len(entry.captures) or None, "number"),
-        Column("pages", links, "text"),
     ]
     how = "Tick rows for a report, a dashboard, or a comparison of two."
     table = Table("all", "Runs and captures", how, columns, entries, limit=60)

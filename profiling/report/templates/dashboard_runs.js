@@ -45,8 +45,9 @@ function headingNamed(word, headings) {
   for (const fits of ways) {
     const found = headings.filter((heading) => fits(plainName(heading)));
     if (found.length === 1) return found[0];
+    if (found.length) throw new Error(`${word}: which of ${found.map(plainName).join(", ")}?`);
   }
-  throw new Error(`no single key or result is called ${word}`);
+  throw new Error(`${word}: no column of the table of runs is called so`);
 }
 
 function termOf(term, headings) {
