@@ -49,6 +49,7 @@ VERBS = {
         CAPTURES, "the collective that a run of several ranks hangs in, and the missing ranks"
     ),
     "dashboard": Verb(CAPTURES, "runs side by side: loss, speed, GPU"),
+    "home": Verb(CAPTURES, "all runs and captures under a folder, on one page"),
     "scrub": Verb(CAPTURES, "remove environment and folders from a capture"),
     "doctor": Verb(CAPTURES, "check whether this machine can profile, with fixes"),
     "attention": Verb(LAB, "the attention backends side by side"),

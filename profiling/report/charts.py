@@ -69,7 +69,11 @@ def bars(
 
 
 def scatter(
-    name: str, x: Sequence[float], y: Sequence[float], mode: str = "lines", **more: object
+    name: str,
+    x: Sequence[float | None],
+    y: Sequence[float | None],
+    mode: str = "lines",
+    **more: object,
 ) -> Figure:
     """A series of points, or of lines between them."""
     return {"type": "scatter", "mode": mode, "name": name, "x": x, "y": y, **more}

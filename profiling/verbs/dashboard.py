@@ -13,7 +13,6 @@ examples
 """
 
 import argparse
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -22,7 +21,7 @@ from cli.parser import Parser, flag, names, within
 from cli.plain import plain, without_controls
 from profiling.analysis.runs.folder import find_run_folders, read_runs
 from profiling.report.dashboard.document import dashboard_page
-from profiling.report.dashboard.server import MakePage, serve
+from profiling.report.dashboard.server import LivePage, dashboard_of, serve
 from profiling.shared.run_files import check_output
 from profiling.verbs.results import STDOUT, check_new, new_file, put
 
@@ -50,7 +49,8 @@ def main(argv: list[str]) -> int:
     if flags.watch and flags.output:
         raise ValueError("-o: --watch serves the page and writes no file; give only one of the two")
     if flags.watch:
-        return serve(*live_page(flags), flags.host, flags.port)
+        live = live_page(flags)
+        return serve(lambda path: live if path == "/" else None, flags.host, flags.port)
     file = flags.output or DEFAULT_FILE
     check_new(file, ".html", ".htm")
     folders = find_run_folders(flags.places)
@@ -112,9 +112,8 @@ def parse(argv: list[str]) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def live_page(flags: argparse.Namespace) -> tuple[Callable[[], list[Path]], MakePage]:
-    """Two functions for the server: one finds the run folders, one makes their page, each as they
-    are when it is called."""
+def live_page(flags: argparse.Namespace) -> LivePage:
+    """The page of the run folders for the server, as they are when it is asked for."""
     folders = partial(find_run_folders, flags.places)
 
     def make_page(mark: str, bare: bool) -> str:
@@ -123,7 +122,7 @@ def live_page(flags: argparse.Namespace) -> tuple[Callable[[], list[Path]], Make
             runs, notes=notes, loss=flags.loss, extra=flags.metric, mark=mark, bare=bare
         )
 
-    return folders, make_page
+    return dashboard_of(folders, make_page)
 
 
 def in_wandb(flags: argparse.Namespace) -> int:

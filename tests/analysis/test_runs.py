@@ -10,6 +10,7 @@ from profiling.analysis.runs.groups import (
     compare_speed,
     loss_that_all_reach,
     sections_of,
+    split_command,
     spread_of,
     time_to_loss,
 )
@@ -160,7 +161,7 @@ def test_runs_that_differ_by_seed_alone_are_a_group(tmp_path):
     folders = [write_run(tmp_path / f"{a}{s}", a, s) for s in (1, 2) for a in ("slow", "flash")]
     (section,) = groups_of(*folders)
     assert {group.label: len(group.runs) for group in section.groups} == {"slow": 2, "flash": 2}
-    assert section.differs == ["attention"] and section.same_work
+    assert section.differs == ["attention"] and not section.per_token
 
 
 def test_labels_name_what_differs(tmp_path):
@@ -172,7 +173,24 @@ def test_labels_name_what_differs(tmp_path):
     assert labels == ["attention=slow, compile=false", "attention=flash, compile=true"]
     (section,) = groups_of(b, c)
     assert [group.label for group in section.groups] != [labels[1], labels[1]]
-    assert not section.same_work, "another batch is other work"
+    assert section.per_token, "another batch has other tokens"
+
+
+def test_labels_that_would_be_equal_get_the_key_that_differs(tmp_path):
+    keys = {"n_layer": 2, "dropout": 0.1, "learning_rate": 1e-4}
+    ways = ({}, keys, keys | {"max_iters": 20}, keys | {"max_iters": 30, "batch_size": 8})
+    runs = [write_run(tmp_path / str(i), **way) for i, way in enumerate(ways)]
+    labels = [group.label for group in groups_of(*runs)[0].groups]
+    assert len(set(labels)) == 4 and not any("#" in label for label in labels)
+    assert labels[1].endswith("max_iters=2000") and labels[2].endswith("max_iters=20")
+
+
+def test_options_of_a_command_are_keys_and_a_seed_is_none():
+    command = "torchrun --nproc_per_node 2 train.py --lr=1e-3 n=3 --seed 4 --fast --wd 0.1 x"
+    assert split_command(command) == {
+        "command": "torchrun train.py x",
+        **{"--nproc_per_node": "2", "--lr": "1e-3", "n": "3", "--fast": True, "--wd": "0.1"},
+    }
 
 
 def test_behind_the_first_key_a_label_leaves_out_what_most_have(tmp_path):
@@ -242,7 +260,7 @@ def test_one_run_each_on_a_cpu_and_equal_work_call_no_group_faster(tmp_path):
     (section,) = groups_of(*folders)
     assert compare_speed(section, *section.groups).answer == "cannot_tell"
     assert "Cannot tell whether flash is faster than slow" in headline(section)
-    assert certainty(section) == [f"{BY_CHANCE}."]
+    assert certainty(section) == [BY_CHANCE]
     rates = [
         with_rows(tmp_path / f"{ms}-{seed}", *rows_of_start(ms))
         for ms in (5.0, 6.0)

@@ -135,7 +135,7 @@ def test_the_dashboard_has_a_part_for_each_program_and_steps_per_second(play, tm
     assert [section.name for section in sections] == ["a.py", "c"]
     assert [group.label for group in sections[0].groups] == ["python a.py 1", "python a.py 2"]
     page = dashboard_page(runs)
-    assert "steps/s" in page and "tokens/s" not in page.partition("<main")[2]
+    assert "steps/s" in page and "tokens/s</" not in page
     assert "validation loss over iterations" not in page
     out = tmp_path / "page.html"
     assert dashboard.main([str(tmp_path), "-o", str(out)]) == 0 and out.is_file()

@@ -61,6 +61,7 @@ READING = {
     "scrub": ["-o", "x.json"],
     "log": [],
     "dashboard": ["-o", "x.html"],
+    "home": ["-o", "x.html"],
     "hang": [],
     "trigger": [],
     "scale": [],

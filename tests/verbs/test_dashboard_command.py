@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 
 from profiling.report.dashboard.following import end_of_lines
-from profiling.report.dashboard.server import DashboardServer
+from profiling.report.dashboard.server import PageServer
 from profiling.verbs import dashboard as dashboard_command
 from tests.helpers.chromium import chromium
 from tests.helpers.folders import write_run
@@ -113,7 +113,8 @@ def test_runs_in_wandb_are_told_apart_by_the_key_that_is_named(capsys):
 @contextmanager
 def serving(place: Path, port: int = 0):
     flags = dashboard_command.parse([str(place), "--watch"])
-    server = DashboardServer(*dashboard_command.live_page(flags), flags.host, port)
+    page = dashboard_command.live_page(flags)
+    server = PageServer(lambda path: page if path == "/" else None, flags.host, port)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
     thread.start()
     try:
@@ -285,22 +286,24 @@ def test_a_folder_that_goes_while_it_is_looked_at_is_said_and_so_is_its_return(
     write_run(tmp_path / "run", start_s=1.0)
     monkeypatch.setattr("profiling.report.dashboard.server.BETWEEN_PAGES_S", 0.2)
     with serving(tmp_path) as server:
-        whole, left = server.folders, [2]
+        page = server.find("/")
+        whole, left = page.news, [2]
 
-        def gone():
+        def gone(mark):
             left[0] -= 1
             if left[0] >= 0:
                 raise FileNotFoundError("metrics.jsonl went")
-            return whole()
+            return whole(mark)
 
         mark = mark_in(get(server, "/bare")[1])
-        monkeypatch.setattr(server, "folders", gone)
+        monkeypatch.setattr(page, "news", gone)
         with following(server, mark) as events:
             assert [next(events)[0::2] for _ in range(3)] == [
                 *[("trouble", "metrics.jsonl went")] * 2,
                 ("rows", {}),
             ]
         left[0] = 1
+        monkeypatch.setattr(page, "mark", lambda: gone(None))
         assert get(server, "/bare") == (503, get_said("metrics.jsonl went"))
 
 

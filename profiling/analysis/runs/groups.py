@@ -3,7 +3,9 @@
 Called by the dashboard. Losses compare only inside a section.
 """
 
+import re
 import shlex
+from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import pairwise
@@ -13,7 +15,6 @@ import numpy as np
 from cli.keys import spell
 from profiling.analysis.runs.configuration import (
     flatten,
-    is_work,
     leading_keys,
     same_work,
 )
@@ -36,6 +37,8 @@ from profiling.shared.metric_names import ENERGY_PER_TOKEN, VAL_LOSS
 CONDITIONS = {"device": "machine", "ranks": "ranks", "torch": "torch"}  # key of in_force -> name
 TEXT = ("data", "text_sha256", "tokenizer", "vocab_size")  # keys of in_force that decide the loss
 LONGEST_LABEL = 3  # keys in the name of a group
+ENOUGH_ROWS = 5  # logged rows that a single run needs for a comparison
+OPTION = re.compile(r"(--)?[A-Za-z][\w.-]*")  # name of an option in a command
 MOST_STEPS = 500  # steps in an interval; more are thinned out evenly
 
 
@@ -66,14 +69,10 @@ class Section:
         return self.runs[0].time_axis
 
     @property
-    def same_work(self) -> bool:
-        """Whether an iteration computes the same in all groups, so that step times compare."""
-        return not any(is_work(key) or key == "ranks" for key in self.differs)
-
-    @property
     def per_token(self) -> bool:
-        """Whether times of a token stand for those of an iteration, which are not of equal work."""
-        return not self.same_work and all(run.tokens for run in self.runs)
+        """Whether tokens per second stand for step times, because steps differ in their tokens."""
+        tokens = {run.tokens for run in self.runs}
+        return len(tokens) > 1 and all(tokens)
 
 
 @dataclass(frozen=True)
@@ -152,11 +151,16 @@ def program_name(command: str) -> str:
 
 
 def section_of(runs: list[RunFolder]) -> Section:
-    grouped = list(gather(runs, lambda run: tuple(map(str, settings_of(run).items()))).values())
-    settings = [settings_of(group[0]) for group in grouped]
-    keys = dict.fromkeys(key for known in settings for key in known)
-    differs = [key for key in keys if len({str(known.get(key)) for known in settings}) > 1]
-    labels = number_labels(labels_of(settings, leading_keys(differs)))
+    settings_of_run = {run.folder: settings_of(run) for run in runs}
+    keys = dict.fromkeys(key for known in settings_of_run.values() for key in known)
+    spelled = {
+        run.folder: tuple(spell(settings_of_run[run.folder].get(key)) for key in keys)
+        for run in runs
+    }
+    grouped = list(gather(runs, lambda run: spelled[run.folder]).values())
+    settings = [settings_of_run[group[0].folder] for group in grouped]
+    differs = [key for key in keys if len({spell(known.get(key)) for known in settings}) > 1]
+    labels = distinct_labels(labels_of(settings, leading_keys(differs)), settings, differs)
     groups = [Group(*row) for row in zip(labels, grouped, settings, strict=True)]
     dataset, data, *_, program = text_of(runs[0])
     name = str(dataset) if data in (None, dataset) else f"{dataset} ({data})"
@@ -169,6 +173,8 @@ def settings_of(run: RunFolder) -> JsonObject:
     config = {
         key: value for key, value in flatten(run.config).items() if defines_configuration(key)
     }
+    if run.command:
+        config = split_command(run.command)
     if config.get("attention") == "auto" and run.in_force.get("attention"):
         config["attention"] = run.in_force["attention"]
     conditions = {name: run.in_force.get(key) for key, name in CONDITIONS.items()}
@@ -207,15 +213,42 @@ def label(settings: JsonObject, keys: list[str]) -> str:
     return ", ".join(f"{key}={spell(settings.get(key))}" for key in keys)
 
 
-def number_labels(labels: list[str]) -> list[str]:
-    """The labels, with a number after each that several groups share.
+def distinct_labels(labels: list[str], settings: list[JsonObject], differs: list[str]) -> list[str]:
+    """The labels; those that several groups share get the keys in which these groups differ."""
+    sharing: dict[str, list[int]] = {}
+    for number, label_of_group in enumerate(labels):
+        sharing.setdefault(label_of_group, []).append(number)
+    longer = list(labels)
+    for groups in sharing.values():
+        for key in differs:
+            if len({longer[number] for number in groups}) == len(groups):
+                break
+            if len({spell(settings[number].get(key)) for number in groups}) > 1:
+                for number in groups:
+                    longer[number] += f", {label(settings[number], [key])}"
+    return longer
 
-    Groups can share one because not all keys fit into a label.
+
+def split_command(command: str) -> JsonObject:
+    """The options of a command with their values, and its other words under "command".
+
+    An option is --lr=1, --lr 1 or lr=1; one without a value is true. A seed is left out, as it is
+    of the keys of a configuration.
     """
-    return [
-        f"{label} #{labels[:i].count(label) + 1}" if labels.count(label) > 1 else label
-        for i, label in enumerate(labels)
-    ]
+    options: JsonObject = {}
+    rest, left = [], deque(shlex.split(command))
+    while left:
+        word = left.popleft()
+        name, equals, value = word.partition("=")
+        if not OPTION.fullmatch(name) or not (equals or name.startswith("--")):
+            rest.append(word)
+        elif equals:
+            options[name] = value
+        else:
+            has_value = left and not left[0].startswith("--") and "=" not in left[0]
+            options[name] = left.popleft() if has_value else True
+    known = {name: value for name, value in options.items() if name.strip("-") != "seed"}
+    return {"command": shlex.join(rest), **known}
 
 
 def spread_of(runs: list[RunFolder], name: str) -> Spread | None:
@@ -283,7 +316,7 @@ def compare_speed(section: Section, baseline: Group, candidate: Group) -> Speed 
         one, other = ([float(np.median(values)) for values in side] for side in sides)
         ratio, noise = ratio_over_processes(one, other), noise_of_processes(one, other)
         return Speed(ratio, noise, (one, other), on_cpu, equal)
-    if not all(sides):
+    if not all(sides) or min(len(side[0]) for side in sides) < ENOUGH_ROWS:
         return None
     first, second = (side[0][:: max(1, len(side[0]) // MOST_STEPS)] for side in sides)
     ratio_of_two = ratio_over_steps(first, second)
@@ -307,6 +340,12 @@ def typical_ms(group: Group) -> float | None:
     """Median over the runs of their median step time in ms, or None without steps."""
     medians = [float(np.median(run.step_ms)) for run in group.runs if len(run.step_ms)]
     return float(np.median(medians)) if medians else None
+
+
+def tokens_per_s(group: Group) -> float | None:
+    """Tokens per second at the typical step time, or None where either is not known."""
+    ms, tokens = typical_ms(group), group.runs[0].tokens
+    return 1e3 * tokens / ms if ms and tokens else None
 
 
 def losses_of(group: Group) -> list[float]:

@@ -9,22 +9,31 @@ profiling.report.dashboard.document.
 
 from dataclasses import dataclass, field
 from html import escape
+from typing import TypedDict
 
 import numpy as np
 
 from profiling.analysis.runs.folder import RunFolder, Series
 from profiling.analysis.runs.groups import Group, Section, Spread, spread_of, time_to_loss
 from profiling.report.charts import axis, colour, figure, scatter
-from profiling.report.document import Figure
-from profiling.report.palette import SERIES, configuration_colours
+from profiling.report.document import Column, Figure, Table
+from profiling.report.palette import configuration_colours
 from profiling.shared.metric_names import VAL_LOSS, Metric
 
-DASHES = ("solid", "dash", "dot", "dashdot")
+DASHES = {"solid": "none", "dash": "9 9", "dot": "3 3", "dashdot": "9 3 3 3"}
 # the same for all, so that charts align; an axis that needed more would make plotly draw twice
 MARGIN = {"l": 64, "r": 14, "t": 8, "b": 50}
 POINTS_OF_CHART = 5000  # points that draw in a moment; a chart's curves share them
 POINTS_OF_CURVE = (100, 400)  # least, most
 POINTS_OF_RUN = (50, 200)  # least, most for one run of a group, whose mean is drawn too
+SPIKES = {  # the line at the x under the pointer
+    "showspikes": True,
+    "spikemode": "across",
+    "spikesnap": "data",
+    "spikedash": "dot",
+    "spikethickness": 1,
+    "spikecolor": "var(--muted)",
+}
 MOST_BOXES = 16
 MOST_IN_HOVER = 8  # curves up to which the hover text lists all of them
 LOSS_GRID = 80  # losses at which the time to reach them is drawn
@@ -42,8 +51,16 @@ class Axes:
     meta: dict[str, np.ndarray] = field(default_factory=dict)  # the other axis, by name
 
 
-def colour_of(section: Section, number: int) -> str:
-    """The colour of group `number` of the section.
+class CurveStyle(TypedDict):
+    """How the curves of a configuration are drawn."""
+
+    color: str
+    dash: str  # plotly's
+    dasharray: str  # the same in SVG
+
+
+def curve_styles(section: Section) -> list[CurveStyle]:
+    """A style for each group of the section; groups with the same colour differ in their dash.
 
     Of groups with the same attention backend the one that differs in nothing else has its colour.
     """
@@ -54,15 +71,25 @@ def colour_of(section: Section, number: int) -> str:
         backend if label == name or name not in labels else None
         for backend, name, label in zip(backends, own, labels, strict=True)
     ]
-    return colour(configuration_colours(known)[number])
+    names, dashes = configuration_colours(known), list(DASHES.items())
+    earlier = [names[:number].count(name) for number, name in enumerate(names)]
+    return [
+        CurveStyle(color=colour(name), dash=dash, dasharray=dasharray)
+        for name, count in zip(names, earlier, strict=True)
+        for dash, dasharray in [dashes[count % len(dashes)]]
+    ]
+
+
+def colour_of(section: Section, number: int) -> str:
+    return curve_styles(section)[number]["color"]
 
 
 def line_style(section: Section, number: int) -> Figure:
     """Style of curve `number`. The first curves are wider, to show under later ones on them."""
-    dash = DASHES[number // len(SERIES) % len(DASHES)]
+    style = curve_styles(section)[number]
     return {
-        "color": colour_of(section, number),
-        "dash": dash,
+        "color": style["color"],
+        "dash": style["dash"],
         "width": max(1.4, 3.2 - 0.9 * number),
     }
 
@@ -135,7 +162,7 @@ def line_chart(
 ) -> Figure:
     hover = "x unified" if curves <= MOST_IN_HOVER else "closest"
     common = {"margin": MARGIN, "showlegend": False, "hovermode": hover}
-    return figure(data, xaxis, yaxis, **common, **layout)
+    return figure(data, xaxis | SPIKES, yaxis, **common, **layout)
 
 
 def common_range(settled: list[np.ndarray]) -> list[float]:
@@ -215,6 +242,42 @@ def curve(
     if run:
         meta["run"] = str(run.folder)
     return trace | {"meta": meta} | style
+
+
+def scatter_of_runs(section: Section, table: Table) -> Figure | None:
+    """A point for each run: the first key that differs and has numbers, against the step time.
+
+    The page draws any two columns of the `table` of runs so. None without step times.
+    """
+    columns = {column.heading: column for column in table.columns}
+    numeric = (
+        key
+        for key in section.differs
+        if all(number_in(columns[key], run) is not None for run in section.runs)
+    )
+    x, y = next(numeric, "iterations"), "step, ms"
+    if all(number_in(columns[y], run) is None for run in section.runs):
+        return None
+    data = [
+        scatter(
+            escape(group.label),
+            [number_in(columns[x], run) for run in group.runs],
+            [number_in(columns[y], run) for run in group.runs],
+            mode="markers",
+            marker={"color": colour_of(section, number), "size": 10},
+        )
+        for number, group in enumerate(section.groups)
+    ]
+    layout: Figure = {"margin": MARGIN, "showlegend": False, "meta": {"points": [x, y]}}
+    return figure(data, axis(x), axis(y), **layout)
+
+
+def number_in(column: Column, run: RunFolder) -> float | None:
+    """The number in a run's cell, whether it stands there as a number or as text."""
+    try:
+        return float(str(column.value_of(run)))
+    except ValueError:
+        return None
 
 
 def step_boxes(section: Section) -> list[Figure]:

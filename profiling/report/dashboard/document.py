@@ -56,6 +56,25 @@ class Part:
     section: groups.Section
     loss: float | None  # validation loss for the time to it
 
+    @property
+    def optional_columns(self) -> list[str]:
+        return tables.optional_columns(self.section)
+
+    @property
+    def legend_keys(self) -> str:
+        """The keys in all labels, where the legend has so many that it shows their values alone."""
+        keys = {
+            " · ".join(piece.partition("=")[0] for piece in group.label.split(", "))
+            for group in self.section.groups
+        }
+        many = len(self.section.groups) > tables.MOST_SIDE_BY_SIDE
+        return keys.pop() if many and len(keys) == 1 and "=" in self.section.groups[0].label else ""
+
+    def legend_label(self, group: groups.Group) -> str:
+        if not self.legend_keys:
+            return group.label
+        return " · ".join(piece.partition("=")[2] for piece in group.label.split(", "))
+
 
 def dashboard_page(
     runs: list[RunFolder],
@@ -91,7 +110,7 @@ def dashboard_page(
         Document(title, [subtitle], verdict(parts, notes), sections),
         "dashboard.html.j2",
         toolbars={f"{part.name}-summary": part for part in parts},
-        colour_of=dashboard_charts.colour_of,
+        curve_styles=dashboard_charts.curve_styles,
         mark=mark,
         bare=bare,
     )
@@ -155,6 +174,7 @@ def part_sections(
         speed_section(part),
         *ranks_section(part),
         gpu_section(part),
+        *scatter_section(part),
         Section(f"{name}-more", "More metrics", more, short="More"),
         Section(f"{name}-settings", settings.title, [differ], short="Configurations"),
         runs_section(part, links_from),
@@ -226,6 +246,17 @@ def gpu_section(part: Part) -> Section:
         why = "; ".join(str(reason) for reason in reasons if reason) or "no sampler ran"
         blocks, lead = [Paragraph(f"These runs logged no GPU metrics: {why}.", "note")], ""
     return Section(f"{part.name}-gpu", "GPU", blocks, lead=lead)
+
+
+def scatter_section(part: Part) -> list[Section]:
+    """A chart with a point for each run, whose axes the reader chooses; none for a single run."""
+    table = tables.runs_table(part.name, part.section)
+    figure = dashboard_charts.scatter_of_runs(part.section, table)
+    if len(part.section.runs) < 2 or not figure:
+        return []
+    name, title = f"{part.name}-scatter", "Runs by key and result"
+    chart = Chart(f"{name}-points", "a point for each run", figure, 360, numbers=False)
+    return [Section(name, title, [chart], short="Scatter")]
 
 
 def extra_metrics(names: Sequence[str]) -> list[Metric]:

@@ -21,6 +21,7 @@ from profiling.analysis.runs.groups import (
     losses_of,
     mean_over_runs,
     seconds_to_loss,
+    tokens_per_s,
     typical_ms,
 )
 from profiling.analysis.runs.run_waits import rank_waits
@@ -33,8 +34,19 @@ from profiling.shared.metric_names import (
     POWER_W,
     STEPS_PER_S,
     TOKENS_PER_S,
+    TRAIN_LOSS,
     Metric,
 )
+
+MOST_SIDE_BY_SIDE = 8  # configurations that are columns; more are rows
+OPTIONAL_METRICS = {  # columns of the table of runs, medians over their rows
+    "training loss": TRAIN_LOSS,
+    "tokens/s": TOKENS_PER_S,
+    "steps/s": STEPS_PER_S,
+    "MFU, %": MFU,
+    "peak memory, GB": PEAK_BYTES,
+    "power, W": POWER_W,
+}
 
 
 def summary_table(part: str, section: Section, loss: float | None) -> Table:
@@ -43,7 +55,7 @@ def summary_table(part: str, section: Section, loss: float | None) -> Table:
         Column("configuration", "label", "text"),
         Column("runs", lambda group: len(group.runs), "number"),
         Column("step, ms", typical_ms, "ms"),
-        Column("tokens/s", group_value(TOKENS_PER_S), "number"),
+        Column("tokens/s", tokens_per_s, "number"),
         Column("steps/s", group_value(STEPS_PER_S), "number"),
         Column("MFU", group_value(MFU, 100), "percent"),
         Column("peak memory", group_value(PEAK_BYTES, reduce=np.max), "bytes"),
@@ -56,8 +68,8 @@ def summary_table(part: str, section: Section, loss: float | None) -> Table:
         columns.append(Column(f"s to val loss {loss:g}", seconds, "number"))
     known = [c for c in columns if any(c.value_of(group) is not None for group in section.groups)]
     note = (
-        "Medians over the logged rows, averaged over the seeds. Step times leave out the first "
-        "rows of each start; memory is the peak."
+        "Median of the logged rows, then the mean over seeds; start-up rows are left out of step "
+        "times and speeds; memory is the peak."
     )
     return Table(f"{part}-summary", "Side by side", note, known, section.groups, limit=24)
 
@@ -85,11 +97,19 @@ def best_losses(group: Group) -> str | None:
 
 
 def settings_table(part: str, section: Section) -> Table:
-    """The keys that differ, with a column for each group."""
+    """The keys that differ, with a column for each group, or a row where there are many groups."""
+    title = "Configurations: what differs"
+    if len(section.groups) > MOST_SIDE_BY_SIDE:
+        columns = [Column("configuration", "label", "text")]
+        columns += [Column(key, partial(group_setting, key), "text") for key in section.differs]
+        return Table(f"{part}-settings", title, "", columns, section.groups, limit=30)
     columns = [Column("key", str, "code")]
     columns += [Column(g.label, partial(setting, g.settings), "text") for g in section.groups]
-    title = "Configurations: what differs"
     return Table(f"{part}-settings", title, "", columns, section.differs, limit=30)
+
+
+def group_setting(key: str, group: Group) -> str | None:
+    return setting(group.settings, key)
 
 
 def setting(settings: JsonObject, key: str) -> str | None:
@@ -98,20 +118,43 @@ def setting(settings: JsonObject, key: str) -> str | None:
 
 
 def runs_table(part: str, section: Section) -> Table:
-    labels = {run.folder: group.label for group in section.groups for run in group.runs}
+    """The runs with their results, and the keys by which a page finds and groups them."""
+    groups = {run.folder: group for group in section.groups for run in group.runs}
+
+    def key_of_run(key: str, run: RunFolder) -> str | None:
+        return group_setting(key, groups[run.folder])
+
     columns = [
         Column("run", lambda run: Cell(run.name, str(run.folder)), "code"),
-        Column("configuration", lambda run: labels[run.folder], "text"),
+        Column("configuration", lambda run: groups[run.folder].label, "text"),
+        *(Column(key, partial(key_of_run, key), "text") for key in section.differs),
         Column("seed", lambda run: setting(run.config, "seed"), "text"),
         Column("iterations", lambda run: from_summary(run, "iterations", run.iterations), "number"),
         Column("best val loss", loss_of, "text"),
         Column("step, ms", step_ms, "ms"),
         Column("wall time, s", lambda run: from_summary(run, "wall_s"), "number"),
-        Column("machine", lambda run: setting(run.in_force, "device"), "text"),
+        *(
+            Column(heading, partial(median_of, metric=metric), "number")
+            for heading, metric in OPTIONAL_METRICS.items()
+            if any(metric.name in run.columns for run in section.runs)
+        ),
         Column("state", lambda run: "ended" if run.summary else "running, or killed", "text"),
     ]
+    if "machine" not in section.differs:
+        columns.insert(-1, Column("machine", lambda run: setting(run.in_force, "device"), "text"))
     note = "Wall time includes compiling and evaluations. It is known once a run has ended."
     return Table(f"{part}-runs", "Runs", note, columns, section.runs, limit=40)
+
+
+def optional_columns(section: Section) -> list[str]:
+    """Headings of the table of runs that a page shows only when asked to."""
+    return [*section.differs, *OPTIONAL_METRICS]
+
+
+def median_of(run: RunFolder, metric: Metric) -> float | None:
+    """Median of the logged rows in the metric's unit, or None without any."""
+    series = run.columns.get(metric.name)
+    return float(np.median(series.value)) * metric.scale if series else None
 
 
 def from_summary(run: RunFolder, name: str, before: float | None = None) -> float | None:

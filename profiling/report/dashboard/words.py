@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from profiling.analysis.difference.sentence import speed
+from cli.keys import spell
+from profiling.analysis.difference.sentence import TIMES_FROM, speed
 from profiling.analysis.runs.groups import (
     Group,
     Section,
@@ -13,6 +14,7 @@ from profiling.analysis.runs.groups import (
     losses_of,
     seconds_to_loss,
     time_scale,
+    tokens_per_s,
     typical_ms,
 )
 from profiling.analysis.runs.run_waits import rank_waits
@@ -20,14 +22,15 @@ from profiling.analysis.statistics import EQUAL_WITHIN_PERCENT
 from profiling.shared.units import milliseconds, number
 
 MOST_KEYS = 6
-MOST_GROUPS = 5  # groups that are named one by one; the tables have all
-BY_CHANCE = (
-    "there is one run of each, and on a CPU the speed of a program varies from start to start"
-)
+MOST_GROUPS = 5  # groups that get a sentence each; the tables have all
+MOST_NAMED = 3  # groups that are named in one sentence
+BAND = f"{EQUAL_WITHIN_PERCENT:g} %"
+ONE_RUN = "From the steps of one run each. Run each again with other seeds to know more."
+BY_CHANCE = "From one run of each, and on a CPU the speed of a program varies from start to start."
 
 
 def headline(section: Section) -> str:
-    """A sentence that says which configuration is fastest, and by how much."""
+    """A sentence that says which configuration is fastest, by how much, and how certain that is."""
     ranked = by_speed(section)
     if not ranked:
         return "No step times yet: train longer or log more often (log_interval)"
@@ -36,40 +39,98 @@ def headline(section: Section) -> str:
         runs = len(section.runs)
         count = f"{runs} seeds" if runs > 1 else "one run"
         return (
-            f"{fastest.label}: {time_with_unit(section, fastest)}, {count}, no other "
+            f"{fastest.label}: {speed_words(section, fastest)}, {count}, no other "
             "configuration to compare with"
         )
     if not others:
-        time = time_with_unit(section, fastest)
+        time = speed_words(section, fastest)
         return f"{fastest.label}: {time}; the others have no step times yet"
-    if len(others) > 1 and all(equal_work(fastest, other) for other in others):
-        both = f"{time_of(section, fastest)} to {time_with_unit(section, others[-1])}"
+    if len(others) == 1:
+        return pair_sentence(section, fastest, others[0])
+    if all(equal_work(fastest, other) for other in others):
+        both = speed_words(section, fastest, "to", others[-1])
         return f"All {len(ranked)} do the same work per step: {both}"
-    if len(others) > 1:
-        return (
-            f"{fastest.label} is the fastest of {len(ranked)}: {time_with_unit(section, fastest)}"
-        )
-    return pair_sentence(section, fastest, others[0])
+    return ranking_sentence(section, fastest, others)
 
 
 def pair_sentence(section: Section, fastest: Group, other: Group) -> str:
+    """The answer for two configurations, with their speeds and the 95 % interval."""
     comparison = compare_speed(section, other, fastest)
-    both = f"{time_of(section, fastest)} against {time_with_unit(section, other)}"
+    both = speed_words(section, fastest, "against", other)
     if comparison is None:
         return f"{fastest.label} and {other.label} have too few steps for a comparison: {both}"
     if comparison.equal_work:
         return f"{fastest.label} and {other.label} do the same work per step: {both}"
     if comparison.answer == "equal":
-        band = f"{EQUAL_WITHIN_PERCENT:g} %"
-        return f"{fastest.label} and {other.label} are equally fast within {band}: {both}"
+        answer = f"{fastest.label} and {other.label} are equally fast within {BAND}"
+        return f"{answer}: {both}{interval(comparison)}"
     if comparison.answer == "cannot_tell":
         needed = comparison.runs_to_tell()
         cure = f"about {needed} runs" if needed else "more runs"
         return (
-            f"Cannot tell whether {fastest.label} is faster than {other.label}: {both}; {cure} "
-            "of each would show it"
+            f"Cannot tell whether {fastest.label} is faster than {other.label}: {both}"
+            f"{interval(comparison)}; {cure} of each would show it"
         )
-    return f"{fastest.label} is {speed(comparison.ratio.value)} than {other.label}: {both}"
+    faster = speed(comparison.ratio.value)
+    return f"{fastest.label} is {faster} than {other.label}: {both}{interval(comparison)}"
+
+
+def interval(comparison: Speed) -> str:
+    """The 95 % interval of how many times as fast the candidate is; empty where it is not known."""
+    if comparison.by_chance:
+        return ""
+    low, high = 1 / comparison.ratio.high, 1 / comparison.ratio.low
+    return f" (95 %: {low:.3f} to {high:.3f} times as fast)"
+
+
+def ranking_sentence(section: Section, fastest: Group, others: list[Group]) -> str:
+    """The answer for three configurations and more: which may be fastest, how slow the rest is.
+
+    The `others` come in the order of their speed.
+    """
+    answers = {other.label: compare_speed(section, other, fastest) for other in others}
+    slower = [o for o in others if (found := answers[o.label]) and found.answer == "faster"]
+    leading = [fastest, *(other for other in others if other not in slower)]
+    if len(leading) == 1:
+        return f"{pair_sentence(section, fastest, slower[0])}{rest_words(answers, slower[1:])}"
+    both = speed_words(section, fastest, "to", leading[-1])
+    rest = rest_words(answers, slower)
+    equal = [found for o in leading[1:] if (found := answers[o.label]) and found.answer == "equal"]
+    names = leading_names(section, leading, slower)
+    if len(equal) == len(leading) - 1:
+        return f"Equally fast within {BAND}: {names}, at {both}{rest}"
+    return f"Cannot tell which of {names} is fastest: {both}{rest}"
+
+
+def leading_names(section: Section, leading: list[Group], slower: list[Group]) -> str:
+    """Names of the leading configurations: all, those with a value that no slower one has, or one
+    by one where they are few."""
+    if not slower:
+        return f"all {len(leading)}"
+    for key in section.differs:
+        values = {spell(group.settings.get(key)) for group in leading}
+        if len(values) == 1 and not values & {spell(g.settings.get(key)) for g in slower}:
+            return f"the {len(leading)} with {key}={values.pop()}"
+    if len(leading) <= MOST_NAMED:
+        return "; ".join(group.label for group in leading)
+    return f"{len(leading)} of {len(leading) + len(slower)}"
+
+
+def rest_words(answers: dict[str, Speed | None], slower: list[Group]) -> str:
+    """A clause that says how much slower these configurations are; empty for none."""
+    factors = [1 / found.ratio.value for group in slower if (found := answers[group.label])]
+    if not factors:
+        return ""
+    words = list(dict.fromkeys(map(factor_words, (min(factors), max(factors)))))
+    who = f"{slower[0].label} is" if len(slower) == 1 else f"the other {len(slower)} are"
+    return f"; {who} {' to '.join(words)} slower"
+
+
+def factor_words(factor: float) -> str:
+    """A factor of 1 and more: 25x, 1.22x, 3.1 %."""
+    if factor < TIMES_FROM:
+        return f"{(factor - 1) * 100:.1f} %"
+    return f"{factor:.2f}x" if factor < 10 else f"{factor:,.0f}x"
 
 
 def by_speed(section: Section) -> list[Group]:
@@ -82,15 +143,16 @@ def by_speed(section: Section) -> list[Group]:
     return [group for *_, group in sorted(known)]
 
 
-def time_with_unit(section: Section, group: Group) -> str:
-    return f"{time_of(section, group)} {'ns per token' if section.per_token else 'ms per step'}"
+def speed_words(section: Section, group: Group, word: str = "", other: Group | None = None) -> str:
+    """The speeds of one or two groups with their unit, as the table has them."""
+    figures = [figure_of(section, group)]
+    if other and not (word == "to" and figures == [figure_of(section, other)]):
+        figures += [word, figure_of(section, other)]
+    return f"{' '.join(figures)} {'tokens/s' if section.per_token else 'ms per step'}"
 
 
-def time_of(section: Section, group: Group) -> str:
-    ms = typical_ms(group)
-    assert ms is not None, "only for groups with step times"
-    scale = time_scale(group.runs[0], section)
-    return milliseconds(ms * 1e6 * scale if section.per_token else ms)
+def figure_of(section: Section, group: Group) -> str:
+    return number(tokens_per_s(group)) if section.per_token else milliseconds(typical_ms(group))
 
 
 def findings(section: Section, loss: float | None) -> list[str]:
@@ -114,67 +176,56 @@ def list_names(names: list[str], most: int, separator: str = ", ") -> str:
 
 
 def certainty(section: Section) -> list[str]:
-    """Sentences with the interval of each ratio, and the runs or steps that it comes from."""
+    """Sentences on the groups that the headline does not compare, and on what intervals are of."""
     ranked = by_speed(section)
     if not ranked:
         return []
     fastest, *others = ranked
+    answers = [(other, compare_speed(section, other, fastest)) for other in others]
+    known = [(other, found) for other, found in answers if found]
     if len(others) > MOST_GROUPS:
-        return ranking_sentences(section, fastest, others)
+        lines = ranking_lines(section, fastest, known)
+    else:
+        pairs = [pair_sentence(section, fastest, other) for other, _ in known]
+        lines = [f"{pair}." for pair in pairs if not headline(section).startswith(pair)]
+    return lines + bases([found for _, found in known], fastest, [other for other, _ in known])
+
+
+def bases(answers: list[Speed], fastest: Group, others: list[Group]) -> list[str]:
+    """Sentences on whether the intervals are over runs or over the steps of one run each."""
     lines = []
-    for other in others:
-        comparison = compare_speed(section, other, fastest)
-        if comparison is not None:
-            begin = "" if len(others) == 1 else f"{pair_sentence(section, fastest, other)}; "
-            if comparison.by_chance:
-                lines.append(f"{begin}{BY_CHANCE}.")
-                continue
-            lines.append(
-                f"{begin}{interval(comparison)}, {interval_basis(comparison, fastest, other)}."
-            )
+    if noises := [found.noise for found in answers if found.over_runs]:
+        counts = sorted(len(group.runs) for group in [fastest, *others])
+        runs = " to ".join(str(count) for count in dict.fromkeys((counts[0], counts[-1])))
+        lines.append(
+            f"From {runs} runs of each; two runs of the same configuration differ by about "
+            f"{max(noises) * 100:.1f} %."
+        )
+    if any(found.by_chance for found in answers):
+        lines.append(BY_CHANCE)
+    elif len(noises) < len(answers):
+        lines.append(ONE_RUN)
     return lines
 
 
-def interval(comparison: Speed) -> str:
-    low, high = 1 / comparison.ratio.high, 1 / comparison.ratio.low
-    if f"{low:.3f}" == f"{high:.3f}":
-        return f"95 % interval within 0.001 of {low:.3f} times as fast"
-    return f"95 % interval {low:.3f} to {high:.3f} times as fast"
-
-
-def interval_basis(comparison: Speed, fastest: Group, other: Group) -> str:
-    """Says whether an interval is over runs or over the steps of one run each."""
-    if comparison.over_runs:
-        return (
-            f"over {len(fastest.runs)} against {len(other.runs)} runs; "
-            f"equal ones differ by about {comparison.noise * 100:.1f} %"
-        )
-    return "over the steps of one run each, so it is valid only for these runs"
-
-
-def ranking_sentences(section: Section, fastest: Group, others: list[Group]) -> list[str]:
+def ranking_lines(
+    section: Section, fastest: Group, answers: list[tuple[Group, Speed]]
+) -> list[str]:
     """Sentences on the groups that are as fast as the fastest, come next, and come last."""
-    compared = [(other, compare_speed(section, other, fastest)) for other in others]
-    known = [(other, ratio) for other, ratio in compared if ratio is not None]
-    equal = [other.label for other, ratio in known if ratio.answer == "equal"]
-    unknown = [other.label for other, ratio in known if ratio.answer == "cannot_tell"]
-    slower = [(other, ratio) for other, ratio in known if ratio.answer in ("faster", "slower")]
+    equal = [other.label for other, found in answers if found.answer == "equal"]
+    unknown = [other.label for other, found in answers if found.answer == "cannot_tell"]
+    slower = [other for other, found in answers if found.answer in ("faster", "slower")]
     lines = []
-    if equal:
-        band = f"{EQUAL_WITHIN_PERCENT:g} %"
-        lines.append(f"Equally fast within {band}: {list_names(equal, MOST_GROUPS, '; ')}.")
+    if equal and unknown:  # else the headline says it
+        names = list_names([fastest.label, *equal], MOST_NAMED, "; ")
+        lines.append(f"Equally fast within {BAND}: {names}.")
     if unknown:
-        lines.append(
-            f"Whether these are slower is not clear: {list_names(unknown, MOST_GROUPS, '; ')}."
-        )
-    if slower:
-        (following, least), (last, most) = slower[0], slower[-1]
-        time, basis = time_with_unit(section, following), interval_basis(least, fastest, following)
-        lines.append(f"Next is {following.label} ({time}); {interval(least)}, {basis}.")
-        lines.append(
-            f"{last.label} is the slowest ({time_with_unit(section, last)}); {interval(most)}."
-        )
-    return lines
+        names = list_names(unknown, MOST_NAMED, "; ")
+        lines.append(f"Whether these are slower than {fastest.label} is not clear: {names}.")
+    ends = dict.fromkeys([slower[0].label, slower[-1].label]) if slower else {}
+    return lines + [
+        f"{pair_sentence(section, fastest, other)}." for other in slower if other.label in ends
+    ]
 
 
 def best_losses(section: Section) -> str | None:
@@ -184,13 +235,16 @@ def best_losses(section: Section) -> str | None:
         return None
     ranges.sort(key=lambda entry: float(np.mean(entry[1])))
     shown = [f"{group.label} {span(losses)}" for group, losses in ranges]
-    begin = f"Best validation loss: {list_names(shown, MOST_GROUPS)}"
-    begin += " above" if len(ranges) > MOST_GROUPS else ""
+    most = MOST_GROUPS if len(ranges) <= MOST_GROUPS else MOST_NAMED
+    begin = f"Best validation loss: {list_names(shown, most, '; ')}"
+    begin += " above" if len(ranges) > most else ""
     if len(ranges) == 1:
         return begin + "."
     (first, lowest), (_, second) = ranges[:2]
-    if min(len(losses) for _, losses in ranges) == 1:
-        return f"{begin}; with one seed per configuration this may be chance."
+    if min(len(lowest), len(second)) == 1:
+        single = [group.label for group, losses in ranges[:2] if len(losses) == 1]
+        of = "each" if len(single) > 1 else f"of {single[0]}"
+        return f"{begin}; with one seed {of} this may be chance."
     if max(lowest) < min(second):
         return f"{begin}; every seed of {first.label} is below all seeds of the others."
     return f"{begin}; the seeds' ranges overlap."

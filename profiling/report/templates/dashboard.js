@@ -5,6 +5,8 @@
 
 const state = {
   x: "iteration", log: false, end: false, runs: true, smooth: 0,
+  by: "", where: "", // the key to group by, "" for configurations; the filter of runs
+  columns: {}, scatter: {}, // section -> headings of the table of runs: those switched, those of x and y
   hidden: new Set(), // s0:LABEL of a group, or the folder of a run
   zoom: {}, // "iteration" or "time" -> range, shared by all charts with that axis
   y: {}, // chart -> range
@@ -31,9 +33,12 @@ function readAddress() {
   state.runs = said.get("runs") !== "0";
   state.smooth = Math.min(0.99, Math.max(0, Number(said.get("smooth")) || 0));
   state.hidden = new Set(said.getAll("hide"));
-  state.zoom = {};
-  state.y = {};
+  state.by = said.get("by") ?? "";
+  state.where = said.get("where") ?? "";
+  for (const name of ["zoom", "y", "columns", "scatter"]) state[name] = {};
   for (const [key, value] of said) {
+    const [list, section] = key.split(".");
+    if (list === "columns" || list === "scatter") state[list][section] = value.split("|");
     const [kind, name] = [key.slice(0, 2), key.slice(2)];
     const range = numbers(value);
     if (range.length !== 2 || !range.every(Number.isFinite)) continue;
@@ -45,7 +50,7 @@ function readAddress() {
 function writeAddress() {
   const said = new URLSearchParams(location.hash.slice(1));
   for (const key of [...said.keys()]) {
-    if (/^(x|log|end|runs|smooth|hide|z\..*|y\..*)$/.test(key)) said.delete(key);
+    if (/^(x|log|end|runs|smooth|hide|by|where|(z|y|columns|scatter)\..*)$/.test(key)) said.delete(key);
   }
   if (state.x === "time") said.set("x", "time");
   if (state.log) said.set("log", "1");
@@ -53,6 +58,11 @@ function writeAddress() {
   if (!state.runs) said.set("runs", "0");
   if (state.smooth) said.set("smooth", state.smooth);
   for (const name of state.hidden) said.append("hide", name);
+  if (state.by) said.set("by", state.by);
+  if (state.where.trim()) said.set("where", state.where.trim());
+  for (const list of ["columns", "scatter"]) {
+    for (const [section, headings] of Object.entries(state[list])) if (headings.length) said.set(`${list}.${section}`, headings.join("|"));
+  }
   const short = (range) => range.map((value) => +value.toPrecision(6)).join(",");
   for (const [axis, range] of Object.entries(state.zoom)) said.set(`z.${axis}`, short(range));
   for (const [name, range] of Object.entries(state.y)) said.set(`y.${name}`, short(range));
@@ -66,8 +76,7 @@ function keepAddress() {
   const section = location.hash.slice(1);
   if (section && document.getElementById(decodeURIComponent(section))) return writeAddress();
   readAddress();
-  showControls();
-  redraw();
+  followRuns();
 }
 
 // --- what a chart shows
@@ -79,14 +88,25 @@ function hiddenGroups(section) {
   return new Set([...buttons].filter((b) => state.hidden.has(b.dataset.name)).map((b) => b.dataset.group));
 }
 
-function tracesOf(figure, hidden) {
-  const { over_time } = figure.layout.meta ?? {};
+const isShown = (section, folder) => !state.hidden.has(folder) && isFound(section, folder);
+
+// Returns the folders of a configuration's runs, by its number in the legend.
+function foldersOf(section, number) {
+  const label = toolbarOf(section).querySelector(`[data-group="${number}"]`)?.dataset.name.slice(section.length + 1);
+  return runsOf(section).filter(({ values }) => String(values.configuration) === label).map(({ folder }) => folder);
+}
+
+function tracesOf(figure, section, hidden) {
+  const { over_time, metric } = figure.layout.meta ?? {}, grouped = isGrouped(section);
+  if (grouped && metric) return regrouped(figure, section);
   const isRun = (trace) => trace.meta?.kind === "run";
   return figure.data.map((trace) => {
-    const off = hidden.has(trace.legendgroup);
-    if (off || isRun(trace)) return { ...trace, visible: !off && state.runs && !state.hidden.has(trace.meta.run) };
+    const folders = foldersOf(section, trace.legendgroup);
+    const off = hidden.has(trace.legendgroup) || !folders.some((folder) => isShown(section, folder));
+    if (grouped) return { ...recoloured(trace, section, folders), visible: !off };
+    if (off || isRun(trace)) return { ...trace, visible: !off && state.runs && isShown(section, trace.meta.run) };
     const runs = figure.data.filter((other) => isRun(other) && other.legendgroup === trace.legendgroup);
-    const shown = runs.filter((run) => !state.hidden.has(run.meta.run));
+    const shown = runs.filter((run) => isShown(section, run.meta.run));
     if (runs.length && !shown.length) return { ...trace, visible: false };
     const same = !runs.length || (shown.length === runs.length && !figure.grown); // the mean of a group of one run is that run
     return { ...(same ? trace : remade(trace, shown, over_time)), visible: true };
@@ -96,14 +116,15 @@ function tracesOf(figure, hidden) {
 // Returns the zoom that an axis shares, "iteration" or "time"; nothing for an axis of its own.
 function axisOf(name) {
   const meta = figures[name].layout.meta;
-  return meta && (meta.over_time || state.x === "time" ? "time" : "iteration");
+  return meta?.metric && (meta.over_time || state.x === "time" ? "time" : "iteration");
 }
 
 function shownFigure(name) {
   const figure = figures[name];
   let { layout } = figure;
-  const hidden = hiddenGroups(sectionOf(name)), axis = axisOf(name);
-  let data = tracesOf(figure, hidden);
+  const section = sectionOf(name), hidden = hiddenGroups(section), axis = axisOf(name);
+  if (layout.meta?.points) return scattered(name);
+  let data = tracesOf(figure, section, hidden);
   if (onPaper) ({ data, layout } = withKey(data, layout));
   if (!axis) return { data, layout };
   const switched = axis === "time" && !layout.meta.over_time;
@@ -112,8 +133,7 @@ function shownFigure(name) {
     x: switched ? trace.meta.elapsed_s : trace.x,
     y: trace.meta.kind === "spread" ? trace.y : smoothed(trace.y, state.smooth),
   }));
-  const toolbar = document.querySelector(`[data-section="${sectionOf(name)}"]`);
-  const title = switched ? { text: toolbar.querySelector("[data-axis=time]").dataset.title } : layout.xaxis.title;
+  const title = switched ? { text: toolbarOf(section).querySelector("[data-axis=time]").dataset.title } : layout.xaxis.title;
   const zoom = state.zoom[axis];
   const y = state.y[name] ?? (state.end ? rangeOfEnd(data, zoom, state.log) : undefined);
   const fixed = (range, otherwise) => (range ? { range: [...range], autorange: false, uirevision: String(range) } : otherwise);
@@ -141,6 +161,8 @@ async function drawLazily(chart) {
   chart.dataset.heard = "1";
   chart.on("plotly_relayout", (change) => zoomed(chart, change));
   chart.on("plotly_doubleclick", () => { chart.dataset.reset = "1"; });
+  chart.on("plotly_hover", (event) => hoverAll(chart, event));
+  chart.on("plotly_unhover", () => unhoverAll(chart));
 }
 
 // Draws the charts in view now, and the others when they come into view.
@@ -186,6 +208,13 @@ function showControls() {
     slider.value = state.smooth;
     slider.nextElementSibling.textContent = state.smooth ? state.smooth.toFixed(2) : "off";
   }
+  for (const select of document.querySelectorAll("[data-by]")) select.value = [...select.options].some(({ value }) => value === state.by) ? state.by : "";
+  for (const field of document.querySelectorAll("[data-where]")) if (field !== document.activeElement) field.value = state.where;
+  sectionNames().filter(runsBox).forEach(showLegend);
+  charts.forEach(offerAxes);
+  // a link to a section stops below what stays at the top
+  const bar = document.querySelector(".toolbar");
+  if (getComputedStyle(bar).position === "sticky") document.documentElement.style.scrollPaddingTop = `${parseFloat(getComputedStyle(bar).top) + bar.offsetHeight + 8}px`;
 }
 
 function toggleHidden(name) {
@@ -194,8 +223,10 @@ function toggleHidden(name) {
 }
 
 function reset() {
-  Object.assign(state, { x: "iteration", log: false, end: false, runs: true, smooth: 0, hidden: new Set(), zoom: {}, y: {} });
-  chose();
+  Object.assign(state, { x: "iteration", log: false, end: false, runs: true, smooth: 0, by: "", where: "", hidden: new Set(), zoom: {}, y: {} });
+  document.activeElement.blur();
+  writeAddress();
+  followRuns();
 }
 
 function pressedControl({ target }) {
@@ -220,7 +251,15 @@ function followCharts() {
   inView.clear();
   charts = [...document.querySelectorAll("[data-lazy]")];
   charts.forEach((chart) => seen.observe(chart));
+  prepareRuns();
   showControls();
+}
+
+// Shows the runs that are asked for, in tables and charts.
+function followRuns() {
+  prepareRuns();
+  showControls();
+  redraw();
 }
 
 document.addEventListener("DOMContentLoaded", () => {
@@ -232,12 +271,16 @@ document.addEventListener("DOMContentLoaded", () => {
   if (section && said.length > 1) section.scrollIntoView();
   document.addEventListener("click", pressedControl);
   document.addEventListener("input", ({ target }) => {
+    if ("where" in target.dataset) { state.where = target.value; writeAddress(); followRuns(); }
     if (!("smooth" in target.dataset)) return;
     state.smooth = Number(target.value);
     showControls();
     redraw();
   });
-  document.addEventListener("change", ({ target }) => { if ("smooth" in target.dataset) chose(); });
+  document.addEventListener("change", ({ target }) => {
+    if ("by" in target.dataset) state.by = target.value;
+    if ("by" in target.dataset || "smooth" in target.dataset) chose();
+  });
   addEventListener("hashchange", keepAddress);
   darkSystem.addEventListener("change", () => redraw());
   document.getElementById("theme").addEventListener("click", () => redraw());

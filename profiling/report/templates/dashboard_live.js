@@ -85,7 +85,7 @@ function adopt(newer) {
   document.querySelector(".heading").innerHTML = newer.querySelector(".heading").innerHTML;
   if (outline(newer) === outline(document)) adoptWords(newer);
   else adoptWhole(newer);
-  redraw();
+  followRuns();
 }
 
 function adoptWords(newer) {

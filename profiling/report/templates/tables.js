@@ -39,14 +39,17 @@ function searched(row) {
   return row.searched;
 }
 
+let keptRow = () => true; // a page may leave out rows, beyond the table's own filter
+
 function matchingRows(box) {
   const table = box.querySelector("table"), field = box.querySelector("input");
   const headings = headsOf(table).map((head) => headingOf(head).toLowerCase());
   let matches = () => true;
   field.setCustomValidity("");
-  if (!field.value.trim()) return [...table.tBodies[0].rows]; // the usual case, without reading any text
+  const rows = [...table.tBodies[0].rows].filter(keptRow);
+  if (!field.value.trim()) return rows; // the usual case, without reading any text
   try { matches = filterOf(field.value, headings); } catch (error) { field.setCustomValidity(error.message); }
-  return [...table.tBodies[0].rows].filter((row) => matches(searched(row)));
+  return rows.filter((row) => matches(searched(row)));
 }
 
 // Shows the rows that match; only the first of them until "all" is pressed.
