@@ -285,7 +285,7 @@ def failures_section(results: AttentionResults) -> Section:
     columns = [
         Column("backend", "backend", "text"),
         Column("seq", lambda failure: lengths_text(seqs[failure]), "text"),
-        Column("", "status", "text"),
+        Column("status", "status", "text"),
         Column("why", "why", "code"),
     ]
     name, title = "refused", "Not measured, or ran another kernel than its name says"
