@@ -61,7 +61,8 @@ def write_pages(html: Path, analysis: RanksAnalysis, names: StepNames) -> dict[i
                 device=rank.device,
             )
             document = report_document(capture.report, capture.step_events)
-            put(html.with_name(file_names[rank.rank]), page(document))
+            html_text = page(document, as_json=to_json(capture.report))
+            put(html.with_name(file_names[rank.rank]), html_text)
             progress(count + 1)
     return file_names
 

@@ -79,10 +79,14 @@ def write_outputs(flags: Namespace, as_json: str, document: "Document") -> list[
     """Write the files that were asked for, and return them. Raises ValueError."""
     from profiling.report.renderers import markdown, page
 
-    makers = {"json": lambda _: as_json, "markdown": markdown.markdown, "html": page.page}
+    makers = {
+        "json": lambda: as_json,
+        "markdown": lambda: markdown.markdown(document),
+        "html": lambda: page.page(document, as_json=as_json),
+    }
     for name in ENDINGS:
         if path := getattr(flags, name, None):
-            put(path, makers[name](document))
+            put(path, makers[name]())
     return outputs(flags)
 
 

@@ -1,5 +1,7 @@
 """Document of a capture's report, verdict first. Called by the verbs report, run and log."""
 
+import shlex
+
 import msgspec
 
 from profiling.analysis.gpu_time.step_events import StepEvents
@@ -56,6 +58,7 @@ def report_document(
             health_section(report),
             run_section(report),
         ],
+        captures=shlex.quote(report.capture.file),
     )
 
 
