@@ -139,7 +139,7 @@ def chart_sections(
         Section(
             f"{name}-{direction}",
             f"{name.capitalize()}, {direction}",
-            [Chart(f"{name}-{direction}", f"{name} of each backend", figure, 380)],
+            [Chart(f"{name}-{direction}", f"{name} of each backend, {direction}", figure, 380)],
             lead=LEADS[name],
         )
         for name, figure in figures.items()
