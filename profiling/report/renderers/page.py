@@ -30,8 +30,8 @@ from profiling.report.document import (
     is_shown,
     shown_blocks,
 )
+from profiling.report.packed import packed, plotly_script
 from profiling.report.renderers import markdown, terminal
-from profiling.report.renderers.packed import packed_text, plotly_script
 from profiling.timeline.personal import without_folders
 
 UNBROKEN = 10_000  # columns of a text whose lines its reader breaks
@@ -72,7 +72,7 @@ def page(
             timeline=any(block.data is not None for block in timelines),
             plotly_js=plotly_js() if figures else "",
             answer=answer_texts(document) if document.verdict else None,
-            packed_json=packed_text(without_folders(as_json)) if as_json else None,
+            packed_json=packed(without_folders(as_json).encode()) if as_json else None,
             palette={"light": palette.colours("light"), "dark": palette.colours("dark")},
             nonce=secrets.token_urlsafe(16),
             **values,

@@ -15,7 +15,6 @@ const waiting = new Map(); // chart that waits for its turn -> promise that it i
 let onPaper = false;
 
 async function unpackPlotly() {
-  if (!canUnpack) throw new Error("This browser is too old to unpack the charts. Open the tables of numbers below instead.");
   await new Promise((done) => { setTimeout(done); }); // the text is painted first
   const script = document.createElement("script");
   script.nonce = nonce;

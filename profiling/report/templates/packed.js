@@ -1,8 +1,7 @@
-// Unpacks what the page holds in gzip and base85, as profiling.report.renderers.packed wrote it.
+// Unpacks what the page holds in gzip and base85, as profiling.report.packed wrote it.
 "use strict";
 
 const BASE85 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%:()*+-;,=.?@^_`{|}~";
-const canUnpack = "DecompressionStream" in window;
 
 function fromBase85(text) {
   const value = new Uint8Array(128);
@@ -16,9 +15,13 @@ function fromBase85(text) {
   return new Uint8Array(bytes.buffer, 0, Math.floor((4 * text.length) / 5));
 }
 
+async function unpackedBytes(text) {
+  if (!window.DecompressionStream) throw new Error("This browser is too old to unpack this. The tables of the page have the numbers.");
+  const stream = new Blob([fromBase85(text)]).stream().pipeThrough(new DecompressionStream("gzip"));
+  return new Response(stream).arrayBuffer();
+}
+
 // Resolves to the text that the script element with this id holds.
-function unpackedText(id) {
-  const packed = fromBase85(document.getElementById(id).textContent);
-  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
-  return new Response(stream).text();
+async function unpackedText(id) {
+  return new TextDecoder().decode(await unpackedBytes(document.getElementById(id).textContent));
 }

@@ -1,4 +1,4 @@
-"""Packs what a page holds and only sometimes needs: plotly's script, a report's JSON.
+"""Packs what is large on a page: plotly's script, a report's JSON, a timeline's columns.
 
 templates/packed.js unpacks it.
 """
@@ -9,13 +9,17 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
-UNMARKED = str.maketrans("<>&", ",.:")
+UNMARKED, MARKED = str.maketrans("<>&", ",.:"), str.maketrans(",.:", "<>&")
 BEGIN, END = '"use strict";var Plotly=(()=>{', "window.Plotly = Plotly;"
 
 
-def packed_text(text: str) -> str:
-    """The text in gzip and base85, without the characters that have a meaning in HTML."""
-    return base64.b85encode(gzip.compress(text.encode(), mtime=0)).decode().translate(UNMARKED)
+def packed(data: bytes) -> str:
+    """The bytes in gzip and base85, without the characters that have a meaning in HTML."""
+    return base64.b85encode(gzip.compress(data, mtime=0)).decode().translate(UNMARKED)
+
+
+def unpacked(text: str) -> bytes:
+    return gzip.decompress(base64.b85decode(text.translate(MARKED)))
 
 
 @cache
@@ -27,7 +31,7 @@ def plotly_script() -> str:
     package = find_spec("plotly")
     assert package is not None and package.origin is not None  # a requirement of this project
     script = Path(package.origin).parent / "package_data" / "plotly.min.js"
-    return packed_text(without_wrapper(script.read_text(encoding="utf-8")))
+    return packed(without_wrapper(script.read_text(encoding="utf-8")).encode())
 
 
 def without_wrapper(script: str) -> str:
