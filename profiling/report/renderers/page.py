@@ -32,6 +32,7 @@ from profiling.report.document import (
 )
 from profiling.report.packed import packed, plotly_script
 from profiling.report.renderers import markdown, terminal
+from profiling.report.still_chart import still_chart
 from profiling.timeline.personal import without_folders
 
 UNBROKEN = 10_000  # columns of a text whose lines its reader breaks
@@ -92,6 +93,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     made.filters |= {"cell": text.cell, "more": as_cell, "lead": lead, "spoken": chart_sentence}
+    made.filters["still"] = still_chart
     made.filters |= {"marked": text.split_code, "arrows": arrows}
     made.tests["shown"] = on_page
     return made
