@@ -23,7 +23,7 @@ from profiling.report.single import tables
 from profiling.report.single.document import report_document
 from profiling.report.single.verdict_line import verdict_line
 from profiling.shared.artifact_names import artifact_name
-from profiling.shared.json_records import JsonObject
+from profiling.shared.json_records import JsonObject, to_json
 from profiling.shared.metric_names import CAPTURE_MEDIA
 from profiling.shared.run_files import METRICS
 from profiling.timeline import opening
@@ -76,7 +76,8 @@ def log_capture(capture: Path, out_dir: Path | None) -> str:
         copy = Path(folder) / capture.name
         scrub(capture, copy)
         analysed = open_report(copy, beside=capture)
-        html = page(report_document(analysed.report, analysed.step_events))
+        document = report_document(analysed.report, analysed.step_events)
+        html = page(document, as_json=to_json(analysed.report))
         upload(run, analysed.report, html, copy)
     verdict = verdict_line(analysed.report)
     line = f"{capture.name}: {verdict}; added to W&B run {run.id} of {run.project}"

@@ -19,7 +19,7 @@ from profiling.report.comparison import tables
 from profiling.report.comparison.document import comparison_document, experiment_document
 from profiling.report.document import Value
 from profiling.report.renderers.page import page
-from profiling.shared.json_records import JsonObject
+from profiling.shared.json_records import JsonObject, to_json
 
 if TYPE_CHECKING:  # importing it takes a third of a second
     import wandb
@@ -44,7 +44,7 @@ def log_comparison(comparison: Comparison, project: str) -> str:
     """Log a comparison and return a line saying where it is. Raises ValueError with W&B's
     message."""
     without_folders = with_file_names(comparison)
-    html = page(comparison_document(without_folders))
+    html = page(comparison_document(without_folders), as_json=to_json(without_folders))
     return log_answers([without_folders], html, project, Path(), "compare", None, {})
 
 
@@ -53,7 +53,7 @@ def log_experiment(experiment: Experiment, project: str, folder: Path) -> str:
 
     In W&B the answers share a group, the folder's name. Raises ValueError with W&B's message.
     """
-    html = page(experiment_document(experiment))
+    html = page(experiment_document(experiment), as_json=to_json(experiment))
     config: JsonObject = {
         "key": experiment.factor.key,
         "steps": experiment.steps,

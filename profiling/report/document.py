@@ -196,6 +196,7 @@ class Document:
     notes: list[str]  # lines under the title
     verdict: Sequence[Block]  # the answer, before the sections
     sections: Sequence[Section]
+    captures: str | None = None  # words of a shell that name them in their folder
 
 
 def is_shown(block: Block, place: Place) -> bool:

@@ -37,6 +37,7 @@ from profiling.report.ranks.document import ranks_document
 from profiling.report.ranks.timeline import timeline_of
 from profiling.report.renderers.page import page
 from profiling.report.single.document import report_document
+from profiling.shared.json_records import to_json
 from profiling.verbs.results import check_new, put
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
@@ -85,17 +86,20 @@ def parse(argv: list[str]) -> Namespace:
 
 def report_page() -> str:
     capture = open_report(REPORTED, MANIFEST)
-    return page(report_document(capture.report, capture.step_events))
+    document = report_document(capture.report, capture.step_events)
+    return page(document, as_json=to_json(capture.report))
 
 
 def compare_page() -> str:
     slow, flash = (compared_capture(open_report(path).report, None) for path in COMPARED)
-    return page(comparison_document(compare(slow, flash)))
+    comparison = compare(slow, flash)
+    return page(comparison_document(comparison), as_json=to_json(comparison))
 
 
 def ranks_page() -> str:
     analysis = open_ranks(captures_in(LATE_RANK))
-    return page(ranks_document(analysis.report, timeline_of(analysis)))
+    document = ranks_document(analysis.report, timeline_of(analysis))
+    return page(document, as_json=to_json(analysis.report))
 
 
 def runs_page() -> str:

@@ -66,7 +66,8 @@ def write_pages(
                 device=rank.device,
             )
             document = report_document(capture.report, capture.events_of_steps(steps))
-            put(html.with_name(file_names[rank.rank]), page(document))
+            html_text = page(document, as_json=to_json(capture.report))
+            put(html.with_name(file_names[rank.rank]), html_text)
             progress(count + 1)
     return file_names
 

@@ -80,11 +80,15 @@ def write_outputs(flags: Namespace, as_json: str, document: "Document") -> list[
     from profiling.report.renderers import markdown, page
     from profiling.verbs.progress import progress_line
 
-    makers = {"json": lambda _: as_json, "markdown": markdown.markdown, "html": page.page}
+    makers = {
+        "json": lambda: as_json,
+        "markdown": lambda: markdown.markdown(document),
+        "html": lambda: page.page(document, as_json=as_json),
+    }
     for name in ENDINGS:
         if path := getattr(flags, name, None):
             with progress_line(f"making {path.name}"):
-                content = makers[name](document)
+                content = makers[name]()
             put(path, content)
     return outputs(flags)
 

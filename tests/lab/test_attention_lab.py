@@ -37,6 +37,7 @@ from profiling.report.renderers import terminal
 from profiling.report.renderers.page import page
 from profiling.shared.measurements import BACKENDS, AttentionResults, LaunchCount, Measurement
 from profiling.verbs import attention as attention_command
+from tests.helpers.axe import violations
 from tests.helpers.chromium import chromium, open_page
 from tests.paths import PROJECT
 
@@ -407,8 +408,9 @@ def test_chromium_draws_every_chart_without_an_error(tmp_path):
         open_page(driver, path)
         drawn = driver.execute_script(DRAWN)
         log = driver.get_log("browser")
-    assert len(drawn) == 6 and min(drawn) >= 2
-    assert not [entry for entry in log if entry["level"] == "SEVERE"]
+        assert len(drawn) == 6 and min(drawn) >= 2
+        assert not [entry for entry in log if entry["level"] == "SEVERE"]
+        assert violations(driver) == []
 
 
 def test_slow_against_flash_in_a_sentence():

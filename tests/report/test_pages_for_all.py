@@ -2,7 +2,6 @@
 
 import base64
 import csv
-import gzip
 import io
 import json
 import re
@@ -20,10 +19,12 @@ from profiling.report.comparison.document import comparison_document, experiment
 from profiling.report.dashboard.document import dashboard_page
 from profiling.report.document import Bullets, Chart, Document, Facts, Section, Verdict
 from profiling.report.lab.compiled_document import compiled_document
+from profiling.report.packed import plotly_script, unpacked, without_wrapper
 from profiling.report.ranks.document import ranks_document
 from profiling.report.ranks.timeline import timeline_of
-from profiling.report.renderers.page import packed_script, page, without_wrapper
+from profiling.report.renderers.page import page
 from profiling.report.single.document import report_document
+from profiling.shared.json_records import to_json
 from tests.helpers.captures import capture_of, compilation
 from tests.helpers.chromium import open_page
 from tests.helpers.colours import contrast
@@ -54,7 +55,11 @@ def pages(tmp_path_factory):
     }
     folder = tmp_path_factory.mktemp("pages")
     runs = [read_run(write_run(folder / name, name)) for name in ("slow", "flash")]
-    texts = {name: page(document) for name, document in documents.items()}
+    as_json = to_json(capture.report)
+    texts = {
+        name: page(document, as_json=as_json if name == "report" else None)
+        for name, document in documents.items()
+    }
     for name, text in (texts | {"dashboard": dashboard_page(runs)}).items():
         (folder / f"{name}.html").write_text(text, encoding="utf-8")
     return {name: folder / f"{name}.html" for name in (*texts, "dashboard")}
@@ -125,15 +130,13 @@ def test_a_report_with_its_timeline_weighs_two_megabytes_at_most_without_its_dat
     capture = capture_of(name)
     text = page(report_document(capture.report, capture.step_events))
     data = re.compile(r'(?<=<script type="application/json" id=")(\S+)">.*?(?=</script>)', re.S)
-    assert data.findall(text) == ["timeline-data", "figures"]
+    assert data.findall(text) == ["answer", "timeline-data", "figures"]
     without = re.sub(r"<tbody>.*?</tbody>", "", data.sub("", text), flags=re.S)
     assert len(without.encode()) < MOST_BYTES < len(text.encode())
 
 
 def test_plotly_is_packed_without_what_makes_a_browser_read_it_twice():
-    script = gzip.decompress(
-        base64.b85decode(packed_script().translate(str.maketrans(",.:", "<>&")))
-    )
+    script = unpacked(plotly_script())
     assert script.startswith(b"/**\n* plotly.js v") and script.endswith(b"window.Plotly = Plotly;")
     assert b"factory" not in script[:1000]
     assert without_wrapper("of another make") == "of another make"
@@ -455,6 +458,19 @@ def test_a_table_is_taken_away_as_csv_and_json(report):
     assert all(isinstance(gap["ms"], float) for gap in gaps)
 
 
+def test_what_is_taken_away_holds_no_words_of_links_and_no_dashes(report):
+    known = capture_of("flash_metrics").report
+    families = list(csv.DictReader(io.StringIO(saved(report, "families", "csv"), newline="")))
+    assert [row["family"] for row in families] == [row.family for row in known.families]
+    assert [int(row["total [ns]"]) for row in families] == [r.total_ns for r in known.families]
+    missing = report.execute_script(
+        "const box = document.querySelector('#table-families');"
+        "box.querySelector('tbody td').firstChild.textContent = '–';"
+        "return exported(box)[1][0][0]"
+    )
+    assert missing is None
+
+
 def test_a_command_is_copied_by_its_button(report):
     told = report.execute_async_script(
         "const done = arguments[0]; Object.defineProperty(navigator, 'clipboard',"
@@ -462,6 +478,78 @@ def test_a_command_is_copied_by_its_button(report):
         "document.querySelector('#verdict button.copy').click()"
     )
     assert told.startswith("python -m profiling ncu ") and told.endswith("-- COMMAND")
+
+
+@pytest.mark.parametrize("clipboard", ["allowed", "forbidden"])
+def test_the_answer_is_copied_as_text_and_as_markdown(report, clipboard):
+    report.execute_script(
+        "window.copied = []; const write = (text) => copied.push(text);"
+        "const allowed = { writeText: async (text) => write(text) };"
+        "const forbidden = arguments[0] === 'forbidden';"
+        "Object.defineProperty(navigator, 'clipboard', {value: forbidden ? undefined : allowed});"
+        "document.addEventListener('copy', () => write(document.activeElement.value))",
+        clipboard,
+    )
+    report.find_element("css selector", "[popovertarget=export]").click()
+    for kind in ("text", "markdown"):
+        button = report.find_element("css selector", f"[data-copy={kind}]")
+        button.click()
+        assert comes_to(report, "return copied.length", lambda count: count) and button.text
+    text, markup = report.execute_script("return copied")
+    verdict = report.find_element("css selector", "#verdict h2").text
+    assert f"\n{verdict}\n • " in text and "\\_" not in text
+    assert markup.startswith(f"## {verdict}\n") and "- **next:** " in markup
+
+
+def test_all_figures_are_saved_as_report_prints_them(report):
+    told = report.execute_async_script(
+        "const done = arguments[0];"
+        "URL.createObjectURL = (blob) => { blob.text().then(done); return '#'; };"
+        "HTMLAnchorElement.prototype.click = () => {};"
+        "document.querySelector('[data-save=json]').click()"
+    )
+    assert told == to_json(capture_of("flash_metrics").report)
+
+
+def test_a_page_to_be_passed_on_holds_no_folders():
+    as_json = json.dumps({"command": ["python", "/home/me/secret/train.py"]})
+    text = page(Document("A", [], [], []), as_json=as_json)
+    told = json.loads(unpacked(re.search(r'id="as-json">(.*?)<', text)[1]))
+    assert told == {"command": ["python", "train.py"]}
+
+
+def test_perfetto_is_reached_by_a_command_with_the_captures_own_name(report):
+    command = report.find_element("css selector", "#export .command")
+    words = command.get_attribute("textContent").split()
+    assert words[:4] == ["python", "-m", "profiling", "export"]
+    assert words[4:] == ["flash_metrics.sqlite.gz", "--perfetto", "perfetto.json.gz"]
+
+
+def test_a_chart_is_saved_as_png_and_svg(report):
+    made = report.execute_async_script(
+        "const done = arguments[0], made = [];"
+        "Plotly.downloadImage = async (figure, how) => {"
+        "  made.push([how.filename, (await Plotly.toImage(figure, how)).slice(0, 60)]);"
+        "  if (made.length === 2) done(made); };"
+        "document.querySelectorAll('[data-chart=families] + .pictures button')"
+        "  .forEach(button => button.click())"
+    )
+    assert sorted([name, url.partition(",")[0]] for name, url in made) == [
+        ["report-families", "data:image/png;base64"],
+        ["report-families", "data:image/svg+xml"],
+    ]
+
+
+def test_without_scripts_charts_stand_still_and_no_button_is_dead(browser, pages):
+    browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
+    try:
+        browser.get(pages["report"].as_uri())
+        shown = [b.text for b in browser.find_elements("css selector", "button") if b.text]
+        still = browser.find_element("css selector", ".chart svg")
+        assert shown == ["export"] and still.size["height"] > 100
+        assert "Without JavaScript" in browser.find_element("css selector", "noscript").text
+    finally:
+        browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
 
 
 def test_the_numbers_of_a_chart_stand_behind_it(report):

@@ -304,7 +304,7 @@ def test_control_characters_of_names_reach_no_place(document):
         assert "renamed" not in said
         said.encode()  # which a lone surrogate refuses
     script = re.findall(r'<script type="application/json".*?</script>', page(document), re.S)
-    assert not re.search(r"\\u00[019]|\\u202|\\u206|\\ud8", "".join(script))
+    assert not re.search(r"\\u00[019]|\\u202[^2]|\\u206|\\ud8", "".join(script))
 
 
 def test_control_characters_of_a_run_s_folder_reach_no_place(tmp_path):

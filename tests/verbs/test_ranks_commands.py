@@ -8,6 +8,7 @@ import pytest
 
 from benchmarks.fleet.files import FileFacts, clocks_of_hosts, write_kineto, write_nsys
 from benchmarks.fleet.simulation import Fault, Fleet, simulate
+from profiling.report import packed
 from profiling.verbs import compare, export, report
 from tests.helpers.fleet import write_fleet
 from tests.helpers.folders import rows_of_start, with_rows
@@ -76,10 +77,8 @@ def test_a_page_has_a_timeline_of_all_and_a_page_for_each(late, tmp_path):
 
 
 def decoded(column) -> np.ndarray:
-    from base64 import b64decode
-
     types = {"u8": "<u1", "u16": "<u2", "u32": "<u4", "f64": "<f8"}
-    return np.frombuffer(b64decode(column["data"]), types[column["type"]])
+    return np.frombuffer(packed.unpacked(column["data"]), types[column["type"]])
 
 
 def test_waits_and_transfers_of_the_timeline_are_the_collectives(late, tmp_path):

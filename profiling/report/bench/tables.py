@@ -43,7 +43,7 @@ def speed(bench: Bench, name: str, equal_within_percent: float) -> list[Table]:
     `name` is that of the other checkout; without one there are only our figures.
     """
     lines = [row for made in bench.result for row in rows(made, equal_within_percent)]
-    whole = [Column("", full_label, "text", True), Column("unit", "unit", "text", True)]
+    whole = [Column("part", full_label, "text", True), Column("unit", "unit", "text", True)]
     brief = [Column("part", "part", "text", True), whole[1]]
     if bench.asked.against:
         whole.append(Column(name, lambda row: row.theirs + row.theirs_spread, "number", True))
@@ -133,7 +133,7 @@ def ratio_text(ratio: float) -> str:
 
 def work(facts: list[Work], name: str) -> Table:
     columns = [
-        Column("", "what", "text", True),
+        Column("what", "what", "text", True),
         Column("ours", "ours", "text", True),
         Column(name, "theirs", "text", True),
         Column("alike", alike_text, "text", True),

@@ -139,7 +139,7 @@ def chart_sections(
         Section(
             f"{name}-{direction}",
             f"{name.capitalize()}, {direction}",
-            [Chart(f"{name}-{direction}", f"{name} of each backend", figure, 380)],
+            [Chart(f"{name}-{direction}", f"{name} of each backend, {direction}", figure, 380)],
             lead=LEADS[name],
         )
         for name, figure in figures.items()
@@ -285,7 +285,7 @@ def failures_section(results: AttentionResults) -> Section:
     columns = [
         Column("backend", "backend", "text"),
         Column("seq", lambda failure: lengths_text(seqs[failure]), "text"),
-        Column("", "status", "text"),
+        Column("status", "status", "text"),
         Column("why", "why", "code"),
     ]
     name, title = "refused", "Not measured, or ran another kernel than its name says"

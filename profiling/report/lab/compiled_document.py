@@ -129,7 +129,7 @@ def short_kernel(kernel: KernelEntry) -> KernelEntry:
 def calls_section(graph: GraphEntry) -> Section:
     title = f"Graph {graph.name}, call by call"
     columns = [
-        Column("", lambda row: row[0], "number"),
+        Column("no.", lambda row: row[0], "number"),
         Column("call", lambda row: row[1].name, "code"),
         Column("by", lambda row: "library" if row[1].is_library else "inductor", "text"),
         Column("operators", lambda row: operator_names(row[1]), "text"),

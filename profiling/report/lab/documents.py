@@ -39,7 +39,7 @@ def properties(results: DeviceResults) -> str:
 
 def rates(results: DeviceResults) -> Table:
     columns = [
-        Column("", "what", "text", True),
+        Column("rate", "what", "text", True),
         Column("measured", "measured", "number", True),
         Column("±", "uncertainty_percent", "percent", True),
         Column("nominal", "nominal", "number", True),
@@ -56,7 +56,7 @@ def rates(results: DeviceResults) -> Table:
 def ridges(results: DeviceResults) -> Table:
     by_dtype = results.ridge_flops_per_byte
     columns = [
-        Column("", str, "text", True),
+        Column("elements", str, "text", True),
         Column("measured", lambda dtype: by_dtype[dtype].measured, "number", True),
         Column("nominal", lambda dtype: by_dtype[dtype].nominal, "number", True),
     ]
@@ -91,7 +91,7 @@ def timing_note(results: AttentionResults | SquareResults | KernelResults, on_a_
 
 def square_table(mebibytes: int, variants: list[Variant]) -> Table:
     columns = [
-        Column("", "name", "text", True),
+        Column("way", "name", "text", True),
         Column("median", lambda row: row.median_ms and row.median_ms * 1e6, "ns", True),
         Column("GB/s", lambda row: getattr(row, "gbps", None), "number", True),  # timed ones'
         Column("of the copy", lambda row: getattr(row, "percent_of_copy", None), "percent", True),
@@ -118,8 +118,8 @@ def kernels_document(results: KernelResults) -> Document:
 
 def kernels_table(operation: str, rows: list[KernelTiming]) -> Table:
     columns = [
-        Column("", "way", "text", True),
-        Column("", "direction", "text", True),
+        Column("way", "way", "text", True),
+        Column("direction", "direction", "text", True),
         Column("median", lambda row: row.median_ms and row.median_ms * 1e6, "ns", True),
         Column("GB/s", "gbps", "number", True),
         Column("error", error_or_reason, "code", True),

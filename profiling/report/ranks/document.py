@@ -1,5 +1,6 @@
 """Document of the report of several ranks, verdict first. Called by the verbs report and run."""
 
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import inf
@@ -61,7 +62,14 @@ def ranks_document(
             collectives_section(report),
             health(report),
         ],
+        captures=captures(report),
     )
+
+
+def captures(report: RanksReport) -> str:
+    """The captures as words of a shell: their folder, or the one file that has all ranks."""
+    files = {row.file for row in report.ranks}
+    return f"{shlex.quote(files.pop())} --ranks" if len(files) == 1 < len(report.ranks) else "."
 
 
 def first_screen(document: Document) -> Document:

@@ -4,7 +4,6 @@ Each rank has two rows: one with what its GPU computes and copies, one with its 
 into wait and transfer. As in a capture's timeline, single.timeline_data packs the columns.
 """
 
-from base64 import b64decode
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -15,6 +14,7 @@ from profiling.analysis.columns import concatenate_columns
 from profiling.analysis.gpu_time.step_events import chosen_steps, shown_steps
 from profiling.analysis.ranks.rank_records import RankRow
 from profiling.analysis.ranks.summary import RanksAnalysis
+from profiling.report.packed import unpacked
 from profiling.report.single.timeline_data import WAIT, TimelineData, packed_column
 
 TRANSFER = "communication"  # name of a colour
@@ -153,7 +153,7 @@ def in_shown_steps(row: Row, bounds_ns: np.ndarray, shown: np.ndarray) -> Row:
 
 def steps_note(data: TimelineData) -> str:
     """A sentence to append that says how many steps are drawn; empty where all are."""
-    shown = np.frombuffer(b64decode(data["shown"]["data"]), np.uint8)
+    shown = np.frombuffer(unpacked(data["shown"]["data"]), np.uint8)
     if shown.all():
         return ""
     numbers = data["firstStep"] + np.flatnonzero(shown)

@@ -4,15 +4,15 @@ templates/document.html.j2 lays it out; a page that is more than a Document has 
 own, which extends that one.
 """
 
-import base64
-import gzip
 import secrets
+from dataclasses import replace
 from functools import cache
-from importlib.util import find_spec
+from io import StringIO
 from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
+from rich.console import Console
 
 from cli.plain import without_controls
 from profiling.report import palette, text
@@ -30,10 +30,26 @@ from profiling.report.document import (
     is_shown,
     shown_blocks,
 )
+from profiling.report.packed import packed, plotly_script
+from profiling.report.renderers import markdown, terminal
+from profiling.report.still_chart import still_chart
+from profiling.timeline.personal import without_folders
+
+UNBROKEN = 10_000  # columns of a text whose lines its reader breaks
 
 
-def page(document: Document, template: str = "document.html.j2", **values: object) -> str:
-    """The whole HTML text. `values` are those of a template that extends document.html.j2."""
+def page(
+    document: Document,
+    template: str = "document.html.j2",
+    *,
+    as_json: str | None = None,
+    **values: object,
+) -> str:
+    """The whole HTML text.
+
+    as_json: what --json prints, to be saved from the page, without folders.
+    values: those of a template that extends document.html.j2.
+    """
     sections = [
         section
         for section in document.sections
@@ -59,6 +75,8 @@ def page(document: Document, template: str = "document.html.j2", **values: objec
             figures=figures,
             timeline=any(block.data is not None for block in timelines),
             plotly_js=plotly_js() if figures else "",
+            answer=answer_texts(document) if document.verdict else None,
+            packed_json=packed(without_folders(as_json).encode()) if as_json else None,
             palette={"light": palette.colours("light"), "dark": palette.colours("dark")},
             nonce=secrets.token_urlsafe(16),
             **values,
@@ -78,13 +96,23 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     made.filters |= {"cell": text.cell, "more": as_cell, "lead": lead, "spoken": chart_sentence}
+    made.filters["still"] = still_chart
     made.filters |= {"marked": text.split_code, "arrows": arrows}
     made.tests["shown"] = on_page
     return made
 
 
 def plotly_js() -> str:
-    return packed_script()
+    return plotly_script()
+
+
+def answer_texts(document: Document) -> dict[str, str]:
+    """Title and verdict as they are copied: plain text and Markdown."""
+    answer = replace(document, sections=[])
+    plain = Console(file=StringIO(), width=UNBROKEN, color_system=None, highlight=False)
+    with plain.capture() as shown:
+        terminal.show(answer, plain)
+    return {"text": shown.get(), "markdown": markdown.markdown(answer)}
 
 
 def without_control_characters(value: object) -> object:
@@ -120,34 +148,3 @@ def lead(section: Section) -> str:
 
 def on_page(block: Block) -> bool:
     return is_shown(block, "page")
-
-
-UNMARKED = str.maketrans("<>&", ",.:")
-BEGIN, END = '"use strict";var Plotly=(()=>{', "window.Plotly = Plotly;"
-
-
-@cache
-def packed_script() -> str:
-    """Plotly's script in gzip and base85, without the characters that have a meaning in HTML.
-
-    Packed it takes 1.84 MB instead of 4.8. templates/charts.js unpacks it when the text is
-    painted.
-    """
-    package = find_spec("plotly")
-    assert package is not None and package.origin is not None  # a requirement of this project
-    script = Path(package.origin).parent / "package_data" / "plotly.min.js"
-    plain = without_wrapper(script.read_text(encoding="utf-8")).encode()
-    return base64.b85encode(gzip.compress(plain, mtime=0)).decode().translate(UNMARKED)
-
-
-def without_wrapper(script: str) -> str:
-    """The script without the function around it, which looks for a module loader.
-
-    A browser parses that whole function once to find its end and once more to run it; without it
-    plotly is ready in about half the time.
-    """
-    licence, wrapper, rest = script.partition(BEGIN)
-    body, end, _ = rest.rpartition(END)
-    if not (wrapper and end):
-        return script  # a build of another form
-    return licence[: licence.find("*/") + 2] + "\n" + wrapper + body + end

@@ -1,6 +1,7 @@
 """Document of a capture's report, verdict first. Called by the verbs report, run and log."""
 
 import re
+import shlex
 
 import msgspec
 import numpy as np
@@ -68,6 +69,7 @@ def report_document(
             health_section(report),
             run_section(report),
         ],
+        captures=shlex.quote(report.capture.file),
     )
 
 

@@ -1,12 +1,11 @@
 """The events of a capture as a page's timeline reads them: compact columns, names in a table.
 
 Called by profiling.report.single.document; templates/timeline_data.js decodes it. A column is a
-typed array in base64, in the narrowest type that holds it. Starts are stored as differences from
+typed array, packed, in the narrowest type that holds it. Starts are stored as differences from
 the previous start, so that four bytes suffice: 12 bytes an event, 20 for an operation.
 """
 
 import re
-from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from itertools import accumulate
@@ -25,6 +24,7 @@ from profiling.analysis.gpu_time.step_events import (
 )
 from profiling.analysis.gpu_work.families import FAMILIES
 from profiling.report.kernel_label import kernel_label
+from profiling.report.packed import packed
 from profiling.report.single.kernel_sources import Links
 from profiling.report.text import shorten
 from profiling.shared.causes import CAUSES, part_named
@@ -46,7 +46,7 @@ SHADES = tuple(dict.fromkeys((HOST, CALL, WAIT, STEP, *CAUSES_OR_IDLE, *FAMILIES
 
 class Column(TypedDict):
     type: str  # key of TYPES
-    data: str  # base64, little-endian
+    data: str  # little-endian, as profiling.report.packed packs it
 
 
 class Row(TypedDict):
@@ -390,4 +390,4 @@ def packed_column(column: np.ndarray) -> Column:
     fits = (name for name, bits in BITS.items() if least >= 0 and most < 2**bits)
     name = next(fits, "f64")
     data = column.astype(TYPES[name]).tobytes()
-    return {"type": name, "data": b64encode(data).decode()}
+    return {"type": name, "data": packed(data)}

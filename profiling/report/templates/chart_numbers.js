@@ -31,15 +31,14 @@ function numbersTable(name, caption, figure) {
   const kept = [0, 1, 2].filter((column) => column === 2 || points.some((point) => point[column] !== "" && point[column] !== undefined));
   box.id = `table-numbers-${name}`;
   box.querySelector("caption").textContent = caption;
+  box.querySelector(".scroll").ariaLabel = caption;
   const heads = box.querySelector("thead tr"), body = box.querySelector("tbody");
   const headings = headingsOf(figure);
   for (const column of kept) {
-    const head = document.createElement("th"), button = document.createElement("button");
+    const head = document.createElement("th");
     head.scope = "col";
-    button.type = "button";
-    button.textContent = headings[column];
+    head.textContent = headings[column];
     if (points.every((point) => typeof point[column] !== "string")) head.dataset.number = "";
-    head.append(button);
     heads.append(head);
   }
   for (const point of points) {

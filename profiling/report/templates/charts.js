@@ -10,7 +10,6 @@ const AXIS_BELOW = 52; // px for ticks and title of the x axis
 const PAPER = 640; // px: fits between the margins of A4 and Letter, inside of a section
 const LATEST = 1000; // ms: a busy browser draws then, too
 const PIXEL = "data:image/gif;base64,R0lGODlhAQABAAAAACwAAAAAAQABAAA=";
-const BASE85 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%:()*+-;,=.?@^_`{|}~"; // as plotly_script.py has it
 
 const nonce = document.currentScript.nonce; // the page's policy knows its own scripts by it
 const figures = JSON.parse(document.getElementById("figures")?.textContent ?? "{}");
@@ -19,26 +18,11 @@ let turn = Promise.resolve(); // resolves when all charts requested so far are d
 const waiting = new Map(); // chart that waits for its turn -> promise that it is drawn
 let onPaper = false;
 
-function fromBase85(text) {
-  const value = new Uint8Array(128);
-  for (let digit = 0; digit < 85; digit++) value[BASE85.charCodeAt(digit)] = digit;
-  const bytes = new DataView(new ArrayBuffer(4 * Math.ceil(text.length / 5)));
-  for (let at = 0; at < text.length; at += 5) {
-    let word = 0;
-    for (let i = at; i < at + 5; i++) word = 85 * word + (i < text.length ? value[text.charCodeAt(i)] : 84);
-    bytes.setUint32((4 * at) / 5, word);
-  }
-  return new Uint8Array(bytes.buffer, 0, Math.floor((4 * text.length) / 5));
-}
-
 async function unpackPlotly() {
-  if (!window.DecompressionStream) throw new Error("This browser is too old to unpack the charts. Open the tables of numbers below instead.");
   await nextFrame(); // the text is painted first
-  const packed = fromBase85(document.getElementById("plotly").textContent);
-  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
   const script = document.createElement("script");
   script.nonce = nonce;
-  script.textContent = await new Response(stream).text();
+  script.textContent = await unpackedText("plotly");
   document.head.append(script);
 }
 

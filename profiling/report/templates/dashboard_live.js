@@ -82,6 +82,7 @@ function adopt(newer) {
   for (const name of Object.keys(figures)) delete figures[name];
   Object.assign(figures, JSON.parse(newer.getElementById("figures")?.textContent ?? "{}"));
   document.title = newer.title;
+  document.getElementById("answer").textContent = newer.getElementById("answer").textContent;
   document.querySelector(".heading").innerHTML = newer.querySelector(".heading").innerHTML;
   if (outline(newer) === outline(document)) adoptWords(newer);
   else adoptWhole(newer);

@@ -5,8 +5,14 @@ const MISSING = -Infinity; // sorts below all values
 
 function cellValue(cell) {
   const { value } = cell.dataset;
-  if (value === undefined) return cell.textContent.trim().toLowerCase();
+  if (value === undefined) return (ownText(cell) ?? "").toLowerCase();
   return value === "" ? MISSING : parseFloat(value); // "5.5 to 5.6" sorts by its first number
+}
+
+// Returns a cell's words without those of its links, or null for a dash, which stands for no value.
+function ownText(cell) {
+  const words = (cell.querySelector("code") ?? cell.firstChild)?.textContent.trim() ?? "";
+  return words === "–" ? null : words;
 }
 
 function headsOf(table) {
@@ -32,7 +38,7 @@ function sortTable(table, column, direction) {
 // Returns a row's texts as the filter sees them: what its cells show, and the full names behind that.
 function searched(row) {
   row.searched ??= (() => {
-    const texts = [...row.cells].map((cell) => cell.textContent.trim().toLowerCase());
+    const texts = [...row.cells].map((cell) => (ownText(cell) ?? "").toLowerCase());
     const titles = [...row.cells].map((cell) => cell.title.toLowerCase());
     return { cells: texts, whole: [...texts, ...titles].join(" ") };
   })();
@@ -75,7 +81,7 @@ function exported(box) {
   const rows = matchingRows(box).map((row) => [...row.cells].map((cell) => {
     const { value } = cell.dataset;
     if (value !== undefined) return value === "" ? null : Number.isNaN(+value) ? value : +value;
-    return cell.title || cell.textContent.trim();
+    return cell.title || ownText(cell);
   }));
   return [headings, rows];
 }
@@ -95,14 +101,6 @@ function jsonOf([headings, rows]) {
   return JSON.stringify(rows.map((row) => Object.fromEntries(row.map((value, at) => [names[at], value]))), null, 1);
 }
 
-function save(name, kind, text) {
-  const link = document.createElement("a");
-  link.href = URL.createObjectURL(new Blob([text], { type: kind }));
-  link.download = name;
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
-}
-
 function sortBy(box, number) {
   sortTable(box.querySelector("table"), Math.abs(number) - 1, Math.sign(number));
   showRows(box);
@@ -117,7 +115,11 @@ function prepareTable(box) {
   const table = box.querySelector("table"), field = box.querySelector("input");
   const name = box.id.replace("table-", "");
   for (const [column, head] of headsOf(table).entries()) {
-    head.querySelector("button").addEventListener("click", () => {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.append(...head.childNodes);
+    head.append(button);
+    button.addEventListener("click", () => {
       const first = "number" in head.dataset ? -1 : 1; // readers look for the largest first
       const before = { ascending: 1, descending: -1 }[head.ariaSort];
       const number = (column + 1) * (before ? -before : first);
@@ -133,8 +135,8 @@ function prepareTable(box) {
     box.dataset.all = box.dataset.all ? "" : "1";
     showRows(box);
   });
-  box.querySelector(".csv").addEventListener("click", () => save(`${name}.csv`, "text/csv", csvOf(exported(box))));
-  box.querySelector(".json").addEventListener("click", () => save(`${name}.json`, "application/json", jsonOf(exported(box))));
+  box.querySelector(".csv").addEventListener("click", () => saveText(`${name}.csv`, "text/csv", csvOf(exported(box))));
+  box.querySelector(".json").addEventListener("click", () => saveText(`${name}.json`, "application/json", jsonOf(exported(box))));
   showRows(box);
   onAddress(name, (keys) => {
     const sort = +choices.get(`${name}.sort`);

@@ -8,7 +8,8 @@ const box = document.getElementById("timeline-view");
 const [canvas, details, tip, hint, ways] = ["canvas", ".details", ".tip", ".hint", ".ways"].map((name) => box.querySelector(name));
 const [search, stepNumber] = ["[type=search]", "[type=number]"].map((name) => box.querySelector(name));
 const context = canvas.getContext("2d", { alpha: false });
-const events = readEvents(JSON.parse(document.getElementById("timeline-data").textContent));
+const packed = withBytes("timeline-data").catch((error) => { details.textContent = error.message; throw error; });
+const events = readEvents(await packed);
 const SHORTEST = 50; // least ns in view
 const MARGIN = 0.02; // room beyond the window's ends, as a share of the window
 const BORDER = 0.01; // room beside a step that is shown alone, as a share of the step

@@ -5,12 +5,19 @@
 
 const ARRAYS = { u8: Uint8Array, u16: Uint16Array, u32: Uint32Array, f64: Float64Array };
 
-function unpacked({ type, data }) {
-  const text = atob(data);
-  const bytes = new Uint8Array(text.length);
-  for (let i = 0; i < text.length; i++) bytes[i] = text.charCodeAt(i);
-  return new ARRAYS[type](bytes.buffer);
+// Resolves to what the script element with this id holds, with each column's bytes as its data.
+async function withBytes(id) {
+  const columns = [];
+  const isColumn = (value) => value?.type in ARRAYS && typeof value.data === "string";
+  const packed = JSON.parse(document.getElementById(id).textContent, (_, value) => {
+    if (isColumn(value)) columns.push(value);
+    return value;
+  });
+  await Promise.all(columns.map(async (column) => { column.data = await unpackedBytes(column.data); }));
+  return packed;
 }
+
+const unpacked = ({ type, data }) => new ARRAYS[type](data);
 
 function readEvents(packed) {
   const columns = ["start", "duration", "name", "shade", "shown", "ahead", "call", "phase", "operator", "geometry"];

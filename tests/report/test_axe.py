@@ -1,0 +1,105 @@
+"""No page has a fault that axe-core finds, of any impact, in light or dark.
+
+The page of the attention lab is searched in tests/lab/test_attention_lab.py.
+"""
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from benchmarks.fleet.simulation import Fault, Fleet
+from profiling.analysis.bench.bench_records import Asked, Bench, Evaluation, TimedProcess, Work
+from profiling.analysis.bench.result import measures
+from profiling.analysis.difference.comparison import compare
+from profiling.analysis.difference.comparison_records import Experiment
+from profiling.analysis.open_report import open_report
+from profiling.analysis.runs.folder import read_run
+from profiling.report.bench.document import bench_document
+from profiling.report.comparison.document import comparison_document, experiment_document
+from profiling.report.dashboard.document import dashboard_page
+from profiling.report.lab.compiled_document import compiled_document
+from profiling.report.ranks.document import ranks_document
+from profiling.report.ranks.timeline import timeline_of
+from profiling.report.renderers.page import page
+from profiling.report.single.document import report_document
+from profiling.shared.json_records import read_json
+from tests.helpers.axe import violations
+from tests.helpers.captures import capture_of, compilation
+from tests.helpers.chromium import open_page
+from tests.helpers.fleet import analyse_files, write_fleet
+from tests.helpers.folders import write_run
+from tests.helpers.jax_events import steps_of_jax
+from tests.helpers.reports import flash, slow
+from tests.paths import GOLDENS
+
+pytestmark = pytest.mark.slow  # a dozen pages in Chromium
+
+
+def report_page(name: str) -> str:
+    capture = capture_of(name)
+    return page(report_document(capture.report, capture.step_events))
+
+
+def jax_page(folder: Path) -> str:
+    path = folder / "vm.trace.json.gz"
+    path.write_bytes(gzip.compress(json.dumps({"traceEvents": steps_of_jax()}).encode()))
+    capture = open_report(path)
+    return page(report_document(capture.report, capture.step_events))
+
+
+def ranks_page(folder: Path) -> str:
+    late = Fleet(ranks=4, steps=4, fault=Fault("slower_kernels", ranks=(2,)))
+    analysis = analyse_files(write_fleet(late, folder))
+    return page(ranks_document(analysis.report, timeline_of(analysis)))
+
+
+def runs_page(folder: Path) -> str:
+    folders = [
+        write_run(folder / f"{name}-{seed}", name, seed)
+        for name in ("slow", "flash")
+        for seed in (1, 2)
+    ]
+    return dashboard_page([read_run(each) for each in folders])
+
+
+def compiled_page(_: Path) -> str:
+    compiled = compilation()
+    return page(compiled_document(compiled.index, compiled.files))
+
+
+def bench_page(_: Path) -> str:
+    loss = [Evaluation(0, 3.0, 4.2), Evaluation(250, 9.0, 1.6)]
+    processes = [
+        TimedProcess(kind, side, 0, [], f"runs/{kind}", 10.0, row_ms=[ms], evaluations=loss)
+        for side, ms in (("theirs", 7.0), ("ours", 3.5))
+        for kind in ("steps", "run")
+    ]
+    asked = Asked(["config.yaml"], "/somewhere/nanoGPT", "f00", 300, 1000, 200, 64)
+    work = [Work("parameters", "1M", "1M", True)]
+    bench = Bench(1, asked, "2026-11-22T00:00:00+00:00", processes, work=work)
+    return page(bench_document(replace(bench, result=measures(bench)), 2.0))
+
+
+PAGES: dict[str, Callable[[Path], str]] = {
+    "nsys": lambda _: report_page("flash_metrics"),
+    "trace": lambda _: report_page("flash_eager.trace"),
+    "jax": jax_page,
+    "ranks": ranks_page,
+    "compare": lambda _: page(comparison_document(compare(slow(), flash()))),
+    "ab": lambda _: page(experiment_document(read_json(GOLDENS / "ab-bare.json", Experiment))),
+    "dashboard": runs_page,
+    "compiled": compiled_page,
+    "bench": bench_page,
+}
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_axe_finds_nothing(browser, name, tmp_path):
+    path = tmp_path / "page.html"
+    path.write_text(PAGES[name](tmp_path), encoding="utf-8")
+    open_page(browser, path)
+    assert violations(browser) == []
