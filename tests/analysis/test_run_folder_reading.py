@@ -44,7 +44,7 @@ def test_a_run_without_a_capture_compares(tmp_path):
     assert found.verdict == "slower"
     assert found.step_ms.ratio == pytest.approx(1.4, abs=0.01)
     assert found.families is None and found.buckets is None
-    assert "baseline: none in a" in found.comparability.notes
+    assert "a: none in a" in found.comparability.notes
     assert found.baseline.kind == "training" and found.baseline.device == "NVIDIA H200"
     assert found.baseline.steps == 20
 

@@ -216,7 +216,8 @@ def test_a_cause_has_one_word_in_every_document():
     captured = capture_of("flash_eager")
     report, events = captured.report, captured.step_events
     timeline = timeline_data(events, {})
-    ranks = [SimpleNamespace(rank=0, parts_ms=every_cause())]
+    slowed = SimpleNamespace(slowed_ms=0.0)
+    ranks = [SimpleNamespace(rank=0, parts_ms=every_cause(), communication=slowed)]
     labels = {*(bar["name"] for bar in breakdown(step_parts(report))["data"])}
     labels |= {bar["name"] for bar in steps_by_rank(ranks)["data"]}
     labels |= {str(gaps(report).columns[1].value_of(gap)) for gap in report.idle.gaps}

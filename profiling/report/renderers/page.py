@@ -7,21 +7,23 @@ own, which extends that one.
 import secrets
 from dataclasses import replace
 from functools import cache
-from io import StringIO
 from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
-from rich.console import Console
 
 from cli.plain import without_controls
 from profiling.report import palette, text
 from profiling.report.chart_words import chart_sentence
 from profiling.report.document import (
     Block,
+    Bullets,
     Cell,
     Chart,
     Document,
+    Facts,
+    Finding,
+    Paragraph,
     Section,
     Table,
     Timeline,
@@ -31,11 +33,9 @@ from profiling.report.document import (
     shown_blocks,
 )
 from profiling.report.packed import packed, plotly_script
-from profiling.report.renderers import markdown, terminal
+from profiling.report.renderers import markdown
 from profiling.report.still_chart import still_chart
 from profiling.timeline.personal import without_folders
-
-UNBROKEN = 10_000  # columns of a text whose lines its reader breaks
 
 
 def page(
@@ -108,11 +108,25 @@ def plotly_js() -> str:
 
 def answer_texts(document: Document) -> dict[str, str]:
     """Title and verdict as they are copied: plain text and Markdown."""
-    answer = replace(document, sections=[])
-    plain = Console(file=StringIO(), width=UNBROKEN, color_system=None, highlight=False)
-    with plain.capture() as shown:
-        terminal.show(answer, plain)
-    return {"text": shown.get(), "markdown": markdown.markdown(answer)}
+    lines = [document.title, *document.notes]
+    for block in shown_blocks(document.verdict, "terminal"):
+        match block:
+            case Verdict() | Paragraph():
+                lines += ["", block.text]
+            case Bullets() if block.lines:
+                lines += [
+                    "",
+                    *filter(None, [block.heading]),
+                    *(f"- {line}" for line in block.lines),
+                ]
+            case Facts():
+                lines += ["", *(f"{name}: {figure}" for name, figure in block.pairs)]
+            case Finding():
+                lines += ["", f"{block.level}: {block.what}"]
+    return {
+        "text": "\n".join(map(without_controls, lines)) + "\n",
+        "markdown": markdown.markdown(replace(document, sections=[])),
+    }
 
 
 def without_control_characters(value: object) -> object:
