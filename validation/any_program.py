@@ -39,7 +39,8 @@ FOLDER = PROJECT / "validation" / "any_programs"
 STEPS = 120  # of each program
 LONGEST_S = 240.0
 WINDOW = 10  # steps
-OF_TIME = re.compile(r"time [\d.]+ms, mfu -?[\d.]+%|\d+\.\d+ ?(s|ms|it/s)\b")  # nanoGPT's lines
+# what nanoGPT and transformers print of time
+OF_TIME = re.compile(r"time [\d.]+ms, mfu -?[\d.]+%|'\w+(_runtime|_per_second)': '[\d.]+'")
 HEADER = (
     "| program | kinds | same output and exit code | steps made | steps seen | rule | verdict |\n"
     "|---|---|---|---:|---:|---|---|"
