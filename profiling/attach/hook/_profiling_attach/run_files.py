@@ -150,6 +150,7 @@ class RunFiles:
             "process": {
                 "cores_used": window.cores_used,
                 "compute_threads": self.torch.get_num_threads(),
+                "memory_bytes": resident_bytes(),
             },
             "environment": self.environment(),
         }
@@ -248,7 +249,17 @@ class RunFiles:
             "torch": str(self.torch.__version__),
             "cuda": self.torch.version.cuda,
             "gpu": None if self.device() == "cpu" else self.device(),
+            "cpu_cores": os.cpu_count(),
         }
+
+
+def resident_bytes():
+    """Memory of this process in RAM; None where the system has no /proc."""
+    try:
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return None
 
 
 def summary(laps):
