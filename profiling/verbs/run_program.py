@@ -166,7 +166,12 @@ def report(
 
 
 def show(folder: Path, nsys: Nsys | None) -> None:
-    """Print what comes next, and one screen about the newest capture or about all ranks."""
+    """Print what comes next, and one screen about the newest capture or about all ranks.
+
+    The verdict on a single capture becomes the run's.
+    """
+    from profiling.analysis.open_report import open_report
+    from profiling.report.single.verdict_line import verdict_line
     from profiling.verbs.report import main as report_of
 
     named = shlex.quote(str(folder))
@@ -175,6 +180,9 @@ def show(folder: Path, nsys: Nsys | None) -> None:
         print(f"next    {verb} report {named} --html report.html")
         print(f"        {verb} compare {named} OTHER\n")
     report_of([str(folder)])
+    captures = [path for path in (folder / "profile").iterdir() if path.name.endswith(ENDINGS)]
+    if len(captures) == 1:  # not of several ranks
+        run_folder.keep_verdict(folder, verdict_line(open_report(captures[0]).report))
 
 
 def say(line: str) -> None:

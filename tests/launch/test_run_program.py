@@ -331,7 +331,8 @@ def test_a_training_ends_with_its_report_and_is_as_bare(capfd):
     assert "next    python -m profiling report out-run --html report.html" in told
     # the first step may be left out, as the profiler's start
     assert re.search(r"^(9|10) steps \(iteration 3[01] to 39\)", printed.err, re.M)
-    assert "\nBound by " in printed.err
+    verdict = json.loads(Path("out-run/summary.json").read_text())["verdict"]
+    assert verdict.startswith("Bound by ") and verdict[:60] in printed.err
     assert Path("out-run/profile/window-1.trace.json.gz").is_file()
     assert not Path("out-run/run.lock").exists()
 
@@ -342,8 +343,8 @@ def test_without_a_window_step_times_and_phases_are_told(capfd):
     assert run.main(["--kind", "none", "--", "bash", "-c", shell]) == 0
     lines = said_of(capfd)[1]
     assert re.fullmatch(
-        r"a step takes [\d.e-]+ ms \(median\); the host is in forward \d+%, backward \d+%, "
-        r"optimizer \d+%",
+        r"a step takes [\d.e-]+ ms \(median\); the host is in forward \d+ %, backward \d+ %, "
+        r"optimizer \d+ %",
         lines[-1],
     )
     assert not Path("out-run/profile").exists()

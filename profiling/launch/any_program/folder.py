@@ -68,5 +68,12 @@ def describe_command(folder: Path, command: list[str]) -> None:
         write_text(folder / "config.yaml", text)
 
 
+def keep_verdict(folder: Path, verdict: str) -> None:
+    """Add the verdict on the run's capture to its summary, which the start page reads."""
+    file = folder / "summary.json"
+    if file.is_file():
+        write_text(file, json.dumps(json.loads(file.read_text()) | {"verdict": verdict}, indent=2))
+
+
 def free_bytes(folder: Path) -> int:
     return shutil.disk_usage(folder).free
