@@ -19,7 +19,8 @@ from importlib import import_module
 from cli.errors import ending, user_errors
 from cli.interrupts import unwind_on_signal
 from cli.malloc import keep_freed_memory
-from cli.program import as_called
+from cli.program import NAME, as_called
+from cli.version import version
 
 CAPTURES, LAB = "captures and runs", "the lab"
 
@@ -89,6 +90,9 @@ def main() -> None:
         if verb in ("-h", "--help"):
             verbs = "\n\n".join(map(verbs_of, (CAPTURES, LAB)))
             print(as_called(HELP.format(verbs=verbs)), end="")
+            return
+        if verb == "--version":
+            print(NAME, version())
             return
         if verb not in VERBS:
             raise ValueError(f"{verb}: no such verb{ending(verb, VERBS)}")
