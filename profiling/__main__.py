@@ -20,7 +20,6 @@ from cli.errors import ending, user_errors
 from cli.interrupts import unwind_on_signal
 from cli.malloc import keep_freed_memory
 from cli.program import NAME, as_called
-from cli.version import version
 
 CAPTURES, LAB = "captures and runs", "the lab"
 
@@ -92,6 +91,8 @@ def main() -> None:
             print(as_called(HELP.format(verbs=verbs)), end="")
             return
         if verb == "--version":
+            from cli.version import version  # importlib.metadata takes a while
+
             print(NAME, version())
             return
         if verb not in VERBS:

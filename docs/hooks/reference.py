@@ -132,10 +132,10 @@ def record_page(command: str, record: type, schema: str) -> str:
     ]
     for kind in records_below(record):
         lines += ["", f"## {kind.cls.__name__}", "", *docstring_of(kind.cls)]
-        lines += ["| field | type | |", "|---|---|---|"]
+        lines += ["| field | type | meaning |", "|---|---|---|"]
         comments = comments_of(kind.cls)
         for field in kind.fields:
-            about = re.sub(r"\bNone\b", "null", comments[field.name]).replace("|", "\\|")
+            about = as_json(comments[field.name]).replace("|", "\\|")
             lines.append(f"| `{field.encode_name}` | {type_text(field.type)} | {about} |")
     return "\n".join([*lines, ""])
 
@@ -143,7 +143,12 @@ def record_page(command: str, record: type, schema: str) -> str:
 def docstring_of(record: type) -> list[str]:
     """The record's docstring and an empty line, or nothing if Python made the docstring."""
     text = " ".join((record.__doc__ or "").split())
-    return [] if text.startswith(f"{record.__name__}(") else [text, ""]
+    return [] if text.startswith(f"{record.__name__}(") else [as_json(text), ""]
+
+
+def as_json(text: str) -> str:
+    """The text with JSON's word for None."""
+    return re.sub(r"\bNone\b", "null", text)
 
 
 def records_below(record: type) -> list[Record]:
