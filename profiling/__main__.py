@@ -19,7 +19,7 @@ from importlib import import_module
 from cli.errors import ending, user_errors
 from cli.interrupts import unwind_on_signal
 from cli.malloc import keep_freed_memory
-from cli.program import as_called
+from cli.program import NAME, as_called
 
 CAPTURES, LAB = "captures and runs", "the lab"
 
@@ -89,6 +89,11 @@ def main() -> None:
         if verb in ("-h", "--help"):
             verbs = "\n\n".join(map(verbs_of, (CAPTURES, LAB)))
             print(as_called(HELP.format(verbs=verbs)), end="")
+            return
+        if verb == "--version":
+            from cli.version import version  # importlib.metadata takes a while
+
+            print(NAME, version())
             return
         if verb not in VERBS:
             raise ValueError(f"{verb}: no such verb{ending(verb, VERBS)}")

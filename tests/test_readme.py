@@ -1,4 +1,4 @@
-"""Commands of README.md and docs/usage.md: they compose, and CI runs the test command."""
+"""Commands of README.md, docs/usage.md and AGENTS.md compose; CI runs the test command."""
 
 import re
 import shlex
@@ -15,7 +15,10 @@ from configs.texts import quote_texts
 from profiling.__main__ import VERBS
 from tests.paths import PROJECT
 
-PAGES = {name: (PROJECT / name).read_text("utf-8") for name in ("README.md", "docs/usage.md")}
+PAGES = {
+    name: (PROJECT / name).read_text("utf-8")
+    for name in ("README.md", "docs/usage.md", "AGENTS.md")
+}
 README = PAGES["README.md"]
 LINK = re.compile(r'\]\(([^)#]+)\)|(?:src|srcset)="([^"]+)"')
 LARGEST_PICTURE = 250_000

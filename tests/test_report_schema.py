@@ -5,25 +5,12 @@ import re
 import msgspec
 import pytest
 
-from profiling.analysis.bench.bench_records import Bench
-from profiling.analysis.difference.comparison_records import Comparison, Experiment
-from profiling.analysis.hang.hang_records import Hang
-from profiling.analysis.ranks.rank_records import RanksReport
-from profiling.analysis.records import Report
-from profiling.analysis.scale.scale_records import Scale
 from profiling.shared.causes import CAUSES, VERDICT
+from tests.helpers.hooks import load_hook
 from tests.paths import PROJECT
 
 DOCUMENT = PROJECT / "docs" / "report-schema.md"
-RECORDS = {
-    "report CAPTURE": Report,
-    "report FOLDER": RanksReport,
-    "compare": Comparison,
-    "ab": Experiment,
-    "scale": Scale,
-    "hang": Hang,
-    "bench": Bench,
-}
+RECORDS = load_hook("reference").RECORDS
 TOKEN = re.compile(r'"(\w+)"|([{}\[\]:,])|(\w+)')
 REMARK = re.compile(r'\s{3,}(?![\s"{\[]).*$', re.M)  # behind spaces, or a line of its own
 Shape = dict[str, "Shape | None"]  # name -> what is inside; None: no object, or {...}

@@ -7,7 +7,17 @@ from pathlib import Path
 from tests.paths import PROJECT
 
 PROGRAMS = ("train.py", "model.py", "sample.py")
-FOLDERS = ("benchmarks", "cli", "configs", "data", "kernels", "profiling", "training", "validation")
+FOLDERS = (
+    "benchmarks",
+    "cli",
+    "configs",
+    "data",
+    "docs/hooks",
+    "kernels",
+    "profiling",
+    "training",
+    "validation",
+)
 # beginnings that continue the function's name, which an editor's hover does not show as a sentence
 CONTINUATIONS = """
     Of For From In Into By With Without To At On As Behind Before After Around Through Under Over
