@@ -252,7 +252,7 @@ def texts(prompt: list[int], new: Iterator[list[int]], tokenizer: Tokenizer) -> 
 
 def main(config: SampleConfig) -> None:
     # Log to stderr, so that stdout can be piped.
-    log_through(logging.StreamHandler(sys.stderr), logging.INFO, "sample", "profiling")
+    log_through(logging.StreamHandler(sys.stderr), logging.INFO, "sample", "profiling.recording")
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal may lack some characters
     with user_errors():

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from cli.pipes import exit_quietly_when_cut
 from cli.plain import plain
-from cli.program import as_called
+from cli.program import PREFIX, as_called
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
 # in folders of others even the question whether there is a file has no answer; files vanish
@@ -147,5 +147,5 @@ def program_command() -> str:
     name = Path(sys.argv[0]).name
     spec = sys.modules["__main__"].__spec__  # set under python -m
     if spec and " " not in name:  # a blank: a table of verbs has put "profiling VERB" there
-        name = spec.name.removesuffix(".__main__")
+        name = spec.name.removeprefix(PREFIX).removesuffix("__main__").strip(".") or "profiling"
     return f"python {'-m ' if spec else ''}{name}"

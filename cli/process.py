@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
-from types import FrameType
+from types import FrameType, TracebackType
 
 # libgomp, which torch loads, lets a thread that waits spin 300,000 times, some milliseconds, before
 # it sleeps. If another process has one of the cores, the thread that is waited for does not run,
@@ -64,6 +64,7 @@ def begin() -> None:
         if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
             signal.signal(number, leave)
     sys.unraisablehook = handle_unraisable
+    sys.excepthook = handle_uncaught
     spin_briefly()
 
 
@@ -85,6 +86,17 @@ def handle_unraisable(lost: "sys.UnraisableHookArgs") -> None:
     if isinstance(lost.exc_value, KeyboardInterrupt):
         leave(signal.SIGINT)
     sys.__unraisablehook__(lost)
+
+
+def handle_uncaught(
+    kind: type[BaseException], error: BaseException, trace: TracebackType | None
+) -> None:
+    """Report a missing package in one line, as cli.extras does; of other errors a traceback."""
+    if isinstance(error, ModuleNotFoundError):
+        from cli.extras import refuse_missing_package
+
+        refuse_missing_package(error)
+    sys.__excepthook__(kind, error, trace)
 
 
 # a profiler's library in this process writes what it has in an exit handler of C

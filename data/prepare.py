@@ -242,7 +242,8 @@ def check_source(config: DataConfig) -> None:
 def main(words: list[str]) -> None:
     if {"-h", "--help"} & set(words):
         with user_errors():
-            print(f"{__doc__}\n{key_table(DataConfig())}\n\n{key_table(FilesConfig())}")
+            tables = f"{key_table(DataConfig())}\n\n{key_table(FilesConfig())}"
+            print(as_called(f"{__doc__}\n{tables}"))
         return
     logging.basicConfig(format="%(levelname)s: %(message)s")
     with user_errors(), unwind_on_signal():
@@ -281,7 +282,7 @@ def prepare_any_size(words: list[str], data_dir: Path) -> tuple[Dataset, str]:
     name = next(word for word in words if "=" not in word and not word.startswith("-"))
     given = parse_keys([word for word in words if word != name], FilesConfig)
     # so that it says from which block it resumes
-    logging.getLogger("data.prepare_files").setLevel(logging.INFO)
+    logging.getLogger(prepare_files.__module__).setLevel(logging.INFO)
     dataset = prepare_files(with_source(name, given, data_dir), data_dir)
     name_of_run = dataset.directory.absolute().name.replace("_", "-")
     keys = [f"dataset={short_path(dataset.directory)}", f"out_dir=out-{name_of_run}"]

@@ -15,11 +15,13 @@ if __name__ == "__main__":
 import sys
 from dataclasses import dataclass
 from importlib import import_module
+from runpy import run_module
 
 from cli.errors import ending, user_errors
+from cli.extras import refuse_missing_package
 from cli.interrupts import unwind_on_signal
 from cli.malloc import keep_freed_memory
-from cli.program import NAME, as_called
+from cli.program import NAME, PREFIX, PROGRAMS, as_called
 
 CAPTURES, LAB = "captures and runs", "the lab"
 
@@ -67,6 +69,9 @@ usage: python -m profiling VERB ...       python -m profiling VERB --help
 
 {verbs}
 
+training
+{programs}
+
 examples
   python -m profiling demo
   python -m profiling doctor
@@ -83,12 +88,27 @@ examples
 
 
 def main() -> None:
-    verb, *arguments = sys.argv[1:] or ["--help"]
-    sys.argv[0] = f"profiling {verb}" if verb in VERBS else "profiling"  # as errors name it
+    """Do what sys.argv says, and exit."""
+    try:
+        start(*(sys.argv[1:] or ["--help"]))
+    except ModuleNotFoundError as error:  # here, where sys.argv still has the verb
+        refuse_missing_package(error)
+        raise
+
+
+def start(verb: str, *arguments: str) -> None:
+    """Start a verb or one of PROGRAMS."""
+    known = verb in VERBS or verb in PROGRAMS
+    sys.argv[0] = f"profiling {verb}" if known else "profiling"  # as errors name it
+    if verb in PROGRAMS:
+        del sys.argv[1]
+        run_module(PREFIX + verb, run_name="__main__", alter_sys=True)
+        return
     with user_errors():
         if verb in ("-h", "--help"):
             verbs = "\n\n".join(map(verbs_of, (CAPTURES, LAB)))
-            print(as_called(HELP.format(verbs=verbs)), end="")
+            programs = "\n".join(f"  {name:17}{what}" for name, what in PROGRAMS.items())
+            print(as_called(HELP.format(verbs=verbs, programs=programs)), end="")
             return
         if verb == "--version":
             from cli.version import version  # importlib.metadata takes a while
@@ -96,12 +116,12 @@ def main() -> None:
             print(NAME, version())
             return
         if verb not in VERBS:
-            raise ValueError(f"{verb}: no such verb{ending(verb, VERBS)}")
+            raise ValueError(f"{verb}: no such verb{ending(verb, [*VERBS, *PROGRAMS])}")
         if VERBS[verb].keeps_freed:
             keep_freed_memory()
         module = import_module(f"profiling.verbs.{verb}")
         with unwind_on_signal():
-            raise SystemExit(module.main(arguments))
+            raise SystemExit(module.main([*arguments]))
 
 
 def verbs_of(group: str) -> str:

@@ -1,7 +1,4 @@
-"""The program `profiling-nanogpt` that pip installs: `python -m profiling` from any folder.
-
-profiling-nanogpt train ... and profiling-nanogpt sample ... are train.py and sample.py.
-"""
+"""The program `profiling-nanogpt` that pip installs: `python -m profiling` from any folder."""
 
 import sys
 from runpy import run_module
@@ -23,13 +20,11 @@ complete -o nospace -o default -F _profiling_nanogpt %s"""
 
 
 def main() -> None:
-    """Start the program named first, as `python -m` would, before anything slow is imported."""
+    """Do what `python -m profiling` does, or print the completions that bash is to offer."""
     use_installed_program(sys.argv[0])
     if sys.argv[-2:] == ["-sc", "install=bash"]:
         from profiling.__main__ import VERBS
 
         print(COMPLETION % (" ".join([*PROGRAMS, *VERBS]), NAME))
         return
-    named = sys.argv[1:2]
-    program = sys.argv.pop(1) if named and named[0] in PROGRAMS else "profiling"
-    run_module(program, run_name="__main__", alter_sys=True)
+    run_module("profiling", run_name="__main__", alter_sys=True)

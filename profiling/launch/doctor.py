@@ -8,9 +8,12 @@ import shutil
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 
+from cli.extras import READING, TRAINING, WANDB, Part
 from profiling.tools import nsight, nsys_tool
 
 SEVERITIES = ("ok", "note", "warning", "error")
@@ -77,6 +80,9 @@ def has_gpu() -> bool:
 
 
 def checks(gpu: bool) -> Iterator[Check]:
+    yield packages("reads captures", READING)
+    yield packages("trains", TRAINING)
+    yield packages("shows in W&B", WANDB)
     yield from nsys(gpu)
     yield ncu(gpu)
     yield perf_events()
@@ -88,6 +94,19 @@ def checks(gpu: bool) -> Iterator[Check]:
     yield wandb()
     yield disk(Path.cwd())
     yield compiler()
+
+
+def packages(name: str, part: Part) -> Check:
+    """Versions of the packages that a part of this project needs, or the names of those missing."""
+    versions, missing = [], []
+    for package in part.modules.values():
+        try:
+            versions.append(f"{package} {version(package)}")
+        except PackageNotFoundError:
+            missing.append(package)
+    if missing:
+        return Check(name, "note", f"not installed: {', '.join(missing)}", part.cure)
+    return Check(name, "ok", ", ".join(versions))
 
 
 def nsys(gpu: bool) -> Iterator[Check]:
@@ -177,7 +196,12 @@ def driver(gpu: bool) -> Check:
 def torch_build(gpu: bool) -> Iterator[Check]:
     """Check torch against the driver, and CUPTI, through which torch.profiler and nsys see
     kernels."""
-    import torch
+    try:
+        import torch
+    except ModuleNotFoundError:
+        finding = "not installed here; a program that is captured brings its own"
+        yield Check("torch", "note", finding, TRAINING.cure)
+        return
 
     build = f"CUDA {torch.version.cuda}" if torch.version.cuda else "CPU"
     finding = f"{torch.__version__}, built for {build}"
@@ -242,6 +266,9 @@ def gpm(pynvml: ModuleType, index: int) -> Check:
 def nvtx() -> Check:
     try:
         importlib.import_module("nvtx")
+    except ModuleNotFoundError:
+        severity = "error" if find_spec("torch") else "note"
+        return Check("nvtx", severity, "not installed: no ranges of our training", TRAINING.cure)
     except ImportError as error:
         return Check("nvtx", "error", f"{error}: no ranges in captures", "pip install nvtx")
     if os.environ.get("NVTX_DISABLE"):
@@ -255,6 +282,8 @@ def wandb() -> Check:
     from configs.training import WandbConfig
     from training.metrics.wandb_mirror import check_wandb
 
+    if find_spec("wandb") is None:
+        return Check("W&B", "note", "not installed: metrics.jsonl has all metrics", WANDB.cure)
     try:
         mode = check_wandb(WandbConfig())
     except ValueError as error:

@@ -8,11 +8,12 @@ import re
 import shlex
 from pathlib import Path
 
+from cli.program import TRAINER
+
 PAGE = "docs/own_program.md"
 # first words of a program's command line, and names of scripts
 PROGRAM = re.compile(r"python[\d.]*|torchrun|accelerate|deepspeed|[^=]+\.py")
 CONFIGURATIONS = ("config", "configs")  # nanoGPT's are scripts in such a folder
-OURS = Path(__file__).resolve().parents[2] / "train.py"
 COMPARE = "before and after the change, then run: python -m profiling compare BEFORE AFTER"
 BOTH = "put two commands of yours behind it: python -m profiling ab -- A ::: B"
 
@@ -22,7 +23,7 @@ def refuse_own_program(verb: str, words: list[str]) -> None:
     program = program_in(words)
     if program is None:
         return
-    if Path(program).resolve() == OURS:
+    if Path(program).resolve() == TRAINER:
         raise ValueError(f"{program}: {verb} starts this program itself; leave the word out")
     if verb == "run":
         begin = min(map(words.index, programs_in(words)), default=0)

@@ -63,7 +63,7 @@ from msgspec.structs import replace
 from cli.interrupts import STOPS, exit_code
 from cli.lock import Lock
 from cli.parser import Parser, flag, within
-from cli.program import as_called
+from cli.program import TRAINER, as_called
 from profiling.analysis.difference.comparison_records import Comparison, Experiment
 from profiling.analysis.difference.experiment import conclude
 from profiling.analysis.difference.iterations import first_iterations
@@ -98,7 +98,6 @@ from profiling.shared.own_program import refuse_own_program
 from profiling.verbs.gate import gate, gate_flag
 from profiling.verbs.results import check_outputs, output_flags, show, show_answer, write_outputs
 
-TRAINER = Path(__file__).resolve().parent.parent.parent / "train.py"
 OUT = Path("out-ab")
 
 STEPS = 300  # timed iterations of a process of the trainer

@@ -60,6 +60,7 @@ from typing import TYPE_CHECKING, Literal
 from cli.files import empty_folder
 from cli.lock import check_free
 from cli.parser import Parser, flag, within
+from cli.program import SAMPLER, TRAINER, python_arguments
 from profiling.launch import command, reports
 from profiling.launch.any_program.start import KINDS, STEP_MARKS
 from profiling.launch.command import PROFILE_NSYS
@@ -71,8 +72,6 @@ from profiling.tools import nsight, nsys_tool
 if TYPE_CHECKING:
     from configs.profiling import ProfileConfig
 
-PROJECT = Path(__file__).resolve().parent.parent.parent
-TRAINER, SAMPLER = PROJECT / "train.py", PROJECT / "sample.py"
 LIGHT = "light"  # the default of --preset
 TEMPORARY = "nsys.partial"  # beside profile/, which belongs to the run and may be moved by it
 
@@ -113,7 +112,8 @@ def main(argv: list[str], trainer: list[str] | None = None) -> int:
         ranks is not None,
         flags.nsys_options,
     )
-    program = command.training_command(trainer or [str(profiled.script)], words, ranks)
+    arguments = trainer or python_arguments(profiled.script)
+    program = command.training_command(arguments, words, ranks)
     folder = profiled.folder / TEMPORARY
     whole = command.whole_command(nsys, options, folder, program, flags.nproc_per_node, ranks)
     environ, removed = nsight.without_secrets()

@@ -46,7 +46,9 @@ def checkouts(said: str) -> list[str]:
         ("see python -m train --help", "see profiling-nanogpt train --help"),
         ("-o NAME python /lib/sample.py a=1", "-o NAME profiling-nanogpt sample a=1"),
         ("ncu -- python my_train.py", "ncu -- python my_train.py"),
-        ("python -m data.prepare", "python -m data.prepare"),
+        ("python -m data.prepare x", "profiling-nanogpt data.prepare x"),
+        ("python -m training.export", "profiling-nanogpt training.export"),
+        ("torchrun --standalone train.py x", "torchrun --standalone -m train x"),
         ("python -m profilings", "python -m profilings"),
     ],
 )
@@ -80,7 +82,7 @@ def test_wandb_is_called_by_python_where_it_is_not_on_path(monkeypatch, tmp_path
     "typed, offered",
     [
         ("re", ["report"]),
-        ("tr", ["train", "trigger"]),
+        ("tr", ["train", "training.export", "trigger"]),
         ("train attention=fl", ["attention=flash", "attention=flex"]),
         ("train shakespeare_b", ["shakespeare_bpe"]),
         ("report out", []),

@@ -88,6 +88,7 @@ def configure_logging(rank: int) -> None:
             highlighter=NullHighlighter(),
         )
     level = logging.INFO if rank == 0 else logging.ERROR
+    # in an installation the last one is the parent of all but the first
     log_through(handler, level, "train", "training", "data", "configs", "profiling")
 
 

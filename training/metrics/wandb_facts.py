@@ -10,7 +10,6 @@ from profiling.shared.artifact_names import artifact_name
 from profiling.shared.json_records import JsonObject
 from profiling.shared.metric_names import VAL_LOSS
 from profiling.shared.run_files import CHECKPOINTS, SHARDS
-from training.disk.shard_index import named_folder
 from training.metrics.sinks import Row, RunFacts
 
 if TYPE_CHECKING:  # importing it takes a third of a second
@@ -45,6 +44,8 @@ def define_metrics(run: "Run") -> None:
 def checkpoint_artifact(out_dir: Path, facts: RunFacts, results: Row) -> "Artifact | None":
     """Artifact with the best weights by validation loss, or None if no checkpoint was written."""
     import wandb
+
+    from training.disk.shard_index import named_folder  # here: other facts need no torch
 
     files = (out_dir / name for name in reversed(CHECKPOINTS))
     path = next((file for file in files if file.is_file()), None)

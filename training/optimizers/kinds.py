@@ -16,7 +16,7 @@ from training.optimizers.shared_update import SharedAdamW, SharedUpdate
 def class_of(name: str) -> Any:
     """The class `name` of a row of configs.optimizers."""
     module, _, name = name.partition(":")
-    return getattr(import_module(f"training.optimizers.{module}"), name)
+    return getattr(import_module(f"{__package__}.{module}"), name)
 
 
 def check_optimizer(config: Config) -> None:

@@ -10,7 +10,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cli import program
 from cli.keys import keys
+from cli.program import python_arguments
 from configs.python_files import Setting
 from configs.sampling import SampleConfig
 from configs.schema import role_of
@@ -37,7 +39,6 @@ from profiling.tools import nsight, nsys_tool
 if TYPE_CHECKING:
     from configs.schema import Config
 
-PROJECT = Path(__file__).resolve().parent.parent.parent.parent
 FEW = 10  # iterations of the process that fills the caches and leaves a checkpoint to sample from
 NEVER = 1_000_000  # iterations between evaluations
 THEIR_EVALUATION = 200  # batches of an evaluation, if the checkout's source does not say
@@ -154,12 +155,12 @@ def command(
         known = keys(SampleConfig)
         asked = sampling_keys(plan, trial).items()
         words = [f"{name}={value}" for name, value in asked if name in known]
-        return None, [sys.executable, "-u", str(PROJECT / SAMPLER), *words]
+        return None, [sys.executable, "-u", *python_arguments(program.SAMPLER), *words]
     words = our_words(plan, trial)
     if trial.kind == "captured":
         has_cuda = in_force.get("device") not in captures.OTHERS
-        return None, captures.capture_command(PROJECT / TRAINER, words, WARM_UP, has_cuda)[1]
-    return None, training_command(PROJECT / TRAINER, words)
+        return None, captures.capture_command(program.TRAINER, words, WARM_UP, has_cuda)[1]
+    return None, training_command(program.TRAINER, words)
 
 
 def our_words(plan: Plan, trial: Trial) -> list[str]:
@@ -189,11 +190,11 @@ def their_command(
 ) -> list[str]:
     """Command of a trial of the other checkout. Raises ValueError if it cannot be captured."""
     if trial.kind in ("sample", "samples"):
-        program, known, before = SAMPLER, checkout.sample, []
+        script, known, before = SAMPLER, checkout.sample, []
         values = sampling_keys(plan, trial) | in_force
         asked = {name: setting(value) for name, value in values.items()}
     else:
-        program, known, before = TRAINER, checkout.train, [str(EXPERIMENT)]
+        script, known, before = TRAINER, checkout.train, [str(EXPERIMENT)]
         asked = shared_settings(plan, trial, in_force)
         asked["out_dir"] = str(plan.out_dir(trial).resolve())
     prefix = []
@@ -201,7 +202,7 @@ def their_command(
         if in_force.get("device") in captures.OTHERS:
             raise ValueError(f"nsys captures CUDA, but this device is {in_force['device']}")
         prefix = whole_process_prefix(nsys_tool.find(), report_of(plan, trial))
-    return [*prefix, sys.executable, "-u", str(program), *before, *overrides(asked, known)]
+    return [*prefix, sys.executable, "-u", str(script), *before, *overrides(asked, known)]
 
 
 def report_of(plan: Plan, trial: Trial) -> Path:

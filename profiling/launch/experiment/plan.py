@@ -9,6 +9,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from cli.program import python_arguments
 from profiling.analysis.difference.comparison_records import SCHEMA_VERSION, Experiment, Factor
 from profiling.launch.pace import Pace, find_pace
 from profiling.launch.process import process_beside
@@ -89,7 +90,7 @@ def quote_path(path: Path) -> str:
 
 
 def training_command(trainer: Path, words: list[str]) -> list[str]:
-    return [sys.executable, "-u", str(trainer), *words]
+    return [sys.executable, "-u", *python_arguments(trainer), *words]
 
 
 def plan_experiment(words: list[str], steps: int, warm_up: int = WARM_UP) -> Experiment:
