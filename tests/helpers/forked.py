@@ -27,6 +27,14 @@ TRAINER = (
     "training.disk.shard_files",
 )
 INTERPRETER = ("tests.helpers.interpreted", "torch._dynamo")
+HOOKED = """
+import runpy, sys
+from _profiling_attach import watch_torch  # what the sitecustomize of profiling/attach/hook does
+
+watch_torch.start()
+del sys.argv[0]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""  # words: -c HOOKED SCRIPT ...; with the environment of profiling.launch.any_program.start
 servers: list[subprocess.Popen] = []
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from profiling.launch import process
 from profiling.launch.any_program.start import VARIABLE
-from tests.helpers.forked import Forked
+from tests.helpers.forked import HOOKED, Forked
 from tests.helpers.planted_secrets import PRESENT
 from tests.paths import PROJECT
 
@@ -33,16 +33,6 @@ def shell(tmp_path):
         )
 
     return run
-
-
-HOOKED = """
-import runpy, sys
-from _profiling_attach import watch_torch  # what the hook's sitecustomize does
-
-watch_torch.start()
-del sys.argv[0]
-runpy.run_path(sys.argv[0], run_name="__main__")
-"""
 
 
 @pytest.fixture
