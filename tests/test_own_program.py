@@ -63,7 +63,7 @@ def test_each_snippet_is_python(title):
 
 @pytest.mark.slow
 def test_the_program_under_torch_profiler_is_read_with_steps_and_phases(tmp_path):
-    """It is forked from a process that has torch."""
+    """The program is forked from a process that has torch."""
     (snippet,) = snippets("torch.profiler")
     program = Forked(["-c", snippet], dict(os.environ), folder=tmp_path)
     said = program.communicate(timeout=120)[0]

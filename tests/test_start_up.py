@@ -66,7 +66,7 @@ print("all of them")
 
 @pytest.mark.slow
 def test_runs_that_compile_nothing_bring_no_dynamo(tmp_path, text_file):
-    """In one process: what one brings would be there after the next, too."""
+    """One process runs all: what a run brings is there after the next, too."""
     keys = "device=cpu compile=false n_layer=1 n_head=2 n_embd=16 block_size=16 batch_size=2"
     keys += " attention=flash kernels=compiled"  # as a CPU can
     keys += " max_iters=2 eval_iters=1 wandb.mode=disabled always_save_checkpoint=true"
