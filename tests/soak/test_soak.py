@@ -159,7 +159,7 @@ def test_the_table_counts_every_trial_once(capsys):
 )
 def test_a_share_of_each_fails_nowhere(name, count, seed, monkeypatch):
     """Runs in a fork, for trials replace parts of our modules; one job trains undisturbed once."""
-    shorter = clock_kills.Training("each second", 1.0, 1000, 3.0, ("checkpoint_interval_s=1",))
+    shorter = clock_kills.Training("each second", 1.0, 700, 3.0, ("checkpoint_interval_s=1",))
     monkeypatch.setattr(clock_kills, "SHORT", shorter)
     words = [name, f"count={count}", f"seed={seed}", "limit_s=60"]
     ended = forks.run_in_fork(lambda: SOAK.run(words), {}, 170)
