@@ -30,12 +30,34 @@ def differences(one: object, other: object, place: str = "") -> list[str]:
         return lacking + [
             line for key in both for line in differences(one[key], other[key], f"{place}.{key}")
         ]
-    if isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
-        pairs = enumerate(zip(one, other, strict=True))
-        return [line for i, pair in pairs for line in differences(*pair, f"{place}[{i}]")]
-    if type(one) is type(other) and (one == other or one == pytest.approx(other, rel=1e-9)):
+    if isinstance(one, list) and isinstance(other, list):
+        pairs = enumerate(zip(one, other, strict=False))
+        within = [line for i, pair in pairs for line in differences(*pair, f"{place}[{i}]")]
+        if len(one) != len(other):
+            within.append(f"{place}: {len(one)} items were, {len(other)} are")
+        return within
+    if type(one) is type(other) and (one == other or is_rounded_anew(one, other)):
         return []
     return [f"{place}: {one!r} was, {other!r} is"]
+
+
+def is_rounded_anew(one: object, other: object) -> bool:
+    """Whether both are numbers and differ by no more than a billionth."""
+    return isinstance(one, int | float) and one == pytest.approx(other, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    "one, other, said",
+    [
+        ({"a": ["x", "y"]}, {"a": ["x", "z"]}, [".a[1]: 'y' was, 'z' is"]),
+        ([{"a": 1}], [{"a": 1}, {"a": 2}], [": 1 items were, 2 are"]),
+        ({"a": 1.0, "b": 2}, {"a": 1.0 + 1e-12, "b": None}, [".b: 2 was, None is"]),
+        ({"a": "1"}, {"b": "1"}, [".a: only on one side", ".b: only on one side"]),
+        ({"a": 1.0}, {"a": 1.0 + 1e-6}, [".a: 1.0 was, 1.000001 is"]),
+    ],
+)
+def test_a_difference_is_named_by_its_place(one, other, said):
+    assert differences(one, other) == said
 
 
 @pytest.mark.slow

@@ -3,9 +3,9 @@
 import ast
 import gzip
 import json
+import os
 import re
 import shlex
-import subprocess
 import sys
 from contextlib import contextmanager, nullcontext
 from importlib import import_module
@@ -26,6 +26,7 @@ from profiling.launch.command import FULL, LIGHT
 from profiling.shared.own_program import program_in
 from profiling.timeline import opening
 from profiling.verbs import ab, bench, report, run
+from tests.helpers.forked import Forked
 from tests.helpers.programs import MS, Program
 from tests.paths import CAPTURES, PROJECT
 
@@ -62,8 +63,11 @@ def test_each_snippet_is_python(title):
 
 @pytest.mark.slow
 def test_the_program_under_torch_profiler_is_read_with_steps_and_phases(tmp_path):
+    """The program is forked from a process that has torch."""
     (snippet,) = snippets("torch.profiler")
-    subprocess.run([sys.executable, "-c", snippet], cwd=tmp_path, check=True, timeout=120)
+    program = Forked(["-c", snippet], dict(os.environ), folder=tmp_path)
+    said = program.communicate(timeout=120)[0]
+    assert program.wait() == 0, said
     found = open_report(tmp_path / "mine.trace.json.gz").report
     slow_first = found.window.left_out_ms is not None  # the profiler's start may lie in it
     assert found.window.steps + slow_first == 10

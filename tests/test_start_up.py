@@ -53,18 +53,30 @@ def test_what_is_told_at_once_needs_no_torch(words, code, needed):
     assert needed in modules and not SLOW & modules
 
 
+RUNS = """
+import runpy, sys
+
+for words in sys.argv[1:]:
+    sys.argv = ["train.py", *words.split()]
+    runpy.run_path("train.py", run_name="__main__")
+    assert "torch" in sys.modules and "torch._dynamo" not in sys.modules, words
+print("all of them")
+"""
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("recipe", ["nanogpt", "fast"])
-def test_a_run_that_compiles_nothing_brings_no_dynamo(recipe, tmp_path, text_file):
+def test_runs_that_compile_nothing_bring_no_dynamo(tmp_path, text_file):
+    """One process runs all: what a run brings is there after the next, too."""
     keys = "device=cpu compile=false n_layer=1 n_head=2 n_embd=16 block_size=16 batch_size=2"
-    keys += f" recipe={recipe} attention=flash kernels=compiled"  # as a CPU can
+    keys += " attention=flash kernels=compiled"  # as a CPU can
     keys += " max_iters=2 eval_iters=1 wandb.mode=disabled always_save_checkpoint=true"
-    keys += f" data_source={text_file} out_dir={tmp_path}/out"
-    ended, modules = imported("train.py", *keys.split())
-    assert ended == 0 and (tmp_path / "out" / "ckpt.pt").exists()
-    assert "torch" in modules and "torch._dynamo" not in modules
-    ended, modules = imported("train.py", *keys.split(), "init_from=resume", "max_iters=3")
-    assert ended == 0 and "torch._dynamo" not in modules
+    keys += f" data_source={text_file}"
+    recipes = [f"{keys} recipe={name} out_dir={tmp_path}/{name}" for name in ("nanogpt", "fast")]
+    runs = [run + more for run in recipes for more in ("", " init_from=resume max_iters=3")]
+    words = [sys.executable, "-c", RUNS, *runs]
+    ended = subprocess.run(words, cwd=PROJECT, capture_output=True, text=True, timeout=150)
+    assert ended.returncode == 0 and ended.stdout.endswith("all of them\n"), ended.stderr
+    assert all((tmp_path / name / "ckpt.pt").exists() for name in ("nanogpt", "fast"))
 
 
 def test_how_threads_wait_is_the_user_s_or_ours():

@@ -210,10 +210,11 @@ def test_marks_of_a_program_itself_do_nothing_without_the_hook(monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_a_hooked_program_prints_and_ends_as_without(tmp_path, name):
-    bare = run_program(PROGRAMS[name], tmp_path / "bare", kind=None)
-    hooked = run_program(PROGRAMS[name], tmp_path / "hooked")
-    assert (hooked.stdout, hooked.stderr) == (bare.stdout, bare.stderr)
+def test_a_hooked_program_prints_and_ends_as_without(tmp_path, name, start):
+    bare = start(["-c", PROGRAMS[name]])  # a process that has torch already
+    hooked = run_program(PROGRAMS[name], tmp_path / "hooked", anew=name == "plain")
+    output = bare.communicate(timeout=90)[0]
+    assert (hooked.stdout, hooked.stderr) == (output, "") and output.strip()
     assert hooked.returncode == bare.returncode
     run, facts = read_run(tmp_path / "hooked"), read_program_facts(tmp_path / "hooked", 0)
     assert facts.steps == STEPS[name] == run.summary["iterations"]
@@ -223,24 +224,3 @@ def test_a_hooked_program_prints_and_ends_as_without(tmp_path, name):
     phases = ["forward"] if name == "inference" else ["forward", "backward", "optimizer"]
     assert sorted({row.name for row in found.phases}) == sorted(phases)
     assert found.run.program_steps.rule == facts.rule
-
-
-@pytest.mark.slow
-def test_two_ranks_are_read_from_one_folder(tmp_path, capsys):
-    source = """
-import torch, torch.distributed as dist; from torch import nn
-torch.set_num_threads(1); dist.init_process_group("gloo"); torch.manual_seed(0)
-m = nn.parallel.DistributedDataParallel(nn.Linear(8, 8))
-o = torch.optim.SGD(m.parameters(), lr=0.1)
-for i in range(60): m(torch.randn(8, 8)).square().mean().backward(); o.step(); o.zero_grad()
-dist.destroy_process_group()
-"""
-    folder = tmp_path / "ranks"
-    done = run_program(source, folder, ranks=2)
-    assert done.returncode == 0, done.stderr
-    assert [read_program_facts(folder, rank).steps for rank in (0, 1)] == [59, 59]
-    assert read_run(folder).in_force["ranks"] == 2
-    assert report.main([str(folder)]) == 0
-    printed = capsys.readouterr()
-    assert "ranks are compared by their GPU work" in printed.err
-    assert "A step ends with SGD.step(); 59 steps in all" in printed.out

@@ -1,20 +1,24 @@
 """Cost of the hook in a program of others, as `python -m benchmarks attach` measures it."""
 
+from functools import cache
+
 import pytest
 
-from benchmarks.attach import AttachConfig, main, stubs_us
+from benchmarks import attach
+from benchmarks.measuring import spread
 
 MOST_US = 30  # ten times the goal of 3: what a busy machine adds is not to fail this
 
 
 @pytest.mark.slow
-def test_the_hooks_own_calls_are_microseconds():
-    bare, hooked = stubs_us()
-    assert bare > 0 and hooked - bare < MOST_US
-
-
-@pytest.mark.slow
-def test_a_row_compares_bare_and_hooked_processes(capsys):
-    main(AttachConfig(widths="8", steps=100, rounds=2, stub_rounds=1))
+def test_the_hooks_own_calls_are_microseconds_and_a_row_compares_processes(capsys, monkeypatch):
+    for name in ("stubs_us", "model_us"):  # each process runs once: a round is as the other
+        monkeypatch.setattr(attach, name, cache(getattr(attach, name)))
+    attach.main(attach.AttachConfig(widths="8", steps=100, rounds=2, stub_rounds=1))
     printed = capsys.readouterr().out.splitlines()
-    assert printed[0].startswith("the hook's own calls: ") and printed[-1].startswith("| 8 | ")
+    bare, hooked = attach.stubs_us()
+    assert bare > 0 and hooked - bare < MOST_US
+    assert printed[0].startswith(f"the hook's own calls: {spread([hooked - bare], 2)} us per step")
+    bare, hooked = (attach.model_us(8, 100, which) for which in (0, 1))
+    assert printed[-1].startswith(f"| 8 | {spread([bare], 1)} | {spread([hooked], 1)} | ")
+    assert min(bare, hooked) > 0

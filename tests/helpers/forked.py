@@ -27,6 +27,14 @@ TRAINER = (
     "training.disk.shard_files",
 )
 INTERPRETER = ("tests.helpers.interpreted", "torch._dynamo")
+HOOKED = """
+import runpy, sys
+from _profiling_attach import watch_torch  # what the sitecustomize of profiling/attach/hook does
+
+watch_torch.start()
+del sys.argv[0]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""  # words: -c HOOKED SCRIPT ...; with the environment of profiling.launch.any_program.start
 servers: list[subprocess.Popen] = []
 
 
@@ -54,7 +62,11 @@ class Forked:
     """Program as of subprocess.Popen, with one text pipe for all output and nothing on stdin."""
 
     def __init__(
-        self, words: list[str], environ: dict[str, str], of: socket.socket | None = None
+        self,
+        words: list[str],
+        environ: dict[str, str],
+        of: socket.socket | None = None,
+        folder: Path | None = None,
     ) -> None:
         out, written = os.pipe()
         status, told = os.pipe()
@@ -63,7 +75,8 @@ class Forked:
         for fd in (asked, written, told):
             os.close(fd)
         with open(request, "w", encoding="utf-8") as file:
-            json.dump({"words": words, "environ": environ, "folder": os.getcwd()}, file)
+            where = str(folder or os.getcwd())
+            json.dump({"words": words, "environ": environ, "folder": where}, file)
         self.args = words
         self.stdout = open(out, encoding="utf-8")  # noqa: SIM115
         self.status = open(status, "rb", buffering=0)  # noqa: SIM115

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.helpers.forked import HOOKED, Forked
 from tests.paths import PROJECT
 
 HOOK = PROJECT / "profiling" / "attach" / "hook"
@@ -59,27 +60,26 @@ print(model[0].weight.sum().item()); sys.exit(3)
 STEPS = {"plain": 119, "gan": 59, "lbfgs": 59, "inference": 119, "ends": 49}
 
 
-def run_program(
-    source: str, folder: Path, kind: str | None = "torch", start: int | None = 30, ranks: int = 1
-) -> subprocess.CompletedProcess[str]:
-    """Run a program to its end; hooked if there is a `kind` of capture, with `folder` as its run's.
+def run_program(source: str, folder: Path, anew: bool) -> subprocess.CompletedProcess[str]:
+    """Run a program to its end, hooked, with `folder` as its run's.
 
-    The window opens behind `start` steps and has ten.
+    The window of torch.profiler opens behind 30 steps and has ten. Unless it is started `anew`, it
+    is forked from a process that has torch, and what it writes to stderr is in stdout.
     """
     folder.mkdir(parents=True, exist_ok=True)
     program = folder.with_name(f"{folder.name}.py")
     program.write_text(source)
-    launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
-    command = [sys.executable, *(launcher if ranks > 1 else []), str(program)]
-    environ = dict(os.environ)
-    if kind is not None:
-        named = {"folder": str(folder), "command": command, "kind": kind, "start": start}
-        settings = {**named, "steps": 10, "step": None, "stop_after": None}
-        paths = [str(HOOK), *filter(None, [environ.get("PYTHONPATH")])]
-        environ |= {
-            "PROFILING_ATTACH": json.dumps(settings),
-            "PYTHONPATH": os.pathsep.join(paths),
-        }
+    command = [sys.executable, str(program)]
+    settings = {
+        **{"folder": str(folder), "command": command, "kind": "torch", "start": 30},
+        **{"steps": 10, "step": None, "stop_after": None},
+    }
+    paths = [str(HOOK), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environ = {"PROFILING_ATTACH": json.dumps(settings), "PYTHONPATH": os.pathsep.join(paths)}
+    if not anew:
+        forked = Forked(["-c", HOOKED, str(program)], {**os.environ, **environ})
+        output = forked.communicate(timeout=150)[0]
+        return subprocess.CompletedProcess(command, forked.wait(), output, "")
     return subprocess.run(
-        command, env=environ, capture_output=True, text=True, timeout=150, check=False
+        command, env=os.environ | environ, capture_output=True, text=True, timeout=150, check=False
     )

@@ -1,11 +1,16 @@
-"""Processes that talk to a W&B of our own."""
+"""Processes that a launcher starts, and those that talk to a W&B of our own."""
 
 import os
 import subprocess
 import sys
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from profiling.launch import process
+from profiling.launch.any_program.start import VARIABLE
+from tests.helpers.forked import HOOKED, Forked
 from tests.helpers.planted_secrets import PRESENT
 from tests.paths import PROJECT
 
@@ -28,3 +33,22 @@ def shell(tmp_path):
         )
 
     return run
+
+
+@pytest.fixture
+def forked(monkeypatch):
+    """Let launchers fork our trainer, and hooked scripts, from a process that has torch.
+
+    Others of their tests start both anew, as users do.
+    """
+
+    def popen(words: list[str], cwd: Path | None, env: dict[str, str], **pipes):
+        unbuffered = {**env, "PYTHONUNBUFFERED": "1"}
+        if words[:3] == [sys.executable, "-u", str(PROJECT / "train.py")]:
+            return Forked(words[2:], unbuffered, folder=cwd)
+        if words[0] == sys.executable and VARIABLE in env:
+            return Forked(["-c", HOOKED, *words[1:]], unbuffered, folder=cwd)
+        return subprocess.Popen(words, cwd=cwd, env=env, **pipes)
+
+    names = {name: getattr(subprocess, name) for name in ("DEVNULL", "PIPE", "STDOUT")}
+    monkeypatch.setattr(process, "subprocess", SimpleNamespace(Popen=popen, **names))

@@ -23,10 +23,10 @@ from profiling.analysis.difference.experiment import analyse, conclude
 from profiling.launch.experiment.captures import missing_captures
 from profiling.launch.experiment.plan import order, plan_experiment, quote_path, timed_words
 from profiling.launch.experiment.processes import open_experiment, time_process
-from profiling.launch.pace import Pace
 from profiling.report.comparison import tables
 from profiling.verbs import ab
 from profiling.verbs.gate import gate
+from tests.helpers.pace import paces
 from tests.paths import FAKES, PROJECT
 from validation.aa_trials import TrialsConfig, count_called, read_processes
 from validation.aa_trials import main as aa_trials
@@ -42,19 +42,13 @@ def fake(tmp_path, monkeypatch):
     log = tmp_path / "starts.log"
     log.touch()
     monkeypatch.setenv("FAKE_LOG", str(log))
-    # what the machine says takes a process that imports torch: test_what_the_machine_... has it
-    monkeypatch.setattr(ab, "check_on_this_machine", lambda asked, _: paces(asked))
+    monkeypatch.setattr(ab, "check_on_this_machine", paces)
 
     def run(*words: str) -> tuple[int, list[str]]:
         code = ab.main([CPU, *words, "--no-capture", "--steps", "40"], FAKE)
         return code, log.read_text().splitlines()
 
     return run
-
-
-def paces(asked: Experiment) -> list[Pace]:
-    known = Pace("cpu", "cpu", 1e9, (0.01, 0.012), 128, 4, compiles=False, has_cpu_size=True)
-    return [known for _ in asked.factor.values]
 
 
 def results(folder: str) -> dict:
@@ -251,6 +245,7 @@ def test_ctrl_c_keeps_what_was_measured_and_says_how_to_go_on(number, status, tm
     log = tmp_path / "starts.log"
     environ = os.environ | {"FAKE_LOG": str(log), "FAKE_HANG": "3", "PYTHONPATH": str(PROJECT)}
     program = f"import sys; from pathlib import Path; from profiling.verbs import ab; \
+from tests.helpers.pace import paces; ab.check_on_this_machine = paces; \
 sys.exit(ab.main(sys.argv[1:], Path({str(FAKE)!r})))"
     words = [CPU, "attention=slow,flash", "--repeats", "2", "--steps", "20", "--no-capture"]
     process = subprocess.Popen(
@@ -455,7 +450,7 @@ def test_a_process_of_the_real_trainer_is_timed(tmp_path):
 
 
 @pytest.mark.slow
-def test_captures_of_the_real_trainer_explain(fake):
+def test_captures_of_the_real_trainer_explain(fake, forked):
     """Timed by the fake, captured for real: the same folder goes on."""
     words = ["attention=slow,flash", *TINY, "--repeats", "2", "--out", "exp"]
     fake(*words)

@@ -131,7 +131,7 @@ def checkout(tmp_path) -> Path:
 
 
 @pytest.fixture
-def run(checkout, text_file, project_data, tmp_path, monkeypatch):
+def run(checkout, text_file, project_data, tmp_path, monkeypatch, forked):
     """run(words): `bench` of the tiny model beside the fake checkout; returns the exit code."""
     monkeypatch.chdir(tmp_path)
 

@@ -12,9 +12,11 @@ from pathlib import Path
 import pytest
 
 from cli.lock import Lock
+from profiling.analysis.runs.folder import read_run
 from profiling.launch.any_program import seen, start
 from profiling.launch.any_program.start import HOOK, HookSettings, with_hook
-from profiling.verbs import run
+from profiling.shared.program_facts import read_program_facts
+from profiling.verbs import report, run
 from tests.helpers.full_disk import files_no_larger_than
 from tests.helpers.processes import read_until
 from tests.paths import PROJECT
@@ -31,6 +33,7 @@ for step in range(int(sys.argv[1])):
     optimizer.step(); optimizer.zero_grad()
 print(model.weight.sum().item())
 """
+DDP = "torch.nn.parallel.DistributedDataParallel"
 
 
 @pytest.fixture(autouse=True)
@@ -319,13 +322,13 @@ def test_a_step_that_never_comes_is_told(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_training_ends_with_its_report_and_is_as_bare(capfd):
+def test_a_training_ends_with_its_report_and_is_as_bare(capfd, start):
     Path("mine.py").write_text(TRAIN)
-    bare = subprocess.run([PYTHON, "mine.py", "80"], capture_output=True, text=True, check=True)
+    bare = start(["mine.py", "80"]).communicate(timeout=60)[0]  # forked: it has torch already
     words = ["--kind", "torch", "--start", "30", "--steps", "10", "--", PYTHON, "mine.py", "80"]
     assert run.main(words) == 0
     printed = capfd.readouterr()
-    assert printed.out == bare.stdout
+    assert printed.out == bare and float(bare)
     told = printed.err.splitlines()
     assert "profiling run: 79 steps; a step ends with SGD.step()" in told
     assert "next    python -m profiling report out-run --html report.html" in told
@@ -351,10 +354,12 @@ def test_without_a_window_step_times_and_phases_are_told(capfd):
 
 
 @pytest.mark.slow
-def test_each_rank_of_torchrun_records_the_same_window():
+def test_each_rank_of_torchrun_records_the_same_window(capfd):
+    of_ddp = TRAIN.replace("torch.nn.Linear(16, 16)", f"{DDP}(torch.nn.Linear(16, 16))")
+    of_ddp = of_ddp.replace("print(model.weight.sum().item())", "")
     Path("mine.py").write_text(
         "import sys, torch.distributed as dist\nsys.argv[1:] = ['45']\n"
-        f"dist.init_process_group('gloo')\n{TRAIN.replace('print', 'str')}"
+        f"dist.init_process_group('gloo')\n{of_ddp}"
         "dist.destroy_process_group()\n"
     )
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", "mine.py"]
@@ -367,16 +372,23 @@ def test_each_rank_of_torchrun_records_the_same_window():
     ]
     windows = [seen.first_window(Path("out-run"), rank) for rank in (0, 1)]
     assert {(w.first_iteration, w.steps) for w in windows if w} == {(30, 5)}
+    assert [read_program_facts(Path("out-run"), rank).steps for rank in (0, 1)] == [44, 44]
+    assert read_run(Path("out-run")).in_force["ranks"] == 2
+    capfd.readouterr()
+    assert report.main(["out-run"]) == 0
+    printed = capfd.readouterr()
+    assert "ranks are compared by their GPU work" in printed.err
+    assert "A step ends with SGD.step(); 44 steps in all" in printed.out
 
 
 @pytest.mark.slow
-def test_a_disk_that_takes_no_more_harms_no_program(capfd):
+def test_a_disk_that_takes_no_more_harms_no_program(capfd, start):
     Path("mine.py").write_text(TRAIN)
-    bare = subprocess.run([PYTHON, "mine.py", "60"], capture_output=True, text=True, check=True)
+    bare = start(["mine.py", "60"]).communicate(timeout=60)[0]
     with files_no_larger_than(4000):
         code = run.main(["--kind", "torch", "--start", "20", "--", PYTHON, "mine.py", "60"])
     out, lines = said_of(capfd)
-    assert (code, out) == (0, bare.stdout)
+    assert (code, out) == (0, bare)
     assert any(
         re.match(r"the hook stopped in process \d+: OSError: .*disk full\?", x) for x in lines
     )

@@ -260,9 +260,10 @@ def test_every_verdict_is_told_everywhere(name):
     gains = [Gain(verdict=each, recoverable_ms_per_step=1.0) for each in causes.VERDICT]
     report = replace(report, bottleneck=replace(report.bottleneck, verdict=name, ranked=gains))
     document = report_document(report)
-    for said in (text_in_terminal(document), markdown(document), page(document)):
+    html = page(document)
+    for said in (text_in_terminal(document), markdown(document), html):
         assert (found.title in said or name == "unknown") and found.why in said
-    assert all(each.title in page(document) for each in causes.VERDICTS)
+    assert all(each.title in html for each in causes.VERDICTS)
     side = Side("a.sqlite", None, None, name, "a")
     document = comparison_document(msgspec.structs.replace(comparison_with({}), baseline=side))
     pair = "kernel launches" if name == "launch" else f"{found.title} -> kernel launches"

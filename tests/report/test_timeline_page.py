@@ -119,8 +119,13 @@ def span(driver):
 
 
 def facts(driver):
-    rows = driver.find_elements("css selector", "#timeline-details dl > div")
-    return dict(tuple(part.text for part in row.find_elements("css selector", "*")) for row in rows)
+    """{name: value} of what is chosen, as shown, in one question to the browser."""
+    return dict(
+        driver.execute_script(
+            "return [...document.querySelectorAll('#timeline-details dl > div')]"
+            "  .map(row => [...row.querySelectorAll('*')].map(each => each.innerText.trim()))"
+        )
+    )
 
 
 def title(driver):

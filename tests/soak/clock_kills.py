@@ -61,6 +61,9 @@ class Training:
         return read_end(Path("whole"))
 
 
+SHORT = Training("each 2 s", 2.0, 2000, 6.0, ("checkpoint_interval_s=2",))
+
+
 @dataclass(frozen=True)
 class Life:
     """Result of one process of a run."""
@@ -72,12 +75,11 @@ class Life:
 
 def trials(count: int, seed: int, limit_s: float) -> Iterator[Trial]:
     """Make `count` kills; a run that comes to its end is checked, and another one begins."""
-    short = Training("each 2 s", 2.0, 2000, 6.0, ("checkpoint_interval_s=2",))
     usual = Training("each 60 s, the default", ON_CPU_S, 12_000, 1.5 * ON_CPU_S)
     numbers = range(seed, seed + count)
     with tiny_run.own_folder():
         yield from kill_repeatedly(usual, [n for n in numbers if n % USUAL_EACH == 0], limit_s)
-        yield from kill_repeatedly(short, [n for n in numbers if n % USUAL_EACH], limit_s)
+        yield from kill_repeatedly(SHORT, [n for n in numbers if n % USUAL_EACH], limit_s)
 
 
 def kill_repeatedly(training: Training, seeds: list[int], limit_s: float) -> Iterator[Trial]:
