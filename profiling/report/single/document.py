@@ -281,7 +281,8 @@ def step_section(report: Report) -> Section:
     families = step_charts.families(report)
     no_kernels = "Not known: the capture contains no kernels."
     title = "Step times over the window"
-    step_chart = Chart("step_times", "time of each step", times, height, title)
+    single = "The capture has a single step."
+    step_chart = Chart("step_times", "time of each step", times, height, title, single)
     if report.on_cpu:
         return Section("step", title, [step_chart], "Step", places=PAGE)
     beside = [
