@@ -1,4 +1,4 @@
-"""Packs what is large on a page: plotly's script, a report's JSON, a timeline's columns.
+"""Packs what is large on a page: plotly's script, figures, a report's JSON, a timeline's columns.
 
 templates/packed.js unpacks it.
 """

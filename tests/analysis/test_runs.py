@@ -1,11 +1,18 @@
 """Run folders read back: columns, training time, lost or half-written rows; groups, spread."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from profiling.analysis.runs.folder import NoRowsYet, find_run_folders, read_run, read_runs
+from profiling.analysis.runs.folder import (
+    NoRowsYet,
+    find_run_folders,
+    read_run,
+    read_runs,
+    run_names,
+)
 from profiling.analysis.runs.groups import (
     compare_speed,
     loss_that_all_reach,
@@ -155,6 +162,13 @@ def test_a_run_without_rows_is_left_out_unless_it_is_the_only_one(tmp_path):
     assert len(notes) == 1 and "empty/metrics.jsonl: no row of metrics yet" in notes[0]
     with pytest.raises(NoRowsYet):
         read_runs([empty])
+
+
+def test_equal_names_of_runs_follow_the_folders_in_which_they_differ():
+    folders = ["/a/one/runs/01", "/a/two/runs/01", "/a/two/03"]
+    assert run_names([Path(folder) for folder in folders]) == ["one/01", "two/01", "03"]
+    assert run_names([Path("1/x"), Path("1/y/x"), Path("2/y/x")])[1:] == ["1/y/x", "2/y/x"]
+    assert run_names([Path()]) == [Path.cwd().name]
 
 
 def test_runs_that_differ_by_seed_alone_are_a_group(tmp_path):

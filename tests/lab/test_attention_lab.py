@@ -39,6 +39,7 @@ from profiling.shared.measurements import BACKENDS, AttentionResults, LaunchCoun
 from profiling.verbs import attention as attention_command
 from tests.helpers.axe import violations
 from tests.helpers.chromium import chromium, open_page
+from tests.helpers.figures import figures_of
 from tests.paths import PROJECT
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda", 0)
@@ -300,10 +301,6 @@ def printed_of(results, width=120):
     out = io.StringIO()
     terminal.show(attention_document(results), Console(file=out, width=width))
     return out.getvalue()
-
-
-def figures_of(page):
-    return json.loads(re.search(r'id="figures">(.*?)</script>', page, re.S).group(1))
 
 
 def test_the_page_shows_time_memory_and_roofline_over_length():

@@ -129,7 +129,7 @@ def test_a_page_weighs_two_megabytes_at_most_and_without_a_chart_next_to_nothing
 def test_a_report_with_its_timeline_weighs_two_megabytes_at_most_without_its_data(name):
     capture = capture_of(name)
     text = page(report_document(capture.report, capture.step_events))
-    data = re.compile(r'(?<=<script type="application/json" id=")(\S+)">.*?(?=</script>)', re.S)
+    data = re.compile(r'(?<=id=")(answer|timeline-data|figures)">.*?(?=</script>)', re.S)
     assert data.findall(text) == ["answer", "timeline-data", "figures"]
     without = re.sub(r"<tbody>.*?</tbody>", "", data.sub("", text), flags=re.S)
     assert len(without.encode()) < MOST_BYTES < len(text.encode())
@@ -334,6 +334,9 @@ def test_on_paper_each_curve_of_a_dashboard_has_its_key(browser, pages):
         "dispatchEvent(new Event('afterprint')); return texts"
     )
     assert sorted(keys) == ["flash", "slow"]
+    named = "return withLegend({data: Array(%d).fill({meta: {kind: 'mean'}})}).layout?.showlegend"
+    assert browser.execute_script(named % 8)
+    assert not browser.execute_script(named % 9), "30 names left no room for the curves"
 
 
 def texts_of_sheets(pdf: bytes) -> list[int]:
@@ -496,8 +499,8 @@ def test_the_answer_is_copied_as_text_and_as_markdown(report, clipboard):
         button.click()
         assert comes_to(report, "return copied.length", lambda count: count) and button.text
     text, markup = report.execute_script("return copied")
-    verdict = report.find_element("css selector", "#verdict h2").text
-    assert f"\n{verdict}\n • " in text and "\\_" not in text
+    verdict = report.find_element("css selector", "#verdict h1").text
+    assert f"\n\n{verdict}\n\n- " in text and "\\_" not in text
     assert markup.startswith(f"## {verdict}\n") and "- **next:** " in markup
 
 

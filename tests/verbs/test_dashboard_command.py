@@ -207,10 +207,10 @@ def test_new_rows_alone_are_sent_and_a_break_loses_none(tmp_path):
         append_row(folder, '{"iter": 400, "train/loss": 1.0}\n{"iter": 410, "train')
         with following(server, begin) as events:
             name, seen, rows = next(events)
-            assert name == "rows" and rows == {str(folder): [{"iter": 400, "train/loss": 1.0}]}
+            assert name == "rows" and rows == {folder.name: [{"iter": 400, "train/loss": 1.0}]}
             append_row(folder, '/loss": 0.5}\n')
             _, _, rows = next(events)
-            assert rows[str(folder)] == [{"iter": 410, "train/loss": 0.5}]
+            assert rows[folder.name] == [{"iter": 410, "train/loss": 0.5}]
         # as a browser does that was away: the id of its last event goes before its page's mark
         with following(server, begin, **{"Last-Event-ID": seen}) as events:
             assert next(events)[2] == rows

@@ -146,6 +146,7 @@ def test_rows_are_ticked_for_a_command_and_the_address_keeps_them(place, monkeyp
     ticks = "[...document.querySelectorAll('td.code input')]"
     with chromium() as browser:
         browser.get((place / "home.html").as_uri())
+        assert browser.execute_script(f"return {ticks}.every(t => t.checkVisibility())")
         for name in ("ended", "sweep/1"):
             browser.execute_script(f"{ticks}.find(t => t.ariaLabel === 'pick {name}').click()")
         told = "return [...document.querySelectorAll('#picked code')].map(c => c.textContent)"

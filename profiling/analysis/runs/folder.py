@@ -8,9 +8,12 @@ hook in a program of others (profiling/attach); what a run lacks is absent, neve
 
 import json
 import math
+import os
 import shlex
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Annotated
 
@@ -196,15 +199,35 @@ def read_runs(folders: list[Path]) -> tuple[list[RunFolder], list[str]]:
 
     Raises ValueError where no run has logged a row, or where a run cannot be read.
     """
-    runs, notes = [], []
-    for folder in folders:
+    runs, missing, notes = [], [], []
+    for folder, name in zip(folders, run_names(folders), strict=True):
         try:
-            runs.append(read_run(folder))
+            runs.append(replace(read_run(folder), name=name))
         except NoRowsYet as error:
-            notes.append(f"left out: {error}")
-            if len(notes) == len(folders):
+            missing.append(f"left out: {error}".replace(str(folder), name))
+            if len(missing) == len(folders):
                 raise
-    return use_one_axis(runs), notes + [note for run in runs for note in run.notes]
+        else:
+            notes += [note.replace(str(folder), name) for note in runs[-1].notes]
+    return use_one_axis(runs), missing + notes
+
+
+def run_names(folders: Sequence[Path]) -> list[str]:
+    """A name for each of different folders: its own.
+
+    Equal ones follow the nearest folders around them in which they differ.
+    """
+    parts = [Path(os.path.abspath(folder)).parts[::-1] for folder in folders]
+    names = [own for own, *_ in parts]
+    for name in {name for name in names if names.count(name) > 1}:
+        alike = [number for number, own in enumerate(names) if own == name]
+        for around in islice(zip_longest(*(parts[i] for i in alike), fillvalue=""), 1, None):
+            if len({names[i] for i in alike}) == len(alike):
+                break
+            if len(set(around)) > 1:
+                for i, part in zip(alike, around, strict=True):
+                    names[i] = f"{part}/{names[i]}"
+    return names
 
 
 def use_one_axis(runs: list[RunFolder]) -> list[RunFolder]:
@@ -252,7 +275,7 @@ def read_run(folder: Path) -> RunFolder:
     profile = folder / "profile"
     return RunFolder(
         folder=folder,
-        name=folder.name or str(folder.resolve()),
+        name=run_names([folder])[0],
         config=config,
         in_force=in_force if isinstance(in_force, dict) else {},
         environment=read_json(environment, JsonObject) if environment.is_file() else None,

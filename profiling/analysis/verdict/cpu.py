@@ -98,11 +98,11 @@ def operator_sentences(analysis: Analysis, report: Report) -> Iterator[str]:
     busy_ns = union(own.start_ns, own.end_ns).clip(analysis.begin_ns, analysis.end_ns)
     busy_ms = busy_ns.total_ns() / 1e6 / analysis.step_count
     yield f"Operators take {share_of_step(report, busy_ms)}, and Python takes the rest."
-    whole_ns = sum(row.self_ns for row in report.operators)
+    step_ms = report.window.step_ms.mean
     operators = [
-        f"{row.name} {milliseconds(row.self_ns / 1e6 / analysis.step_count)} ms "
-        f"({100 * row.self_ns / whole_ns:.0f} %)"
+        f"{row.name} {milliseconds(ms)} ms ({100 * ms / step_ms:.0f} %)"
         for row in report.operators[:SHOWN]
+        for ms in [row.self_ns / 1e6 / analysis.step_count]
     ]
     yield f"Operators with the most time per step: {', '.join(operators)}."
 

@@ -240,7 +240,7 @@ def curve(
     )
     meta: Figure = {"kind": kind} | {other: round_values(x) for other, x in axes.meta.items()}
     if run:
-        meta["run"] = str(run.folder)
+        meta["run"] = run.name
     return trace | {"meta": meta} | style
 
 

@@ -105,7 +105,8 @@ def dashboard_page(
         for part in parts
         for section in part_sections(part, extra, links_from, len(parts) > 1)
     ]
-    title, subtitle = title_of(runs, parts), subtitle_of(runs)
+    title, count = title_of(runs, parts), run_count(runs)
+    subtitle = " · ".join([*([count] if title != count else []), *subtitle_of(runs)])
     return page(
         Document(title, [subtitle], verdict(parts, notes), sections),
         "dashboard.html.j2",
@@ -131,14 +132,15 @@ def title_of(runs: list[RunFolder], parts: list[Part]) -> str:
     return run_count(runs)
 
 
-def subtitle_of(runs: list[RunFolder]) -> str:
+def subtitle_of(runs: list[RunFolder]) -> list[str]:
+    """Texts or programs, machines and versions of torch of the runs."""
     texts = dict.fromkeys(
         groups.program_name(run.command) if run.command else str(run.config.get("dataset"))
         for run in runs
     )
     machines = dict.fromkeys(str(run.in_force.get("device")) for run in runs)
     versions = dict.fromkeys(f"torch {run.in_force.get('torch')}" for run in runs)
-    return " · ".join([run_count(runs), *map(", ".join, (texts, machines, versions))])
+    return [", ".join(each) for each in (texts, machines, versions)]
 
 
 def run_count(runs: list[RunFolder]) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cli.plain import without_controls
-from profiling.analysis.runs.folder import Numbers, is_run_folder, read_row
+from profiling.analysis.runs.folder import Numbers, is_run_folder, read_row, run_names
 from profiling.shared.run_files import METRICS
 
 DESCRIBED_BY = ("summary.json", "config.yaml")  # a change of these changes the page's words
@@ -79,7 +79,7 @@ def rows_since(folders: list[Path], mark: Mark) -> tuple[Mark, dict[str, list[Nu
     if mark.state != state_of(folders) or len(mark.offsets) != len(folders):
         return None
     offsets, rows = list(mark.offsets), {}
-    for number, folder in enumerate(folders):
+    for number, (folder, name) in enumerate(zip(folders, run_names(folders), strict=True)):
         path, begin = folder / METRICS, offsets[number]
         lines = new_lines(path, begin)
         if lines is None:
@@ -89,8 +89,8 @@ def rows_since(folders: list[Path], mark: Mark) -> tuple[Mark, dict[str, list[Nu
             return None
         offsets[number] += len(lines)
         if new_rows:
-            name = without_controls(str(folder))  # as the page names it
-            rows[name] = [row for row in new_rows if row is not None]
+            shown = without_controls(name)  # as the page names it
+            rows[shown] = [row for row in new_rows if row is not None]
     return Mark(mark.state, tuple(offsets)), rows
 
 

@@ -125,7 +125,7 @@ def runs_table(part: str, section: Section) -> Table:
         return group_setting(key, groups[run.folder])
 
     columns = [
-        Column("run", lambda run: Cell(run.name, str(run.folder)), "code"),
+        Column("run", "name", "code"),
         Column("configuration", lambda run: groups[run.folder].label, "text"),
         *(Column(key, partial(key_of_run, key), "text") for key in section.differs),
         Column("seed", lambda run: setting(run.config, "seed"), "text"),
@@ -203,7 +203,7 @@ def captures_table(part: str, section: Section, links_from: Path | None) -> Tabl
 
     def files(run: RunFolder) -> Cell:
         if links_from is None:
-            return Cell(", ".join(map(str, run.captures)))
+            return Cell(", ".join(path.name for path in run.captures))
         return Cell("", links=[(path.name, address(path, links_from)) for path in run.captures])
 
     columns = [Column("run", "name", "code"), Column("captures", files, "code")]

@@ -4,6 +4,7 @@ templates/document.html.j2 lays it out; a page that is more than a Document has 
 own, which extends that one.
 """
 
+import json
 import secrets
 from dataclasses import replace
 from functools import cache
@@ -96,10 +97,14 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     made.filters |= {"cell": text.cell, "more": as_cell, "lead": lead, "spoken": chart_sentence}
-    made.filters["still"] = still_chart
+    made.filters |= {"still": still_chart, "packed_figures": packed_figures}
     made.filters |= {"marked": text.split_code, "arrows": arrows}
     made.tests["shown"] = on_page
     return made
+
+
+def packed_figures(figures: dict[str, object]) -> str:
+    return packed(json.dumps(figures, separators=(",", ":")).encode())
 
 
 def plotly_js() -> str:

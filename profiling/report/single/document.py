@@ -190,6 +190,8 @@ def key_figures(report: Report) -> list[tuple[str, str]]:
         step = ("whole capture", f"{milliseconds(report.window.wall_ms)} ms")
     elif typical:
         step = ("typical step while captured", f"{milliseconds(typical.ms)} ms")
+    elif report.on_cpu:  # its shares are of the mean step
+        step = ("mean step while captured", f"{milliseconds(report.window.step_ms.mean)} ms")
     else:
         step = median_step(report)
     if report.on_cpu:
@@ -212,7 +214,7 @@ def other_step_times(report: Report) -> list[tuple[str, str]]:
         return []
     free_ms = report.health.free_step_ms
     free = ABSENT if free_ms is None else f"{milliseconds(free_ms)} ms"
-    captured = [median_step(report)] if report.typical else []
+    captured = [median_step(report)] if report.typical or report.on_cpu else []
     return [*captured, ("median step without capturing", free)]
 
 
@@ -279,7 +281,8 @@ def step_section(report: Report) -> Section:
     families = step_charts.families(report)
     no_kernels = "Not known: the capture contains no kernels."
     title = "Step times over the window"
-    step_chart = Chart("step_times", "time of each step", times, height, title)
+    single = "The capture has a single step."
+    step_chart = Chart("step_times", "time of each step", times, height, title, single)
     if report.on_cpu:
         return Section("step", title, [step_chart], "Step", places=PAGE)
     beside = [

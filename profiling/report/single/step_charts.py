@@ -61,9 +61,14 @@ def breakdown(parts: list[tuple[Part, float]], whole: str = "the typical step") 
     )
 
 
-def step_times(report: Report) -> Figure:
-    """Every step time of the window, with the median, and that of uncaptured steps if known."""
+def step_times(report: Report) -> Figure | None:
+    """Every step time of the window, with the median, and that of uncaptured steps if known.
+
+    None of a single step.
+    """
     step, first = report.window.step_ms, report.window.first_iteration
+    if len(step.values) < 2:
+        return None
     x = [number + (first or 0) for number in range(len(step.values))]
     steps = scatter(
         "captured steps",

@@ -58,7 +58,8 @@ function numberCell(value) {
 }
 
 // A chart may have grown since its numbers were shown.
-function showNumbers(details) {
+async function showNumbers(details) {
+  await figuresReady;
   details.querySelector(".sortable")?.remove();
   if (!details.open) return;
   const name = details.dataset.numbers;

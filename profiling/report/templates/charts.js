@@ -12,14 +12,20 @@ const LATEST = 1000; // ms: a busy browser draws then, too
 const PIXEL = "data:image/gif;base64,R0lGODlhAQABAAAAACwAAAAAAQABAAA=";
 
 const nonce = document.currentScript.nonce; // the page's policy knows its own scripts by it
-const figures = JSON.parse(document.getElementById("figures")?.textContent ?? "{}");
-let plotlyReady = Object.keys(figures).length ? loadPlotly() : null; // a promise
+const figures = {}; // by the name of the chart, once they are unpacked
+const figuresReady = unpackFigures();
+let plotlyReady = document.getElementById("figures") ? loadPlotly() : null; // a promise
 let turn = Promise.resolve(); // resolves when all charts requested so far are drawn
 const waiting = new Map(); // chart that waits for its turn -> promise that it is drawn
 let onPaper = false;
 
-async function unpackPlotly() {
+async function unpackFigures() {
   await nextFrame(); // the text is painted first
+  if (document.getElementById("figures")) Object.assign(figures, JSON.parse(await unpackedText("figures")));
+}
+
+async function unpackPlotly() {
+  await figuresReady;
   const script = document.createElement("script");
   script.nonce = nonce;
   script.textContent = await unpackedText("plotly");

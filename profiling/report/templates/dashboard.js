@@ -7,7 +7,7 @@ const state = {
   x: "iteration", log: false, end: false, runs: true, smooth: 0,
   by: "", where: "", // the key to group by, "" for configurations; the filter of runs
   columns: {}, scatter: {}, // section -> headings of the table of runs: those switched, those of x and y
-  hidden: new Set(), // s0:LABEL of a group, or the folder of a run
+  hidden: new Set(), // s0:LABEL of a group, or the name of a run
   zoom: {}, // "iteration" or "time" -> range, shared by all charts with that axis
   y: {}, // chart -> range
 };
@@ -88,12 +88,12 @@ function hiddenGroups(section) {
   return new Set([...buttons].filter((b) => state.hidden.has(b.dataset.name)).map((b) => b.dataset.group));
 }
 
-const isShown = (section, folder) => !state.hidden.has(folder) && isFound(section, folder);
+const isShown = (section, run) => !state.hidden.has(run) && isFound(section, run);
 
-// Returns the folders of a configuration's runs, by its number in the legend.
-function foldersOf(section, number) {
+// Returns the names of a configuration's runs, by its number in the legend.
+function runNamesOf(section, number) {
   const label = toolbarOf(section).querySelector(`[data-group="${number}"]`)?.dataset.name.slice(section.length + 1);
-  return runsOf(section).filter(({ values }) => String(values.configuration) === label).map(({ folder }) => folder);
+  return runsOf(section).filter(({ values }) => String(values.configuration) === label).map(({ name }) => name);
 }
 
 function tracesOf(figure, section, hidden) {
@@ -101,9 +101,9 @@ function tracesOf(figure, section, hidden) {
   if (grouped && metric) return regrouped(figure, section);
   const isRun = (trace) => trace.meta?.kind === "run";
   return figure.data.map((trace) => {
-    const folders = foldersOf(section, trace.legendgroup);
-    const off = hidden.has(trace.legendgroup) || !folders.some((folder) => isShown(section, folder));
-    if (grouped) return { ...recoloured(trace, section, folders), visible: !off };
+    const names = runNamesOf(section, trace.legendgroup);
+    const off = hidden.has(trace.legendgroup) || !names.some((run) => isShown(section, run));
+    if (grouped) return { ...recoloured(trace, section, names), visible: !off };
     if (off || isRun(trace)) return { ...trace, visible: !off && state.runs && isShown(section, trace.meta.run) };
     const runs = figure.data.filter((other) => isRun(other) && other.legendgroup === trace.legendgroup);
     const shown = runs.filter((run) => isShown(section, run.meta.run));
@@ -125,7 +125,7 @@ function shownFigure(name) {
   const section = sectionOf(name), hidden = hiddenGroups(section), axis = axisOf(name);
   if (layout.meta?.points) return scattered(name);
   let data = tracesOf(figure, section, hidden);
-  if (onPaper) ({ data, layout } = withKey(data, layout));
+  if (onPaper) ({ data, layout } = withLegend({ data, layout }));
   if (!axis) return { data, layout };
   const switched = axis === "time" && !layout.meta.over_time;
   data = data.map((trace) => ({
@@ -143,14 +143,6 @@ function shownFigure(name) {
     xaxis: { ...layout.xaxis, title, ...fixed(zoom, { autorange: true, uirevision: axis }) },
     yaxis: { ...layout.yaxis, type: state.log ? "log" : "linear", ...usual, ...fixed(y, { uirevision: `free ${state.log}` }) },
   } };
-}
-
-// On paper the toolbar, which says what the colours mean, is on another sheet.
-function withKey(data, layout) {
-  return {
-    data: data.map((trace) => ({ ...trace, showlegend: trace.meta?.kind === "mean" })),
-    layout: { ...layout, showlegend: true },
-  };
 }
 
 async function drawLazily(chart) {
@@ -266,6 +258,7 @@ document.addEventListener("DOMContentLoaded", () => {
   const said = [...new URLSearchParams(location.hash.slice(1))];
   readAddress();
   followCharts();
+  figuresReady.then(() => charts.forEach(offerAxes), () => {});
   drawWhenIdle(charts, drawLazily);
   const section = said.map(([key]) => document.getElementById(key)).find(Boolean);
   if (section && said.length > 1) section.scrollIntoView();

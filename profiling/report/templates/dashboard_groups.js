@@ -7,8 +7,8 @@ function groupsOf(section) {
   const groups = new Map();
   for (const run of runsOf(section)) {
     const label = key === "configuration" ? String(run.values[key]) : `${key}=${run.values[key] ?? "null"}`;
-    if (!groups.has(label)) groups.set(label, { label, name: `${section}:${label}`, folders: new Set() });
-    groups.get(label).folders.add(run.folder);
+    if (!groups.has(label)) groups.set(label, { label, name: `${section}:${label}`, runs: new Set() });
+    groups.get(label).runs.add(run.name);
   }
   const value = ({ label }) => asNumber(label.slice(key.length + 1));
   const ordered = [...groups.values()];
@@ -27,7 +27,7 @@ function regrouped(figure, section) {
   const { over_time } = figure.layout.meta, bands = [], single = [], means = [];
   const ofRuns = figure.data.filter((trace) => trace.meta?.run && isShown(section, trace.meta.run));
   for (const [number, group] of groupsOf(section).entries()) {
-    const lines = ofRuns.filter((trace) => group.folders.has(trace.meta.run));
+    const lines = ofRuns.filter((trace) => group.runs.has(trace.meta.run));
     if (!lines.length || state.hidden.has(group.name)) continue;
     const { color, dash } = styleOf(section, number), legendgroup = group.label;
     const mean = { ...lines[0], legendgroup, name: group.label, opacity: 1, line: { color, dash, width: 2 } };
@@ -41,8 +41,8 @@ function regrouped(figure, section) {
 }
 
 // Gives a trace of a configuration the colour of its group.
-function recoloured(trace, section, folders) {
-  const number = groupsOf(section).findIndex((group) => folders.some((folder) => group.folders.has(folder)));
+function recoloured(trace, section, names) {
+  const number = groupsOf(section).findIndex((group) => names.some((run) => group.runs.has(run)));
   if (number < 0) return trace;
   const { color, dash } = styleOf(section, number);
   return { ...trace, line: { ...trace.line, color, ...(trace.type === "box" ? {} : { dash }) }, ...(trace.fill ? { fillcolor: color } : {}) };
@@ -53,18 +53,18 @@ function showLegend(section) {
   const grouped = isGrouped(section);
   own.hidden = grouped;
   other.hidden = !grouped;
-  for (const button of own.querySelectorAll("[data-group]")) button.hidden = !foldersOf(section, button.dataset.group).some((folder) => isFound(section, folder));
+  for (const button of own.querySelectorAll("[data-group]")) button.hidden = !runNamesOf(section, button.dataset.group).some((run) => isFound(section, run));
   if (!grouped) return other.replaceChildren();
   other.replaceChildren(...groupsOf(section).map((group, number) => {
     const button = own.querySelector("button").cloneNode(true), key = button.querySelector("line"), { color, dasharray } = styleOf(section, number);
     delete button.dataset.group;
     button.dataset.name = group.name;
     button.title = "show or hide in all charts";
-    button.hidden = ![...group.folders].some((folder) => isFound(section, folder));
+    button.hidden = ![...group.runs].some((run) => isFound(section, run));
     button.ariaPressed = String(!state.hidden.has(group.name));
     key.style.stroke = color;
     key.setAttribute("stroke-dasharray", dasharray);
-    button.replaceChildren(button.querySelector("svg"), ` ${group.label} `, Object.assign(document.createElement("span"), { className: "muted", textContent: `${group.folders.size}` }));
+    button.replaceChildren(button.querySelector("svg"), ` ${group.label} `, Object.assign(document.createElement("span"), { className: "muted", textContent: `${group.runs.size}` }));
     return button;
   }));
 }

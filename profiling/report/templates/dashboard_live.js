@@ -82,7 +82,8 @@ function adopt(newer) {
   for (const name of Object.keys(figures)) delete figures[name];
   Object.assign(figures, JSON.parse(newer.getElementById("figures")?.textContent ?? "{}"));
   document.title = newer.title;
-  document.getElementById("answer").textContent = newer.getElementById("answer").textContent;
+  const answer = document.getElementById("answer"); // a list of runs has none
+  if (answer) answer.textContent = newer.getElementById("answer").textContent;
   document.querySelector(".heading").innerHTML = newer.querySelector(".heading").innerHTML;
   if (outline(newer) === outline(document)) adoptWords(newer);
   else adoptWhole(newer);
@@ -126,4 +127,4 @@ live.querySelector("button").addEventListener("click", ({ target }) => {
   if (paused) rest(); else follow();
 });
 document.addEventListener("visibilitychange", () => { if (document.hidden) rest(); else follow(); });
-addEventListener("DOMContentLoaded", follow);
+addEventListener("DOMContentLoaded", () => figuresReady.then(follow)); // rows are appended to figures

@@ -25,7 +25,7 @@ function runsOf(section) {
   if (!runsKnown.has(section)) {
     const headings = columnsOf(section);
     runsKnown.set(section, [...runsBox(section).querySelector("tbody").rows].map((row) => ({
-      row, folder: row.cells[0].title, name: row.cells[0].textContent.trim(),
+      row, name: row.cells[0].title,
       values: Object.fromEntries(headings.map((heading, at) => [heading, cellContent(row.cells[at])])),
     })));
   }
@@ -71,14 +71,14 @@ function runFilter(text, headings) {
   return (run) => compares.every((compare) => compare(run)) && hasWords(searched(run.row));
 }
 
-// Returns the folders of the runs that the filter finds, or null for all.
+// Returns the names of the runs that the filter finds, or null for all.
 function foundRuns(section) {
   if (!state.where.trim()) return null;
   const field = toolbarOf(section).querySelector("[data-where]");
   if (!field) return null;
   field.setCustomValidity("");
   try {
-    return new Set(runsOf(section).filter(runFilter(state.where, columnsOf(section))).map(({ folder }) => folder));
+    return new Set(runsOf(section).filter(runFilter(state.where, columnsOf(section))).map(({ name }) => name));
   } catch (error) {
     field.setCustomValidity(error.message);
     return null;
@@ -86,7 +86,7 @@ function foundRuns(section) {
 }
 
 let foundIn = {}; // section -> what foundRuns returned
-const isFound = (section, folder) => !foundIn[section] || foundIn[section].has(folder);
+const isFound = (section, run) => !foundIn[section] || foundIn[section].has(run);
 
 function findRuns() {
   runsKnown.clear();
@@ -102,8 +102,8 @@ function findRuns() {
 function isKept(row) {
   const box = row.closest(".sortable"), section = sectionOf(box.id.replace("table-", ""));
   if (!foundIn[section]) return true;
-  const first = headingOf(headsOf(box.querySelector("table"))[0]), name = row.cells[0].textContent.trim();
-  const shown = runsOf(section).filter(({ folder }) => foundIn[section].has(folder));
+  const first = headingOf(headsOf(box.querySelector("table"))[0]), name = row.cells[0].title || row.cells[0].textContent.trim();
+  const shown = runsOf(section).filter(({ name }) => foundIn[section].has(name));
   if (first === "run") return shown.some((run) => run.name === name);
   return first !== "configuration" || shown.some(({ values }) => String(values.configuration) === name);
 }

@@ -11,7 +11,7 @@ function scattered(name) {
   const section = sectionOf(name), [x, y] = scatterAxes(name), { layout } = figures[name];
   const data = groupsOf(section).filter((group) => !state.hidden.has(group.name)).map((group) => {
     const number = groupsOf(section).findIndex(({ label }) => label === group.label);
-    const runs = runsOf(section).filter(({ folder, values }) => group.folders.has(folder) && isShown(section, folder) && values[x] !== null && values[y] !== null);
+    const runs = runsOf(section).filter(({ name: run, values }) => group.runs.has(run) && isShown(section, run) && values[x] !== null && values[y] !== null);
     return {
       type: "scatter", mode: "markers", name: group.label, x: runs.map(({ values }) => values[x]), y: runs.map(({ values }) => values[y]),
       text: runs.map((run) => run.name), marker: { size: 10, color: styleOf(section, number).color, symbol: Math.floor(number / 8) % 4 },

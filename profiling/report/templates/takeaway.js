@@ -1,6 +1,8 @@
 // What a reader takes along: the answer by the clipboard, all figures and single charts as files.
 "use strict";
 
+const MOST_NAMED = 8; // curves in a legend
+
 function saveBlob(name, blob) {
   const link = document.createElement("a");
   link.href = URL.createObjectURL(blob);
@@ -37,10 +39,11 @@ async function saveJson() {
   saveText(`${pageName()}.json`, "application/json", await unpackedText("as-json"));
 }
 
-// The dashboard's colours are explained once for all charts; a picture of one needs a legend of its own.
+// The dashboard's colours are explained once for all charts; a picture of one, or a sheet of paper, needs a legend of
+// its own. One of more curves would leave no room for them.
 function withLegend({ data, layout }) {
-  const named = (trace) => trace.meta?.kind === "mean";
-  if (!data.some(named)) return { data, layout };
+  const named = (trace) => trace.meta?.kind === "mean" && trace.visible !== false, count = data.filter(named).length;
+  if (!count || count > MOST_NAMED) return { data, layout };
   return { data: data.map((trace) => ({ ...trace, showlegend: named(trace) })), layout: { ...layout, showlegend: true } };
 }
 
