@@ -22,6 +22,7 @@ class ProgramFacts:
     backwards_per_step: float | None = None  # mean over the steps whose marks were all counted
     # phase -> median of its time on the host, of the steps that were timed
     host_ms: dict[str, float] = field(default_factory=dict)
+    timed_step_ms: float | None = None  # median of these steps
     parameters: Count = 0  # numbers in the optimizers
     shapes: list[str] = field(default_factory=list)  # float32:8x128, of outermost modules' inputs
     world_size: Size = 1

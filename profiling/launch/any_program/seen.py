@@ -135,6 +135,7 @@ def phases_line(folder: Path) -> str | None:
         return None
     step_ms = float(json.loads(summary.read_text())["time/step_ms"])
     phases = facts.host_ms
-    shares = ", ".join(f"{name} {whole_percent(ms / step_ms)}" for name, ms in phases.items())
+    whole_ms = facts.timed_step_ms or step_ms
+    shares = ", ".join(f"{name} {whole_percent(ms / whole_ms)}" for name, ms in phases.items())
     said = f"a step takes {step_ms:.4g} ms (median)"
     return f"{said}; the host is in {shares}" if shares else said

@@ -12,6 +12,7 @@ import sys
 import time
 
 from _profiling_attach.laps import CAPTURED, FREE, uses_gpu
+from _profiling_attach.phases import EVERY
 
 ROW_STEPS = 10  # steps of a row, and between two looks at what is to be written
 FLUSH_S = 0.5  # between two writes of rows: what a kill loses at most
@@ -210,6 +211,7 @@ class RunFiles:
                 for phase, ms in recorder.phases.ms.items()
                 if len(ms) > 1
             },
+            "timed_step_ms": median_of_timed(recorder.laps),
             "parameters": recorder.parameters,
             "shapes": sorted(recorder.shapes),
             "losses": self.losses(),
@@ -251,6 +253,12 @@ class RunFiles:
             "gpu": None if self.device() == "cpu" else self.device(),
             "cpu_cores": os.cpu_count(),
         }
+
+
+def median_of_timed(laps):
+    """Median of the steps whose phases are timed, without the first; None without any."""
+    timed = [ms for ms in laps.ms[EVERY::EVERY] if ms is not None]
+    return statistics.median(timed) if timed else None
 
 
 def resident_bytes():
