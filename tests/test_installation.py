@@ -119,7 +119,8 @@ def trained(installed, tmp_path_factory) -> tuple[Path, str]:
 
 
 def files_of(installation: Path) -> set[Path]:
-    return {path for path in installation.rglob("*") if path.suffix != ".pyc"}
+    """All files but Python's own bytecode."""
+    return {path for path in installation.rglob("*") if "__pycache__" not in path.parts}
 
 
 def test_a_wheel_has_one_package_with_all_data_and_no_tests(built):
