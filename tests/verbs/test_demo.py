@@ -19,7 +19,7 @@ from tests.paths import PROJECT
 ANSWERS = {
     "demo-report.html": "Bound by GPU compute",
     "demo-compare.html": "flash_compile is 1.23x faster than slow_compile",
-    "demo-ranks.html": "Rank 1 holds the others up by 5.35 ms per step: its GPU computes 4.59 ms",
+    "demo-ranks.html": "Rank 1 delays the others by 5.35 ms per step: its GPU computes 4.59 ms",
     "demo-dashboard.html": "kernels=fused is 1.17x faster than",
 }
 

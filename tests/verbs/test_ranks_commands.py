@@ -26,7 +26,7 @@ def late(tmp_path):
 def test_the_screen_names_the_late_rank_first_and_last(late, capsys):
     assert report.main([str(late)]) == 0
     lines = [line for line in capsys.readouterr().out.splitlines() if line.strip()]
-    said = [line for line in lines if line.startswith("Rank 2 holds the others up by ")]
+    said = [line for line in lines if line.startswith("Rank 2 delays the others by ")]
     assert len(said) == 2 and lines[0].startswith("4 ranks")
     assert len(lines) <= 48  # a screen
     command = next(line for line in lines if "profiling report" in line)
@@ -64,7 +64,7 @@ def test_a_page_has_a_timeline_of_all_and_a_page_for_each(late, tmp_path):
     page = tmp_path / "ranks.html"
     assert report.main([str(late), "--html", str(page), "--each"]) == 0
     text = page.read_text("utf-8")
-    assert "Rank 2 holds the others up by" in text
+    assert "Rank 2 delays the others by" in text
     for rank in range(4):
         assert (tmp_path / f"ranks-rank{rank}.html").stat().st_size > 100_000
         # in the first column: the last ones are out of sight on a phone
@@ -131,10 +131,10 @@ def test_a_comparison_says_what_changed_between_the_ranks(late, tmp_path, capsys
     changed = told["ranks"]
     assert changed["late_ms"]["candidate"] == 0 and changed["late_ms"]["baseline"] > 0.5
     assert changed["wait_ms"]["delta_ms"] < 0
-    assert changed["stragglers"]["baseline"].startswith("Rank 2 holds the others up")
+    assert changed["stragglers"]["baseline"].startswith("Rank 2 delays the others")
     assert changed["stragglers"]["candidate"] is None
     out = capsys.readouterr().out
-    assert "Late ranks" in out and "no rank holds the others up all the time" in out
+    assert "Late ranks" in out and "no rank delays the others all the time" in out
 
 
 @pytest.mark.parametrize("verb", ["report", "export", "compare"])
@@ -160,7 +160,7 @@ def test_folders_of_several_hosts_are_one_report(tmp_path, capsys):
             paths[rank].rename(tmp_path / host / "profile" / paths[rank].name)
     assert report.main([str(tmp_path / host) for host in "abc"]) == 0
     out = capsys.readouterr().out
-    assert out.startswith("4 ranks") and "Rank 2 holds the others up" in out
+    assert out.startswith("4 ranks") and "Rank 2 delays the others" in out
 
 
 def test_an_export_and_a_comparison_say_what_they_leave_out(late, tmp_path, capsys):
@@ -182,7 +182,7 @@ def test_two_runs_compare_by_their_rows_and_by_their_ranks(late, tmp_path, capsy
     told = json.loads(result.read_text())
     assert told["step_ms"]["baseline"] == pytest.approx(5.0, rel=0.01)  # of its rows
     assert told["ranks"]["late_ms"]["baseline"] > 0.5
-    assert "a: Rank 2 holds the others up" in " ".join(capsys.readouterr().out.split())
+    assert "a: Rank 2 delays the others" in " ".join(capsys.readouterr().out.split())
 
 
 def test_a_comparison_does_not_clear_ranks_of_which_nothing_is_known(late, tmp_path, capsys):

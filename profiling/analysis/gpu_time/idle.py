@@ -34,7 +34,7 @@ not have hidden what every step does.
 
 A copy from the GPU to pageable memory waits as a synchronising call does, and so does one to the
 GPU in the data phase. Larger ones are staged: CUDA's API synchronization behavior has the driver
-wait for the stream and move the bytes. Up to 64 KiB, a copy to the GPU holds up nobody (CUDA C++
+wait for the stream and move the bytes. Up to 64 KiB, a copy to the GPU delays nobody (CUDA C++
 Programming Guide, asynchronous concurrent execution), and a copy back takes no more than a latency,
 as in `.item()`.
 

@@ -21,7 +21,7 @@ def longer_lines(late: Straggler, longer_ms: dict[str, float]) -> list[str]:
     """Lines on who is waited for, and in which of causes.PARTS its step is longer."""
     whose = f"rank {late.rank}'s GPU" if late.with_ranks else "its GPU"
     why = what_is_longer(late.part, late.longer_ms, late.phase)
-    return [f"{held_up_text(late)}: {whose} {why}."] + [
+    return [f"{delay_text(late)}: {whose} {why}."] + [
         f"Also {whose} {what_is_longer(name, ms, late.phase)}."
         for name, ms in sorted(longer_ms.items(), key=lambda item: -item[1])
         if name != late.part and ms >= ALSO * late.costs_ms_per_step
@@ -49,13 +49,13 @@ def range_lines(late: Straggler, between: CostRange) -> list[str]:
     return [f"Without a profiler the cost is {range_ms}: {'; '.join(reasons)}."]
 
 
-def held_up_text(late: Straggler) -> str:
+def delay_text(late: Straggler) -> str:
     numbers = [late.rank, *late.with_ranks]
-    who = f"Ranks {join_numbers(numbers)} hold" if late.with_ranks else f"Rank {late.rank} holds"
+    who = f"Ranks {join_numbers(numbers)} delay" if late.with_ranks else f"Rank {late.rank} delays"
     some = late.in_steps < late.of_steps
     where = f", in {late.in_steps} of {late.of_steps} steps" if some else ""
     per = "per step" if late.of_steps > 1 else "in the only step that all ranks have"
-    return f"{who} the others up by {late.costs_ms_per_step:.2f} ms {per}{where}"
+    return f"{who} the others by {late.costs_ms_per_step:.2f} ms {per}{where}"
 
 
 def join_numbers(numbers: list[int]) -> str:

@@ -180,7 +180,7 @@ def without_straggler(
     in_doubt = WORTH_TELLING * costs.step_ms <= jitter_ms <= doubt_ms
     if in_doubt:
         evidence = [
-            f"The captures do not show whether a rank holds the others up: {jitter_ms:.2f} ms "
+            f"The captures do not show whether a rank delays the others: {jitter_ms:.2f} ms "
             f"per step is less than the uncertainty of the clocks, {doubt_ms:.2f} ms."
         ]
     if ms < COMMUNICATING * costs.step_ms:

@@ -85,7 +85,7 @@ def late_ranks(comparison: Comparison) -> list[str]:
 def no_late_rank(costs_ms: float | None) -> str:
     if costs_ms is None:
         return "the captures do not show which rank the others wait for."
-    return "no rank holds the others up all the time."
+    return "no rank delays the others all the time."
 
 
 def notes(comparison: Comparison) -> list[Block]:

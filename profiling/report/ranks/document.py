@@ -119,9 +119,9 @@ def verdict_line(report: RanksReport) -> str:
     if report.verdict == "communication" and some_are_missing(report):
         return "None of these ranks is late: the time goes to transfers, or to the missing ranks"
     return {
-        "jitter": "No rank is always late: the ranks hold one another up in turns",
+        "jitter": "No rank is always late: the ranks delay one another in turns",
         "communication": "No rank is late: the time goes to transfers between the ranks",
-        "balanced": "No rank holds the others up",
+        "balanced": "No rank delays the others",
     }.get(report.verdict, "The captures do not show which rank the others wait for")
 
 
