@@ -229,7 +229,7 @@ def test_two_equal_stragglers_are_named_together(tmp_path: Path) -> None:
     found = report_of(write_fleet(fleet, tmp_path)).straggler
     assert found is not None and {found.rank, *found.with_ranks} == {2, 6}
     assert found.costs_ms_per_step == pytest.approx(cost_us(fleet) / 1e3, rel=NEAR)
-    assert found.evidence[0].startswith(f"Ranks {found.rank} and {found.with_ranks[0]} hold")
+    assert found.evidence[0].startswith(f"Ranks {found.rank} and {found.with_ranks[0]} delay")
 
 
 @pytest.mark.parametrize("tool", TOOLS)
