@@ -6,6 +6,7 @@ import pytest
 from _profiling_attach import phases as phases_module
 from _profiling_attach.laps import CAPTURED, FREE, Laps
 from _profiling_attach.phases import EVERY, Phases
+from _profiling_attach.recorder import Recorder
 
 NO_GPU = SimpleNamespace(cuda=SimpleNamespace(is_available=lambda: False))
 
@@ -125,3 +126,20 @@ def test_ranges_are_opened_and_closed_in_order_while_a_window_is_open(clock):
     phases.close_ranges()
     phases.leave("data")
     assert seen == ["+backward", "-backward", "+data", "+inner", "-inner", "-data"]
+
+
+def test_no_window_opens_in_steps_that_ended_before_their_mark_was_known(monkeypatch):
+    """A compiled step is known by 16 marks, of which the last alone is now."""
+    opened, recorder = [], object.__new__(Recorder)
+    recorder.is_past = False
+    recorder.window, recorder.phases, recorder.settings = (
+        object(),
+        Phases(),
+        SimpleNamespace(stop_after=None),
+    )
+    recorder.rule = SimpleNamespace(chosen=("zero_grad", 1), counts_of=lambda kind: {}, counts={})
+    recorder.follow_window = lambda window, done: opened.append(done)
+    recorder.step_to_look_at = lambda done: done + 1
+    monkeypatch.setattr(Recorder, "end_step", lambda self, moment: self.look(moment))
+    recorder.end_steps([1, 2, 3], now=3)
+    assert opened == [3] and not recorder.is_past
