@@ -74,15 +74,20 @@ def grad_scaler() -> None:
         say(step, loss)
 
 
+def train_step(
+    model: Callable[[Tensor], Tensor], optimizer: torch.optim.Optimizer, x: Tensor
+) -> Tensor:
+    loss = (model(x) - x).square().mean()
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    return loss
+
+
 def train(model: Callable[[Tensor], Tensor], weights: nn.Module) -> None:
     optimizer = torch.optim.AdamW(weights.parameters())
     for step in range(STEPS):
-        x = rows()
-        loss = (model(x) - x).square().mean()
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        say(step, loss)
+        say(step, train_step(model, optimizer, rows()))
 
 
 def plain() -> None:
@@ -155,11 +160,7 @@ def loader_workers() -> None:
     for _ in range(2):
         for (batch,) in loader:
             x = batch.to(DEVICE, non_blocking=True)
-            loss = (model(x) - x).square().mean()
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-            say(step, loss)
+            say(step, train_step(model, optimizer, x))
             step += 1
 
 
@@ -170,11 +171,7 @@ def own_profiler() -> None:
     schedule = torch.profiler.schedule(wait=60, warmup=1, active=5, repeat=1)
     with torch.profiler.profile(schedule=schedule) as profiler:
         for step in range(STEPS):
-            x = rows()
-            loss = (model(x) - x).square().mean()
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
+            loss = train_step(model, optimizer, rows())
             profiler.step()
             say(step, loss)
     names = [event.name for event in profiler.events()]
