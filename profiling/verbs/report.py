@@ -64,6 +64,12 @@ MORE = "--full prints the whole report; --html FILE writes it as a page with a t
 def main(argv: list[str]) -> int:
     """Report the capture; return the exit code. Raises ValueError for a mistake or a damaged
     capture."""
+    report_on(argv)
+    return 0
+
+
+def report_on(argv: list[str]) -> Report | None:
+    """Report the capture, and return what was reported; None for that of several ranks."""
     flags = parse(argv)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal without Unicode gets ? for a bar
@@ -81,7 +87,7 @@ def main(argv: list[str]) -> int:
                     "each capture is read"
                 )
             report_ranks(flags, analysis)
-            return 0
+            return None
         flags.capture = paths
     flags.capture = flags.capture[0]
     if flags.capture.is_dir():
@@ -95,9 +101,9 @@ def main(argv: list[str]) -> int:
         }
         capture = open_report(flags.capture, flags.manifest, **choice)
         say("analysing")
-        _ = capture.report  # computed here, while the terminal shows progress
+        report = capture.report  # computed here, while the terminal shows progress
     write(flags, capture)
-    return 0
+    return report
 
 
 def parse(argv: list[str]) -> Namespace:

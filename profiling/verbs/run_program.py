@@ -170,19 +170,18 @@ def show(folder: Path, nsys: Nsys | None) -> None:
 
     The verdict on a single capture becomes the run's.
     """
-    from profiling.analysis.open_report import open_report
     from profiling.report.single.verdict_line import verdict_line
-    from profiling.verbs.report import main as report_of
+    from profiling.verbs.report import report_on
 
     named = shlex.quote(str(folder))
     verb = as_called("python -m profiling")
     if nsys is None:  # else its report has come with what comes next
         print(f"next    {verb} report {named} --html report.html")
         print(f"        {verb} compare {named} OTHER\n")
-    report_of([str(folder)])
+    report = report_on([str(folder)])
     captures = [path for path in (folder / "profile").iterdir() if path.name.endswith(ENDINGS)]
-    if len(captures) == 1:  # not of several ranks
-        run_folder.keep_verdict(folder, verdict_line(open_report(captures[0]).report))
+    if report and len(captures) == 1:  # not of several ranks
+        run_folder.keep_verdict(folder, verdict_line(report))
 
 
 def say(line: str) -> None:
