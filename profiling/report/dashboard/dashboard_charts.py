@@ -80,18 +80,10 @@ def curve_styles(section: Section) -> list[CurveStyle]:
     ]
 
 
-def colour_of(section: Section, number: int) -> str:
-    return curve_styles(section)[number]["color"]
-
-
-def line_style(section: Section, number: int) -> Figure:
+def line_style(style: CurveStyle, number: int) -> Figure:
     """Style of curve `number`. The first curves are wider, to show under later ones on them."""
-    style = curve_styles(section)[number]
-    return {
-        "color": style["color"],
-        "dash": style["dash"],
-        "width": max(1.4, 3.2 - 0.9 * number),
-    }
+    width = max(1.4, 3.2 - 0.9 * number)
+    return {"color": style["color"], "dash": style["dash"], "width": width}
 
 
 def curves(
@@ -110,15 +102,18 @@ def curves(
     (least, most), scale = POINTS_OF_CURVE, metric.scale
     points = max(least, min(most, POINTS_OF_CHART // count))
     bands, single, lines, settled = [], [], [], []
+    styles = curve_styles(section)
     for number, (group, spread) in enumerate(zip(section.groups, spreads, strict=True)):
         if spread is None:
             continue
+        style = styles[number]
         shown = decimate(spread, points)
         axes = axes_of(shown, over_time)
         if (shown.high > shown.low).any():
-            bands.append(band(section, number, shown.low * scale, shown.high * scale, axes))
-        single += run_lines(section, group, number, metric, over_time)
-        lines.append(line(section, number, shown.mean * scale, axes))
+            low, high = shown.low * scale, shown.high * scale
+            bands.append(band(group, number, style, low, high, axes))
+        single += run_lines(section, group, number, style, metric, over_time)
+        lines.append(line(group, number, style, shown.mean * scale, axes))
         settled.append(shown.mean[len(shown.mean) // 20 :] * scale)
     xaxis = axis(seconds_axis(section) if over_time else "iteration")
     yaxis = axis(metric.unit)
@@ -137,7 +132,12 @@ def axes_of(spread: Spread, over_time: bool) -> Axes:
 
 
 def run_lines(
-    section: Section, group: Group, number: int, metric: Metric, over_time: bool
+    section: Section,
+    group: Group,
+    number: int,
+    style: CurveStyle,
+    metric: Metric,
+    over_time: bool,
 ) -> list[Figure]:
     """A thin line for each run of a group that has several: the group's mean hides them."""
     if len(group.runs) == 1:
@@ -149,11 +149,11 @@ def run_lines(
         if spread is None:
             continue
         shown = decimate(spread, points)
-        style: Figure = {"line": {"color": colour_of(section, number), "width": 1}, "opacity": 0.45}
+        thin: Figure = {"line": {"color": style["color"], "width": 1}, "opacity": 0.45}
         hover = {"hovertemplate": "%{y:.5g}<extra>%{fullData.name}</extra>"}
         axes, y = axes_of(shown, over_time), shown.mean * metric.scale
         mode = "lines" if len(y) > 1 else "markers"
-        made.append(curve(run.name, number, y, axes, RUN, run, mode=mode, **style, **hover))
+        made.append(curve(run.name, number, y, axes, RUN, run, mode=mode, **thin, **hover))
     return made
 
 
@@ -197,29 +197,35 @@ def there_and_back(there: np.ndarray, back: np.ndarray) -> np.ndarray:
     return np.concatenate([there, back[::-1]])
 
 
-def line(section: Section, number: int, y: np.ndarray, axes: Axes) -> Figure:
-    group, style = section.groups[number], line_style(section, number)
+def line(group: Group, number: int, style: CurveStyle, y: np.ndarray, axes: Axes) -> Figure:
+    shown = line_style(style, number)
     hover = "%{y:.5g}<extra>%{fullData.name}</extra>"
     mode = "lines" if len(y) > 1 else "markers"
     only = group.runs[0] if len(group.runs) == 1 else None
     return curve(
-        group.label, number, y, axes, MEAN, only, mode=mode, line=style, hovertemplate=hover
+        group.label, number, y, axes, MEAN, only, mode=mode, line=shown, hovertemplate=hover
     )
 
 
-def band(section: Section, number: int, low: np.ndarray, high: np.ndarray, axes: Axes) -> Figure:
+def band(
+    group: Group,
+    number: int,
+    style: CurveStyle,
+    low: np.ndarray,
+    high: np.ndarray,
+    axes: Axes,
+) -> Figure:
     """A band from the least to the greatest value of a group, as one closed shape."""
-    shade = colour_of(section, number)
     other = {name: there_and_back(x, x) for name, x in axes.meta.items()}
     return curve(
-        f"{section.groups[number].label}, spread",
+        f"{group.label}, spread",
         number,
         there_and_back(high, low),
         Axes(there_and_back(axes.shown, axes.shown), other),
         SPREAD,
         fill="toself",
-        fillcolor=shade,
-        line={"width": 0, "color": shade},
+        fillcolor=style["color"],
+        line={"width": 0, "color": style["color"]},
         opacity=0.2,
         hoverinfo="skip",
     )
@@ -264,9 +270,9 @@ def scatter_of_runs(section: Section, table: Table) -> Figure | None:
             [number_in(columns[x], run) for run in group.runs],
             [number_in(columns[y], run) for run in group.runs],
             mode="markers",
-            marker={"color": colour_of(section, number), "size": 10},
+            marker={"color": style["color"], "size": 10},
         )
-        for number, group in enumerate(section.groups)
+        for group, style in zip(section.groups, curve_styles(section), strict=True)
     ]
     layout: Figure = {"margin": MARGIN, "showlegend": False, "meta": {"points": [x, y]}}
     return figure(data, axis(x), axis(y), **layout)
@@ -291,8 +297,9 @@ def step_boxes(section: Section) -> list[Figure]:
     ]
     if len(entries) > MOST_BOXES:
         entries = [(group.label, group.runs, number) for number, group in groups]
+    styles = curve_styles(section)
     return [
-        box(name, step_ms, section, number)
+        box(name, step_ms, number, styles[number])
         for name, runs, number in entries
         if len(step_ms := np.concatenate([run.step_ms for run in runs]))
     ]
@@ -305,7 +312,7 @@ def step_times(boxes: list[Figure]) -> Figure | None:
     return figure(boxes, axis("step time, ms"), yaxis, showlegend=False)
 
 
-def box(name: str, step_ms: np.ndarray, section: Section, number: int) -> Figure:
+def box(name: str, step_ms: np.ndarray, number: int, style: CurveStyle) -> Figure:
     low, q1, median, q3, high = (round(float(q), 5) for q in np.quantile(step_ms, WHISKERS))
     return {
         "type": "box",
@@ -318,7 +325,7 @@ def box(name: str, step_ms: np.ndarray, section: Section, number: int) -> Figure
         "median": [median],
         "q3": [q3],
         "upperfence": [high],
-        "line": {"color": colour_of(section, number), "width": 1.5},
+        "line": {"color": style["color"], "width": 1.5},
         "fillcolor": "rgba(128,128,128,0.15)",
     }
 
@@ -333,7 +340,9 @@ def time_to_each_loss(section: Section, loss: float | None) -> Figure | None:
     # the grid is finer near the best losses, which take long to reach
     losses = best + (worst - best) * np.linspace(0, 1, LOSS_GRID) ** 2
     data = []
-    for number, group in enumerate(section.groups):
+    for number, (group, style) in enumerate(
+        zip(section.groups, curve_styles(section), strict=True)
+    ):
         seconds = np.stack([time_to_loss(run, losses) for run in group.runs])
         known = np.isfinite(seconds).all(axis=0)
         if not known.any():
@@ -341,8 +350,8 @@ def time_to_each_loss(section: Section, loss: float | None) -> Figure | None:
         reached, there = seconds[:, known], losses[known]
         if len(group.runs) > 1:
             low, high = reached.min(axis=0), reached.max(axis=0)
-            data.append(band(section, number, low, high, Axes(there)))
-        data.append(line(section, number, reached.mean(axis=0), Axes(there)))
+            data.append(band(group, number, style, low, high, Axes(there)))
+        data.append(line(group, number, style, reached.mean(axis=0), Axes(there)))
     xaxis = axis("validation loss to reach", autorange="reversed")
     yaxis = axis(seconds_axis(section), rangemode="tozero")
     shapes = [vertical_line(loss)] if loss is not None and best <= loss <= worst else []
