@@ -281,6 +281,11 @@ class WandbConfig:
     notes: str | None = key(
         None, "notes on the purpose of the run; default: WANDB_NOTES", variable="WANDB_NOTES"
     )
+    alerts: bool = key(
+        True,
+        "send a W&B alert for numbers that are not finite, ranks that the others wait for, and a "
+        "GPU's clock that power or heat holds down; W&B sends it on as your settings there say",
+    )
     checkpoints: bool = key(
         False,
         "upload the best checkpoint as an artifact when the run ends; it contains the run's "

@@ -23,6 +23,7 @@ class FakeWandbServer(ThreadingHTTPServer):
         self.history: dict[str, list[dict]] = {}  # by run id: the rows
         self.exit_codes: dict[str, int] = {}  # by run id, once it finished
         self.uploads: dict[str, bytes] = {}  # by file name
+        self.alerts: list[dict] = []  # the variables with which each was sent
         self.artifacts: list[str] = []  # names of their collections
         self.artifact_inputs: list[dict] = []  # the input with which each was created
         self.received = bytearray()  # all bodies, unpacked
@@ -62,6 +63,9 @@ class FakeWandbServer(ThreadingHTTPServer):
             data["createRunFiles"] = {"runID": "run", "uploadHeaders": [], "files": files}
         if "query RunResumeStatus" in query:
             data["model"] = {"bucket": self.resume_status(variables["name"])}
+        if "notifyScriptableRunAlert" in query:
+            self.alerts.append(variables)
+            data["notifyScriptableRunAlert"] = {"success": True}
         data |= self.artifact_answers(query, variables)
         return data
 

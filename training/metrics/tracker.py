@@ -12,7 +12,7 @@ from pathlib import Path
 
 from configs.training import WandbConfig
 from profiling.shared.run_files import METRICS
-from training.metrics.sinks import JsonFiles, Row, RunFacts, Sink, Value
+from training.metrics.sinks import Alert, JsonFiles, Row, RunFacts, Sink, Value
 from training.metrics.tensorboard import TensorBoard
 from training.metrics.wandb_mirror import WandbMirror, check_wandb
 
@@ -59,6 +59,11 @@ class Tracker:
         row = without_nan(metrics)
         for sink in self.sinks:
             sink.log(row)
+
+    def alert(self, alert: Alert) -> None:
+        """Sends a message to whoever follows the run from elsewhere; W&B alone can."""
+        for sink in self.sinks:
+            sink.alert(alert)
 
     def summary(self, results: Row) -> None:
         """Adds the run's results, with "iterations", to summary.json and the other summaries."""
