@@ -291,12 +291,25 @@ class WandbConfig:
         "upload the best checkpoint as an artifact when the run ends; it contains the run's "
         "keys, including out_dir and data_source",
     )
+    captures: bool = key(
+        False,
+        "add the newest capture and its report when the run ends, as `python -m profiling log` "
+        "does: from a copy without environment, user, host and folders",
+    )
+    registry: str | None = key(
+        None,
+        "also link these artifacts to this registry of W&B, in the collection of their name",
+    )
 
     def __post_init__(self) -> None:
         # W&B's own rules: if broken, the run would lose its mirror after the start
         if not 1 <= len(self.project) <= 128 or set(self.project) & set("/\\#?%:"):
             raise ValueError(
                 f"wandb.project={self.project}: must be 1 to 128 characters without / \\ # ? % :"
+            )
+        if self.registry is not None and not re.fullmatch(r"[\w .-]+", self.registry):
+            raise ValueError(
+                f"wandb.registry={self.registry}: must be a registry's name alone, such as model"
             )
         for tag in self.tags:
             if not 1 <= len(tag) <= 64:

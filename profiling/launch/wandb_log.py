@@ -46,6 +46,7 @@ class TrainingRun:
     entity: str | None  # None leaves the choice to W&B
     offline: bool
     config: JsonObject  # as in config.yaml
+    registry: str | None = None  # to which artifacts are linked
 
     def sync_command(self) -> str:
         """The command that sends the records that were not sent yet; W&B marks those that were."""
@@ -78,9 +79,10 @@ def log_capture(capture: Path, out_dir: Path | None) -> str:
         analysed = open_report(copy, beside=capture)
         document = report_document(analysed.report, analysed.step_events)
         html = page(document, as_json=to_json(analysed.report))
-        upload(run, analysed.report, html, copy)
+        unlinked = upload(run, analysed.report, html, copy)
     verdict = verdict_line(analysed.report)
     line = f"{capture.name}: {verdict}; added to W&B run {run.id} of {run.project}"
+    line += f"\n{unlinked}" if unlinked else ""
     return line + (f"\noffline so far: {run.sync_command()}" if run.offline else "")
 
 
@@ -141,19 +143,26 @@ def training_run(out_dir: Path) -> TrainingRun:
         raise ValueError(f"{out_dir}/config.yaml: has no wandb.project; give the folder of a run")
     run_id = kept_id(place) or folders[-1][2]  # W&B numbers folders of the same second
     offline = folders[-1][1] is not None
-    return TrainingRun(out_dir, run_id, project, keys.get("entity"), offline, config)
+    entity, registry = keys.get("entity"), keys.get("registry")
+    return TrainingRun(out_dir, run_id, project, entity, offline, config, registry)
 
 
-def upload(run: TrainingRun, report: Report, html: str, copy: Path) -> None:
-    """Add report, page and the scrubbed capture to the run. Raises ValueError with W&B's
-    message."""
+def upload(run: TrainingRun, report: Report, html: str, copy: Path) -> str | None:
+    """Add report, page and the scrubbed capture to the run.
+
+    Returns a line that says why the capture is in no registry although it was to be. Raises
+    ValueError with W&B's message.
+    """
+    from training.metrics.wandb_facts import send_artifact  # here: others work without the trainer
+
     resume: Literal["allow", "must"] = "allow" if run.offline else "must"
     with wandb_run(
         run.out_dir, run.project, run.entity, offline=run.offline, run_id=run.id, resume=resume
     ) as resumed:
         add(resumed, report, html)
         aliases = [f"run-{run.id}", report.bottleneck.verdict]
-        resumed.log_artifact(capture_artifact(run, report, copy), aliases=aliases)
+        artifact = capture_artifact(run, report, copy)
+        return send_artifact(resumed, artifact, aliases, run.registry)
 
 
 def add(run: "Run", report: Report, html: str) -> None:

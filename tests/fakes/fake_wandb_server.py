@@ -26,6 +26,7 @@ class FakeWandbServer(ThreadingHTTPServer):
         self.alerts: list[dict] = []  # the variables with which each was sent
         self.artifacts: list[str] = []  # names of their collections
         self.artifact_inputs: list[dict] = []  # the input with which each was created
+        self.links: list[str] = []  # REGISTRY/COLLECTION of each artifact that was linked
         self.received = bytearray()  # all bodies, unpacked
         self._thread = threading.Thread(target=self.serve_forever, daemon=True)
         self._thread.start()
@@ -66,7 +67,7 @@ class FakeWandbServer(ThreadingHTTPServer):
         if "notifyScriptableRunAlert" in query:
             self.alerts.append(variables)
             data["notifyScriptableRunAlert"] = {"success": True}
-        data |= self.artifact_answers(query, variables)
+        data |= self.artifact_answers(query, variables) | self.registry_answers(query, variables)
         return data
 
     def resume_status(self, run_id: str) -> dict | None:
@@ -110,6 +111,48 @@ class FakeWandbServer(ThreadingHTTPServer):
             file = self.artifact_file("manifest.json")
             return {name: {"artifactManifest": {"id": "manifest", "file": file}}}
         return {"commitArtifact": {"artifact": artifact}} if "CommitArtifact" in query else {}
+
+    def registry_answers(self, query: str, variables: dict) -> dict:
+        """Answers to requests that link the newest artifact to a registry of the organization."""
+        if "query FetchOrgInfoFromEntity" in query:
+            organization = {"name": "organization", "orgEntity": {"name": "organization_entity"}}
+            return {"entity": {"organization": organization, "user": None}}
+        if "query ArtifactByID" in query:
+            return {"artifact": self.newest_artifact()}
+        if "mutation LinkArtifact" not in query:
+            return {}
+        given = variables["input"]
+        self.links.append(f"{given['projectName']}/{given['artifactPortfolioName']}")
+        collection = {"__typename": "ArtifactPortfolio", "name": given["artifactPortfolioName"]}
+        member = {"id": "member", "versionIndex": 0, "createdAt": "2026-01-01", "aliases": []}
+        member |= {"artifactCollection": collection | {"project": self.project(given)}}
+        member |= {"artifact": self.newest_artifact()}
+        return {"result": {"versionIndex": 0, "artifactMembership": member}}
+
+    def newest_artifact(self) -> dict:
+        given = self.artifact_inputs[-1]
+        sequence = {"name": given["artifactCollectionName"], "project": self.project(given)}
+        none = ("description", "historyStep", "commitHash", "updatedAt")
+        return dict.fromkeys(none) | {
+            "id": "artifact",
+            "artifactSequence": sequence,
+            "versionIndex": 0,
+            "artifactType": {"name": given["artifactTypeName"]},
+            "metadata": given["metadata"],
+            "ttlDurationSeconds": 0,
+            "ttlIsInherited": True,
+            "tags": [],
+            "state": "COMMITTED",
+            "size": 1,
+            "digest": given["digest"],
+            "fileCount": 1,
+            "createdAt": "2026-01-01T00:00:00Z",
+        }
+
+    @staticmethod
+    def project(given: dict) -> dict:
+        entity = {"name": given["entityName"]}
+        return {"id": "p", "internalId": "p", "name": given["projectName"], "entity": entity}
 
     def artifact_file(self, name: str) -> dict:
         return {

@@ -363,6 +363,7 @@ def test_what_wandb_is_told_of_a_run_besides_its_rows(tmp_path):
 for checkpoints in (False, True):
     out_dir = Path(f"out-{checkpoints}")
     keys = WandbConfig(mode="offline", notes="why", entity="team", checkpoints=checkpoints)
+    keys.registry = "model"
     tracker = open_tracker(out_dir, FACTS, keys)
     for i, loss in enumerate((3.0, 2.0, 2.5)):
         tracker.log({"iter": i, "val/loss": loss})
@@ -382,6 +383,8 @@ for checkpoints in (False, True):
         assert json.loads(inspect(run_dir, "--summary"))["summary"]["val/loss"] == {"min": 2.0}
         made[asked] = [r["artifact"] for r in records if r["type"] == "artifact"]
     assert made["False"] == [], "nothing leaves unless it was asked for"
+    (warning,) = child.warnings
+    assert warning.endswith("is not linked to registry model: the run is offline")
     (artifact,) = made["True"]
     assert artifact["type"] == "model" and artifact["name"].startswith("checkpoint-")
     assert set(artifact["aliases"]) == {"latest", f"run-{artifact['run_id']}"}

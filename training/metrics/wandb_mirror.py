@@ -30,7 +30,12 @@ from cli.files import short_path
 from cli.interrupts import handle_signals, unwind
 from configs.training import WandbConfig
 from training.metrics.sinks import Alert, JsonFiles, Row, RunFacts, Sink
-from training.metrics.wandb_facts import checkpoint_artifact, define_metrics, wandb_config
+from training.metrics.wandb_facts import (
+    checkpoint_artifact,
+    define_metrics,
+    send_artifact,
+    wandb_config,
+)
 from training.metrics.wandb_run import (
     first_step,
     history_step,
@@ -251,7 +256,9 @@ class WandbMirror(Sink):
 
     def send_checkpoint(self, run: "Run", results: Row) -> None:
         if artifact := checkpoint_artifact(self.out_dir, self.facts, results):
-            run.log_artifact(artifact, aliases=[f"run-{run.id}"])
+            aliases, registry = [f"run-{run.id}"], self.config.registry
+            if unlinked := send_artifact(run, artifact, aliases, registry):
+                log.warning("W&B: %s", unlinked)
 
     def catch_up(self, run: "Run") -> None:
         """Sends the rows of a resumed run that the server never got, as an earlier process failed.
