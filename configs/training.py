@@ -210,6 +210,12 @@ class TrainingConfig:
     tensorboard: bool = key(
         False, "also write the metrics for TensorBoard, in out_dir", role="watching"
     )
+    trackio: bool = key(
+        False, "also log the run in Trackio, in the project wandb.project", role="watching"
+    )
+    mlflow: bool = key(
+        False, "also log the run in MLflow, in the experiment wandb.project", role="watching"
+    )
 
     def __post_init__(self) -> None:
         check_weights(self.init_from, self.weights)

@@ -362,7 +362,7 @@ def open_record(run: Run, warm: WarmUp, gpu: GpuSampler | NoSampler) -> Record:
     tracker = Tracker([])
     if ranks.rank == 0:
         facts = run_facts(config, in_force, run.progress.iteration)
-        tracker = open_tracker(run.folder.path, facts, config.wandb, config.tensorboard)
+        tracker = open_tracker(run.folder.path, facts, config.wandb, config)
     if config.profile.kind != "none":
         tracker.wait_until_quiet()  # the window may open within the first iterations
     return Record(run, in_force, warm, gpu, tracker)
