@@ -24,7 +24,7 @@ from profiling.report.single.document import report_document
 from profiling.report.single.verdict_line import verdict_line
 from profiling.shared.artifact_names import artifact_name
 from profiling.shared.json_records import JsonObject, to_json
-from profiling.shared.metric_names import CAPTURE_MEDIA
+from profiling.shared.metric_names import CAPTURE_GPU, CAPTURE_HOST, CAPTURE_MEDIA, TRAINING_PHASES
 from profiling.shared.run_files import METRICS
 from profiling.timeline import opening
 from profiling.timeline.scrub import scrub
@@ -180,7 +180,8 @@ def add(run: "Run", report: Report, html: str) -> None:
     if report.window.first_iteration is not None:
         panels["iter"] = report.window.first_iteration
     run.log(panels)
-    run.summary.update({f"capture/{name}": value for name, value in figures if value is not None})
+    named = {f"capture/{name}": value for name, value in figures} | phases_ms(report)
+    run.summary.update({name: value for name, value in named.items() if value is not None})
 
 
 def capture_artifact(run: TrainingRun, report: Report, copy: Path) -> "Artifact":
@@ -206,6 +207,17 @@ def capture_artifact(run: TrainingRun, report: Report, copy: Path) -> "Artifact"
     artifact = wandb.Artifact(name, type="capture", metadata=metadata)
     artifact.add_file(str(copy), name=copy.name)
     return artifact
+
+
+def phases_ms(report: Report) -> dict[str, Value]:
+    """Milliseconds a step of each phase of training, by name in the run's summary."""
+    values: dict[str, Value] = {}
+    for entry in report.ranges:
+        if entry.depth == 0 and entry.name in TRAINING_PHASES:
+            values[f"{CAPTURE_HOST}/{entry.name}"] = entry.host_ms / report.window.steps
+            if entry.gpu_ms is not None:
+                values[f"{CAPTURE_GPU}/{entry.name}"] = entry.gpu_ms / report.window.steps
+    return values
 
 
 def summary(report: Report) -> list[tuple[str, Value]]:
