@@ -21,6 +21,7 @@ class FakeWandbServer(ThreadingHTTPServer):
         self.url = f"http://127.0.0.1:{self.server_port}"
         self.runs: dict[str, dict] = {}  # by run id: the variables of its last UpsertBucket
         self.history: dict[str, list[dict]] = {}  # by run id: the rows
+        self.summaries: dict[str, dict] = {}  # by run id
         self.exit_codes: dict[str, int] = {}  # by run id, once it finished
         self.uploads: dict[str, bytes] = {}  # by file name
         self.alerts: list[dict] = []  # the variables with which each was sent
@@ -169,6 +170,8 @@ class FakeWandbServer(ThreadingHTTPServer):
         if chunk := body.get("files", {}).get("wandb-history.jsonl"):
             rows = self.history.setdefault(run_id, [])
             rows[chunk["offset"] :] = [json.loads(line) for line in chunk["content"]]
+        if chunk := body.get("files", {}).get("wandb-summary.json"):
+            self.summaries[run_id] = json.loads(chunk["content"][-1])
         if body.get("complete"):
             self.exit_codes[run_id] = body["exitcode"]
 
