@@ -313,6 +313,7 @@ told["same_handlers"] = handlers == [signal.getsignal(s) for s in (signal.SIGINT
     assert [without_own_keys(row) for (*rows,) in server.history.values() for row in rows] == (
         expected_history(out_dir)
     )
+    assert [alert["text"] for alert in server.alerts] == ["by 2 ms"]
 
 
 @pytest.mark.slow
@@ -363,10 +364,11 @@ def test_what_wandb_is_told_of_a_run_besides_its_rows(tmp_path):
 for checkpoints in (False, True):
     out_dir = Path(f"out-{checkpoints}")
     keys = WandbConfig(mode="offline", notes="why", entity="team", checkpoints=checkpoints)
-    keys.registry = "model"
+    keys.registry, keys.alerts = "model", False
     tracker = open_tracker(out_dir, FACTS, keys)
     for i, loss in enumerate((3.0, 2.0, 2.5)):
         tracker.log({"iter": i, "val/loss": loss})
+    tracker.alert(Alert("Steps are slow", "by 1 ms"))
     (out_dir / "ckpt.pt").write_bytes(b"the newest")
     (out_dir / "ckpt_best.pt").write_bytes(b"the best")
     tracker.summary({"best_val_loss": 2.0, "best_iteration": 1, "iterations": 3})
@@ -382,6 +384,7 @@ for checkpoints in (False, True):
         assert (run["job_type"], run["notes"], run["entity"]) == ("train", "why", "team")
         assert json.loads(inspect(run_dir, "--summary"))["summary"]["val/loss"] == {"min": 2.0}
         made[asked] = [r["artifact"] for r in records if r["type"] == "artifact"]
+        assert not [r for r in records if r["type"] == "alert"], "wandb.alerts=false"
     assert made["False"] == [], "nothing leaves unless it was asked for"
     (warning,) = child.warnings
     assert warning.endswith("is not linked to registry model: the run is offline")
