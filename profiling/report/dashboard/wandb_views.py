@@ -17,10 +17,6 @@ from profiling.shared.metric_names import (
     CAPTURE_HOST,
     CAPTURE_MEDIA,
     CAPTURE_PARTS,
-    CPU_MEMORY_BYTES,
-    CPU_PERCENT,
-    CPU_THREADS,
-    DATA_MS,
     ENERGY_PER_TOKEN,
     FASTEST_RANK,
     FIGURES,
@@ -30,6 +26,7 @@ from profiling.shared.metric_names import (
     PEAK_BYTES,
     RANKS,
     SLOWEST_RANK,
+    SPEED,
     STEP_MS,
     TOKENS_PER_S,
     TRAINING_PHASES,
@@ -140,6 +137,15 @@ def parts(title: str, names: tuple[str, ...], by: str, unit: str) -> wr.BarPlot:
     )
 
 
+def captured_steps(by: str) -> list[wr.BarPlot]:
+    """Bars of captured steps: the parts, which add up to a step, and the phases."""
+    bars = [parts(f"parts of a captured step by {by}", CAPTURE_PARTS, by, "ms")]
+    for whose, kind in (("GPU", CAPTURE_GPU), ("host", CAPTURE_HOST)):
+        names = tuple(f"{kind}/{phase}" for phase in TRAINING_PHASES)
+        bars.append(parts(f"{whose} time of each phase by {by}", names, by, "ms"))
+    return bars
+
+
 def coordinates(keys: tuple[str, ...]) -> wr.ParallelCoordinatesPlot:
     """Parallel coordinates: a line for each run, from its keys to its speed and best loss."""
     shown = dict.fromkeys((*keys, *OFTEN_SWEPT))
@@ -154,29 +160,20 @@ def panels(views: Views) -> dict[str, list[Panel]]:
     """The panels that answer each question, in order; a section without panels is left out."""
     by = views.by[0]
     of_ranks = (*RANKS, SLOWEST_RANK, FASTEST_RANK) if views.ranks else ()
+    speeds = (STEP_MS, TOKENS_PER_S, MFU)
+    memory = [metric for metric in SPEED if metric.unit == PEAK_BYTES.unit]
+    host = [metric for metric in SPEED if metric not in (*speeds, *memory)]
     against = "step time over the baseline's, with its 95 % interval: below 1 is faster"
-    captured = [
-        parts(f"parts of a captured step by {by}", CAPTURE_PARTS, by, "ms"),
-        *(
-            parts(
-                f"{what} of the phases by {by}",
-                tuple(f"{name}/{p}" for p in TRAINING_PHASES),
-                by,
-                "ms",
-            )
-            for what, name in (("GPU time", CAPTURE_GPU), ("host time", CAPTURE_HOST))
-        ),
-    ]
     sections: dict[str, list[Panel]] = {
         "Which is faster, and is it certain?": [
             *(bar(metric, by) for metric in (TOKENS_PER_S, STEP_MS)),
             parts(against, VERDICT, "candidate.name", "ratio"),
-            *(curve(metric, by) for metric in (STEP_MS, TOKENS_PER_S, MFU)),
+            *(curve(metric, by) for metric in speeds),
         ],
         "Where does the time go?": [
             parts(f"wall time of the run by {by}", RUN_PARTS, by, "s"),
-            *captured,
-            *(curve(metric, by) for metric in (DATA_MS, CPU_PERCENT, CPU_THREADS)),
+            *captured_steps(by),
+            *(curve(metric, by) for metric in host),
         ],
         "Does it learn the same?": [
             bar(BEST_VAL_LOSS, by),
@@ -186,7 +183,7 @@ def panels(views: Views) -> dict[str, list[Panel]]:
         ],
         "How much memory does it need?": [
             bar(PEAK_BYTES, by),
-            *(curve(metric, by) for metric in (PEAK_BYTES, CPU_MEMORY_BYTES)),
+            *(curve(metric, by) for metric in memory),
         ],
         "What does the GPU do, and what holds it down?": [
             bar(ENERGY_PER_TOKEN, by),
