@@ -17,6 +17,7 @@ if __name__ == "__main__":
 
     start = command_line.read()
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -39,6 +40,7 @@ from training.disk.save_timer import SaveTimer, checkpoint_interval_s
 from training.gpu_metrics import sampler_for
 from training.machine.device import reasons
 from training.machine.memory_fit import announce_many_blocks, explain_out_of_memory
+from training.metrics.capture_upload import send_capture
 from training.metrics.console import configure_logging
 from training.metrics.record import open_record
 from training.metrics.rows import Rows
@@ -60,6 +62,7 @@ from training.step.warm_up import warm_up
 
 def train(config: Config) -> None:
     """Runs one training from its configuration to its last checkpoint."""
+    began_s = time.time()
     # The flight recorder keeps the collectives of a run of several ranks.
     recording = flight_recorder.enable_recording(config.out_dir)
     with recording, join_run(config.device) as ranks, explain_out_of_memory(config):
@@ -75,6 +78,8 @@ def train(config: Config) -> None:
         ):
             why = reasons(config, ranks.device, ranks.world_size)
             train_on(ranks, resolved, why, folder)
+    if ranks.rank == 0:  # the folder is free by now
+        send_capture(resolved, began_s)
 
 
 def train_on(ranks: Ranks, config: Config, why: dict[str, str], folder: RunFolder) -> None:

@@ -210,6 +210,12 @@ class TrainingConfig:
     tensorboard: bool = key(
         False, "also write the metrics for TensorBoard, in out_dir", role="watching"
     )
+    trackio: bool = key(
+        False, "also log the run in Trackio, in the project wandb.project", role="watching"
+    )
+    mlflow: bool = key(
+        False, "also log the run in MLflow, in the experiment wandb.project", role="watching"
+    )
 
     def __post_init__(self) -> None:
         check_weights(self.init_from, self.weights)
@@ -281,10 +287,24 @@ class WandbConfig:
     notes: str | None = key(
         None, "notes on the purpose of the run; default: WANDB_NOTES", variable="WANDB_NOTES"
     )
+    alerts: bool = key(
+        True,
+        "send a W&B alert for numbers that are not finite, ranks that the others wait for, and a "
+        "GPU's clock that power or heat holds down; W&B sends it on as your settings there say",
+    )
     checkpoints: bool = key(
         False,
         "upload the best checkpoint as an artifact when the run ends; it contains the run's "
         "keys, including out_dir and data_source",
+    )
+    captures: bool = key(
+        False,
+        "add the newest capture and its report when the run ends, as `python -m profiling log` "
+        "does: from a copy without environment, user, host and folders",
+    )
+    registry: str | None = key(
+        None,
+        "also link these artifacts to this registry of W&B, in the collection of their name",
     )
 
     def __post_init__(self) -> None:
@@ -292,6 +312,10 @@ class WandbConfig:
         if not 1 <= len(self.project) <= 128 or set(self.project) & set("/\\#?%:"):
             raise ValueError(
                 f"wandb.project={self.project}: must be 1 to 128 characters without / \\ # ? % :"
+            )
+        if self.registry is not None and not re.fullmatch(r"[\w .-]+", self.registry):
+            raise ValueError(
+                f"wandb.registry={self.registry}: must be a registry's name alone, such as model"
             )
         for tag in self.tags:
             if not 1 <= len(tag) <= 64:

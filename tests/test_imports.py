@@ -263,7 +263,8 @@ def test_no_test_imports_another():
 
 def test_every_imported_package_is_required():
     """Packages of pyproject.toml alone count: one imported nowhere may be meant for a reader."""
-    optional = {"training.metrics.tensorboard": "tensorboard"}  # module -> the extra that it needs
+    trackers = ("tensorboard", "trackio", "mlflow")
+    optional = {f"training.metrics.{name}": name for name in trackers}  # module -> extra it needs
     triton = ("profiling.lab.square_triton",)
     in_triton = re.compile(r"kernels\.([a-z_.]+\.)?(\w+_(triton|gluon)|in_(triton|gluon)\w*)")
     triton += tuple(name for name in SOURCES if in_triton.fullmatch(name))

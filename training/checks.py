@@ -19,6 +19,7 @@ from training.machine.memory_fit import check_model_fits
 from training.machine.parallel import check_reduce_dtype, check_shard_update, shard_count
 from training.machine.torchrun import from_torchrun, local_rank_and_world_size
 from training.metrics.tensorboard import check_tensorboard
+from training.metrics.threaded_sink import check_installed
 from training.metrics.wandb_mirror import check_wandb
 from training.optimizers.kinds import check_optimizer
 from training.profiler import check_alone
@@ -75,6 +76,9 @@ def resolve_and_check(config: Config, device: torch.device, world_size: int) -> 
     check_wandb(config.wandb)
     if config.tensorboard:
         check_tensorboard()
+    for key in ("trackio", "mlflow"):
+        if getattr(config, key):
+            check_installed(key)
     config.profile.check_machine(device.type, world_size)
     check_alone(config.profile, device.type == "cuda")
     if config.gradient_accumulation_steps % world_size:

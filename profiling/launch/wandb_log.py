@@ -24,7 +24,7 @@ from profiling.report.single.document import report_document
 from profiling.report.single.verdict_line import verdict_line
 from profiling.shared.artifact_names import artifact_name
 from profiling.shared.json_records import JsonObject, to_json
-from profiling.shared.metric_names import CAPTURE_MEDIA
+from profiling.shared.metric_names import CAPTURE_GPU, CAPTURE_HOST, CAPTURE_MEDIA, TRAINING_PHASES
 from profiling.shared.run_files import METRICS
 from profiling.timeline import opening
 from profiling.timeline.scrub import scrub
@@ -46,6 +46,7 @@ class TrainingRun:
     entity: str | None  # None leaves the choice to W&B
     offline: bool
     config: JsonObject  # as in config.yaml
+    registry: str | None = None  # to which artifacts are linked
 
     def sync_command(self) -> str:
         """The command that sends the records that were not sent yet; W&B marks those that were."""
@@ -78,9 +79,10 @@ def log_capture(capture: Path, out_dir: Path | None) -> str:
         analysed = open_report(copy, beside=capture)
         document = report_document(analysed.report, analysed.step_events)
         html = page(document, as_json=to_json(analysed.report))
-        upload(run, analysed.report, html, copy)
+        unlinked = upload(run, analysed.report, html, copy)
     verdict = verdict_line(analysed.report)
     line = f"{capture.name}: {verdict}; added to W&B run {run.id} of {run.project}"
+    line += f"\n{unlinked}" if unlinked else ""
     return line + (f"\noffline so far: {run.sync_command()}" if run.offline else "")
 
 
@@ -141,19 +143,26 @@ def training_run(out_dir: Path) -> TrainingRun:
         raise ValueError(f"{out_dir}/config.yaml: has no wandb.project; give the folder of a run")
     run_id = kept_id(place) or folders[-1][2]  # W&B numbers folders of the same second
     offline = folders[-1][1] is not None
-    return TrainingRun(out_dir, run_id, project, keys.get("entity"), offline, config)
+    entity, registry = keys.get("entity"), keys.get("registry")
+    return TrainingRun(out_dir, run_id, project, entity, offline, config, registry)
 
 
-def upload(run: TrainingRun, report: Report, html: str, copy: Path) -> None:
-    """Add report, page and the scrubbed capture to the run. Raises ValueError with W&B's
-    message."""
+def upload(run: TrainingRun, report: Report, html: str, copy: Path) -> str | None:
+    """Add report, page and the scrubbed capture to the run.
+
+    Returns a line that says why the capture is in no registry although it was to be. Raises
+    ValueError with W&B's message.
+    """
+    from training.metrics.wandb_facts import send_artifact  # here: others work without the trainer
+
     resume: Literal["allow", "must"] = "allow" if run.offline else "must"
     with wandb_run(
         run.out_dir, run.project, run.entity, offline=run.offline, run_id=run.id, resume=resume
     ) as resumed:
         add(resumed, report, html)
         aliases = [f"run-{run.id}", report.bottleneck.verdict]
-        resumed.log_artifact(capture_artifact(run, report, copy), aliases=aliases)
+        artifact = capture_artifact(run, report, copy)
+        return send_artifact(resumed, artifact, aliases, run.registry)
 
 
 def add(run: "Run", report: Report, html: str) -> None:
@@ -171,7 +180,8 @@ def add(run: "Run", report: Report, html: str) -> None:
     if report.window.first_iteration is not None:
         panels["iter"] = report.window.first_iteration
     run.log(panels)
-    run.summary.update({f"capture/{name}": value for name, value in figures if value is not None})
+    named = {f"capture/{name}": value for name, value in figures} | phases_ms(report)
+    run.summary.update({name: value for name, value in named.items() if value is not None})
 
 
 def capture_artifact(run: TrainingRun, report: Report, copy: Path) -> "Artifact":
@@ -197,6 +207,17 @@ def capture_artifact(run: TrainingRun, report: Report, copy: Path) -> "Artifact"
     artifact = wandb.Artifact(name, type="capture", metadata=metadata)
     artifact.add_file(str(copy), name=copy.name)
     return artifact
+
+
+def phases_ms(report: Report) -> dict[str, Value]:
+    """Milliseconds a step of each phase of training, by name in the run's summary."""
+    values: dict[str, Value] = {}
+    for entry in report.ranges:
+        if entry.depth == 0 and entry.name in TRAINING_PHASES:
+            values[f"{CAPTURE_HOST}/{entry.name}"] = entry.host_ms / report.window.steps
+            if entry.gpu_ms is not None:
+                values[f"{CAPTURE_GPU}/{entry.name}"] = entry.gpu_ms / report.window.steps
+    return values
 
 
 def summary(report: Report) -> list[tuple[str, Value]]:

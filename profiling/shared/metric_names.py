@@ -83,6 +83,11 @@ OTHER = (
 
 # a capture's entries in its run in W&B: three tables and the report's page
 CAPTURE_MEDIA = ("capture/summary", "capture/families", "capture/phases", "capture/report")
+# and numbers in that run's summary, by which runs are compared: the parts of its mean step, which
+# add up to it, and the phases of training, whose name follows host_ms/ or gpu_ms/
+CAPTURE_PARTS = tuple(f"capture/{part}_ms" for part in ("compute", "communication", "copy", "idle"))
+CAPTURE_HOST, CAPTURE_GPU = "capture/host_ms", "capture/gpu_ms"
+TRAINING_PHASES = ("data", "forward", "backward", "optimizer")
 
 ALL = {
     metric.name: metric

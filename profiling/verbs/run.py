@@ -60,7 +60,7 @@ from typing import TYPE_CHECKING, Literal
 from cli.files import empty_folder
 from cli.lock import check_free
 from cli.parser import Parser, flag, within
-from cli.program import SAMPLER, TRAINER, python_arguments
+from cli.program import SAMPLER, TRAINER, as_called, python_arguments
 from profiling.launch import command, reports
 from profiling.launch.any_program.start import KINDS, STEP_MARKS
 from profiling.launch.command import PROFILE_NSYS
@@ -84,6 +84,7 @@ class Program:
     words: list[str]
     profile: "ProfileConfig"
     folder: Path  # captures go to profile/ in it
+    sends_capture: bool = False  # to W&B, where its run is
 
 
 def main(argv: list[str], trainer: list[str] | None = None) -> int:
@@ -133,6 +134,8 @@ def main(argv: list[str], trainer: list[str] | None = None) -> int:
     complete = reports.finish(nsys, folder, target, expected, ended)
     if complete:
         report_on(profiled.folder, several=ranks is not None and len(ranks) > 1)
+        if profiled.sends_capture and not ended.status:
+            send_newest(profiled.folder)
     if ended.status:
         print(
             f"profiling run: training ended with exit code {ended.status}; its last lines are above"
@@ -159,6 +162,16 @@ def report_on(folder: Path, several: bool) -> None:
             raise ValueError(f"{folder}: contains no captures of several ranks")
     except ValueError as error:
         print(f"\nno report{' of all ranks' * several}: {error}")
+
+
+def send_newest(folder: Path) -> None:
+    """Add the newest capture to the W&B run of the training, or print why it cannot be."""
+    from profiling.launch.wandb_log import log_capture
+
+    try:
+        print(as_called(log_capture(folder, folder)))
+    except ValueError as error:
+        print(f"\nthe capture is not in W&B: {error}")
 
 
 def parse(argv: list[str]) -> tuple[Namespace, list[str], list[str] | None]:
@@ -279,12 +292,14 @@ def program_of(words: list[str]) -> Program:
     Raises ValueError for a wrong key, before nsys starts.
     """
     from configs.command_line import compose_one  # here: --help needs no Hydra
+    from training.metrics.wandb_mirror import check_wandb
 
     if words and Path(words[0]).name == SAMPLER.name:
         return sampling(words[1:])
     config = compose_one(words, PROFILE_NSYS)
     check_kind(config.profile.kind)
-    return Program(TRAINER, words, config.profile, Path(config.out_dir))
+    sends = config.wandb.captures and check_wandb(config.wandb) != "disabled"
+    return Program(TRAINER, words, config.profile, Path(config.out_dir), sends)
 
 
 def sampling(words: list[str]) -> Program:

@@ -21,10 +21,13 @@ class FakeWandbServer(ThreadingHTTPServer):
         self.url = f"http://127.0.0.1:{self.server_port}"
         self.runs: dict[str, dict] = {}  # by run id: the variables of its last UpsertBucket
         self.history: dict[str, list[dict]] = {}  # by run id: the rows
+        self.summaries: dict[str, dict] = {}  # by run id
         self.exit_codes: dict[str, int] = {}  # by run id, once it finished
         self.uploads: dict[str, bytes] = {}  # by file name
+        self.alerts: list[dict] = []  # the variables with which each was sent
         self.artifacts: list[str] = []  # names of their collections
         self.artifact_inputs: list[dict] = []  # the input with which each was created
+        self.links: list[str] = []  # REGISTRY/COLLECTION of each artifact that was linked
         self.received = bytearray()  # all bodies, unpacked
         self._thread = threading.Thread(target=self.serve_forever, daemon=True)
         self._thread.start()
@@ -62,7 +65,10 @@ class FakeWandbServer(ThreadingHTTPServer):
             data["createRunFiles"] = {"runID": "run", "uploadHeaders": [], "files": files}
         if "query RunResumeStatus" in query:
             data["model"] = {"bucket": self.resume_status(variables["name"])}
-        data |= self.artifact_answers(query, variables)
+        if "notifyScriptableRunAlert" in query:
+            self.alerts.append(variables)
+            data["notifyScriptableRunAlert"] = {"success": True}
+        data |= self.artifact_answers(query, variables) | self.registry_answers(query, variables)
         return data
 
     def resume_status(self, run_id: str) -> dict | None:
@@ -107,6 +113,48 @@ class FakeWandbServer(ThreadingHTTPServer):
             return {name: {"artifactManifest": {"id": "manifest", "file": file}}}
         return {"commitArtifact": {"artifact": artifact}} if "CommitArtifact" in query else {}
 
+    def registry_answers(self, query: str, variables: dict) -> dict:
+        """Answers to requests that link the newest artifact to a registry of the organization."""
+        if "query FetchOrgInfoFromEntity" in query:
+            organization = {"name": "organization", "orgEntity": {"name": "organization_entity"}}
+            return {"entity": {"organization": organization, "user": None}}
+        if "query ArtifactByID" in query:
+            return {"artifact": self.newest_artifact()}
+        if "mutation LinkArtifact" not in query:
+            return {}
+        given = variables["input"]
+        self.links.append(f"{given['projectName']}/{given['artifactPortfolioName']}")
+        collection = {"__typename": "ArtifactPortfolio", "name": given["artifactPortfolioName"]}
+        member = {"id": "member", "versionIndex": 0, "createdAt": "2026-01-01", "aliases": []}
+        member |= {"artifactCollection": collection | {"project": self.project(given)}}
+        member |= {"artifact": self.newest_artifact()}
+        return {"result": {"versionIndex": 0, "artifactMembership": member}}
+
+    def newest_artifact(self) -> dict:
+        given = self.artifact_inputs[-1]
+        sequence = {"name": given["artifactCollectionName"], "project": self.project(given)}
+        none = ("description", "historyStep", "commitHash", "updatedAt")
+        return dict.fromkeys(none) | {
+            "id": "artifact",
+            "artifactSequence": sequence,
+            "versionIndex": 0,
+            "artifactType": {"name": given["artifactTypeName"]},
+            "metadata": given["metadata"],
+            "ttlDurationSeconds": 0,
+            "ttlIsInherited": True,
+            "tags": [],
+            "state": "COMMITTED",
+            "size": 1,
+            "digest": given["digest"],
+            "fileCount": 1,
+            "createdAt": "2026-01-01T00:00:00Z",
+        }
+
+    @staticmethod
+    def project(given: dict) -> dict:
+        entity = {"name": given["entityName"]}
+        return {"id": "p", "internalId": "p", "name": given["projectName"], "entity": entity}
+
     def artifact_file(self, name: str) -> dict:
         return {
             "id": name,
@@ -122,6 +170,8 @@ class FakeWandbServer(ThreadingHTTPServer):
         if chunk := body.get("files", {}).get("wandb-history.jsonl"):
             rows = self.history.setdefault(run_id, [])
             rows[chunk["offset"] :] = [json.loads(line) for line in chunk["content"]]
+        if chunk := body.get("files", {}).get("wandb-summary.json"):
+            self.summaries[run_id] = json.loads(chunk["content"][-1])
         if body.get("complete"):
             self.exit_codes[run_id] = body["exitcode"]
 

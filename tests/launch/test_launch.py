@@ -241,8 +241,9 @@ def test_the_run_ends_with_what_the_capture_says(install, trainer, words, tmp_pa
     capture = tmp_path / "captured.sqlite"
     capture.write_bytes(gzip.decompress((CAPTURES / "slow_eager.sqlite.gz").read_bytes()))
     install(sqlite=str(capture))
-    assert run.main(words, trainer()) == 0
-    said = capfd.readouterr().out
+    assert run.main([*words, "wandb.captures=true", "wandb.mode=offline"], trainer()) == 0
+    said, unsent = capfd.readouterr().out.split("\n\nthe capture is not in W&B: ")
+    assert "W&B recorded no run in this folder" in unsent
     assert "\nBound by GPU memory bandwidth" in said and "The typical step" in said
     assert report.main([str(capture)]) == 0
     assert said.splitlines()[-1] == capfd.readouterr().out.splitlines()[-1]

@@ -5,6 +5,7 @@ import json
 import re
 import shutil
 import sqlite3
+from pathlib import Path
 
 import pytest
 
@@ -140,6 +141,28 @@ def test_an_online_run_gets_its_report(shell, capture, tmp_path):
     refused = shell("-m", "profiling", "log", str(capture), **environ)  # the server is gone
     assert refused.returncode == 2 and len(refused.stderr.splitlines()) == 1
     assert refused.stderr.startswith("profiling log: error: W&B does not answer")
+
+
+@pytest.mark.slow
+def test_a_training_sends_its_capture_and_its_checkpoint_by_keys(shell, command, tmp_path):
+    server = FakeWandbServer()
+    keys = {"wandb.mode": "online", "profile": "torch", "profile.start": 10, "profile.steps": 3}
+    keys |= {"max_iters": 16, "wandb.captures": True, "wandb.checkpoints": True}
+    words = command(**keys, **{"wandb.registry": "model"}, always_save_checkpoint=True)
+    trained = shell(*words, WANDB_BASE_URL=server.url, WANDB_API_KEY=API_KEY)
+    server.close()
+    output = trained.stdout + trained.stderr
+    assert trained.returncode == 0, output
+    assert re.search(r"window-1.trace.json.gz: .*; added to W&B run \w+ of profiling-", output)
+    assert "not linked" not in output
+    made = {a["artifactTypeName"]: a["artifactCollectionName"] for a in server.artifact_inputs}
+    linked = [f"wandb-registry-model/{made[kind]}" for kind in ("model", "capture")]
+    assert server.links == linked and made["capture"].startswith("capture-")
+    assert {Path(name).suffix for name in server.uploads} >= {".pt", ".html"}
+    assert len(server.runs) == 1, "the capture is in the run of its training"
+    assert PRESENT.encode() not in server.received
+    (capture,) = [name for name in server.uploads if name.endswith(".trace.json.gz")]
+    assert str(tmp_path).encode() not in gzip.decompress(server.uploads[capture])
 
 
 @pytest.mark.slow

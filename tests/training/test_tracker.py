@@ -58,7 +58,7 @@ from pathlib import Path
 from tests.fakes.fake_wandb_server import FakeWandbServer
 from training.metrics import wandb_mirror
 from configs.training import WandbConfig
-from training.metrics.sinks import RunFacts
+from training.metrics.sinks import Alert, RunFacts
 from training.metrics.tracker import open_tracker
 
 FACTS = {FACTS!r}
@@ -269,6 +269,7 @@ for seed in (0, 1):
     tracker = start("auto", f"out {seed}")
     for i in range(3):
         tracker.log({"iter": i, "train/loss": seed + 0.1 * i, "perf/mfu": None, "phase": "warm"})
+    tracker.alert(Alert("Steps are slow", f"by {seed + 1} ms"))
     tracker.summary({"val/loss": seed + 0.5, "none": None})
     tracker.wait_until_quiet()
     assert mirror_of(tracker).run_dir
@@ -301,6 +302,8 @@ told["same_handlers"] = handlers == [signal.getsignal(s) for s in (signal.SIGINT
         assert len(history) == 3
         assert [without_own_keys(row) for row in history] == expected_history(out_dir)
         assert any(r.get("metric", {}).get("step_metric") == "iter" for r in records)
+        (alert,) = [r["alert"] for r in records if r["type"] == "alert"]
+        assert (alert["title"], alert["text"]) == ("Steps are slow", f"by {seed + 1} ms")
 
     server = FakeWandbServer()  # the command that the trainer prints does upload the run
     environment = os.environ | {"WANDB_BASE_URL": server.url, "WANDB_API_KEY": API_KEY}
@@ -310,6 +313,7 @@ told["same_handlers"] = handlers == [signal.getsignal(s) for s in (signal.SIGINT
     assert [without_own_keys(row) for (*rows,) in server.history.values() for row in rows] == (
         expected_history(out_dir)
     )
+    assert [alert["text"] for alert in server.alerts] == ["by 2 ms"]
 
 
 @pytest.mark.slow
@@ -321,8 +325,10 @@ server = FakeWandbServer()
 os.environ["WANDB_BASE_URL"] = server.url
 tracker = start("auto")
 log_rows(tracker, 0, 200)
+tracker.alert(Alert("Loss or gradients are not finite", "training loss is nan", "ERROR"))
 tracker.summary({"val/loss": 1.5})
 finish(tracker)
+told["alerts"] = server.alerts
 told["history"] = server.history
 told["runs"] = server.runs
 told["exit_codes"] = server.exit_codes
@@ -339,6 +345,10 @@ told["uploads"] = sorted(server.uploads)
     assert NESTED_CONFIG.items() <= config.items() and "wandb" not in config
     assert sorted(run["tags"]) == ["mine", "stand-in"] and run["displayName"] == "a name"
     assert child.told["exit_codes"] == {run_id: 0}
+    (alert,) = child.told["alerts"]
+    assert (alert["title"], alert["severity"]) == ("Loss or gradients are not finite", "ERROR")
+    assert alert["text"] == "training loss is nan" and alert["runName"] == run_id
+    assert alert["waitDuration"] == 3_600_000, "milliseconds in which it is not repeated"
     assert not any(name.startswith(("code/", "diff")) for name in child.told["uploads"])
     assert child.exit_s < 5 and child.warnings == []
     files = [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
@@ -354,9 +364,11 @@ def test_what_wandb_is_told_of_a_run_besides_its_rows(tmp_path):
 for checkpoints in (False, True):
     out_dir = Path(f"out-{checkpoints}")
     keys = WandbConfig(mode="offline", notes="why", entity="team", checkpoints=checkpoints)
+    keys.registry, keys.alerts = "model", False
     tracker = open_tracker(out_dir, FACTS, keys)
     for i, loss in enumerate((3.0, 2.0, 2.5)):
         tracker.log({"iter": i, "val/loss": loss})
+    tracker.alert(Alert("Steps are slow", "by 1 ms"))
     (out_dir / "ckpt.pt").write_bytes(b"the newest")
     (out_dir / "ckpt_best.pt").write_bytes(b"the best")
     tracker.summary({"best_val_loss": 2.0, "best_iteration": 1, "iterations": 3})
@@ -372,7 +384,10 @@ for checkpoints in (False, True):
         assert (run["job_type"], run["notes"], run["entity"]) == ("train", "why", "team")
         assert json.loads(inspect(run_dir, "--summary"))["summary"]["val/loss"] == {"min": 2.0}
         made[asked] = [r["artifact"] for r in records if r["type"] == "artifact"]
+        assert not [r for r in records if r["type"] == "alert"], "wandb.alerts=false"
     assert made["False"] == [], "nothing leaves unless it was asked for"
+    (warning,) = child.warnings
+    assert warning.endswith("is not linked to registry model: the run is offline")
     (artifact,) = made["True"]
     assert artifact["type"] == "model" and artifact["name"].startswith("checkpoint-")
     assert set(artifact["aliases"]) == {"latest", f"run-{artifact['run_id']}"}

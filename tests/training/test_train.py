@@ -24,7 +24,7 @@ from tests.helpers.spoilt_gradient import spoil_gradient
 from tests.paths import PROJECT
 from training.machine.device import check_attention, reasons, resolve
 from training.machine.memory_fit import explain_out_of_memory
-from training.metrics.tracker import open_tracker
+from training.metrics.tracker import Tracker, open_tracker
 
 CPU = torch.device("cpu")
 
@@ -191,12 +191,17 @@ def test_an_unwritable_folder_is_refused_by_name(run, tmp_path):
         run(out_dir=str(tmp_path / "file" / "out"))
 
 
-def test_nan_stops_the_run_and_the_good_checkpoint_stays(run):
+def test_nan_stops_the_run_and_the_good_checkpoint_stays(run, monkeypatch):
     out_dir = run(max_iters=4, always_save_checkpoint=True)
     good = torch.load(out_dir / "ckpt.pt", weights_only=True)
     keys = dict(learning_rate=1e30, max_iters=50, always_save_checkpoint=True)
+    alerts = []
+    monkeypatch.setattr(Tracker, "alert", lambda self, alert: alerts.append(alert))
     with pytest.raises(SystemExit) as end:
         run(init_from="resume", **keys)
+    (alert,) = alerts
+    assert alert.level == "ERROR" and alert.text.startswith("training loss is nan at iteration ")
+    assert "ckpt.pt" not in alert.text, "no folder leaves the machine"
     message = end.value.code  # a text: Python prints it and exits with 1
     assert isinstance(message, str) and "\n" not in message
     for part in ("loss is nan", "last good checkpoint", "lower learning_rate", "ckpt.pt"):

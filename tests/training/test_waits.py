@@ -147,7 +147,7 @@ def test_one_rank_alone_marks_no_synchronisation_and_writes_no_wait():
     alone = Ranks(0, 1, torch.device("cpu"))
     means, waits = exchange_readings(LOSS, laps, alone)
     assert means == {"train/loss": 2.0} and waits is None
-    slow_ranks = SlowRanks(alone, "out")
+    slow_ranks = SlowRanks(alone, "out", alert=pytest.fail)
     assert slow_ranks.read(waits) == slow_ranks.summary() == {}
 
 
@@ -206,13 +206,19 @@ def test_ranks_exchange_no_more_than_the_last_iterations_of_a_long_row():
 
 @pytest.fixture
 def lines_after(caplog):
-    """lines_after(rows): the lines after these rows, each of which is a second of training."""
+    """lines_after(rows): the lines after these rows, each of which is a second of training.
+
+    Each line is an alert, too, without the command, which names the folder.
+    """
 
     def of(rows):
-        watch = SlowRanks(TWO, "out")
+        alerts = []
+        watch = SlowRanks(TWO, "out", alerts.append)
         for row in rows:
             watch.watch(replace(row, iterations=round(1e3 / row.step_ms)))
-        return [record.getMessage() for record in caplog.records]
+        lines = [record.getMessage() for record in caplog.records]
+        assert [alert.text for alert in alerts] == [line.split("; to see")[0] for line in lines]
+        return lines
 
     return of
 
@@ -254,7 +260,7 @@ def test_what_is_not_said(lines_after, rows):
 
 
 def test_a_few_iterations_are_not_long_however_slow_they_are(caplog):
-    watch = SlowRanks(TWO, "out")
+    watch = SlowRanks(TWO, "out", lambda alert: None)
     for _ in range(LONG_ITERATIONS):
         assert not caplog.records
         watch.watch(waits(8e3, 12e3, iterations=1))

@@ -31,11 +31,12 @@ from profiling.shared.units import spell_duration
 from training.disk import checkpoint
 from training.disk.run_folder import environment, open_run_folder
 from training.disk.run_parts import Run
+from training.metrics.clock_limits import ClockLimits
 from training.metrics.console import Display
 from training.metrics.folder_watch import FolderWatch
 from training.metrics.rank_waits import Waits
 from training.metrics.run_verdict import RunVerdict, Steps, run_verdict
-from training.metrics.sinks import RunFacts, Value, last_value
+from training.metrics.sinks import Alert, RunFacts, Value, last_value
 from training.metrics.slow_ranks import SlowRanks
 from training.metrics.slowdown import ON_CPU, Slowdown
 from training.metrics.tracker import Tracker, open_tracker
@@ -99,7 +100,8 @@ class Record:
         self.watch = FolderWatch(self.run.folder, self.run.progress, self.tracker)
         on_cpu = ranks.device.type == "cpu" and "OMP_WAIT_POLICY" not in os.environ
         self.slowdown = Slowdown(ON_CPU if on_cpu else "")
-        self.slow_ranks = SlowRanks(ranks, config.out_dir)
+        self.slow_ranks = SlowRanks(ranks, config.out_dir, self.tracker.alert)
+        self.clock_limits = ClockLimits(self.tracker.alert)
         self.times = StepTimes(self.run.progress.iteration)
         self.display = Display(self.run.progress.iteration, config.max_iters, ranks.rank)
         tokens_per_batch = config.batch_size * config.block_size
@@ -145,6 +147,7 @@ class Record:
             row["profile/step_ms"] = captured_ms
         # Energy per token counts ordinary iterations alone, as tokens per second do.
         row |= self.gpu.read(speed.tokens_per_s if speed and not laps.captured_ms else None)
+        self.clock_limits.watch(row)
         self.watch.restore()
         self.tracker.log(row)
         self.display.show_training(iteration, train_loss, speed, captured_ms)
@@ -188,6 +191,8 @@ class Record:
             problems.append(f"gradients are not finite since iteration {first}")
         if not problems:
             return
+        stopped = f"{', '.join(problems)}; training stopped"
+        self.tracker.alert(Alert("Loss or gradients are not finite", stopped, "ERROR"))
         checkpoint.finish(self.run.progress)
         path = Path(self.run.config.out_dir) / "ckpt.pt"
         kept = (
@@ -196,7 +201,7 @@ class Record:
             else ("nothing has been saved yet")
         )
         raise self.run.ranks.exit_with(
-            f"train.py: {', '.join(problems)}; training stopped, {kept}. "
+            f"train.py: {stopped}, {kept}. "
             "A lower learning_rate, a longer warmup_iters or dtype=bfloat16 may help"
         )
 
@@ -357,7 +362,7 @@ def open_record(run: Run, warm: WarmUp, gpu: GpuSampler | NoSampler) -> Record:
     tracker = Tracker([])
     if ranks.rank == 0:
         facts = run_facts(config, in_force, run.progress.iteration)
-        tracker = open_tracker(run.folder.path, facts, config.wandb, config.tensorboard)
+        tracker = open_tracker(run.folder.path, facts, config.wandb, config)
     if config.profile.kind != "none":
         tracker.wait_until_quiet()  # the window may open within the first iterations
     return Record(run, in_force, warm, gpu, tracker)

@@ -11,7 +11,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol
 
 from cli.files import write_text
 from profiling.shared.json_records import JsonObject, to_json
@@ -35,6 +35,15 @@ class RunFacts:
     job_type: str = "train"  # in W&B: train or profile
 
 
+@dataclass(frozen=True)
+class Alert:
+    """Message for a person who does not watch the run; it names no folder of this machine."""
+
+    title: str  # the same for each alert of one cause; below 64 characters, as W&B wants it
+    text: str
+    level: Literal["WARN", "ERROR"] = "WARN"
+
+
 class Sink(Protocol):
     """A place for rows. One that fails logs a warning once, and takes no more rows."""
 
@@ -44,6 +53,9 @@ class Sink(Protocol):
 
     def wait_until_started(self) -> None:
         return None  # most have nothing to start
+
+    def alert(self, alert: Alert) -> None:
+        return None  # most can send none
 
     def missing(self) -> list[str]:
         """Names of files that somebody deleted, and that make_again() can write anew."""

@@ -4,10 +4,11 @@ Called by training.metrics.record.
 """
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from training.metrics.rank_waits import Waits
-from training.metrics.sinks import Value
+from training.metrics.sinks import Alert, Value
 from training.ranks.distributed import Ranks
 from training.ranks.next_commands import capture_of_ranks
 
@@ -28,6 +29,7 @@ class SlowRanks:
 
     ranks: Ranks
     out_dir: str
+    alert: Callable[[Alert], None]
     whole: Waits | None = None  # of the run so far
     recent: Waits | None = None  # not judged yet
     said: tuple[int, ...] = ()  # stragglers that were reported last
@@ -51,6 +53,7 @@ class SlowRanks:
             self.said = judged.stragglers
             command = capture_of_ranks(self.out_dir, self.ranks, judged.slowest, judged.fastest)
             log.warning("%s; to see why: %s", stragglers_line(judged), command)
+            self.alert(Alert("Ranks wait for a slow rank", stragglers_line(judged)))
         elif share < SLOWER / 2:
             self.said = ()
 

@@ -1,4 +1,4 @@
-"""Hands the rows of a run to all that keep them: files, TensorBoard, W&B.
+"""Hands the rows of a run to all that keep them: files, TensorBoard, W&B, Trackio, MLflow.
 
 training.metrics.record opens one tracker, logs rows to it, and calls finish() at the end, which
 bounds the time that W&B can take there.
@@ -8,21 +8,30 @@ import logging
 import math
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-from configs.training import WandbConfig
+from configs.training import TrainingConfig, WandbConfig
 from profiling.shared.run_files import METRICS
-from training.metrics.sinks import JsonFiles, Row, RunFacts, Sink, Value
+from training.metrics.mlflow import MlflowRun
+from training.metrics.sinks import Alert, JsonFiles, Row, RunFacts, Sink, Value
 from training.metrics.tensorboard import TensorBoard
+from training.metrics.threaded_sink import ThreadedSink
+from training.metrics.trackio import TrackioRun
 from training.metrics.wandb_mirror import WandbMirror, check_wandb
 
 log = logging.getLogger(__name__)
 
 
 def open_tracker(
-    out_dir: Path, facts: RunFacts, wandb: WandbConfig, tensorboard: bool = False
+    out_dir: Path,
+    facts: RunFacts,
+    wandb: WandbConfig,
+    others: TrainingConfig | None = None,
 ) -> "Tracker":
     """The tracker of rank 0; it first appends a line with the run's facts to metrics.jsonl.
+
+    `others` has a key for each place besides the files and W&B.
 
     Earlier lines with a larger `iter` than that of this line belong to work that was lost with the
     old process. Raises ValueError where check_wandb does, and if out_dir cannot be written.
@@ -33,8 +42,13 @@ def open_tracker(
     files = JsonFiles(out_dir / METRICS, str(facts.in_force["data"]))
     files.append({"run": facts.in_force, "iter": facts.iteration})
     sinks: list[Sink] = [files]
-    if tensorboard:
+    if others and others.tensorboard:
         sinks.append(TensorBoard(out_dir / "tensorboard", facts))
+    if others and others.trackio:
+        make = partial(TrackioRun, facts, wandb.project, wandb.group)
+        sinks.append(ThreadedSink("Trackio", make))
+    if others and others.mlflow:
+        sinks.append(ThreadedSink("MLflow", partial(MlflowRun, facts, wandb.project)))
     if mode != "disabled":
         sinks.append(WandbMirror(files, mode, wandb, facts))
     return Tracker(sinks)
@@ -59,6 +73,11 @@ class Tracker:
         row = without_nan(metrics)
         for sink in self.sinks:
             sink.log(row)
+
+    def alert(self, alert: Alert) -> None:
+        """Sends a message to whoever follows the run from elsewhere; W&B alone can."""
+        for sink in self.sinks:
+            sink.alert(alert)
 
     def summary(self, results: Row) -> None:
         """Adds the run's results, with "iterations", to summary.json and the other summaries."""

@@ -1,11 +1,12 @@
-"""Prepares what W&B gets of a run besides its rows: configuration, metrics, the checkpoint.
+"""Prepares what W&B gets of a run besides its rows: configuration, metrics, artifacts.
 
-Called by training.metrics.wandb_mirror.
+Called by training.metrics.wandb_mirror, and by profiling.launch.wandb_log for captures.
 """
 
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cli.errors import one_line
 from profiling.shared.artifact_names import artifact_name
 from profiling.shared.json_records import JsonObject
 from profiling.shared.metric_names import VAL_LOSS
@@ -61,3 +62,23 @@ def checkpoint_artifact(out_dir: Path, facts: RunFacts, results: Row) -> "Artifa
     if shards := named_folder(path):
         artifact.add_dir(str(out_dir / SHARDS / shards), name=f"{SHARDS}/{shards}")
     return artifact
+
+
+def send_artifact(
+    run: "Run", artifact: "Artifact", aliases: list[str], registry: str | None
+) -> str | None:
+    """Adds an artifact to its run, and links it to `registry`, in the collection of its name.
+
+    Returns a line that says why it is not linked, or None.
+    """
+    collection = artifact.name  # it gets a version once it is logged
+    logged = run.log_artifact(artifact, aliases=aliases)
+    if registry is None:
+        return None
+    if run.offline:
+        return f"{collection} is not linked to registry {registry}: the run is offline"
+    try:
+        run.link_artifact(logged, f"wandb-registry-{registry}/{collection}")
+    except Exception as error:  # wandb raises its own kinds, of several layers
+        return f"{collection} is not linked to registry {registry}: {one_line(error)}"
+    return None

@@ -29,8 +29,13 @@ from cli.errors import one_line
 from cli.files import short_path
 from cli.interrupts import handle_signals, unwind
 from configs.training import WandbConfig
-from training.metrics.sinks import JsonFiles, Row, RunFacts, Sink
-from training.metrics.wandb_facts import checkpoint_artifact, define_metrics, wandb_config
+from training.metrics.sinks import Alert, JsonFiles, Row, RunFacts, Sink
+from training.metrics.wandb_facts import (
+    checkpoint_artifact,
+    define_metrics,
+    send_artifact,
+    wandb_config,
+)
 from training.metrics.wandb_run import (
     first_step,
     history_step,
@@ -54,6 +59,7 @@ UPLOAD_TIMEOUT_S = 60.0  # ... and this long for the upload to one that does
 CHECKPOINT_TIMEOUT_S = 600.0  # ... with a checkpoint, of a hundred megabytes and more
 ABANDON_TIMEOUT_S = 2.0
 SILENT_S = 2.0  # a wait that lasts longer is announced
+SAME_ALERT_S = 3600.0  # W&B drops an alert with the title of one that is younger
 TOKEN_FILE = "WANDB_IDENTITY_TOKEN_FILE"  # environment variable; replaces a key
 
 Mode = Literal["online", "offline", "disabled"]
@@ -108,7 +114,7 @@ class WandbMirror(Sink):
     run_dir: Path | None = None
     core: subprocess.Popen[bytes] | None = None  # wandb-core, kept because a teardown forgets it
     doing: str = "init"  # the call into wandb that is being made, for the warning if it fails
-    queue: "SimpleQueue[tuple[str, Row] | None]" = field(default_factory=SimpleQueue)
+    queue: "SimpleQueue[tuple[str, Row] | Alert | None]" = field(default_factory=SimpleQueue)
     exit_code: int = 0
     # set once there is a W&B run, or certainly none
     started: threading.Event = field(default_factory=threading.Event)
@@ -153,6 +159,10 @@ class WandbMirror(Sink):
                 "W&B is too slow or hangs: rows are dropped in W&B, but metrics.jsonl has all rows"
             )
         self.rows_dropped += 1
+
+    def alert(self, alert: Alert) -> None:
+        if self.config.alerts:
+            self.queue.put(alert)
 
     def summary(self, values: Row) -> None:
         self.queue.put(("summary", values))
@@ -219,7 +229,11 @@ class WandbMirror(Sink):
             self.doing = "log"
             self.catch_up(run)
             results: Row = {}
-            for kind, row in iter(self.queue.get, None):
+            while (item := self.queue.get()) is not None:
+                if isinstance(item, Alert):
+                    run.alert(item.title, item.text, item.level, SAME_ALERT_S)
+                    continue
+                kind, row = item
                 if kind == "summary":
                     results = {**results, **row}
                     run.summary.update(values_of(row))
@@ -242,7 +256,9 @@ class WandbMirror(Sink):
 
     def send_checkpoint(self, run: "Run", results: Row) -> None:
         if artifact := checkpoint_artifact(self.out_dir, self.facts, results):
-            run.log_artifact(artifact, aliases=[f"run-{run.id}"])
+            aliases, registry = [f"run-{run.id}"], self.config.registry
+            if unlinked := send_artifact(run, artifact, aliases, registry):
+                log.warning("W&B: %s", unlinked)
 
     def catch_up(self, run: "Run") -> None:
         """Sends the rows of a resumed run that the server never got, as an earlier process failed.

@@ -10,18 +10,26 @@ import wandb
 import wandb_workspaces.reports.v2 as wr
 import wandb_workspaces.workspaces as ws
 
+from profiling.shared.gpu_clock import HELD_DOWN, IN_WORDS
 from profiling.shared.metric_names import (
     BEST_VAL_LOSS,
+    CAPTURE_GPU,
+    CAPTURE_HOST,
     CAPTURE_MEDIA,
+    CAPTURE_PARTS,
     ENERGY_PER_TOKEN,
     FASTEST_RANK,
     FIGURES,
     GPU,
     LOSS,
+    MFU,
+    PEAK_BYTES,
     RANKS,
     SLOWEST_RANK,
     SPEED,
+    STEP_MS,
     TOKENS_PER_S,
+    TRAINING_PHASES,
     VAL_LOSS,
     Metric,
     metric_of,
@@ -35,6 +43,17 @@ Panel = (
     | wr.ParallelCoordinatesPlot
     | wr.ParameterImportancePlot
 )
+# where the wall time of a run went, in its summary
+RUN_PARTS = tuple(
+    f"time/{part}_s"
+    for part in ("start_up", "compile", "capture", "training", "evaluation", "checkpoint")
+)
+THROTTLED = tuple(
+    Metric(f"gpu/{name}", f"clock held down by {IN_WORDS[by]}", "% of the time")
+    for name, by in HELD_DOWN.items()
+)
+# of the runs that `compare` and `ab` make: the candidate's step time over the baseline's
+VERDICT = ("verdict/ratio_low", "verdict/ratio", "verdict/ratio_high")
 WALL_TIME = "RelativeTime(Wall)"
 OFTEN_SWEPT = ("learning_rate", "batch_size", "dropout")  # axes in addition to the keys of --by
 TWO_WIDE, PANEL_HEIGHT = 12, 8
@@ -107,6 +126,26 @@ def bar(metric: Metric, by: str) -> wr.BarPlot:
     )
 
 
+def parts(title: str, names: tuple[str, ...], by: str, unit: str) -> wr.BarPlot:
+    """Bars of several values of the summary, means over the runs of one `by`."""
+    return wr.BarPlot(
+        title=title,
+        metrics=[*names],
+        groupby=wr.Config(by),
+        groupby_aggfunc="mean",
+        title_x=unit,
+    )
+
+
+def captured_steps(by: str) -> list[wr.BarPlot]:
+    """Bars of captured steps: the parts, which add up to a step, and the phases."""
+    bars = [parts(f"parts of a captured step by {by}", CAPTURE_PARTS, by, "ms")]
+    for whose, kind in (("GPU", CAPTURE_GPU), ("host", CAPTURE_HOST)):
+        names = tuple(f"{kind}/{phase}" for phase in TRAINING_PHASES)
+        bars.append(parts(f"{whose} time of each phase by {by}", names, by, "ms"))
+    return bars
+
+
 def coordinates(keys: tuple[str, ...]) -> wr.ParallelCoordinatesPlot:
     """Parallel coordinates: a line for each run, from its keys to its speed and best loss."""
     shown = dict.fromkeys((*keys, *OFTEN_SWEPT))
@@ -118,25 +157,44 @@ def coordinates(keys: tuple[str, ...]) -> wr.ParallelCoordinatesPlot:
 
 
 def panels(views: Views) -> dict[str, list[Panel]]:
-    """The panels of each section, in order; a section without panels is left out."""
+    """The panels that answer each question, in order; a section without panels is left out."""
     by = views.by[0]
     of_ranks = (*RANKS, SLOWEST_RANK, FASTEST_RANK) if views.ranks else ()
-    bars = (bar(metric, by) for metric in (TOKENS_PER_S, ENERGY_PER_TOKEN))
+    speeds = (STEP_MS, TOKENS_PER_S, MFU)
+    memory = [metric for metric in SPEED if metric.unit == PEAK_BYTES.unit]
+    host = [metric for metric in SPEED if metric not in (*speeds, *memory)]
+    against = "step time over the baseline's, with its 95 % interval: below 1 is faster"
     sections: dict[str, list[Panel]] = {
-        "Loss": [
+        "Which is faster, and is it certain?": [
+            *(bar(metric, by) for metric in (TOKENS_PER_S, STEP_MS)),
+            parts(against, VERDICT, "candidate.name", "ratio"),
+            *(curve(metric, by) for metric in speeds),
+        ],
+        "Where does the time go?": [
+            parts(f"wall time of the run by {by}", RUN_PARTS, by, "s"),
+            *captured_steps(by),
+            *(curve(metric, by) for metric in host),
+        ],
+        "Does it learn the same?": [
             bar(BEST_VAL_LOSS, by),
             curve(VAL_LOSS, by),
             curve(VAL_LOSS, by, WALL_TIME),
             *(curve(metric, by) for metric in LOSS[1:]),
         ],
-        "Speed and memory": [*bars, *(curve(metric, by) for metric in SPEED)],
-        "Ranks": [curve(metric, by) for metric in of_ranks],
-        "GPU": [curve(metric, by) for metric in GPU],
+        "How much memory does it need?": [
+            bar(PEAK_BYTES, by),
+            *(curve(metric, by) for metric in memory),
+        ],
+        "What does the GPU do, and what holds it down?": [
+            bar(ENERGY_PER_TOKEN, by),
+            *(curve(metric, by) for metric in (*GPU, *THROTTLED)),
+        ],
+        "Which rank waits for which?": [curve(metric, by) for metric in of_ranks],
         "Others": [curve(metric_of(name), by) for name in views.extra],
-        "Captures": [
+        "What did the captures see?": [
             wr.MediaBrowser(title=key, media_keys=[key], num_columns=2) for key in CAPTURE_MEDIA
         ],
-        "Configurations": [
+        "Which keys make the difference?": [
             coordinates(views.by),
             wr.ParameterImportancePlot(with_respect_to=BEST_VAL_LOSS.name),
             wr.RunComparer(diff_only="split"),
