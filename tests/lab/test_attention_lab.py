@@ -37,10 +37,10 @@ from profiling.report.renderers import terminal
 from profiling.report.renderers.page import page
 from profiling.shared.measurements import BACKENDS, AttentionResults, LaunchCount, Measurement
 from profiling.verbs import attention as attention_command
-from tests.helpers.axe import violations
 from tests.helpers.chromium import chromium, open_page
 from tests.helpers.figures import figures_of
 from tests.paths import PROJECT
+from validation.axe import violations
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda", 0)
 SMALL = Shape(2, 2, 32, 16)
