@@ -35,6 +35,9 @@ VALIDATION = Folder(
             "how often `compare` and `ab` report a difference on a busy CPU",
             "folder=FOLDER",
         ),
+        "pages": Program(
+            "weight, paint, axe, phone and paper of the pages; what ten answers take on them"
+        ),
     },
 )
 
