@@ -83,7 +83,7 @@ def commands_for(captures: Sequence[Path]) -> list[Made]:
 
 
 def make_inputs(folder: Path) -> None:
-    """Make the captures and runs that the commands read; two runs train for 100 iterations."""
+    """Make captures and runs for the commands, some with their reports; two runs are trained."""
     folder.mkdir(parents=True, exist_ok=True)
     trace = {"displayTimeUnit": "ns", "traceEvents": steps_of_jax()}
     (folder / "jax.json").write_text(json.dumps(trace))
@@ -94,6 +94,10 @@ def make_inputs(folder: Path) -> None:
         if not run.exists():
             keys = f"learning_rate={rate}", f"out_dir={run}"
             run_in(PROJECT, ["train.py", *OWN.split(), *keys])
+    for reported, page in (("jax.json", "jax.html"), ("own-1e-3", "own-1e-3/report.html")):
+        if not (folder / page).exists():
+            words = ["report", str(folder / reported), "--html", str(folder / page)]
+            run_in(PROJECT, ["-m", "profiling", *words])
     repeated = folder / "repeated.sqlite"
     if not repeated.exists():
         config = repeat_capture.RepeatConfig(str(EAGER), str(repeated), KERNELS)

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from selenium.webdriver import Chrome
 
 PHONE, NARROW, DESK = 390, 320, 1440  # px
+SHEET = 703  # px between the margins of A4
+REACH = "return document.documentElement.scrollWidth"
 OWN_ADDRESSES = ("file:", "data:", "blob:", "about:")
 PAINTED = """
 const done = arguments[0];
@@ -53,6 +55,7 @@ class Measured:
     small_targets: int  # lower or narrower than 24 px in a window of PHONE px
     charts: int
     charts_wrong_on_paper: int  # not drawn, or higher than their box
+    paper_reach_px: int  # of a sheet of SHEET px
     dark: bool  # where the system asks for it
     requests: list[str]  # addresses outside the file
     console: list[str]
@@ -62,12 +65,15 @@ def measure_page(driver: "Chrome", path: Path) -> Measured:
     driver.get_log("browser"), driver.get_log("performance")  # what was before
     resize(driver, DESK)
     printed = heights_on_paper(driver, path)
+    resize(driver, SHEET, media="print")
+    reopen(driver, path)
+    paper_reach = driver.execute_script(REACH)
     resize(driver, PHONE, 844)
     reopen(driver, path)
     small = driver.execute_script(SMALL)
     resize(driver, NARROW, 700)
     reopen(driver, path)
-    reach = driver.execute_script("return document.documentElement.scrollWidth")
+    reach = driver.execute_script(REACH)
     resize(driver, DESK, theme="dark")
     reopen(driver, path)
     dark = driver.execute_script(DARK)
@@ -80,6 +86,7 @@ def measure_page(driver: "Chrome", path: Path) -> Measured:
         small_targets=small,
         charts=len(printed),
         charts_wrong_on_paper=sum(not 0 < drawn <= box + 1 for drawn, box in printed),
+        paper_reach_px=paper_reach,
         dark=dark,
         requests=requests_of(driver),
         console=[entry["message"] for entry in driver.get_log("browser")],

@@ -37,6 +37,7 @@ COLUMNS: dict[str, Callable[["Opened"], str]] = {
     "charts wrong on paper": lambda page: (
         f"{page.measured.charts_wrong_on_paper} of {page.measured.charts}"
     ),
+    "reach on paper, 703 px": lambda page: str(page.measured.paper_reach_px),
     "dark": lambda page: "y" if page.measured.dark else "-",
     "requests, console": lambda page: (
         f"{len(page.measured.requests)}, {len(page.measured.console)}"

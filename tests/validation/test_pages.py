@@ -25,7 +25,7 @@ def test_the_faults_of_a_page_are_found_and_a_way_is_followed(tmp_path):
         taken = answer(driver, Question("How long?", "bad", way), tmp_path)
     assert found.bytes == len(BAD) and 0 < paint < 10_000
     assert ["image-alt", "critical", "img"] in found.axe_faults
-    assert found.reach_px > 700 and found.small_targets == 2
+    assert found.reach_px > 700 < found.paper_reach_px and found.small_targets == 2
     assert (found.charts, found.charts_wrong_on_paper, found.dark) == (1, 1, False)
     assert found.requests and set(found.requests) == {"http://127.0.0.1:9/a.png"}
     assert any("ERR_" in line for line in found.console)
@@ -35,7 +35,7 @@ def test_the_faults_of_a_page_are_found_and_a_way_is_followed(tmp_path):
 
 def test_a_table_shows_both_sides_and_what_one_of_them_lacks():
     page = Opened(
-        Measured(1234, [["image-alt", "critical", "img"]], 320, 0, 2, 1, True, [], []), [9]
+        Measured(1234, [["image-alt", "critical", "img"]], 320, 0, 2, 1, 703, True, [], []), [9]
     )
     titles = {"home": "`home`", "eager": "eager steps"}
     before, after = Side("a", {}, {}), Side("b", {"home": page}, {})
