@@ -1,1 +1,1 @@
-"""Evidence for verdicts, on planted faults and where nothing differs, and for pages, in Chromium."""
+"""Evidence for verdicts, on planted faults and where nothing differs; and for pages."""
