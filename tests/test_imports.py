@@ -270,6 +270,8 @@ def test_every_imported_package_is_required():
     triton += tuple(name for name in SOURCES if in_triton.fullmatch(name))
     optional |= dict.fromkeys(triton, "dev")  # on a GPU torch brings it
     optional |= dict.fromkeys(("data.text_blocks", "data.download"), "parquet")
+    browsing = ("axe", "browser", "page_measuring", "page_questions", "pages")
+    optional |= {f"validation.{name}": "dev" for name in browsing}
     project = tomllib.loads((PROJECT / "pyproject.toml").read_text("utf-8"))["project"]
     extras = project["optional-dependencies"]
     foreign = {"PIL", "timm", "torchvision", "transformers"}  # of programs that are captured

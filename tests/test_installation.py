@@ -22,8 +22,8 @@ import pytest
 
 from cli.extras import PARTS, READING
 from profiling.__main__ import VERBS
-from tests.helpers.jax_events import steps_of_jax
 from tests.paths import CAPTURES, PROJECT
+from validation.jax_events import steps_of_jax
 
 pytestmark = pytest.mark.slow
 

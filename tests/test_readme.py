@@ -96,7 +96,7 @@ def test_linked_files_and_sections_exist(name):
 def test_pictures_are_small_and_each_is_shown():
     documents = [PROJECT / "README.md", *(PROJECT / "docs").glob("*.md")]
     text = "".join(path.read_text("utf-8") for path in documents)
-    for picture in (PROJECT / "docs" / "pictures").iterdir():
+    for picture in (PROJECT / "docs" / "pictures").rglob("*.*"):
         assert picture.name in text, f"{picture.name} is in no document"
         assert picture.stat().st_size < LARGEST_PICTURE, picture.name
 

@@ -1,1 +1,1 @@
-"""Evidence for verdicts: what they are on faults that were planted, and where nothing differs."""
+"""Evidence for verdicts, on planted faults and where nothing differs; and for pages."""

@@ -1,9 +1,10 @@
-"""`python -m validation`: programs that check whether verdicts are right; `... NAME` runs one.
+"""`python -m validation`: programs that check verdicts and pages; `... NAME` runs one.
 
     python -m validation NAME KEY=VALUE ...
     python -m validation NAME --help
 
-Run them in the folder of a checkout. docs/benchmarks.md and docs/truth.md have the results so far.
+Run them in the folder of a checkout. docs/benchmarks.md, docs/truth.md and docs/pages.md
+have the results so far.
 """
 
 if __name__ == "__main__":
@@ -34,6 +35,9 @@ VALIDATION = Folder(
         "busy_pairs": Program(
             "how often `compare` and `ab` report a difference on a busy CPU",
             "folder=FOLDER",
+        ),
+        "pages": Program(
+            "weight, paint, axe, phone and paper of the pages; what ten answers take on them"
         ),
     },
 )

@@ -37,10 +37,11 @@ from profiling.report.renderers import terminal
 from profiling.report.renderers.page import page
 from profiling.shared.measurements import BACKENDS, AttentionResults, LaunchCount, Measurement
 from profiling.verbs import attention as attention_command
-from tests.helpers.axe import violations
 from tests.helpers.chromium import chromium, open_page
 from tests.helpers.figures import figures_of
 from tests.paths import PROJECT
+from validation.axe import violations
+from validation.browser import resize
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda", 0)
 SMALL = Shape(2, 2, 32, 16)
@@ -408,6 +409,8 @@ def test_chromium_draws_every_chart_without_an_error(tmp_path):
         assert len(drawn) == 6 and min(drawn) >= 2
         assert not [entry for entry in log if entry["level"] == "SEVERE"]
         assert violations(driver) == []
+        resize(driver, 703, media="print")  # a sheet of A4 between its margins
+        assert driver.execute_script("return document.documentElement.scrollWidth") <= 703
 
 
 def test_slow_against_flash_in_a_sentence():

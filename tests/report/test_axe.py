@@ -27,14 +27,14 @@ from profiling.report.ranks.timeline import timeline_of
 from profiling.report.renderers.page import page
 from profiling.report.single.document import report_document
 from profiling.shared.json_records import read_json
-from tests.helpers.axe import violations
 from tests.helpers.captures import capture_of, compilation
 from tests.helpers.chromium import open_page
 from tests.helpers.fleet import analyse_files, write_fleet
 from tests.helpers.folders import write_run
-from tests.helpers.jax_events import steps_of_jax
 from tests.helpers.reports import flash, slow
 from tests.paths import GOLDENS
+from validation.axe import violations
+from validation.jax_events import steps_of_jax
 
 pytestmark = pytest.mark.slow  # a dozen pages in Chromium
 

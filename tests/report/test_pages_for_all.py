@@ -325,6 +325,13 @@ def test_a_page_printed_as_soon_as_it_is_loaded_has_all_charts_in_their_boxes(
     assert comes_to(browser, fits, lambda found: found == []) == []
 
 
+@pytest.mark.parametrize("name", ["compiled", "ranks", "compare"])
+def test_no_page_is_wider_than_its_sheet(browser, pages, window, name):
+    window(SHEET, "print")
+    browser.get(pages[name].as_uri())
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= SHEET
+
+
 def test_on_paper_each_curve_of_a_dashboard_has_its_key(browser, pages):
     open_page(browser, pages["dashboard"])
     keys = browser.execute_script(

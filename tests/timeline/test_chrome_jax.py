@@ -9,7 +9,7 @@ from profiling.analysis.analysis import Analysis
 from profiling.analysis.summary import summarize
 from profiling.timeline.opening import open_capture
 from profiling.timeline.trace import COPY, KERNEL, MEMSET
-from tests.helpers.jax_events import STREAM, steps_of_jax
+from validation.jax_events import STREAM, steps_of_jax
 
 
 @pytest.fixture

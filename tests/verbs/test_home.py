@@ -14,6 +14,7 @@ from profiling.verbs import home
 from tests.helpers.chromium import chromium
 from tests.helpers.folders import with_rows, write_run
 from tests.paths import PROJECT
+from validation.browser import resize
 
 EXAMPLES = PROJECT / "profiling" / "examples"
 RESULTS = '{"comparisons": [{"sentence": "cannot tell"}]}'
@@ -160,6 +161,8 @@ def test_rows_are_ticked_for_a_command_and_the_address_keeps_them(place, monkeyp
         browser.get(address)
         assert len(browser.execute_script(told)) == 2
         follow_and_tick(browser, place, ticks)
+        resize(browser, 703, media="print")  # a sheet of A4 between its margins
+        assert browser.execute_script("return document.documentElement.scrollWidth") <= 703
         assert browser.get_log("browser") == []
 
 

@@ -1,28 +1,34 @@
 """Events of a Chrome trace in the layout that JAX's profiler writes."""
 
+from typing import Any
+
+Event = dict[str, Any]  # as json.dump takes it
+
 GPU_PID, HOST_PID, PYTHON, STREAM, MODULES = 1, 701, 2884157811, 13, 99
 DETAILS = "regs:32 static_shared:16 dynamic_shared:1024 grid:8,2,1 block:128,1,1 occ_pct:100"
 COPIED = "kind_src:pageable kind_dst:device size:65536 dest:0 async:1"
 
 
-def named(what: str, name: str, pid: int, tid: int | None = None) -> dict:
+def named(what: str, name: str, pid: int, tid: int | None = None) -> Event:
     row = {"ph": "M", "pid": pid, "name": what, "args": {"name": name}}
     return row if tid is None else row | {"tid": tid}
 
 
-def event(name: str, ts: float, dur: float, pid: int = HOST_PID, tid: int = PYTHON, **args) -> dict:
+def event(
+    name: str, ts: float, dur: float, pid: int = HOST_PID, tid: int = PYTHON, **args: Any
+) -> Event:
     row = {"ph": "X", "pid": pid, "tid": tid, "ts": ts, "dur": dur, "name": name}
     return row | ({"args": args} if args else {})
 
 
-def on_gpu(name: str, ts: float, dur: float, number: int, **args) -> dict:
+def on_gpu(name: str, ts: float, dur: float, number: int, **args: Any) -> Event:
     args = {"correlation_id": str(number), "context_id": "$$1"} | args
     return event(name, ts, dur, GPU_PID, STREAM, **args)
 
 
-def steps_of_jax(annotated: bool = True, gpu: bool = True) -> list[dict]:
+def steps_of_jax(annotated: bool = True, gpu: bool = True) -> list[Event]:
     """Six steps of 1 ms: a copy of the batch, a product and an element-wise kernel."""
-    events = [
+    events: list[Event] = [
         named("process_name", "/device:GPU:0", GPU_PID),
         named("thread_name", "Stream #13(Compute,MemcpyH2D)", GPU_PID, STREAM),
         named("thread_name", "XLA Modules", GPU_PID, MODULES),

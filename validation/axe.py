@@ -6,14 +6,18 @@ The package axe-playwright-python holds axe's script, which runs in any browser.
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import pytest
+from validation.browser import AXE as PACKAGE
+
+if TYPE_CHECKING:
+    from selenium.webdriver import Chrome
 
 UNFOLD = """
 const all = (selector) => [...document.querySelectorAll(selector)];
 const few = all('.numbers').slice(0, 3);  // of the tables of a dashboard's curves three are enough
 for (const each of [...all('details:not(.numbers)'), ...few]) each.open = true;
-document.getElementById('export').showPopover();
+document.getElementById('export')?.showPopover();
 """
 RUN = """
 const [rules, done] = arguments, mismatch = {"label-content-name-mismatch": {enabled: true}};
@@ -27,21 +31,20 @@ drawn.then(() => axe.run(document, how)).then(({violations, incomplete}) => done
 
 @cache
 def script() -> str:
-    package = find_spec("axe_playwright_python")
-    if package is None or package.origin is None:
-        pytest.skip("needs the extra dev: axe-playwright-python holds axe's script")
+    package = find_spec(PACKAGE)
+    assert package and package.origin, f"{PACKAGE} is not installed"
     return (Path(package.origin).parent / "axe.min.js").read_text(encoding="utf-8")
 
 
-def violations(driver) -> list[list[str]]:
+def violations(driver: "Chrome") -> list[list[str]]:
     """[rule, impact, selectors of the elements...] of each fault of the open page, unfolded.
 
     The second theme is searched for faults of contrast alone.
     """
     driver.execute_script(script())
     driver.execute_script(UNFOLD)
-    driver.set_script_timeout(60)
-    found = driver.execute_async_script(RUN, None)
+    driver.set_script_timeout(300)
+    found: list[list[str]] = driver.execute_async_script(RUN, None)
     driver.execute_script("document.getElementById('theme').click()")
     found += driver.execute_async_script(RUN, ["color-contrast"])
     driver.execute_script("localStorage.clear()")
