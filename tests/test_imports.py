@@ -33,6 +33,7 @@ HOUSE = (
     ("profiling.report",),
     ("profiling.launch", "profiling.lab"),
     ("profiling.verbs",),
+    ("profiling.library",),
     ("benchmarks",),
     ("validation", "tests.soak"),
 )

@@ -324,6 +324,23 @@ def test_captures_and_runs_are_read_with_the_base_alone(reader, tmp_path):
         assert told in done.stdout
 
 
+LIBRARY = """
+import sys
+from profiling import compare, open_capture, open_run
+slow, flash, run = sys.argv[1:]
+print(open_capture(flash).verdict, compare(slow, flash).verdict, open_run(run).iterations > 0)
+open_capture(flash).html("page.html")
+"""
+
+
+def test_the_library_needs_the_base_alone(reader, tmp_path):
+    run = PROJECT / "profiling" / "examples" / "runs" / "flash-1"
+    captures = [CAPTURES / f"{name}_compile.sqlite.gz" for name in ("slow", "flash")]
+    done = reader("-c", LIBRARY, *captures, run)
+    assert done.stdout == "gpu_compute faster True\n", done.stderr
+    assert (tmp_path / "page.html").is_file()
+
+
 def test_a_verb_without_its_extra_says_which(reader, tmp_path):
     train = "needs PyTorch and more: pip install 'profiling-nanogpt[train]'"
     wandb = "needs W&B: pip install 'profiling-nanogpt[wandb]'"

@@ -121,26 +121,37 @@ def main(argv: list[str], trainer: Path = TRAINER) -> int:
         announce(experiment, values, folder)
         print_commands(experiment, values, trainer, folder)
         return 0
-    captured: list[Comparison | None] = [None] * (len(asked.factor.values) - 1)
     with Lock(folder, f"--out {folder}"):
-        announce(experiment, values, folder)
         try:
-            if not asked.of_commands:
-                check_and_estimate(flags, experiment, values, folder)
-            experiment = measure(
-                open_experiment(folder, asked), values, time_by(asked, trainer), folder
-            )
-            if flags.capture:
-                make_capture = capture_by(experiment, trainer, folder)
-                captured = captures.explanations(experiment, make_capture)
+            concluded = conduct(flags, asked, folder, trainer)
         except STOPS as stopped:
             done = len(open_experiment(folder, asked).runs)
             print(f"\nstopped; {done} of {len(values)} processes are in {folder}")
             print(as_called(f"resume  {resume_command('ab', argv, folder)}"))
             return exit_code(stopped)
-        concluded = conclude(experiment, captured, flags.equal_within)
-        begun = first_iterations(concluded, folder, flags.iterations)
-        return deliver(flags, folder, replace(concluded, first_iterations=begun))
+        return deliver(flags, folder, concluded)
+
+
+def conduct(
+    flags: Namespace, asked: Experiment, folder: Path, trainer: Path = TRAINER
+) -> Experiment:
+    """Run the processes that the folder lacks; return the experiment with its result.
+
+    Raises ValueError for what the user can mend, and one of STOPS after Ctrl-C or SIGTERM.
+    """
+    values = order(len(asked.factor.values), flags.repeats)
+    experiment = open_experiment(folder, asked)
+    captured: list[Comparison | None] = [None] * (len(asked.factor.values) - 1)
+    announce(experiment, values, folder)
+    if not asked.of_commands:
+        check_and_estimate(flags, experiment, values, folder)
+    experiment = measure(experiment, values, time_by(asked, trainer), folder)
+    if flags.capture:
+        make_capture = capture_by(experiment, trainer, folder)
+        captured = captures.explanations(experiment, make_capture)
+    concluded = conclude(experiment, captured, flags.equal_within)
+    begun = first_iterations(concluded, folder, flags.iterations)
+    return replace(concluded, first_iterations=begun)
 
 
 def parse(argv: list[str]) -> tuple[Namespace, list[str]]:

@@ -90,8 +90,7 @@ def main(argv: list[str]) -> int:
     comparison = compare(*both_sides(flags), flags.force, flags.equal_within)
     document = comparison_document(comparison)
     written = write_outputs(flags, to_json(comparison, indent=1), document)
-    if comparison.verdict == "not_comparable":
-        raise ValueError(f"{comparison.sentence}; --force compares them anyway")
+    refuse_unlike(comparison)
     show(document)
     print(
         "",
@@ -105,6 +104,12 @@ def main(argv: list[str]) -> int:
     print()
     show_answer(document)
     return code
+
+
+def refuse_unlike(comparison: Comparison) -> None:
+    """Raise ValueError for two sides that are not comparable."""
+    if comparison.verdict == "not_comparable":
+        raise ValueError(f"{comparison.sentence}; --force compares them anyway")
 
 
 def parse(argv: list[str]) -> Namespace:

@@ -24,6 +24,7 @@ import sys
 from argparse import ArgumentTypeError, Namespace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cli.parser import Parser, flag, names
 from cli.plain import plain, without_controls
@@ -51,6 +52,9 @@ from profiling.verbs.results import (
     write_outputs,
 )
 
+if TYPE_CHECKING:
+    from profiling.analysis.ranks.summary import RanksAnalysis
+
 CAPTURE = """\
 an nsys report (.sqlite, .sqlite.gz, .nsys-rep), a torch.profiler trace (.json, .json.gz), or a
 run's folder: its newest capture"""
@@ -73,10 +77,23 @@ def report_on(argv: list[str]) -> Report | None:
     flags = parse(argv)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal without Unicode gets ? for a bar
+    opened = open_given(flags)
+    if isinstance(opened, Capture):
+        write(flags, opened)
+        return opened.report
+    from profiling.verbs.ranks import report_ranks
+
+    report_ranks(flags, opened)
+    return None
+
+
+def open_given(flags: Namespace) -> "Capture | RanksAnalysis":
+    """Open and analyse what was given: one capture, which flags.capture names then, or those of
+    several ranks."""
     if paths := rank_captures(flags.capture, flags.ranks, flags.device, flags.process):
         check_outputs(flags, *paths)  # files in the folders that were given
         from profiling.analysis.ranks.files import StepNames
-        from profiling.verbs.ranks import read_folder, report_ranks
+        from profiling.verbs.ranks import read_folder
 
         step_names = StepNames(flags.step, flags.phases)
         if analysis := read_folder(flags.capture, paths, step_names):
@@ -86,8 +103,7 @@ def report_on(argv: list[str]) -> Report | None:
                     "captures are of several ranks; leave the flag out, and the manifest next to "
                     "each capture is read"
                 )
-            report_ranks(flags, analysis)
-            return None
+            return analysis
         flags.capture = paths
     flags.capture = flags.capture[0]
     if flags.capture.is_dir():
@@ -101,9 +117,8 @@ def report_on(argv: list[str]) -> Report | None:
         }
         capture = open_report(flags.capture, flags.manifest, **choice)
         say("analysing")
-        report = capture.report  # computed here, while the terminal shows progress
-    write(flags, capture)
-    return report
+        _ = capture.report  # computed here, while the terminal shows progress
+    return capture
 
 
 def parse(argv: list[str]) -> Namespace:

@@ -16,6 +16,8 @@ from cli.plain import without_controls
 from profiling.shared.run_files import check_output
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from profiling.report.document import Document
 
 STDOUT = Path("-")
@@ -108,16 +110,19 @@ def put(path: Path, content: str) -> None:
 
 
 def show(document: "Document") -> None:
-    from rich.console import Console
-
     from profiling.report.renderers import terminal
 
-    terminal.show(document, Console(highlight=False))
+    terminal.show(document, console())
 
 
 def show_answer(document: "Document") -> None:
-    from rich.console import Console
-
     from profiling.report.renderers import terminal
 
-    terminal.show_answer(document, Console(highlight=False))
+    terminal.show_answer(document, console())
+
+
+def console() -> "Console":
+    """Our stdout; in a notebook too, where rich would make an output of each line."""
+    from rich.console import Console
+
+    return Console(highlight=False, force_jupyter=False)

@@ -34,8 +34,9 @@ async function unpackPlotly() {
 
 // The page counts as loading until plotly is unpacked or cannot be: whoever prints a page as soon as it is loaded, like
 // `chromium --print-to-pdf`, gets its charts. Only a pending request has that effect, and a data: URL needs no network.
+// In a frame it does not: one that is out of view is not painted, and what it waits for would never come.
 function loadPlotly() {
-  let pending = true;
+  let pending = window === top;
   const keepLoading = () => {
     if (!pending) return;
     const picture = new Image();

@@ -1,0 +1,1 @@
+"""The public functions of this project, for notebooks and other programs."""

@@ -1,0 +1,66 @@
+"""notebooks/: committed without outputs, small, and each cell runs, here without a GPU."""
+
+import re
+
+import pytest
+
+from tests.paths import PROJECT
+
+NOTEBOOK = PROJECT / "notebooks" / "first_capture.ipynb"
+SMALL = "ITERATIONS, REPEATS, STEPS = 60, 2, 20"
+KEYS = ["n_layer=2", "n_embd=32", "block_size=32"]
+
+
+@pytest.fixture(scope="module")
+def cells():
+    """The notebook as read, its cells by their names."""
+    pytest.importorskip("nbclient", reason="needs the extra dev: nbclient and ipykernel")
+    pytest.importorskip("ipykernel", reason="needs the extra dev: nbclient and ipykernel")
+    import nbformat
+
+    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    nbformat.validate(notebook)
+    return notebook, {cell.id: cell for cell in notebook.cells}
+
+
+def test_it_is_small_and_has_no_outputs(cells):
+    notebook, by_name = cells
+    assert NOTEBOOK.stat().st_size < 20_000
+    codes = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert not any(cell.outputs or cell.execution_count for cell in codes)
+    for link in re.findall(r"\]\(([^)]+)\)", "".join(cell.source for cell in notebook.cells)):
+        assert (NOTEBOOK.parent / link).is_file(), link
+
+
+@pytest.mark.slow
+def test_every_cell_runs_without_a_gpu(cells, tmp_path, monkeypatch, project_data, text_file):
+    from nbclient import NotebookClient
+
+    notebook, by_name = cells
+    assert by_name["parameters"].metadata.tags == ["parameters"]
+    keys = [*KEYS, f"data_source={text_file}"]
+    mine = f"\n{SMALL}\nKEYS, OUT = {keys}, {str(tmp_path / 'out')!r}"
+    by_name["parameters"].source += mine
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.delenv("PYTEST_CURRENT_TEST")  # with it a kernel loses what programs print
+    place = {"metadata": {"path": str(NOTEBOOK.parent)}}
+    NotebookClient(notebook, timeout=120, kernel_name="python3", resources=place).execute()
+    printed = {
+        name: "".join(output.get("text", "") for output in cell.get("outputs", []))
+        for name, cell in by_name.items()
+    }
+    pages = {
+        name: output.data["text/html"]
+        for name, cell in by_name.items()
+        for output in cell.get("outputs", [])
+        if output.output_type == "display_data"
+    }
+    assert "attention=slow: slow ran" in printed["train"]
+    assert printed["report"].rstrip().splitlines()[-1].startswith("Bound by the CPU")
+    assert "verdict cpu_only" in printed["figures"]
+    assert "iteration  40  loss" in printed["loss"]
+    assert "cannot_tell: ratio " in printed["compare"]
+    assert "299 steps; a step ends with AdamW.step()" in printed["run"]
+    assert "4 processes as A B B A" in printed["ab"]
+    assert pages.keys() == {"report", "compare", "ab"}
+    assert all("<iframe title=" in page for page in pages.values())
