@@ -43,9 +43,8 @@ def run_program(flags: Namespace, words: list[str]) -> int:
         say(message)
         return code
     folder: Path = flags.out or FOLDER
-    settings = HookSettings(
-        str(folder.absolute()), words, kind, flags.start, flags.steps or STEPS, flags.step
-    )
+    kept, window = nsight.without_secret_values(words), (flags.start, flags.steps or STEPS)
+    settings = HookSettings(str(folder.absolute()), kept, kind, *window, flags.step)
     environ, started = environment_for_others(), words
     nsys = None
     if kind == "nsys":
