@@ -70,6 +70,7 @@ from profiling.launch.process import stream
 from profiling.shared.own_program import refuse_own_program
 from profiling.shared.run_files import DUMP
 from profiling.tools import nsight, nsys_tool
+from profiling.verbs.progress import progress_line
 
 if TYPE_CHECKING:
     from configs.profiling import ProfileConfig
@@ -86,6 +87,7 @@ class Program:
     words: list[str]
     profile: "ProfileConfig"
     folder: Path  # captures go to profile/ in it
+    iterations: int | None  # of training; sampling has none
 
 
 def main(argv: list[str], trainer: list[str] | None = None) -> int:
@@ -128,11 +130,14 @@ def main(argv: list[str], trainer: list[str] | None = None) -> int:
     check_free(profiled.folder, f"out_dir={profiled.folder}")  # a capture may be on its way there
     empty_folder(folder)
     began_s = time.time()
-    ended = stream(whole, environ)
+    from profiling.verbs.training_bar import training_bar  # here: --help needs no rich
+
+    with training_bar(profiled.iterations) as output:
+        ended = stream(whole, environ, output)
     names = ["nsys"] if ranks is None else [f"nsys-rank{rank}" for rank in ranks]
     expected = dict.fromkeys(names, windows if any("=repeat" in o for o in options) else 1)
     target = profiled.folder / "profile"
-    complete = reports.finish(nsys, folder, target, expected, ended)
+    complete = reports.finish(nsys, folder, target, expected, ended, shown=progress_line)
     if complete:
         report_on(profiled.folder, several=ranks is not None and len(ranks) > 1)
     if ended.status:
@@ -286,7 +291,7 @@ def program_of(words: list[str]) -> Program:
         return sampling(words[1:])
     config = compose_one(words, PROFILE_NSYS)
     check_kind(config.profile.kind)
-    return Program(TRAINER, words, config.profile, Path(config.out_dir))
+    return Program(TRAINER, words, config.profile, Path(config.out_dir), config.max_iters)
 
 
 def sampling(words: list[str]) -> Program:
@@ -295,7 +300,7 @@ def sampling(words: list[str]) -> Program:
 
     config = parse_keys([PROFILE_NSYS, *words], SampleConfig)
     check_kind(config.profile.kind)
-    return Program(SAMPLER, words, config.window(), Path(config.out_dir) / FOLDER)
+    return Program(SAMPLER, words, config.window(), Path(config.out_dir) / FOLDER, None)
 
 
 def check_kind(kind: str) -> None:

@@ -25,6 +25,7 @@ from profiling.launch.process import Ended
 from profiling.timeline.opening import ENDINGS
 from profiling.tools import nsight, nsys_tool
 from profiling.tools.nsys_tool import Nsys
+from profiling.verbs.progress import progress_line
 
 FOLDER = Path("out-run")
 STEPS = 20
@@ -144,7 +145,13 @@ def report(
     try:
         if nsys:
             reports.finish(
-                nsys, folder / PARTIAL, folder / "profile", {"nsys": 1}, ended, of_trainer=False
+                nsys,
+                folder / PARTIAL,
+                folder / "profile",
+                {"nsys": 1},
+                ended,
+                of_trainer=False,
+                shown=progress_line,
             )
         captures = [path for path in (folder / "profile").glob("*") if path.is_file()]
         if captures:
