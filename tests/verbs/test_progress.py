@@ -8,9 +8,11 @@ import pytest
 
 from profiling.timeline.chrome_events import PIECE_BYTES
 from profiling.timeline.opening import open_capture
+from profiling.timeline.share_read import while_reading
 from profiling.verbs.progress import progress_line, reading_bar
 from profiling.verbs.training_bar import training_bar
 from tests.helpers.captures import write_trace
+from tests.paths import CAPTURES
 
 
 class Terminal(io.StringIO):
@@ -45,6 +47,13 @@ def test_a_large_trace_tells_how_far_it_is_read(stderr, tmp_path):
         say("analysing")
     shown = stderr.getvalue()
     assert "reading large.json" in shown and "70 %" in shown and "analysing" in shown
+
+
+def test_an_export_of_nsys_tells_how_many_of_its_rows_are_read():
+    shares = []
+    with while_reading(shares.append):
+        open_capture(CAPTURES / "flash_metrics.sqlite.gz")
+    assert shares == sorted(shares) and len(shares) >= 5 and shares[-1] == 1.0
 
 
 def test_a_training_has_a_bar_below_its_own_lines(stderr, capsysbinary):
