@@ -334,9 +334,42 @@ def test_on_paper_each_curve_of_a_dashboard_has_its_key(browser, pages):
         "dispatchEvent(new Event('afterprint')); return texts"
     )
     assert sorted(keys) == ["flash", "slow"]
-    named = "return withLegend({data: Array(%d).fill({meta: {kind: 'mean'}})}).layout?.showlegend"
-    assert browser.execute_script(named % 8)
-    assert not browser.execute_script(named % 9), "30 names left no room for the curves"
+
+
+OF_MANY = """
+const [count, width, done] = arguments;
+const chart = document.body.appendChild(document.createElement('div'));
+const data = Array.from({ length: count }, (_, at) => ({
+  name: `lr=${at / 1e4}, dropout=0.${at % 9}`, x: [0, 9], y: [at, at], legendgroup: at,
+  meta: { kind: 'mean' } }));
+const margin = { l: 50, r: 20, t: 10, b: 10 };
+const usual = { showlegend: false, xaxis: { title: { text: 'x' } }, margin };
+const made = withLegend({ data, layout: usual }, width, 250);
+Plotly.newPlot(chart, made.data, { height: 250, ...made.layout, width }).then(() => {
+  const box = (of) => of.getBoundingClientRect(), find = (of) => chart.querySelector(of);
+  const texts = [...chart.querySelectorAll('.legendtext')], legend = find('.legend');
+  const fits = legend && box(legend).top >= box(find('.xtitle')).bottom
+    && box(legend).bottom <= box(find('.main-svg')).bottom + 1
+    && texts.every((text) => box(text).bottom <= box(legend).bottom);
+  const notes = [...chart.querySelectorAll('.annotation-text')].map((text) => text.textContent);
+  chart.remove();
+  done([texts.map((text) => text.textContent), fits, notes, made.layout.height ?? 250]);
+});
+"""
+
+
+@pytest.mark.parametrize(("count", "width"), [(9, 640), (32, 640), (32, 320)])
+def test_the_picture_of_many_curves_has_its_legend_below_it(browser, pages, count, width):
+    open_page(browser, pages["dashboard"])
+    names, fits, _, height = browser.execute_async_script(OF_MANY, count, width)
+    assert len(names) == count and names[1] == "0.0001 · 0.1" and fits
+    assert height < 250 + (count * 20 if width == 320 else count * 8)
+
+
+def test_the_picture_of_more_curves_than_can_be_read_says_where_their_key_is(browser, pages):
+    open_page(browser, pages["dashboard"])
+    names, _, notes, height = browser.execute_async_script(OF_MANY, 33, 640)
+    assert (names, height, notes) == ([], 250, ["33 curves; their key is on the page"])
 
 
 def texts_of_sheets(pdf: bytes) -> list[int]:

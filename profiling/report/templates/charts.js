@@ -84,9 +84,10 @@ async function drawByPlotly(chart, figure) {
   const [data, layout] = narrow ? withShortNames(...themed(figure)) : themed(figure);
   const below = narrow && layout.showlegend !== false;
   chart.dataset.height ??= parseFloat(chart.style.height);
-  if (onPaper) chart.style.height = `${chart.dataset.height}px`; // without the legend below
+  const height = layout.height ?? +chart.dataset.height; // on paper without the screen's legend below
+  if (onPaper) chart.style.height = `${height}px`;
   if (below) layout.legend = { ...layout.legend, orientation: "h", x: 0, yref: "container", y: 0, yanchor: "bottom" };
-  if (onPaper) Object.assign(layout, { width: PAPER, height: +chart.dataset.height, autosize: false });
+  if (onPaper) Object.assign(layout, { width: PAPER, height, autosize: false });
   const drawing = Plotly.react(chart, data, layout, {
     responsive: true, displaylogo: false, modeBarButtonsToRemove: REMOVED, plotlyServerURL: "",
     displayModeBar: zoom && !onPaper, scrollZoom: zoom,
