@@ -268,6 +268,17 @@ def test_cards_stay_low_and_fill_their_rows_whatever_words_they_hold(browser, wi
     assert widths[-1] > 2 * widths[0], "the odd one has the row"
 
 
+def test_the_first_screen_of_a_comparison_says_how_much_and_where_from(browser, pages, window):
+    window(1440)
+    open_page(browser, pages["compare"])
+    said = browser.execute_script("return document.querySelector('h1').innerText")
+    assert re.search(r" faster than .* \(95 %: .* times as fast\)$", said)
+    bottom = browser.execute_script(
+        "return document.querySelector('[data-chart=waterfall]').getBoundingClientRect().bottom"
+    )
+    assert bottom < 900
+
+
 def test_on_paper_a_page_is_light_and_no_chart_is_cut(browser, pages, window):
     window(1280)
     browser.get("about:blank")
