@@ -123,8 +123,8 @@ function shownFigure(name) {
   const figure = figures[name];
   let { layout } = figure;
   const section = sectionOf(name), hidden = hiddenGroups(section), axis = axisOf(name);
-  const { height } = document.querySelector(`[data-lazy="${name}"]`).dataset;
-  const forPaper = (shown) => (onPaper ? withLegend(shown, PAPER, +height) : shown);
+  const height = usualHeight(document.querySelector(`[data-lazy="${name}"]`));
+  const forPaper = (shown) => (onPaper ? withLegend(shown, PAPER, height) : shown);
   if (layout.meta?.points) return forPaper(scattered(name));
   let data = tracesOf(figure, section, hidden);
   ({ data, layout } = forPaper({ data, layout }));

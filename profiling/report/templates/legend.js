@@ -23,7 +23,7 @@ function withLegend({ data, layout }, width, height) {
     ...trace, name: label.get(trace.name) ?? trace.name, showlegend: Boolean(named(trace)),
     legendgroup: "", // plotly puts a gap between groups
   }));
-  const legend = below ? legendBelow(keys, values, width) : { legend: layout.legend };
+  const legend = below ? legendBelow(keys, values, width, height - layout.margin.t - AXIS_BELOW) : { legend: layout.legend };
   const grown = below ? { height: height + legend.room, margin: { ...layout.margin, b: legend.room + AXIS_BELOW } } : {};
   return { data: shown, layout: { ...layout, ...grown, legend: legend.legend, showlegend: true } };
 }
@@ -36,7 +36,8 @@ function withoutCommonKeys(names) {
   return common ? { keys, values: pieces.map((of) => of.map(([, value]) => value).join(" · ")) } : { keys: "", values: names };
 }
 
-function legendBelow(keys, values, width) {
+// `plot` is the plot's height in px. A legend placed by the container would leave its margin to the screen.
+function legendBelow(keys, values, width, plot) {
   const pen = document.createElement("canvas").getContext("2d");
   pen.font = `${LEGEND_FONT}px ${FONT}`;
   const longest = Math.ceil(Math.max(...values.map((value) => pen.measureText(value).width)));
@@ -44,7 +45,7 @@ function legendBelow(keys, values, width) {
   const rows = Math.ceil(values.length / columns) + Boolean(keys);
   const room = rows * KEY_HEIGHT + 10;
   const legend = {
-    orientation: "h", x: 0, yref: "container", y: 0, yanchor: "bottom", entrywidth: longest, maxheight: room + 10,
+    orientation: "h", x: 0, y: -AXIS_BELOW / plot, yanchor: "top", entrywidth: longest, maxheight: room + 10,
     font: { size: LEGEND_FONT }, title: { text: keys, side: "top", font: { size: LEGEND_FONT } },
   };
   return { legend, room };
