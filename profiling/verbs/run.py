@@ -42,8 +42,8 @@ A report of nsys contains the environment of the recorded program. Variables tha
 are therefore not passed to the run (KEY, TOKEN, SECRET, PASSWORD ... in the name, or a password in
 a URL). Without WANDB_API_KEY, W&B records offline unless `wandb login` has stored a key in the home
 folder; send such a run with `wandb sync`. Values typed in a program's command, such as
---api-key=VALUE or WANDB_API_KEY=VALUE, reach it and are hidden in the run's files; a report of nsys
-has the command as it ran.
+--api-key=VALUE or WANDB_API_KEY=VALUE, reach it and are hidden in the run's files; a .nsys-rep has
+the command as it ran.
 
 exit code: a program's own, as a shell has it (127 if it is not found). Our training: its own if it
 fails; 1 if it succeeded but there is no report or no .sqlite. 2 for a mistake in the command line,
