@@ -24,6 +24,7 @@ from configs.command_line import compose_one
 from profiling.recording.nvml import Gpu
 from profiling.recording.sampler import GpuSampler
 from profiling.recording.spans import NoSpans
+from profiling.shared.units import number
 from training.gpu_metrics import open_gpus, uuids_of
 from training.machine.device import resolve, resolve_device
 from training.ranks.distributed import Ranks
@@ -68,7 +69,7 @@ def main(config: OverheadConfig) -> None:
     print(f"{ranks.device_name}: step without sampling {step_ms:.3f} ms")
     print(
         f"a sample alone: {sample_ms * 1e3:.0f} us, {python_ms * 1e3:.0f} us of them on the "
-        f"processor; {share:.3%} of {config.interval_ms} ms"
+        f"processor; {number(100 * share)} % of {config.interval_ms} ms"
     )
     print(
         f"steps sampled every {config.interval_ms} ms, on / off: {middle:.5f} "

@@ -26,6 +26,7 @@ from statistics import median
 from benchmarks.measuring import PROJECT, Keys, key, launcher, measure_in_turns, spread
 from benchmarks.timed_training import check_keys, time_training
 from profiling.launch.experiment.plan import LOG_INTERVAL
+from profiling.shared.units import percent
 
 HEADER = "| | ranks | ms per step (least, most) | kept |\n|---|---:|---:|---:|"
 THEIRS = "nanoGPT"
@@ -111,8 +112,8 @@ def numbers(name: str, value: str, least: int = 0) -> list[int]:
 
 
 def row(process: Process, times_ms: list[float], fewest_ms: float) -> str:
-    kept = fewest_ms / median(times_ms)
-    return f"| {process.label} | {process.where} | {spread(times_ms, 2)} | {kept:.1%} |"
+    kept = percent(100 * fewest_ms / median(times_ms))
+    return f"| {process.label} | {process.where} | {spread(times_ms, 2)} | {kept} |"
 
 
 def step_ms(process: Process, config: ScalingConfig, out: Path) -> float:

@@ -21,6 +21,7 @@ from benchmarks.measuring import Keys, key
 from profiling.analysis.difference.comparison_records import Experiment
 from profiling.analysis.statistics import noise_of_processes, ratio_over_processes
 from profiling.shared.json_records import read_json
+from profiling.shared.units import percent
 
 Process = list[float]  # step times of one process in ms, each a median of ten steps
 
@@ -47,7 +48,7 @@ def main(config: TrialsConfig) -> None:
             print(f"| {name} | {len(processes)} | too few for {config.size} a side | | |")
             continue
         called = count_called(processes, config.trials, config.size, config.seed)
-        shares = " | ".join(f"{n} ({n / config.trials:.1%})" for n in called)
+        shares = " | ".join(f"{n} ({percent(100 * n / config.trials)})" for n in called)
         print(f"| {name} | {len(processes)} | {shares} |")
 
 

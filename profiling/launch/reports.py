@@ -5,6 +5,8 @@ import re
 import shlex
 import shutil
 import subprocess
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from itertools import count
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from profiling.timeline.scrub import scrub
 from profiling.tools import nsight, nsys_tool
 from profiling.tools.nsys_tool import Nsys
 
+Shown = Callable[[str], AbstractContextManager[object]]  # shows words while its block runs
 # (what nsys, CUPTI or the driver prints, why there is no report, how to go on)
 CAUSES = (
     (
@@ -56,17 +59,18 @@ def finish(
     expected: dict[str, int],
     ended: Ended,
     of_trainer: bool = True,
+    shown: Shown = nullcontext,
 ) -> bool:
     """Move the reports from `folder` to `target`, export them, and print what to do next.
 
     `expected` maps a report's name to its number of windows; with several, nsys appends a number to
-    the name of each report. `ended` says how training ended. Returns whether all reports and
-    .sqlite exist.
+    the name of each report. `ended` says how training ended, and `shown` shows what takes long.
+    Returns whether all reports and .sqlite exist.
     """
     made = [move(path, target) for path in sorted(folder.glob("*.nsys-rep"))]
     left = [move(path, target) for path in sorted(folder.glob("*.qdstrm"))]
     shutil.rmtree(folder, ignore_errors=True)
-    complete = all([export_report(nsys, path) for path in made])
+    complete = all([export_report(nsys, path, shown) for path in made])
     for name, windows in expected.items():
         count_made = len(paths_named(made, name))
         complete &= count_made >= windows
@@ -106,21 +110,22 @@ def move(path: Path, target: Path) -> Path:
     return new
 
 
-def export_report(nsys: Nsys, report: Path) -> bool:
+def export_report(nsys: Nsys, report: Path, shown: Shown) -> bool:
     """Export the report and print where it is; False if the export failed."""
     sqlite = report.with_suffix(".sqlite")
     temporary = report.with_name(f"{report.stem}.partial.sqlite")
     export = [nsys.path, "export", "--type=sqlite", "--force-overwrite=true"]
     export += [f"--output={temporary}", str(report)]
     environ, _ = nsight.without_secrets()
-    done = subprocess.run(
-        export, env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
-    exported = done.returncode == 0 and temporary.exists()
+    with shown(f"nsys exports {report.name}"):
+        done = subprocess.run(
+            export, env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        if exported := done.returncode == 0 and temporary.exists():
+            scrub(temporary)
+            os.replace(temporary, sqlite)
     print(f"\nreport  {report} ({report.stat().st_size / 1e6:.1f} MB)")
     if exported:
-        scrub(temporary)
-        os.replace(temporary, sqlite)
         print(f"sqlite  {sqlite} ({sqlite.stat().st_size / 1e6:.1f} MB)")
         print(
             "        scrubbed; the report itself contains the environment of your shell: do not "

@@ -30,11 +30,12 @@ class Placed:
 
 @dataclass(frozen=True)
 class Verdict(Placed):
-    """The answer. On a page a `word` for it, if given, is the headline, and the text follows."""
+    """The answer. On a page its `headline`, if given, is that, and `under_headline` follows."""
 
     text: str
     tone: Tone = "plain"
-    word: str | None = None
+    headline: str | None = None
+    under_headline: str = ""
 
 
 @dataclass(frozen=True)

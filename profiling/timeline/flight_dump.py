@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from profiling.shared.run_files import DUMP, EARLIER, Note, place
+from profiling.shared.run_files import DUMP, EARLIER, HOOK_FILES, Note, place
 from profiling.timeline import pickled_data
 
 MOST_BYTES = 64 * 2**20  # a buffer of 2000 collectives is 0.3 MB
@@ -134,7 +134,8 @@ def files_in(place: Path) -> list[Path]:
     for name in (re.compile(rf"{DUMP}\d+"), re.compile(rf"{EARLIER}\d+"), NAME):
         for folder in (place / "profile", place):
             entries = folder.iterdir() if folder.is_dir() else ()
-            if files := [path for path in entries if name.fullmatch(path.name)]:
+            named = [path for path in entries if name.fullmatch(path.name)]
+            if files := [path for path in named if not re.fullmatch(HOOK_FILES, path.name)]:
                 return files
     raise ValueError(
         f"{place}: no dump of a flight recorder ({DUMP}0, ...) in this folder or in its "

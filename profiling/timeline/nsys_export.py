@@ -15,18 +15,23 @@ from profiling.timeline.reading import (
     outlasting_warning,
     within_session,
 )
+from profiling.timeline.share_read import RowsRead
 from profiling.timeline.sqlite_columns import (
     FIRST_ROW,
     MISSING,
     Row,
     connect,
     numbers,
+    row_count,
     tables,
     texts,
 )
 from profiling.timeline.trace import Columns
 
 NVTX = "NVTX_EVENTS"
+ACTIVITY = "CUPTI_ACTIVITY_KIND_"
+LONG_TABLES = {NVTX, "OSRT_API", "GPU_METRICS"}  # those that take time to read
+LONG_TABLES |= {f"{ACTIVITY}{kind}" for kind in ("RUNTIME", "KERNEL", "MEMCPY", "MEMSET")}
 OPEN = 2**63 - 1  # stands for the end of a range that was not closed
 PROCESS_BITS = 24  # width of the pid in a globalPid, and of the thread's number below it
 
@@ -43,6 +48,7 @@ class Export:
         strings = texts(path, "SELECT id, value FROM StringIds")
         self.strings = {key: value for key, value in strings}
         self.names = Names()
+        self.rows_read = RowsRead(row_count(path, LONG_TABLES & self.tables.keys()))
         self.warnings: list[str] = []
 
     def string(self, key: int) -> str:
@@ -57,7 +63,7 @@ class Export:
             return None
         columns = {"start_ns": "start", "end_ns": "end"} | columns
         nulls = {"start_ns": FIRST_ROW, "end_ns": OPEN}
-        rows = numbers(self.path, table, columns, self.tables[table], nulls)
+        rows = self.numbers(table, columns, nulls)
         if table == NVTX:
             rows["name"], rows["closed"] = self.range_names(), rows["end_ns"] != OPEN
             rows["end_ns"] = np.where(rows["closed"], rows["end_ns"], rows["start_ns"])
@@ -65,6 +71,13 @@ class Export:
         if left_out:
             self.warnings.append(f"{table}: left out {left_out} rows with impossible times")
         return rows
+
+    def numbers(
+        self, table: str, columns: dict[str, str], nulls: dict[str, int], real: tuple[str, ...] = ()
+    ) -> Columns:
+        """The columns as `sqlite_columns.numbers` reads them; their rows are counted."""
+        present, count = self.tables[table], self.rows_read.add
+        return numbers(self.path, table, columns, present, nulls, real, count)
 
     def within_session(self, *tables: Columns | None) -> list[Columns | None]:
         """The tables without events that last longer than the duration that nsys recorded."""

@@ -12,7 +12,7 @@ import numpy as np
 from profiling.timeline import personal
 from profiling.timeline.nsys_export import Export, process_of
 from profiling.timeline.reading import LATEST_NS, capability, rows_of, sort_by_start
-from profiling.timeline.sqlite_columns import FIRST_ROW, Row, numbers, tables, texts
+from profiling.timeline.sqlite_columns import FIRST_ROW, Row, tables, texts
 from profiling.timeline.trace import Allocations, CounterSamples, Device
 
 MEMORY, KERNELS = "CUDA_GPU_MEMORY_USAGE_EVENTS", "CUPTI_ACTIVITY_KIND_KERNEL"
@@ -75,7 +75,7 @@ def counters(export: Export) -> list[CounterSamples] | None:
         return None
     wanted = {"time": "timestamp", "type": "typeId", "metric": "metricId", "value": "value"}
     nulls = {"time": FIRST_ROW}
-    rows = numbers(export.path, "GPU_METRICS", wanted, present, nulls, real=("value",))
+    rows = export.numbers("GPU_METRICS", wanted, nulls, real=("value",))
     rows = rows_of(rows, (abs(rows["time"]) < LATEST_NS) & np.isfinite(rows["value"]))
     rows = rows_of(rows, np.argsort(rows["time"], kind="stable"))
     metrics = export.rows("TARGET_INFO_GPU_METRICS", "typeId", "metricId", "metricName")

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from profiling.timeline import nsys_facts
-from profiling.timeline.nsys_export import NVTX, PROCESS_BITS, Export, process_of
+from profiling.timeline.nsys_export import ACTIVITY, NVTX, PROCESS_BITS, Export, process_of
 from profiling.timeline.reading import first_matching, join_tables, rows_of, sort_by_start
 from profiling.timeline.trace import (
     ANY_THREAD,
@@ -27,7 +27,6 @@ from profiling.timeline.trace import (
     as_column_type,
 )
 
-ACTIVITY = "CUPTI_ACTIVITY_KIND_"
 PUSH_POP, START_END, DOMAIN_CREATE = 59, 60, 75  # NVTX_EVENTS.eventType
 PAGEABLE = 0  # ENUM_CUDA_MEM_KIND
 

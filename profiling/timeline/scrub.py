@@ -18,6 +18,7 @@ from tempfile import TemporaryDirectory
 
 from cli.files import check_place, resolve_link
 from profiling.timeline.personal import NAMES, without_folders
+from profiling.tools.nsight import without_secret_values
 
 SQLITE, GZIP = b"SQLite format 3\0", b"\x1f\x8b"
 BLOCK_BYTES = 1 << 20
@@ -89,6 +90,7 @@ def scrub_tables(database: sqlite3.Connection) -> None:
         for (table,) in names
     }
     forget_bystanders(database, tables)
+    hide_typed_secrets(database, tables)
     printed = set()  # what the program and nsys wrote to the terminal
     if "ProcessStreams" in tables:
         printed = {text for (text,) in database.execute("SELECT contentId FROM ProcessStreams")}
@@ -106,6 +108,17 @@ def scrub_tables(database: sqlite3.Connection) -> None:
                 if clean != text:
                     changed.append((clean, rowid))
             database.executemany(f'UPDATE "{table}" SET "{column}" = ? WHERE rowid = ?', changed)
+
+
+def hide_typed_secrets(database: sqlite3.Connection, tables: dict[str, list[str]]) -> None:
+    """Hides secrets in the command that was traced, whose words nsys stores as a row each."""
+    if {"name", "value"} <= set(tables.get("META_DATA_CAPTURE", ())):
+        arguments = "name GLOB '*:ARGUMENT_*' AND typeof(value) = 'text'"
+        query = f"SELECT rowid, value FROM META_DATA_CAPTURE WHERE {arguments} ORDER BY rowid"
+        rows = database.execute(query).fetchall()
+        kept = without_secret_values([value for _, value in rows])
+        update = "UPDATE META_DATA_CAPTURE SET value = ? WHERE rowid = ?"
+        database.executemany(update, zip(kept, (rowid for rowid, _ in rows), strict=True))
 
 
 def forget_bystanders(database: sqlite3.Connection, tables: dict[str, list[str]]) -> None:

@@ -7,7 +7,7 @@ that two tables are read at once.
 
 import re
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from itertools import count
 from pathlib import Path
@@ -77,11 +77,13 @@ def numbers(
     present: set[str],
     nulls: dict[str, int] | None = None,
     real: tuple[str, ...] = (),
+    count_rows: Callable[[int], None] = lambda rows: None,
 ) -> Columns:
     """The columns `wanted` of a table (name -> column, product or sum of columns), in row order.
 
     Columns are int64, those in `real` float64. A NULL becomes the column's value in `nulls`, or
-    MISSING; so does every row of a column that is not `present` in the table.
+    MISSING; so does every row of a column that is not `present` in the table. `count_rows` is
+    called with the number of rows of each piece that is read.
     """
     nulls = nulls or {}
     terms = {name: term for name, term in wanted.items() if set(COLUMN.findall(term)) <= present}
@@ -95,6 +97,7 @@ def numbers(
         for rows, texts in pages(database, table, joined) if terms else ():
             for text, dtype, column in zip(texts, types, pieces, strict=True):
                 column.append(parse_numbers(text, dtype, rows))
+            count_rows(rows)
     columns = {}
     for name, column in zip(terms, pieces, strict=True):
         columns[name] = np.concatenate(column)
@@ -103,6 +106,13 @@ def numbers(
     for name in wanted.keys() - columns.keys():
         columns[name] = np.full(length, nulls.get(name, MISSING), np.int64)
     return columns
+
+
+def row_count(path: Path, names: Iterable[str]) -> int:
+    """About how many rows these tables have: the sum of their last row numbers."""
+    with connect(path) as database:
+        last = [database.execute(f'SELECT max(rowid) FROM "{name}"').fetchone() for name in names]
+    return sum(max(0, number) for (number,) in last if number is not None)
 
 
 def quote_columns(term: str) -> str:

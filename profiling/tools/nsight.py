@@ -44,6 +44,13 @@ SECRET_NAME = re.compile(
     re.I,
 )
 SECRET_VALUE = re.compile(r"://[^/\s]*:[^/\s]+@")  # https://user:password@host
+PLAIN_VALUE = re.compile(r"[-+.\de_]{1,12}|true|false|none|null", re.I)  # of --max_tokens=2048
+# --name VALUE, NAME=VALUE and "name": VALUE within a shell's line, a header or JSON
+NAMED = re.compile(
+    r"((?<!\S)-[\w.-]+\s+(?!-|\w+=)|[\w.-]+[\"']?(?:=|:\s*))"
+    r"(\"[^\"]*\"|'[^']*'|(?!--)(?:Bearer |Basic )?\S+)"
+)
+HIDDEN = "[hidden]"
 
 
 @dataclass(frozen=True)
@@ -112,3 +119,32 @@ def secret_names(environ: dict[str, str]) -> list[str]:
         for name, value in environ.items()
         if SECRET_NAME.search(name) or SECRET_VALUE.search(value)
     )
+
+
+def without_secret_values(words: list[str]) -> list[str]:
+    """The words of a command as a file may hold them: values that look like secrets are HIDDEN.
+
+    These are the values of options and variables whose names look like secrets, and passwords in
+    URLs. Numbers stay where the name says no password, and so do yes and no.
+    """
+    kept = []
+    for before, word in zip(["", *words], words, strict=False):
+        name, equals, value = word.partition("=")
+        is_value = before.startswith("-") and "=" not in before and not word.startswith("-")
+        if is_value and is_secret(before, word):
+            word = HIDDEN
+        elif equals and re.fullmatch(r"-[\w.-]+", name) and is_secret(name, value):
+            word = f"{name}={HIDDEN}"
+        else:  # may be a line of a shell with further names and values
+            word = NAMED.sub(hide_secret, word)
+        kept.append(SECRET_VALUE.sub(f"://{HIDDEN}@", word))
+    return kept
+
+
+def hide_secret(named: re.Match[str]) -> str:
+    return f"{named[1]}{HIDDEN}" if is_secret(*named.groups()) else named[0]
+
+
+def is_secret(name: str, value: str) -> bool:
+    is_plain = PLAIN_VALUE.fullmatch(value.strip("\"'")) and "PASS" not in name.upper()
+    return bool(SECRET_NAME.search(name)) and not is_plain

@@ -145,9 +145,9 @@ def conduct(
     announce(experiment, values, folder)
     if not asked.of_commands:
         check_and_estimate(flags, experiment, values, folder)
-    experiment = measure(experiment, values, time_by(asked, trainer), folder)
+    experiment = measure(experiment, values, time_by(flags, trainer), folder)
     if flags.capture:
-        make_capture = capture_by(experiment, trainer, folder)
+        make_capture = capture_by(flags, experiment, trainer, folder)
         captured = captures.explanations(experiment, make_capture)
     concluded = conclude(experiment, captured, flags.equal_within)
     begun = first_iterations(concluded, folder, flags.iterations)
@@ -222,17 +222,20 @@ def plan(flags: Namespace, words: list[str]) -> Experiment:
     return commands.plan_commands(flags.commands, flags.steps, flags.warm_up or WARM_UP_OF_COMMANDS)
 
 
-def time_by(experiment: Experiment, trainer: Path) -> TimeProcess:
+def time_by(flags: Namespace, trainer: Path) -> TimeProcess:
     """The function that runs and times one process of the experiment."""
-    if experiment.of_commands:
-        return commands.time_command
+    if flags.commands:
+        return partial(commands.time_command, commands.sides_of(flags.commands))
     return timed_by(trainer)
 
 
-def capture_by(experiment: Experiment, trainer: Path, folder: Path) -> Callable[[int], Path]:
+def capture_by(
+    flags: Namespace, experiment: Experiment, trainer: Path, folder: Path
+) -> Callable[[int], Path]:
     """The function that makes the capture of a value."""
-    if experiment.of_commands:
-        return partial(commands.capture_command, experiment, folder)
+    if flags.commands:
+        sides = commands.sides_of(flags.commands)
+        return partial(commands.capture_command, sides, experiment, folder)
     return partial(captures.capture, experiment, trainer, folder)
 
 

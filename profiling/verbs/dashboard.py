@@ -23,6 +23,7 @@ from profiling.analysis.runs.folder import find_run_folders, read_runs
 from profiling.report.dashboard.document import dashboard_page
 from profiling.report.dashboard.server import LivePage, dashboard_of, serve
 from profiling.shared.run_files import check_output
+from profiling.verbs.progress import progress_line
 from profiling.verbs.results import STDOUT, check_new, new_file, put
 
 # what runs may differ in beside their keys, as W&B gets it
@@ -55,11 +56,13 @@ def main(argv: list[str]) -> int:
     check_new(file, ".html", ".htm")
     folders = find_run_folders(flags.places)
     check_output(file, *folders)
-    runs, notes = read_runs(folders)
     links_from = file.absolute().parent
-    page = dashboard_page(
-        runs, notes=notes, loss=flags.loss, extra=flags.metric, links_from=links_from
-    )
+    with progress_line(f"reading {len(folders)} runs") as say:
+        runs, notes = read_runs(folders)
+        say(f"making {file.name}")
+        page = dashboard_page(
+            runs, notes=notes, loss=flags.loss, extra=flags.metric, links_from=links_from
+        )
     put(file, page)
     for note in notes:
         print(plain(f"note: {note}"))

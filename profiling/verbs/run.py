@@ -41,7 +41,9 @@ training cleanly, and the report is still written.
 A report of nsys contains the environment of the recorded program. Variables that look like secrets
 are therefore not passed to the run (KEY, TOKEN, SECRET, PASSWORD ... in the name, or a password in
 a URL). Without WANDB_API_KEY, W&B records offline unless `wandb login` has stored a key in the home
-folder; send such a run with `wandb sync`.
+folder; send such a run with `wandb sync`. Values typed in a program's command, such as
+--api-key=VALUE or WANDB_API_KEY=VALUE, reach it and are hidden in the run's files; a .nsys-rep has
+the command as it ran.
 
 exit code: a program's own, as a shell has it (127 if it is not found). Our training: its own if it
 fails; 1 if it succeeded but there is no report or no .sqlite. 2 for a mistake in the command line,
@@ -68,6 +70,7 @@ from profiling.launch.process import stream
 from profiling.shared.own_program import refuse_own_program
 from profiling.shared.run_files import DUMP
 from profiling.tools import nsight, nsys_tool
+from profiling.verbs.progress import progress_line
 
 if TYPE_CHECKING:
     from configs.profiling import ProfileConfig
@@ -84,6 +87,7 @@ class Program:
     words: list[str]
     profile: "ProfileConfig"
     folder: Path  # captures go to profile/ in it
+    iterations: int | None  # of training; sampling has none
     sends_capture: bool = False  # to W&B, where its run is
 
 
@@ -127,11 +131,14 @@ def main(argv: list[str], trainer: list[str] | None = None) -> int:
     check_free(profiled.folder, f"out_dir={profiled.folder}")  # a capture may be on its way there
     empty_folder(folder)
     began_s = time.time()
-    ended = stream(whole, environ)
+    from profiling.verbs.training_bar import training_bar  # here: --help needs no rich
+
+    with training_bar(profiled.iterations) as output:
+        ended = stream(whole, environ, output)
     names = ["nsys"] if ranks is None else [f"nsys-rank{rank}" for rank in ranks]
     expected = dict.fromkeys(names, windows if any("=repeat" in o for o in options) else 1)
     target = profiled.folder / "profile"
-    complete = reports.finish(nsys, folder, target, expected, ended)
+    complete = reports.finish(nsys, folder, target, expected, ended, shown=progress_line)
     if complete:
         report_on(profiled.folder, several=ranks is not None and len(ranks) > 1)
         if profiled.sends_capture and not ended.status:
@@ -298,8 +305,9 @@ def program_of(words: list[str]) -> Program:
         return sampling(words[1:])
     config = compose_one(words, PROFILE_NSYS)
     check_kind(config.profile.kind)
+    out_dir = Path(config.out_dir)
     sends = config.wandb.captures and check_wandb(config.wandb) != "disabled"
-    return Program(TRAINER, words, config.profile, Path(config.out_dir), sends)
+    return Program(TRAINER, words, config.profile, out_dir, config.max_iters, sends)
 
 
 def sampling(words: list[str]) -> Program:
@@ -308,7 +316,7 @@ def sampling(words: list[str]) -> Program:
 
     config = parse_keys([PROFILE_NSYS, *words], SampleConfig)
     check_kind(config.profile.kind)
-    return Program(SAMPLER, words, config.window(), Path(config.out_dir) / FOLDER)
+    return Program(SAMPLER, words, config.window(), Path(config.out_dir) / FOLDER, None)
 
 
 def check_kind(kind: str) -> None:

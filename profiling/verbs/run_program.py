@@ -25,6 +25,7 @@ from profiling.launch.process import Ended
 from profiling.timeline.opening import ENDINGS
 from profiling.tools import nsight, nsys_tool
 from profiling.tools.nsys_tool import Nsys
+from profiling.verbs.progress import progress_line
 
 FOLDER = Path("out-run")
 STEPS = 20
@@ -43,9 +44,8 @@ def run_program(flags: Namespace, words: list[str]) -> int:
         say(message)
         return code
     folder: Path = flags.out or FOLDER
-    settings = HookSettings(
-        str(folder.absolute()), words, kind, flags.start, flags.steps or STEPS, flags.step
-    )
+    kept, window = nsight.without_secret_values(words), (flags.start, flags.steps or STEPS)
+    settings = HookSettings(str(folder.absolute()), kept, kind, *window, flags.step)
     environ, started = environment_for_others(), words
     nsys = None
     if kind == "nsys":
@@ -145,7 +145,13 @@ def report(
     try:
         if nsys:
             reports.finish(
-                nsys, folder / PARTIAL, folder / "profile", {"nsys": 1}, ended, of_trainer=False
+                nsys,
+                folder / PARTIAL,
+                folder / "profile",
+                {"nsys": 1},
+                ended,
+                of_trainer=False,
+                shown=progress_line,
             )
         captures = [path for path in (folder / "profile").glob("*") if path.is_file()]
         if captures:

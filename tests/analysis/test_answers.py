@@ -1,6 +1,7 @@
 """The four answers: conditions of each, what it would take to decide, exit codes of the gate."""
 
 import math
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -14,6 +15,7 @@ from profiling.analysis.difference.compared import (
     compared_capture,
 )
 from profiling.analysis.difference.comparison import compare
+from profiling.analysis.difference.sentence import headline, under_headline
 from profiling.analysis.statistics import (
     Ratio,
     answer,
@@ -119,6 +121,22 @@ def test_the_band_is_the_users_and_recorded():
     found = compare(one, one, equal_within_percent=10)
     assert found.verdict == "equal" and found.equal_within_percent == 10
     assert "equal within 10 %" in found.sentence
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "told"),
+    [
+        (slow(), flash(), r"flash\S* is 1.\d\dx faster than slow\S* \(95 %: 1.* times as fast\)"),
+        (flash(), slow(), r"slow\S* is 1.\d\dx slower than flash\S* \(95 %: 1.* times as long\)"),
+        (noisy("a", 10.0, 1), noisy("b", 10.2, 2), "cannot tell whether b is slower than a"),
+        (flash(), flash(), r".* are equal within 2 %: [\d.]+ to [\d.]+"),
+    ],
+)
+def test_the_headline_says_which_is_faster_by_how_much_and_how_sure_that_is(one, other, told):
+    found = compare(one, other)
+    assert re.fullmatch(told, headline(found))
+    basis = under_headline(found).partition(":")[0]
+    assert found.sentence.startswith(headline(found).partition(" (95 %")[0] + f" ({basis})")
 
 
 @pytest.mark.parametrize("force", [False, True])

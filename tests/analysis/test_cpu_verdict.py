@@ -11,7 +11,9 @@ from profiling.analysis.difference.comparison import compare
 from profiling.analysis.records import Report
 from profiling.analysis.summary import summarize
 from profiling.report.comparison import tables
+from profiling.report.document import Chart
 from profiling.report.renderers.page import page
+from profiling.report.single import step_charts
 from profiling.report.single.document import report_document
 from profiling.report.single.verdict_line import verdict_line
 from profiling.shared.manifest import AttentionFacts, Manifest, ProcessUse
@@ -53,6 +55,45 @@ def reported(tmp_path):
         return summarize(Analysis(open_capture(path)), manifest)
 
     return report
+
+
+def bar_of(report: Report) -> list[tuple[str, float, str]] | None:
+    """(word, ms, colour) of each slice of the bar on a page's first screen."""
+    charts = [block for block in report_document(report).verdict if isinstance(block, Chart)]
+    if not charts:
+        return None
+    traces = charts[0].figure["data"]
+    return [(t["name"], t["x"][0], t["marker"]["color"]) for t in traces]
+
+
+def test_the_bar_of_a_step_is_its_phases_and_what_is_outside_them(reported):
+    report = reported()
+    bar = bar_of(report)
+    assert [(word, pytest.approx(ms)) for word, ms, _ in bar] == [
+        *(("forward", 3.0), ("backward", 6.0), ("optimizer", 0.9), ("outside the phases", 0.1)),
+    ]
+    assert "split by what the CPU did" in page(report_document(report))
+    chart = step_charts.phases(report)  # the chart beside the table has the bar's colours
+    (host,) = chart["data"]
+    assert dict(zip(host["y"], host["marker"]["color"], strict=True)) == {
+        word: shade for word, _, shade in bar[:-1]
+    }
+    assert bar[2][2] == "var(--optimizer)" and len({shade for *_, shade in bar}) == 4
+
+
+def test_a_bar_without_phases_is_of_operators_and_threads_side_by_side_have_none(reported):
+    report = reported()
+    operators = replace(report, ranges=[])
+    assert [word for word, *_ in bar_of(operators)] == [
+        *("aten::mm", "aten::gelu", "aten::linear", "no operator"),
+    ]
+    many = [replace(report.ranges[0], name=f"<{i}>", host_ms=2.0 + i) for i in range(9)]
+    (*named, others, rest) = bar_of(replace(report, ranges=many))
+    assert len(named) == 7 and named[0][0] == "&lt;2&gt;"
+    assert others[:2] == ("2 other phases", pytest.approx(5 / 6)) and rest[1] == pytest.approx(1)
+    twice = [replace(row, host_ms=2 * row.host_ms) for row in report.ranges]
+    assert bar_of(replace(report, ranges=twice)) is None
+    assert bar_of(replace(report, ranges=[], operators=None)) is None
 
 
 def test_it_is_bound_by_the_cpu_and_the_longest_phase_is_named(reported):

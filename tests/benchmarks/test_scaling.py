@@ -22,7 +22,7 @@ def test_both_sides_do_one_micro_step_on_each_rank(tmp_path):
 
 def test_a_row_says_what_is_kept():
     assert row(Process("", 4), [25.0, 24.0, 26.0], 20.0) == (
-        "| as it is | 4 | 25.00 (24.00, 26.00) | 80.0% |"
+        "| as it is | 4 | 25.00 (24.00, 26.00) | 80.0 % |"
     )
 
 
@@ -44,7 +44,7 @@ def test_several_gpus_are_held_against_the_slowest_of_them(tmp_path, monkeypatch
     BENCHMARKS.run(["scaling", "ranks=1,2", "alone=1,0", "rounds=1", f"out={tmp_path}/out"])
     assert seen == [("1 (GPU 0)", "0"), ("1 (GPU 1)", "1"), ("2", None)]
     assert kept_of(capsys) == [
-        "as it is 1 (GPU 0) 105.3%", "as it is 1 (GPU 1) 100.0%", "as it is 2 80.0%",
+        "as it is 1 (GPU 0) 105.3 %", "as it is 1 (GPU 1) 100.0 %", "as it is 2 80.0 %",
     ]  # fmt: skip
 
 
@@ -59,10 +59,11 @@ def test_ways_are_for_several_ranks_and_nanogpt_is_held_against_itself(
     words = ["ranks=1,2", "ways=a=1; b=2", f"against={tmp_path}", f"out={tmp_path}/out"]
     BENCHMARKS.run(["scaling", *words])
     assert kept_of(capsys) == [
-        "as it is 1 100.0%", "nanoGPT 1 100.0%", "a=1 2 95.2%", "b=2 2 80.0%", "nanoGPT 2 75.0%",
+        "as it is 1 100.0 %", "nanoGPT 1 100.0 %", "a=1 2 95.2 %", "b=2 2 80.0 %",
+        "nanoGPT 2 75.0 %",
     ]  # fmt: skip
     BENCHMARKS.run(["scaling", "ranks=2", *words[1:]])
-    assert kept_of(capsys) == ["a=1 2 100.0%", "b=2 2 100.0%", "nanoGPT 2 100.0%"]
+    assert kept_of(capsys) == ["a=1 2 100.0 %", "b=2 2 100.0 %", "nanoGPT 2 100.0 %"]
 
 
 @pytest.mark.parametrize(
@@ -86,6 +87,6 @@ def test_one_rank_and_two_are_trained_and_timed(text_file, tmp_path, capsys, pro
     words = ["config=shakespeare_char_cpu", f"words={small}", "rounds=1", "iterations=150"]
     BENCHMARKS.run(["scaling", "ranks=2,1", *words, f"out={tmp_path}/out"])
     _, _, one, two = capsys.readouterr().out.splitlines()[-4:]
-    assert one.startswith("| as it is | 1 | ") and one.endswith("| 100.0% |")
+    assert one.startswith("| as it is | 1 | ") and one.endswith("| 100.0 % |")
     assert two.startswith("| as it is | 2 | ")
     assert (tmp_path / "out" / "as-it-is-2" / "metrics.jsonl").exists()

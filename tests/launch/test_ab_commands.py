@@ -117,7 +117,8 @@ def test_other_work_is_said_with_the_answer_and_never_that_it_is_the_same(fake, 
 
 def test_leading_words_are_variables_of_one_side(fake, capsys):
     run, _, starts = fake
-    run("--repeats", "2", "--", "X=1 2", *A, ":::", "X=", *A)
+    key = "MY_API_KEY=planted"
+    run("--repeats", "2", "--", "X=1 2", key, *A, ":::", "X=", key, *A)
     assert [(script, x) for script, x, _ in starts] == [
         ("a.py", "1 2"),
         ("a.py", ""),
@@ -125,6 +126,8 @@ def test_leading_words_are_variables_of_one_side(fake, capsys):
         ("a.py", "1 2"),
     ]
     assert "X= against X=1 2" in capsys.readouterr().out
+    (kept,) = Path("out-ab").glob("*/results.json")
+    assert "planted" not in kept.read_text() and "'MY_API_KEY=[hidden]'" in kept.read_text()
 
 
 def test_equal_commands_are_equal(fake, capsys):

@@ -341,6 +341,24 @@ def test_secrets_do_not_reach_the_report(install, trainer, words, monkeypatch, c
     assert nsight.secret_names({"PWD": "/", "PATH": "a", "MONKEY": "1"}) == ["MONKEY"]
 
 
+@pytest.mark.parametrize(
+    "typed, kept",
+    [
+        ("python t.py --api-key=planted --lr=1", "python t.py '--api-key=[hidden]' --lr=1"),
+        ("t.py --token planted --token --x", "t.py --token '[hidden]' --token --x"),
+        ("env HF_TOKEN=planted t.py", "env 'HF_TOKEN=[hidden]' t.py"),
+        ("sh -c 'A=1 KEY=planted t.py'", "sh -c 'A=1 KEY=[hidden] t.py'"),
+        ("""t.py '{"api_key": "planted", "n": 1}'""", """t.py '{"api_key": [hidden], "n": 1}'"""),
+        ("t.py --db=x://me:planted@host/a", "t.py '--db=x://[hidden]@host/a'"),
+        ("t.py --args=--api-key=planted", "t.py '--args=--api-key=[hidden]'"),
+        ("t.py --password 1234", "t.py --password '[hidden]'"),
+        ("t.py --max_tokens=64 --key_dim 8 --tokenizer x --hub-token false", None),
+    ],
+)
+def test_a_file_never_gets_the_secrets_of_a_command(typed, kept):
+    assert shlex.join(nsight.without_secret_values(shlex.split(typed))) == (kept or typed)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_ctrl_c_ends_training_in_order_and_the_report_is_written(

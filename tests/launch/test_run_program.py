@@ -1,5 +1,6 @@
 """python -m profiling run -- COMMAND: the program is as without it, and what is said of it."""
 
+import gzip
 import json
 import os
 import pty
@@ -48,6 +49,10 @@ def said_of(capfd) -> tuple[str, list[str]]:
     beginning = "profiling run: "
     lines = [x.removeprefix(beginning) for x in printed.err.splitlines() if beginning in x]
     return printed.out, lines
+
+
+def opened(path: Path) -> bytes:
+    return gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
 
 
 # the program's own
@@ -326,9 +331,12 @@ def test_a_training_ends_with_its_report_and_is_as_bare(capfd, start):
     Path("mine.py").write_text(TRAIN)
     bare = start(["mine.py", "80"]).communicate(timeout=60)[0]  # forked: it has torch already
     words = ["--kind", "torch", "--start", "30", "--steps", "10", "--", PYTHON, "mine.py", "80"]
-    assert run.main(words) == 0
+    assert run.main([*words, "--api-key=planted"]) == 0
     printed = capfd.readouterr()
     assert printed.out == bare and float(bare)
+    written = [path for path in Path("out-run").rglob("*") if path.is_file()]
+    assert not [path for path in written if b"planted" in opened(path)]
+    assert '"--api-key=[hidden]"' in Path("out-run/config.yaml").read_text()
     told = printed.err.splitlines()
     assert "profiling run: 79 steps; a step ends with SGD.step()" in told
     assert "next    python -m profiling report out-run --html report.html" in told

@@ -268,6 +268,17 @@ def test_cards_stay_low_and_fill_their_rows_whatever_words_they_hold(browser, wi
     assert widths[-1] > 2 * widths[0], "the odd one has the row"
 
 
+def test_the_first_screen_of_a_comparison_says_how_much_and_where_from(browser, pages, window):
+    window(1440)
+    open_page(browser, pages["compare"])
+    said = browser.execute_script("return document.querySelector('h1').innerText")
+    assert re.search(r" faster than .* \(95 %: .* times as fast\)$", said)
+    bottom = browser.execute_script(
+        "return document.querySelector('[data-chart=waterfall]').getBoundingClientRect().bottom"
+    )
+    assert bottom < 900
+
+
 def test_on_paper_a_page_is_light_and_no_chart_is_cut(browser, pages, window):
     window(1280)
     browser.get("about:blank")
@@ -341,9 +352,47 @@ def test_on_paper_each_curve_of_a_dashboard_has_its_key(browser, pages):
         "dispatchEvent(new Event('afterprint')); return texts"
     )
     assert sorted(keys) == ["flash", "slow"]
-    named = "return withLegend({data: Array(%d).fill({meta: {kind: 'mean'}})}).layout?.showlegend"
-    assert browser.execute_script(named % 8)
-    assert not browser.execute_script(named % 9), "30 names left no room for the curves"
+
+
+OF_MANY = """
+const [count, width, done] = arguments;
+const chart = document.body.appendChild(document.createElement('div'));
+const data = Array.from({ length: count }, (_, at) => ({
+  name: `lr=${at / 1e4}, dropout=0.${at % 9}`, x: [0, 9], y: [at, at], legendgroup: at,
+  meta: { kind: 'mean' } }));
+const titled = { title: { text: 'x' } }, margin = { l: 10, r: 20, t: 10, b: 10 };
+const usual = { showlegend: false, xaxis: titled, yaxis: titled, margin };
+const made = withLegend({ data, layout: usual }, width, 250);
+const [traces, layout] = themed(made);
+Plotly.newPlot(chart, traces, { height: 250, ...layout, width }).then(async () => {
+  const box = (of) => of.getBoundingClientRect(), find = (of) => chart.querySelector(of);
+  const texts = [...chart.querySelectorAll('.legendtext')], legend = find('.legend');
+  const fits = legend && box(legend).top >= box(find('.xtitle')).bottom
+    && box(legend).bottom <= box(find('.main-svg')).bottom + 1
+    && texts.every((text) => box(text).bottom <= box(legend).bottom);
+  const notes = [...chart.querySelectorAll('.annotation-text')].map((text) => text.textContent);
+  const names = texts.map((text) => text.textContent);
+  await Plotly.react(chart, ...themed({ data, layout: usual })); // on the screen again
+  await fitScreen(chart, 250);
+  const bottom = chart._fullLayout._size.b;
+  chart.remove();
+  done([names, fits && bottom < 80, notes, made.layout.height ?? 250]);
+});
+"""
+
+
+@pytest.mark.parametrize(("count", "width"), [(9, 640), (32, 640), (32, 320)])
+def test_the_picture_of_many_curves_has_its_legend_below_it(browser, pages, count, width):
+    open_page(browser, pages["dashboard"])
+    names, fits, _, height = browser.execute_async_script(OF_MANY, count, width)
+    assert len(names) == count and names[1] == "0.0001 · 0.1" and fits
+    assert height < 250 + (count * 20 if width == 320 else count * 8)
+
+
+def test_the_picture_of_more_curves_than_can_be_read_says_where_their_key_is(browser, pages):
+    open_page(browser, pages["dashboard"])
+    names, _, notes, height = browser.execute_async_script(OF_MANY, 33, 640)
+    assert (names, height, notes) == ([], 250, ["33 curves; their key is on the page"])
 
 
 def texts_of_sheets(pdf: bytes) -> list[int]:

@@ -20,6 +20,7 @@ TOGETHER = {  # colours that touch in a bar, share a row or a chart
     "families": FAMILIES,
     "parts of a step": [part.name for part in PARTS],
     "series and attention backends": {*SERIES, *(backend.colour for backend in TABLE)},
+    "phases of a CPU's step": [*SERIES, "muted"],
     "host and GPU time": ["compute", "host"],
     "calls": ["call", "wait"],
     "ranks": ["compute", "copy", "communication", "wait"],

@@ -35,6 +35,7 @@ from profiling.report.renderers.markdown import markdown
 from profiling.report.renderers.page import page
 from profiling.report.single.document import report_document, step_parts
 from profiling.report.single.step_charts import breakdown
+from profiling.report.single.step_slices import of_parts
 from profiling.report.single.tables import gaps
 from profiling.report.single.timeline_data import timeline_data
 from profiling.shared import causes
@@ -91,7 +92,7 @@ def report_with(by_cause: dict[str, float]) -> Report:
 def test_a_step_that_took_no_time_has_no_bar():
     report = report_with({})
     still = replace(report, typical=TypicalStep(1, 0.0, {"compute": 0.0}, {}, 0.0, None))
-    assert step_parts(still) == [] and breakdown(step_parts(still)) is None
+    assert step_parts(still) == [] and breakdown(of_parts(step_parts(still))) is None
 
 
 def every_cause() -> dict[str, float]:
@@ -147,7 +148,7 @@ def check_step(by_cause: dict[str, float]) -> None:
         )
     bar = next(line for line in told.splitlines() if "█" in line)
     assert len(bar.strip()) == terminal.BAR_WIDTH
-    bars, shown = breakdown(step_parts(report))["data"], without_scripts(html)
+    bars, shown = breakdown(of_parts(step_parts(report)))["data"], without_scripts(html)
     assert [bar["x"][0] for bar in bars] == list(parts.values())
     for name, bar in zip(parts, bars, strict=True):
         assert causes.part_named(name).title in bar["hovertemplate"]
@@ -219,7 +220,7 @@ def test_a_cause_has_one_word_in_every_document():
     timeline = timeline_data(events, {})
     slowed = SimpleNamespace(slowed_ms=0.0)
     ranks = [SimpleNamespace(rank=0, parts_ms=every_cause(), communication=slowed)]
-    labels = {*(bar["name"] for bar in breakdown(step_parts(report))["data"])}
+    labels = {*(bar["name"] for bar in breakdown(of_parts(step_parts(report)))["data"])}
     labels |= {bar["name"] for bar in steps_by_rank(ranks)["data"]}
     labels |= {str(gaps(report).columns[1].value_of(gap)) for gap in report.idle.gaps}
     labels |= {name["label"] for name in timeline["names"] if name["label"].startswith("idle")}

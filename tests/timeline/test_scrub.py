@@ -44,6 +44,7 @@ def report(tmp_path):
     database.executemany("INSERT INTO TARGET_INFO_SYSTEM_ENV VALUES (?, ?, ?)", rows)
     rows = [("PROCESS_0:ENVIRONMENT_VARIABLE", f'API_KEY="{SECRET}"')] * 50
     rows += [("PROCESS_0:ARGUMENT_1", "out_dir=/home/me/out-x"), ("RATE_HZ", "0")]
+    rows += [("PROCESS_0:ARGUMENT_2", "--api-key"), ("PROCESS_0:ARGUMENT_3", SECRET)]
     database.executemany("INSERT INTO META_DATA_CAPTURE VALUES (?, ?)", rows)
     database.execute("INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (10, 25, 1)")
     database.commit()
@@ -69,6 +70,8 @@ def test_events_names_and_arguments_stay(report):
     assert kernels == [(10, 25, "void at::native::reduce_kernel<512, 1>(float / 2)")]
     assert dict(database.execute("SELECT name, value FROM META_DATA_CAPTURE")) == {
         "PROCESS_0:ARGUMENT_1": "out_dir=out-x",
+        "PROCESS_0:ARGUMENT_2": "--api-key",
+        "PROCESS_0:ARGUMENT_3": "[hidden]",
         "RATE_HZ": "0",
     }
     assert database.execute("SELECT name FROM TARGET_INFO_SYSTEM_ENV").fetchall() == [

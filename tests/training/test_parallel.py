@@ -94,6 +94,11 @@ def test_stretches_are_of_one_length_in_order():
         ),
         (
             4,
+            dict(parallel="fsdp", compile=None, compile_scope="model"),
+            "^compile_scope=model: does not work with parallel=fsdp",
+        ),
+        (
+            4,
             dict(parallel="fsdp", device="auto", cuda_graphs="true"),
             "^cuda_graphs=true: does not work with parallel=fsdp",
         ),

@@ -79,7 +79,8 @@ def test_names_in_a_dump_do_nothing_to_a_terminal(tmp_path, capsys):
 )
 def test_mistakes(words, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "train.py").touch()
+    for name in ("train.py", "trained-rank0"):  # the latter is in the folder of run -- COMMAND
+        (tmp_path / name).touch()
     with pytest.raises(ValueError, match=message) as error:
         hang.main(words)
     assert "\n" not in str(error.value)

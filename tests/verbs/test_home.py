@@ -143,7 +143,10 @@ def test_a_page_of_the_folder_gets_nothing_of_the_server(place, pages):
 def test_rows_are_ticked_for_a_command_and_the_address_keeps_them(place, monkeypatch):
     monkeypatch.setattr("profiling.report.home.pages.BETWEEN_PAGES_S", 0.2)
     os.utime(place / "ended" / "metrics.jsonl", (1e9, 1e9))  # the last row
+    (place / "bad").mkdir()
+    (place / "bad" / "metrics.jsonl").write_text('{"run":')
     home.main([str(place), "-o", str(place / "home.html")])
+    assert "cannot be read: config.yaml" in (place / "home.html").read_text()
     ticks = "[...document.querySelectorAll('td.code input')]"
     with chromium() as browser:
         browser.get((place / "home.html").as_uri())
@@ -151,11 +154,13 @@ def test_rows_are_ticked_for_a_command_and_the_address_keeps_them(place, monkeyp
         for name in ("ended", "sweep/1"):
             browser.execute_script(f"{ticks}.find(t => t.ariaLabel === 'pick {name}').click()")
         told = "return [...document.querySelectorAll('#picked code')].map(c => c.textContent)"
-        both = f"{place}/ended {place}/sweep/1"
+        both = "ended sweep/1"  # the page can be passed on: it names no folder above
         assert browser.execute_script(told) == [
             f"python -m profiling compare {both} --html comparison.html",
             f"python -m profiling dashboard {both} -o dashboard.html",
         ]
+        assert str(place) not in (place / "home.html").read_text()
+        assert f"In the folder {place.name}:" in browser.find_element("id", "picked").text
         address = browser.current_url
         browser.get("about:blank")
         browser.get(address)

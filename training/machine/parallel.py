@@ -74,7 +74,7 @@ def check_sharded(config: Config, world_size: int) -> None:
             f"cuda_graphs=true: does not work with parallel={mode}, which gathers weights into "
             "temporary memory; use cuda_graphs=auto"
         )
-    if config.compile and config.compile_scope == "model":
+    if config.compile is not False and config.compile_scope == "model":
         raise ValueError(
             f"compile_scope=model: does not work with parallel={mode}, which gathers block by "
             "block; use compile_scope=block"

@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from cli.pipes import drop_unread
 from cli.program import as_called
-from profiling.shared.units import spell_duration
+from profiling.shared.units import percent, spell_duration
 from training.step.clock import Speed
 
 log = logging.getLogger("train")
@@ -130,7 +130,7 @@ class Display:
             parts.append(f"time {speed.step_ms:.2f}ms")
             parts.append(f"{tokens(speed.tokens_per_s)} tokens/s")
         if speed and speed.mfu is not None:
-            parts.append(f"mfu {speed.mfu:.1%}")
+            parts.append(f"mfu {percent(100 * speed.mfu)}")
         if captured_ms is not None:
             parts.append(f"captured {captured_ms:.2f}ms")
         now = ", ".join(parts)

@@ -34,13 +34,32 @@ REMAINDERS = ("unexplained", "capture_overhead")  # buckets that are no part of 
 
 def sentence(comparison: Comparison) -> str:
     """The answer in one sentence, with the parts of the step that made the difference."""
-    one, other, step = comparison.baseline.name, comparison.candidate.name, comparison.step_ms
-    times = f"{milliseconds(step.baseline)} -> {milliseconds(step.candidate)} {step.unit}"
     if comparison.verdict == "not_comparable":
-        return f"{unlike_words(comparison)} ({one} -> {other}: {times})"
-    if is_unlike(comparison):
-        return f"{unlike_words(comparison)}; {answer_words(comparison, times)}"
-    return answer_words(comparison, times + work_words(comparison))
+        return f"{unlike_words(comparison)} ({both_times(comparison)})"
+    said = f"{claim_words(comparison)} ({basis_words(comparison)}){reason_words(comparison)}"
+    return f"{unlike_words(comparison)}; {said}" if is_unlike(comparison) else said
+
+
+def headline(comparison: Comparison) -> str:
+    """The claim of the sentence with its interval, or why the sides do not compare."""
+    if comparison.verdict == "not_comparable" or is_unlike(comparison):
+        return unlike_words(comparison)
+    claim, ratios = claim_words(comparison), comparison.step_ms.ci95
+    if not ratios or comparison.size_unknown or comparison.ratio_bound:
+        return claim
+    low, high = ratios
+    if comparison.verdict == "faster":
+        return f"{claim} (95 %: {1 / high:.3f} to {1 / low:.3f} times as fast)"
+    slower = comparison.verdict == "slower"
+    return claim + f" (95 %: {low:.3f} to {high:.3f} times as long)" * slower
+
+
+def under_headline(comparison: Comparison) -> str:
+    """The rest of the sentence: the step times, the work and the parts that made the difference."""
+    if comparison.verdict == "not_comparable":
+        return both_times(comparison)
+    basis, why = basis_words(comparison), reason_words(comparison)
+    return f"{claim_words(comparison)} ({basis}){why}" if is_unlike(comparison) else basis + why
 
 
 def is_unlike(comparison: Comparison) -> bool:
@@ -53,33 +72,59 @@ def unlike_words(comparison: Comparison) -> str:
     return f"not comparable: {', '.join(comparison.comparability.reasons)}"
 
 
-def answer_words(comparison: Comparison, times: str) -> str:
-    """The answer in spite of what makes the sides differ; `times` are the step times of both."""
+def times_words(comparison: Comparison) -> str:
+    step = comparison.step_ms
+    return f"{milliseconds(step.baseline)} -> {milliseconds(step.candidate)} {step.unit}"
+
+
+def both_times(comparison: Comparison) -> str:
+    names = f"{comparison.baseline.name} -> {comparison.candidate.name}"
+    return f"{names}: {times_words(comparison)}"
+
+
+def claim_words(comparison: Comparison) -> str:
+    """The answer in spite of what makes the sides differ."""
     one, other, step = comparison.baseline.name, comparison.candidate.name, comparison.step_ms
     if comparison.verdict == "equal" and step.ci95:
         band, (low, high) = comparison.equal_within_percent, step.ci95
-        return f"{other} and {one} are equal within {band:g} %: {low:.3f} to {high:.3f} ({times})"
+        return f"{other} and {one} are equal within {band:g} %: {low:.3f} to {high:.3f}"
     if comparison.verdict == "cannot_tell":
         word = "faster" if step.ratio < 1 else "slower"
-        return f"cannot tell whether {other} is {word} than {one} ({times}): {why_not(comparison)}"
+        return f"cannot tell whether {other} is {word} than {one}"
+    if comparison.size_unknown:
+        return f"{other} is {comparison.verdict} than {one}"
+    if comparison.ratio_bound:
+        return f"{other} is at least {speed(comparison.ratio_bound)} than {one}"
+    return f"{other} is {speed(step.ratio)} than {one}"
+
+
+def basis_words(comparison: Comparison) -> str:
+    """The step times of both, and whether they did the same work."""
+    captured = comparison.verdict not in ("equal", "cannot_tell") and (
+        comparison.size_unknown or comparison.ratio_bound
+    )
+    work = "" if is_unlike(comparison) else work_words(comparison)
+    return f"{'captured ' if captured else ''}{times_words(comparison)}{work}"
+
+
+def reason_words(comparison: Comparison) -> str:
+    """The end of the sentence: why the claim is so, or why nothing can be told."""
+    if comparison.verdict == "equal" and comparison.step_ms.ci95:
+        return ""
+    if comparison.verdict == "cannot_tell":
+        return f": {why_not(comparison)}"
     if unknown := comparison.size_unknown:
         clauses = [
-            f"{other} is {comparison.verdict} than {one} (captured {times}), but by how much "
-            f"cannot be told: {unknown}",
+            f", but by how much cannot be told: {unknown}",
             kernel_words(comparison),
             WITHOUT_A_PROFILER,
         ]
         return "; ".join(filter(None, clauses))
-    if comparison.ratio_bound:
-        text = f"{other} is at least {speed(comparison.ratio_bound)} than {one} (captured {times})"
-    else:
-        text = f"{other} is {speed(step.ratio)} than {one} ({times})"
-    if parts := explanation(comparison):
-        text += f": {parts}"
-        against = "less" if comparison.verdict == "slower" else "more"
-        if against in (kernels := kernel_words(comparison)).split():
-            text += f", although {kernels}"
-    return text
+    if not (parts := explanation(comparison)):
+        return ""
+    against = "less" if comparison.verdict == "slower" else "more"
+    although = against in (kernels := kernel_words(comparison)).split()
+    return f": {parts}" + (f", although {kernels}" if although else "")
 
 
 def work_words(comparison: Comparison) -> str:

@@ -26,7 +26,7 @@ class HookSettings:
     """The settings that _profiling_attach.settings reads."""
 
     folder: str  # of the run; absolute
-    command: list[str]
+    command: list[str]  # as config.yaml has it: without secrets
     kind: str  # of KINDS
     start: int | None = None  # first step of the window; None: as soon as step times are steady
     steps: int = 20  # in the window

@@ -42,6 +42,7 @@ SIDES = ("A", "B")
 USE = "give two commands with ::: between them, as in: ab -- A ::: B"
 VARIABLE = re.compile(r"[A-Za-z_]\w*=")
 TEMPORARY = "nsys.partial"
+Sides = tuple[list[str], list[str]]  # the words of A and those of B, as typed
 
 
 class NotStarted(ValueError):
@@ -74,10 +75,11 @@ def plan_commands(typed: list[str], steps: int | None, warm_up: int) -> Experime
             raise ValueError(f"{side} is empty: {USE}" if not words else no_program(side, words))
         if refused := refusal(command.words[0], command.environ):
             raise NotStarted(*refused)
-    labels = list(command_labels(a, b))
+    kept = [nsight.without_secret_values(words) for words in (a, b)]  # results.json has them
+    labels = list(command_labels(*kept))
     return Experiment(
         schema_version=SCHEMA_VERSION,
-        factor=Factor(COMMAND, [shlex.join(a), shlex.join(b)], labels),
+        factor=Factor(COMMAND, [*map(shlex.join, kept)], labels),
         words=[],
         steps=steps,
         warm_up=warm_up,
@@ -86,8 +88,7 @@ def plan_commands(typed: list[str], steps: int | None, warm_up: int) -> Experime
     )
 
 
-def sides_of(typed: list[str]) -> tuple[list[str], list[str]]:
-    """The words of A and those of B."""
+def sides_of(typed: list[str]) -> Sides:
     count = typed.count(SEPARATOR)
     if count != 1:
         found = "there is no ::: between two commands" if not count else f"{count + 1} sides"
@@ -114,7 +115,7 @@ def capture_folder(folder: Path, value: int) -> Path:
 
 
 def time_command(
-    experiment: Experiment, folder: Path, number: int, value: int
+    sides: Sides, experiment: Experiment, folder: Path, number: int, value: int
 ) -> tuple[ProcessRun, Conditions]:
     """Run one process to its end, or for the steps that were asked for.
 
@@ -122,14 +123,14 @@ def time_command(
     """
     side, run_dir = SIDES[value], run_folder(folder, number, value)
     steps, warm_up = experiment.steps, experiment.warm_up
-    typed = shlex.split(experiment.factor.values[value])
+    kept = shlex.split(experiment.factor.values[value])
     settings = HookSettings(
         str(run_dir.resolve()),
-        typed,
+        kept,
         kind="none",
         stop_after=None if steps is None else warm_up + steps,
     )
-    command = command_of(typed)
+    command = command_of(sides[value])
     wall_s = run_hooked(command.words, command.environ, settings, run_dir, side)
     ms = step_times(run_dir, side)
     timed = [one for one in ms[warm_up:] if one is not None]
@@ -147,7 +148,7 @@ def time_command(
     process = ProcessRun(
         number=number,
         label=experiment.factor.labels[value],
-        command=typed,
+        command=kept,
         folder=str(run_dir.relative_to(folder)),
         wall_s=wall_s,
         tokens_per_iteration=None,
@@ -195,19 +196,19 @@ def conditions_of(run_dir: Path, line: str) -> Conditions:
     )
 
 
-def capture_command(experiment: Experiment, folder: Path, value: int) -> Path:
+def capture_command(sides: Sides, experiment: Experiment, folder: Path, value: int) -> Path:
     """Path of a capture of one command, by nsys if it and a CUDA GPU are there, else by
     torch.profiler. It is made unless there is one already. Raises ValueError if it fails."""
     side, run_dir = SIDES[value], capture_folder(folder, value)
     if made := newest_capture(run_dir):
         return made
-    typed, warm_up = shlex.split(experiment.factor.values[value]), experiment.warm_up
-    command = command_of(typed)
+    kept, warm_up = shlex.split(experiment.factor.values[value]), experiment.warm_up
+    command = command_of(sides[value])
     devices = {facts.get("device") for facts in experiment.in_force.values()}
     with_nsys = not OTHERS & devices and bool(nsight.installed_programs("nsys"))
     settings = HookSettings(
         str(run_dir.resolve()),
-        typed,
+        kept,
         kind="nsys" if with_nsys else "torch",
         start=warm_up,
         steps=CAPTURED_STEPS,

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import msgspec
 
@@ -11,7 +12,7 @@ from profiling.analysis.difference.comparison_records import (
     FreeSteps,
     StepComparison,
 )
-from profiling.analysis.difference.sentence import is_unlike, unlike_words
+from profiling.analysis.difference.sentence import headline, is_unlike, under_headline
 from profiling.report.comparison import comparison_charts, iterations, tables
 from profiling.report.document import (
     EVERYWHERE,
@@ -37,14 +38,17 @@ IN_TEXT = ("buckets", "families")  # an experiment's explaining tables in text; 
 
 def comparison_document(comparison: Comparison) -> Document:
     baseline, candidate = comparison.baseline, comparison.candidate
-    files = " against ".join(dict.fromkeys([candidate.file, baseline.file]))
+    # without their folders: a page is passed on
+    files = " against ".join(dict.fromkeys(Path(side.file).name for side in (candidate, baseline)))
+    known = filter(None, ["" if files == title(comparison) else files, candidate.device])
     return Document(
         title(comparison),
-        [f"{files} · {candidate.device}" if candidate.device else files],
+        [" · ".join(known)],
         [*verdict(comparison), Facts(facts(comparison), cards=True), *notes(comparison)],
         [
+            waterfall_section(comparison, "waterfall", "Where the difference is"),
             step_section(comparison),
-            *explaining_charts(comparison, comparison_charts.side_colours(comparison)),
+            family_section(comparison, comparison_charts.side_colours(comparison)),
             *(
                 Section(t.name, t.title, [t], SHORT.get(t.name))
                 for t in tables.comparison_tables(comparison)
@@ -58,15 +62,14 @@ def title(comparison: Comparison) -> str:
 
 
 def verdict(comparison: Comparison) -> list[Block]:
-    word = tables.outcome(comparison.verdict, comparison.equal_within_percent)
     tone = TONES.get(comparison.verdict, "plain")
     said = [] if isinstance(comparison.seen, msgspec.UnsetType) else comparison.seen.work
     if is_unlike(comparison):
         said = comparison.comparability.reasons
-        word, tone = unlike_words(comparison), "warning"
+        tone = "warning"
     reasons = [why for why in comparison.comparability.reasons if why not in said]
     return [
-        Verdict(comparison.sentence, tone, word),
+        Verdict(comparison.sentence, tone, headline(comparison), under_headline(comparison)),
         Bullets("Late ranks", late_ranks(comparison)),
         *(Finding("warning", why, word="not alike") for why in reasons),
     ]
@@ -169,31 +172,27 @@ def step_section(comparison: Comparison) -> Section:
     return Section("steps", "Step times", [chart], lead=lead)
 
 
-def explaining_charts(comparison: Comparison, shades: Sequence[str]) -> list[Section]:
-    """The sections with charts of the difference, which need a capture of each side.
-
-    `shades` are the colours of both.
-    """
+def waterfall_section(comparison: Comparison, name: str, title: str) -> Section:
+    """The section that leads from one side's step to the other's; it needs captures of both."""
     waterfall = comparison_charts.waterfall(comparison)
+    lead = (
+        "From one mean step to the other; green is time saved. The parts do not overlap and add up "
+        "to the total."
+    )
+    label = "the difference of the mean step, part by part"
+    return Section(name, title, [Chart(name, label, waterfall, 380)], "Difference", lead)
+
+
+def family_section(comparison: Comparison, shades: Sequence[str]) -> Section:
+    """The section of the kernel families of both sides, whose colours are `shades`."""
+    lead = (
+        "Matched by what they compute, because another attention backend or a compiler renames "
+        "every kernel."
+    )
     families = comparison_charts.families(comparison, shades)
-    return [
-        Section(
-            "waterfall",
-            "Where the difference is",
-            [Chart("waterfall", "the difference of the mean step, part by part", waterfall, 380)],
-            "Difference",
-            "From one mean step to the other; green is time saved. The parts do not overlap and "
-            "add up to the total.",
-        ),
-        Section(
-            "family-chart",
-            "Kernel families side by side",
-            [Chart("families", "time of each kernel family on both sides", families, 460)],
-            "Families",
-            "Matched by what they compute, because another attention backend or a compiler "
-            "renames every kernel.",
-        ),
-    ]
+    label = "time of each kernel family on both sides"
+    chart = Chart("families", label, families, 460)
+    return Section("family-chart", "Kernel families side by side", [chart], "Families", lead)
 
 
 def experiment_document(experiment: Experiment) -> Document:
@@ -217,6 +216,10 @@ def experiment_document(experiment: Experiment) -> Document:
         ],
         [
             Section("processes", "Processes", [chart], lead=lead),
+            *(
+                waterfall_section(each, f"waterfall-{number}", f"Difference: {title(each)}")
+                for number, each in enumerate(experiment.comparisons)
+            ),
             *(Section(t.name, t.title, [t]) for t in measured),
             *iterations.sections(experiment),
             *(
@@ -241,11 +244,9 @@ def ran(experiment: Experiment) -> list[str]:
 
 def why_section(number: int, comparison: Comparison, shades: Sequence[str]) -> Section:
     """The section that explains a difference by the captures of both sides."""
-    blocks = notes(comparison)
-    for made in explaining_charts(comparison, shades):
-        for block in made.blocks:
-            assert isinstance(block, Chart)
-            blocks.append(replace(block, name=f"{block.name}-{number}"))
+    (families,) = family_section(comparison, shades).blocks
+    assert isinstance(families, Chart)
+    blocks = [*notes(comparison), replace(families, name=f"{families.name}-{number}")]
     for table in tables.comparison_tables(comparison):
         places = EVERYWHERE if table.name in IN_TEXT else PAGE
         blocks.append(replace(table, name=f"{table.name}-{number}", places=places))

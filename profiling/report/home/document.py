@@ -13,6 +13,7 @@ from urllib.parse import quote
 from profiling.analysis.runs.listing import HOME_TITLE, Entry
 from profiling.report.document import Cell, Column, Document, Section, Table
 from profiling.report.renderers.page import page
+from profiling.timeline.personal import without_folders
 
 
 def home_page(
@@ -35,7 +36,7 @@ def home_page(
         return Cell("", links=[(file.name, address(file, links_from)) for file in entry.pages])
 
     columns = [
-        Column("name", lambda entry: Cell(names[entry.path], str(entry.path)), "code"),
+        Column("name", lambda entry: Cell(names[entry.path], below(place, entry)), "code"),
         Column("changed", changed, "text"),
         Column("verdict", verdict, "text"),
         Column("step, ms", "step_ms", "ms"),
@@ -49,15 +50,21 @@ def home_page(
     table = Table("all", "Runs and captures", how, columns, entries, limit=60)
     counts = Counter(entry.kind for entry in entries)
     said = ", ".join(f"{count} {kind}{'s' * (count > 1)}" for kind, count in counts.items())
-    title = f"{place.resolve().name}{HOME_TITLE}"
-    document = Document(title, [said], [], [Section("all", table.title, [table])])
-    return page(document, "home.html.j2", mark=mark)
+    folder = place.resolve().name
+    document = Document(f"{folder}{HOME_TITLE}", [said], [], [Section("all", table.title, [table])])
+    return page(document, "home.html.j2", mark=mark, folder=folder)
 
 
 def entry_names(place: Path, entries: Sequence[Entry]) -> list[str]:
     """The names of the entries: their paths below the folder; the folder itself has its own."""
     inside = [entry.path.relative_to(place).as_posix() for entry in entries]
     return [place.resolve().name if name == "." else name for name in inside]
+
+
+def below(place: Path, entry: Entry) -> str:
+    """The entry's path as a command in the folder `place` takes it: no folder above is named."""
+    path = entry.path.relative_to(place).as_posix()
+    return f"./{path}" if path.startswith("-") else path
 
 
 def served_links(entry: Entry, names: dict[Path, str]) -> list[tuple[str, str]]:
@@ -76,7 +83,9 @@ def changed(entry: Entry) -> str:
 
 
 def verdict(entry: Entry) -> str | None:
-    return f"cannot be read: {entry.problem}" if entry.problem else entry.verdict
+    if entry.problem:
+        return f"cannot be read: {without_folders(entry.problem)}"
+    return entry.verdict
 
 
 def loss(entry: Entry) -> str | None:

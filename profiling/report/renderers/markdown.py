@@ -29,7 +29,7 @@ SPECIAL = re.compile(r"([\\`*_{}\[\]<>|#~&])")
 
 def markdown(document: Document) -> str:
     blocks, title, under = list(shown_blocks(document.verdict, "markdown")), document.title, ""
-    if blocks and isinstance(first := blocks[0], Verdict) and first.word is None:
+    if blocks and isinstance(first := blocks[0], Verdict) and first.headline is None:
         blocks, title, under = blocks[1:], first.text, f"{document.title}: "
     parts = [f"## {escape(title)}", escape(under + " · ".join(document.notes))]
     parts += paragraphs(blocks)

@@ -64,7 +64,7 @@ def page(
     )
     answers = (block for block in document.verdict if isinstance(block, Verdict))
     headline = next(answers, None)
-    name = [headline.word or headline.text] if headline else []
+    name = [headline.headline or headline.text] if headline else []
     return (
         environment()
         .get_template(template)

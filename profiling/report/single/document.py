@@ -28,7 +28,7 @@ from profiling.report.document import (
     Timeline,
     Verdict,
 )
-from profiling.report.single import step_charts, tables
+from profiling.report.single import step_charts, step_slices, tables
 from profiling.report.single.kernel_sources import Links
 from profiling.report.single.timeline_data import timeline_data
 from profiling.report.single.verdict_line import verdict_line
@@ -47,6 +47,7 @@ SHORT = {  # titles in the navigation, which fits one row of a laptop's screen
     "os_calls": "OS calls",
     "memops": "Copies",
 }
+OF_A_GPU = "as compute if any kernel computes, else as communication, else as copies, else as idle"
 NO_GPU = "Not known: the capture contains no GPU activity."
 
 
@@ -159,16 +160,17 @@ def verdict(report: Report) -> list[Block]:
 
 
 def step_chart(report: Report) -> list[Block]:
-    """The typical step as a bar, and how to read it, for the first screen of a page."""
+    """The step as a bar, and how to read it, for the first screen of a page."""
     whole = judged(report)
-    figure = step_charts.breakdown([] if report.on_cpu else step_parts(report), whole)
+    slices, counted = step_slices.of_parts(step_parts(report)), OF_A_GPU
+    label = f"{whole}, split by what the GPU did"
+    if report.on_cpu:
+        slices, counted = step_slices.of_cpu(report)
+        label = f"{whole}, split by what the CPU did"
+    figure = step_charts.breakdown(slices, whole)
     if figure is None:
         return []
-    label = f"{whole}, split by what the GPU did"
-    note = (
-        f"Each moment of {whole} counts once: as compute if any kernel computes, else as "
-        "communication, else as copies, else as idle."
-    )
+    note = f"Each moment of {whole} counts once: {counted}."
     return [
         Chart("breakdown", label, figure, BAR_HEIGHT),
         Paragraph(note, "note", places=PAGE),
@@ -259,8 +261,11 @@ def coverage(report: Report) -> str:
 
 
 def judged(report: Report) -> str:
-    """Name of the time that the shares are of: the typical step, or a capture without steps."""
-    return "the typical step" if report.window.step_name is not None else "the whole capture"
+    """Name of the time that the shares are of: the typical step, without a GPU the mean one, or a
+    capture without steps."""
+    if report.window.step_name is None:
+        return "the whole capture"
+    return "the mean step" if report.on_cpu else "the typical step"
 
 
 def step_parts(report: Report) -> list[tuple[Part, float]]:

@@ -23,7 +23,7 @@ from profiling.report.charts import (
     scatter,
 )
 from profiling.report.document import Figure
-from profiling.shared.causes import Part
+from profiling.report.single.step_slices import Slice, colours_of
 from profiling.shared.units import milliseconds, percent
 
 MOST_MARKERS = 200  # more would hide the line
@@ -33,21 +33,21 @@ BEHIND: Figure = {"textposition": "outside", "cliponaxis": False}  # text at the
 ROOM_BEHIND = MARGIN | {"r": 60}  # margin with room for that text
 
 
-def breakdown(parts: list[tuple[Part, float]], whole: str = "the typical step") -> Figure | None:
-    """The `whole` as one bar, split into parts that do not overlap."""
-    if not parts:
+def breakdown(slices: list[Slice], whole: str = "the typical step") -> Figure | None:
+    """The `whole` as one bar of its slices."""
+    if not slices:
         return None
-    whole_ms = sum(ms for _, ms in parts)
+    whole_ms = sum(each.ms for each in slices)
     data = []
-    for part, ms in parts:
-        share, name = ms / whole_ms, part.title
+    for each in slices:
+        share, name, ms = each.ms / whole_ms, each.title, each.ms
         text = f"{name}<br>{milliseconds(ms)} ms" if share > SMALL_SHARE else ""
         hover = f"{name}<br><b>{BAR_MS}</b>, {percent(100 * share)} of {whole}<extra></extra>"
         if ms > 0:
-            bar = bars([""], [ms], colour(part.name), name=name, text=[text], hovertemplate=hover)
-            marker = {"color": colour(part.name), "line": {"width": 1, "color": colour("card")}}
-            if part.colours.hatch:
-                marker["pattern"] = {"shape": part.colours.hatch}
+            bar = bars([""], [ms], colour(each.colour), name=name, text=[text], hovertemplate=hover)
+            marker = {"color": colour(each.colour), "line": {"width": 1, "color": colour("card")}}
+            if each.hatch:
+                marker["pattern"] = {"shape": each.hatch}
             data.append(bar | INSIDE | {"insidetextanchor": "middle", "marker": marker})
     return figure(
         data,
@@ -98,13 +98,17 @@ def phases(report: Report) -> Figure | None:
         return None
     names = [escape(entry.name) for entry in rows]
     gpu_ms, host_ms = [entry.gpu_ms for entry in rows], [entry.host_ms for entry in rows]
-    data = []
-    for name, shade, in_window in (("GPU", "compute", gpu_ms), ("host", "host", host_ms)):
+    data: list[Figure] = []
+    host: str | list[str] = colour("host")
+    if report.on_cpu:  # as in the bar of the step
+        own = colours_of({row.name: row.host_ms for row in report.phases})
+        host = [colour(own[entry.name]) for entry in rows]
+    for name, shade, in_window in (("GPU", colour("compute"), gpu_ms), ("host", host, host_ms)):
         a_step = [None if ms is None else ms / report.window.steps for ms in in_window]
         text = list(map(milliseconds, a_step))
         hover = f"%{{y}}, {name}: {BAR_MS}<extra></extra>"
         if any(ms is not None for ms in a_step):
-            bar = bars(names, a_step, colour(shade), name=name, text=text, hovertemplate=hover)
+            bar = bars(names, a_step, shade, name=name, text=text, hovertemplate=hover)
             data.append(bar | BEHIND)
     legend = ABOVE | {"traceorder": "reversed"}
     return figure(data, fixed("ms per step"), NAMES, margin=ROOM_BEHIND, bargap=0.25, legend=legend)

@@ -84,16 +84,31 @@ async function drawByPlotly(chart, figure) {
   const narrow = !onPaper && chart.clientWidth < NARROW;
   const [data, layout] = narrow ? withShortNames(...themed(figure)) : themed(figure);
   const below = narrow && layout.showlegend !== false;
-  chart.dataset.height ??= parseFloat(chart.style.height);
-  if (onPaper) chart.style.height = `${chart.dataset.height}px`; // without the legend below
+  const height = layout.height ?? usualHeight(chart);
+  if (onPaper) chart.style.height = `${height}px`;
   if (below) layout.legend = { ...layout.legend, orientation: "h", x: 0, yref: "container", y: 0, yanchor: "bottom" };
-  if (onPaper) Object.assign(layout, { width: PAPER, height: +chart.dataset.height, autosize: false });
+  if (onPaper) Object.assign(layout, { width: PAPER, height, autosize: false });
   const drawing = Plotly.react(chart, data, layout, {
     responsive: true, displaylogo: false, modeBarButtonsToRemove: REMOVED, plotlyServerURL: "",
     displayModeBar: zoom && !onPaper, scrollZoom: zoom,
   });
   await drawing;
   if (below) await makeRoomForLegend(chart);
+  else if (!onPaper) await fitScreen(chart, height);
+}
+
+// Gives a chart that was on paper the size of its place on the screen, now that it has no legend of its own any more.
+async function fitScreen(chart, height) {
+  chart.style.height = `${height}px`;
+  const drawn = chart.querySelector(".main-svg").getBoundingClientRect();
+  const fits = Math.abs(drawn.width - chart.clientWidth) < 1 && Math.abs(drawn.height - height) < 1;
+  if (chart.clientWidth && !fits) await Plotly.Plots.resize(chart);
+}
+
+// Returns the height that the page gave the chart, in px, without a legend below it.
+function usualHeight(chart) {
+  chart.dataset.height ??= parseFloat(chart.style.height);
+  return +chart.dataset.height;
 }
 
 // A narrow chart has no room for long names of bars, whose ends tell them apart, nor for names of points that its
@@ -110,7 +125,7 @@ function withShortNames(data, layout) {
 async function makeRoomForLegend(chart) {
   const room = chart.querySelector(".legend")?.getBoundingClientRect().height ?? 0;
   if (!room) return;
-  const height = +chart.dataset.height + room;
+  const height = usualHeight(chart) + room;
   chart.style.height = `${height}px`;
   await Plotly.relayout(chart, { height, "margin.b": room + AXIS_BELOW });
 }
@@ -156,9 +171,4 @@ addEventListener("afterprint", () => {
   onPaper = false;
   applyTheme();
   redrawCharts();
-  for (const chart of document.querySelectorAll(".js-plotly-plot")) {
-    delete chart.layout.width;
-    delete chart.layout.height;
-    Plotly.Plots.resize(chart);
-  }
 });

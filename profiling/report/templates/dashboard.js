@@ -123,9 +123,11 @@ function shownFigure(name) {
   const figure = figures[name];
   let { layout } = figure;
   const section = sectionOf(name), hidden = hiddenGroups(section), axis = axisOf(name);
-  if (layout.meta?.points) return scattered(name);
+  const height = usualHeight(document.querySelector(`[data-lazy="${name}"]`));
+  const forPaper = (shown) => (onPaper ? withLegend(shown, PAPER, height) : shown);
+  if (layout.meta?.points) return forPaper(scattered(name));
   let data = tracesOf(figure, section, hidden);
-  if (onPaper) ({ data, layout } = withLegend({ data, layout }));
+  ({ data, layout } = forPaper({ data, layout }));
   if (!axis) return { data, layout };
   const switched = axis === "time" && !layout.meta.over_time;
   data = data.map((trace) => ({

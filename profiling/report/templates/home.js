@@ -4,7 +4,7 @@
 
 const served = Boolean(document.getElementById("live"));
 const homeTable = document.getElementById("table-all");
-const picked = new Set(); // whole paths, as a command takes them
+const picked = new Set(); // paths below the folder, as a command in it takes them
 
 const rowsOf = () => [...homeTable.querySelector("tbody").rows];
 const valueIn = (row, heading) => {
@@ -59,7 +59,8 @@ function offerPages() {
     line.append(code, copied);
     return line;
   });
-  box.replaceChildren(...(lines.length ? lines : ["Nothing can be made of these rows together."]));
+  const where = served ? [] : [`In the folder ${box.dataset.folder}:`];
+  box.replaceChildren(...(lines.length ? [...where, ...lines] : ["Nothing can be made of these rows together."]));
 }
 
 function writePicked() {

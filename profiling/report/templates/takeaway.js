@@ -1,8 +1,6 @@
 // What a reader takes along: the answer by the clipboard, all figures and single charts as files.
 "use strict";
 
-const MOST_NAMED = 8; // curves in a legend
-
 function saveBlob(name, blob) {
   const link = document.createElement("a");
   link.href = URL.createObjectURL(blob);
@@ -39,22 +37,14 @@ async function saveJson() {
   saveText(`${pageName()}.json`, "application/json", await unpackedText("as-json"));
 }
 
-// The dashboard's colours are explained once for all charts; a picture of one, or a sheet of paper, needs a legend of
-// its own. One of more curves would leave no room for them.
-function withLegend({ data, layout }) {
-  const named = (trace) => trace.meta?.kind === "mean" && trace.visible !== false, count = data.filter(named).length;
-  if (!count || count > MOST_NAMED) return { data, layout };
-  return { data: data.map((trace) => ({ ...trace, showlegend: named(trace) })), layout: { ...layout, showlegend: true } };
-}
-
 // Saves a chart as it is shown: its theme, its zoom, its runs.
 async function savePicture(button) {
   await turn; // the chart may wait for its first drawing
   const chart = button.closest(".pictures").previousElementSibling;
   if (!chart.data) return;
-  const { clientWidth: width, clientHeight: height } = chart;
+  const { clientWidth: width, clientHeight } = chart;
   const colour = getComputedStyle(document.documentElement).getPropertyValue("--card").trim();
-  const { data, layout } = withLegend(chart);
+  const { data, layout } = withLegend(chart, width, clientHeight), height = layout.height ?? clientHeight;
   const name = (chart.dataset.chart ?? chart.dataset.lazy).replaceAll("/", "-");
   const format = button.dataset.picture;
   const made = { format, width, height, scale: format === "png" ? 2 : 1, filename: `${pageName()}-${name}` };
