@@ -73,7 +73,9 @@ def main(config: FirstReportConfig) -> None:
     version = subprocess.check_output([config.python, "--version"], text=True).strip()
     print(f"{platform.machine()}, {os.cpu_count()} cores, {version}, load before {load:.1f}\n")
     print("\n".join(table(costs)))
-    print("\n| capture | MB | `report`, s | exit code | last line |\n|---|---:|---:|---:|---|")
+    print(
+        "\n| capture | MB | `report`, s | exit code | what it says at last |\n|---|---:|---:|---:|---|"
+    )
     print("\n".join(answers))
 
 
@@ -153,10 +155,10 @@ def table(costs: dict[str, Costs]) -> list[str]:
 
 
 def answer(folder: Path, what: str, path: str) -> str:
-    """Row of a capture: its size, the seconds and exit code of `report`, and its last line."""
+    """Row of a capture: its size, the seconds and exit code of `report`, and its verdict or error."""
     start = time.perf_counter()
     done = run(folder, "profiling-nanogpt", "report", path)
     seconds = time.perf_counter() - start
-    last = (done.stdout + done.stderr).strip().splitlines()[-1].replace("|", r"\|")
+    last = " ".join((done.stderr or done.stdout).strip().split("\n\n")[-1].split())
     megabytes = size(folder / "clone" / path) / 1e6
     return f"| {what} | {megabytes:.1f} | {seconds:.1f} | {done.returncode} | {last} |"
