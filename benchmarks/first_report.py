@@ -42,9 +42,7 @@ MBIT_PER_S = (1, 10, 100)
 @dataclass
 class FirstReportConfig(Keys):
     python: str = key(sys.executable, "interpreter of the environments", file=True)
-    captures: list[str] = field(
-        default_factory=list, metadata={"help": "more captures, for the table of formats"}
-    )
+    captures: str = key("", "more captures for the table of formats, with commas between")
 
 
 @dataclass
@@ -66,16 +64,14 @@ def main(config: FirstReportConfig) -> None:
             folder.mkdir()
             costs[way] = first_report(folder, way, config.python)
         base = Path(name, "0")
-        captures = CAPTURES | {
-            Path(path).name: str(Path(path).resolve()) for path in config.captures
-        }
+        more = [Path(path) for path in config.captures.split(",") if path]
+        captures = CAPTURES | {path.name: str(path.resolve()) for path in more}
         answers = [answer(base, what, path) for what, path in captures.items()]
     version = subprocess.check_output([config.python, "--version"], text=True).strip()
     print(f"{platform.machine()}, {os.cpu_count()} cores, {version}, load before {load:.1f}\n")
     print("\n".join(table(costs)))
-    print(
-        "\n| capture | MB | `report`, s | exit code | what it says at last |\n|---|---:|---:|---:|---|"
-    )
+    print("\n| capture | MB | `report`, s | exit code | what it says at last |")
+    print("|---|---:|---:|---:|---|")
     print("\n".join(answers))
 
 
@@ -155,7 +151,7 @@ def table(costs: dict[str, Costs]) -> list[str]:
 
 
 def answer(folder: Path, what: str, path: str) -> str:
-    """Row of a capture: its size, the seconds and exit code of `report`, and its verdict or error."""
+    """Row of a capture: its size, seconds and exit code of `report`, and its verdict or error."""
     start = time.perf_counter()
     done = run(folder, "profiling-nanogpt", "report", path)
     seconds = time.perf_counter() - start
