@@ -82,7 +82,7 @@ def first_report(folder: Path, way: str, python: str) -> Costs:
 
     def timed(part: str, *command: str | Path) -> None:
         start = time.perf_counter()
-        run(folder, *command).check_returncode()
+        run_successfully(folder, *command)
         costs.seconds[part] = time.perf_counter() - start
 
     clone.mkdir()
@@ -92,7 +92,7 @@ def first_report(folder: Path, way: str, python: str) -> Costs:
     pip = ("python", "-m", "pip")
     download = (*pip, "download", "--quiet", "--dest", packages)
     for wanted in (words, needed_to_build["requires"]):
-        run(folder, *download, *wanted).check_returncode()
+        run_successfully(folder, *download, *wanted)
     own = NAME.replace("-", "_")  # some versions of pip put it among the packages
     costs.packages = sum(size(path) for path in packages.iterdir() if own not in path.name)
     costs.clone = size(clone / ".git")
@@ -116,6 +116,14 @@ def run(folder: Path, *command: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         command, cwd=folder / "clone", env=environ, capture_output=True, text=True
     )
+
+
+def run_successfully(folder: Path, *command: str | Path) -> None:
+    """Run a command as `run` does. Raises ValueError with its last words if it fails."""
+    done = run(folder, *command)
+    if done.returncode:
+        last = " ".join((done.stdout + done.stderr).split())[-300:]
+        raise ValueError(f"{shlex.join(map(str, command))} ended with {done.returncode}: {last}")
 
 
 def size(path: Path) -> int:
