@@ -88,10 +88,12 @@ def first_report(folder: Path, way: str, python: str) -> Costs:
     clone.mkdir()
     timed("`git clone`", "git", "clone", "--quiet", f"file://{PROJECT}", ".")
     timed("`python -m venv`", python, "-m", "venv", environment)
-    needed_to_build = tomllib.loads((clone / "pyproject.toml").read_text("utf-8"))["build-system"]
+    project = tomllib.loads((clone / "pyproject.toml").read_text("utf-8"))
+    # an old pip wants wheel for a dependency that has no wheel
+    to_build = [*project["build-system"]["requires"], "wheel"]
     pip = ("python", "-m", "pip")
     download = (*pip, "download", "--quiet", "--dest", packages)
-    for wanted in (words, needed_to_build["requires"]):
+    for wanted in (words, to_build):
         run_successfully(folder, *download, *wanted)
     own = NAME.replace("-", "_")  # some versions of pip put it among the packages
     costs.packages = sum(size(path) for path in packages.iterdir() if own not in path.name)
