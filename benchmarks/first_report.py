@@ -34,7 +34,7 @@ CAPTURES = {
     "Nsight Systems, `.sqlite.gz`": "profiling/examples/flash_compile.sqlite.gz",
     "PyTorch, `.trace.json.gz`": "tests/captures/flash_eager.trace.json.gz",
     "two ranks, a folder": "tests/captures/ranks/hidden_waits",
-    "a run of this trainer, a folder": "profiling/examples/runs/flash-1",
+    "a run without a capture, a folder": "profiling/examples/runs/flash-1",
 }
 MBIT_PER_S = (1, 10, 100)
 
@@ -50,6 +50,7 @@ class Costs:
     """Seconds by part, and bytes, of one way to the first report."""
 
     seconds: dict[str, float] = field(default_factory=dict)
+    cpu_s: float = 0
     clone: int = 0
     packages: int = 0
     installed: int = 0
@@ -81,9 +82,10 @@ def first_report(folder: Path, way: str, python: str) -> Costs:
     clone, packages, environment = (folder / name for name in ("clone", "packages", "venv"))
 
     def timed(part: str, *command: str | Path) -> None:
-        start = time.perf_counter()
+        start, used = time.perf_counter(), children_cpu_s()
         run_successfully(folder, *command)
         costs.seconds[part] = time.perf_counter() - start
+        costs.cpu_s += children_cpu_s() - used
 
     clone.mkdir()
     timed("`git clone`", "git", "clone", "--quiet", f"file://{PROJECT}", ".")
@@ -103,7 +105,8 @@ def first_report(folder: Path, way: str, python: str) -> Costs:
     timed("`pip install`", *pip, "install", *local, *words)
     costs.installed = size(environment) - before
     for command in WAYS[way]:
-        timed(f"`{command.split()[0]} {command.split()[1]}`", *shlex.split(command))
+        typed = shlex.split(command)
+        timed(f"`{' '.join(typed[: 4 if '-m' in typed else 2])}`", *typed)
     return costs
 
 
@@ -126,6 +129,12 @@ def run_successfully(folder: Path, *command: str | Path) -> None:
     if done.returncode:
         last = " ".join((done.stdout + done.stderr).split())[-300:]
         raise ValueError(f"{shlex.join(map(str, command))} ended with {done.returncode}: {last}")
+
+
+def children_cpu_s() -> float:
+    """Processor seconds of all processes that this one has waited for, and of theirs."""
+    times = os.times()
+    return times.children_user + times.children_system
 
 
 def size(path: Path) -> int:
@@ -151,6 +160,7 @@ def table(costs: dict[str, Costs]) -> list[str]:
         "**all without the network, s**",
         [f"**{sum(c.seconds.values()):.1f}**" for c in costs.values()],
     )
+    row("processor time of these, s", [f"{cost.cpu_s:.1f}" for cost in costs.values()])
     row("the clone, MB", [f"{cost.clone / 1e6:.1f}" for cost in costs.values()])
     row("packages, MB", [f"{cost.packages / 1e6:.1f}" for cost in costs.values()])
     for rate in MBIT_PER_S:
