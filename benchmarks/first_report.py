@@ -1,4 +1,4 @@
-"""What the first report costs after `git clone`: bytes to download, and seconds of this machine.
+"""Bytes to download and seconds of this machine, from `git clone` to the first report.
 
     python -m benchmarks first_report [python=PYTHON] [captures=FILE,...]
 
