@@ -4,12 +4,17 @@ In a checkout the packages cli, configs, data, kernels and training and the modu
 sample lie beside profiling/, as nanoGPT's users know them. A wheel would put these common names
 into everybody's site-packages. So here they move into profiling/, and each import of one of them
 becomes one of profiling.NAME. An editable installation keeps the layout of the checkout.
+
+The pages' charts need one file of plotly, a script of 4.8 MB in a package of 59 MB. The wheel has
+it as pages hold it, packed, with its licence; a checkout has the package.
 """
 
 import ast
 import shutil
 from collections.abc import Iterator
+from importlib.metadata import distribution
 from pathlib import Path
+from runpy import run_path
 
 from setuptools import setup
 from setuptools.command.build_py import build_py
@@ -37,6 +42,7 @@ class OnePackage(build_py):
         for path in build.rglob("*.py"):
             text = path.read_text(encoding="utf-8")
             path.write_text(with_imports_of_package(text, names, path), encoding="utf-8")
+        add_plotly(build / PACKAGE / "report" / "packed.py")
 
 
 class OneName(egg_info):
@@ -44,6 +50,15 @@ class OneName(egg_info):
         """Write the metadata, in which the package is the only name that can be imported."""
         super().run()
         Path(self.egg_info, "top_level.txt").write_text(f"{PACKAGE}\n")
+
+
+def add_plotly(packing: Path) -> None:
+    """Write plotly's script and licence beside the module `packing`, which packs it."""
+    packed = run_path(str(packing))
+    script = packed["plotly_script"]()
+    packed["IN_WHEEL"].write_text(script, "ascii")
+    (licence,) = (file for file in distribution("plotly").files or () if "LICENSE" in file.name)
+    packing.with_name("plotly.LICENSE").write_bytes(licence.read_binary())
 
 
 def with_imports_of_package(text: str, names: set[str], path: Path) -> str:

@@ -27,8 +27,9 @@ READING = Part(
     "its base",
     None,
     {
-        **{name: name for name in ("numpy", "msgspec", "jinja2", "plotly", "rich")},
+        **{name: name for name in ("numpy", "msgspec", "jinja2", "rich")},
         "yaml": "pyyaml",
+        **({} if PREFIX else {"plotly": "plotly"}),  # a wheel has what the pages need of it
     },
 )
 TRAINING = Part(

@@ -1,6 +1,6 @@
 """Workflows, container and the files beside them: they agree with the project, and lint clean.
 
-actionlint and hadolint run where they are installed; the workflow tests runs them always.
+actionlint, zizmor and hadolint run where they are installed; the workflow tests runs them always.
 """
 
 import json
@@ -36,7 +36,9 @@ def steps(job: str) -> list[dict]:
 
 
 @pytest.mark.parametrize(
-    "command", [["actionlint"], ["hadolint", "Dockerfile"]], ids=lambda c: c[0]
+    "command",
+    [["actionlint"], ["zizmor", "--offline", ".github"], ["hadolint", "Dockerfile"]],
+    ids=lambda c: c[0],
 )
 def test_linters_find_nothing(command):
     if not shutil.which(command[0]):

@@ -27,7 +27,7 @@ def main(config: ExportConfig) -> None:
         folder = Path(config.folder)
         write(folder, saved.weights, saved.model_config, saved.tokenizer.kind == "gpt2")
         print(f"{folder / WHOLE}: {saved.path}, iteration {saved.iteration}")
-        print(f"next: {load_command(config.folder)}")
+        print(f"next, where transformers is installed: {load_command(config.folder)}")
 
 
 if __name__ == "__main__":

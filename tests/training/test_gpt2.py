@@ -449,7 +449,7 @@ def test_a_checkpoint_is_exported_and_trained_on(run, of_the_text, tmp_path, cap
     export.main(ExportConfig(out_dir=str(out_dir), folder=str(folder)))
     written, following = capsys.readouterr().out.splitlines()
     assert written.startswith(f"{folder / 'model.safetensors'}: ")
-    assert following == f"next: {load_command(str(folder))}"
+    assert following == f"next, where transformers is installed: {load_command(str(folder))}"
     state = torch.load(out_dir / "ckpt.pt", weights_only=True)["model"]
     again = loaded(folder).state_dict()
     assert all(torch.equal(again[name], state[name]) for name in state)
