@@ -7,14 +7,11 @@ Shapes: B batch, T tokens, S keys, C n_embd, H n_head, D = C / H, V vocabulary.
 """
 
 import math
-from collections.abc import Callable
-from functools import lru_cache
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
 
 from configs.backends import AUTO, BACKENDS
 from configs.model import ModelConfig
@@ -48,6 +45,8 @@ def attend(
         weights = attention_weights(scores, dropout)  # (B, H, T, S)
         return weighted_values(weights, v)  # (B, H, T, D)
     if attention == "flex":
+        from kernels.attention.flex import attend_flex  # importing it takes PyTorch 2.15 a second
+
         return attend_flex(q, k, v, causal)
     if attention == "triton":
         return causal_attention(q, k, v, dropout)
@@ -73,32 +72,6 @@ def attention_weights(scores: Tensor, dropout: float) -> Tensor:
 def weighted_values(weights: Tensor, v: Tensor) -> Tensor:
     """Weighted sum of the values: (B, H, T, S) @ (B, H, S, D) -> (B, H, T, D)."""
     return weights @ v
-
-
-def attend_flex(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Tensor:
-    """FlexAttention, compiled with the model or by itself; on a CPU eager and forward only."""
-    if torch.compiler.is_compiling():
-        mask = causal_block_mask(q.size(-2), q.device) if causal else None
-        return flex_attention(q, k, v, block_mask=mask)
-    mask = cached_block_mask(q.size(-2), q.device) if causal else None
-    # Eager, it would materialise the scores. On a CPU it cannot be compiled with gradients.
-    if q.is_cuda:
-        return compiled_flex_attention()(q, k, v, block_mask=mask)
-    return flex_attention(q, k, v, block_mask=mask)
-
-
-def causal_block_mask(tokens: int, device: torch.device) -> BlockMask:
-    return create_block_mask(
-        lambda b, h, query, key: query >= key, None, None, tokens, tokens, device=device
-    )
-
-
-cached_block_mask = lru_cache(causal_block_mask)
-
-
-@lru_cache
-def compiled_flex_attention() -> Callable[..., Tensor]:
-    return torch.compile(flex_attention)
 
 
 def rotation(tokens: int, width: int) -> Tensor:

@@ -10,7 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 import torch
 
-PROVED = ("3.6", "3.7")
+PROVED = ("3.6", "3.7", "3.9")
 HOPPER = (9, 0)
 
 

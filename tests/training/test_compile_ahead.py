@@ -30,48 +30,6 @@ assert not again and len(Driver.launches) == 3
 print("right")
 """
 
-IN_FORKS = r"""
-from tests.helpers.absent_hopper import Driver
-import torch
-import kernels.gelu.in_triton as gelu
-from kernels.compilations_triton import collect_compilations, load_cached
-from training.step.compile_ahead import compile_in_forks
-
-def work():
-    u = torch.ones(4096)
-    gelu.launch_backward(u, gelu.launch_forward(u))
-
-def fail():
-    raise RuntimeError("a kernel that does not compile")
-
-with collect_compilations() as noted:
-    work()
-compilations = list(noted.values())
-assert load_cached(compilations) == compilations
-compile_in_forks([fail, *compilations])
-assert load_cached(compilations) == []
-with collect_compilations() as again:
-    work()
-assert not again and len(Driver.launches) == 2
-print("right")
-"""
-
-GLUON = r"""
-import tests.helpers.absent_hopper
-from kernels.compilations_triton import load_cached
-from triton.compiler.compiler import ASTSource
-from triton.experimental.gluon._runtime import GluonASTSource
-assert GluonASTSource in ASTSource.__subclasses__()
-makers = [vars(source)["make_ir"] for source in (ASTSource, GluonASTSource)]
-
-def compilation():
-    GluonASTSource.make_ir(None)
-
-assert load_cached([compilation]) == [compilation]
-assert makers == [vars(source)["make_ir"] for source in (ASTSource, GluonASTSource)]
-print("right")
-"""
-
 ON_A_GPU = r"""
 import sys
 import torch
@@ -106,16 +64,6 @@ print("right")
 @pytest.mark.slow
 def test_what_is_rehearsed_is_not_launched_and_then_needs_no_compiler():
     run(ON_A_CPU, "cuda")  # by Triton's compiler, not its interpreter
-
-
-@pytest.mark.slow
-def test_forks_leave_in_the_cache_what_they_compile():
-    run(IN_FORKS, "cuda")
-
-
-@pytest.mark.slow
-def test_gluon_s_kernels_are_looked_up_too():
-    run(GLUON, "cuda")
 
 
 @pytest.mark.gpu

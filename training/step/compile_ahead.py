@@ -1,18 +1,13 @@
 """Compiles the Triton kernels of a step in parallel, before the first of them is launched.
 
 Triton compiles a kernel at its first launch, which takes seconds for all kernels of a step, on one
-core. Here a step is rehearsed without launching these kernels, and forked processes compile what it
-would have compiled into Triton's cache. Threads would take twice as long, because Triton holds
-Python's lock for a third of the time. Called by training.step.warm_up.
+core. Here a step is rehearsed without launching these kernels, and threads compile what it would
+have compiled. Forked processes were no faster. Called by training.step.warm_up.
 """
 
 import os
-import signal
-import time
-import warnings
-from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from multiprocessing import get_context
 
 import torch
 from torch import Tensor
@@ -23,8 +18,7 @@ from model import GPT
 from training.ranks.distributed import Ranks
 from training.step.step import Step
 
-MOST_PROCESSES = 16
-LATE_S = 60  # a kernel takes 2 s; a fork that inherited a locked lock would never end
+MOST_THREADS = 16
 
 
 def launches_own_kernels(config: Config) -> bool:
@@ -42,44 +36,15 @@ def compile_ahead(step: Step, x: Tensor, y: Tensor, config: Config, ranks: Ranks
         return
     if triton_version() is None:  # try_kernels reports that
         return
-    from kernels.compilations_triton import collect_compilations, load_cached
+    from kernels.compilations_triton import collect_compilations
 
     # the real step says what fails
     with collect_compilations() as compilations, suppress(Exception):
         rehearse(step, x, y, config)
     step.discard()
-    with suppress(Exception):
-        left = load_cached(compilations.values())
-        compile_in_forks(left)
-        load_cached(left)
-
-
-def compile_in_forks(compilations: list[Callable[[], object]]) -> None:
-    """Runs the compilations in forked processes, which leave what they compile in Triton's cache.
-
-    A fork has all that a compilation needs, and must not touch CUDA. One that fails or is late
-    costs only time: a kernel that the cache lacks is compiled when it is launched.
-    """
-    count = min(MOST_PROCESSES, os.cpu_count() or 1, len(compilations))
-    parts = [compilations[first::count] for first in range(count)]
-    forks = [get_context("fork").Process(target=run_all, args=(part,)) for part in parts]
-    deadline = time.monotonic() + LATE_S
-    with warnings.catch_warnings():
-        # Python warns of forks that need a lock of another thread; these only compile
-        warnings.simplefilter("ignore", DeprecationWarning)
-        for fork in forks:
-            fork.start()
-    for fork in forks:
-        fork.join(max(0.0, deadline - time.monotonic()))
-        fork.kill()
-
-
-def run_all(compilations: list[Callable[[], object]]) -> None:
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_DFL)  # the trainer's handlers are for the trainer
-    for compilation in compilations:
-        with suppress(Exception):
-            compilation()
+    with ThreadPoolExecutor(min(MOST_THREADS, os.cpu_count() or 1)) as threads:
+        for compilation in [threads.submit(each) for each in compilations.values()]:
+            compilation.exception()  # wait; an error is raised again at the launch
 
 
 def rehearse(step: Step, x: Tensor, y: Tensor, config: Config) -> None:
