@@ -20,8 +20,10 @@ Take a gap that ends with operation N, whose launching call returned at time L:
 - In both cases, time before a copy to the host that is then waited for (`.item()`) counts as in 2.
 
 The data phase is a range of that name, or PyTorch's own around a DataLoader. Where a capture has
-neither, CPU work that ends with the copy of a batch to the GPU was making that batch, unless the
-host slept or had just fetched results. Copies with no other operation between them are one batch.
+neither, CPU work just before the copy of a batch to the GPU was making that batch, unless the host
+slept, wrote files, or had just fetched results; CPU work just behind such a copy was making the
+next batch, as the loaders of accelerate and the HF Trainer do. Copies with no other operation
+between them are one batch.
 
 Launches that all return only after their kernels (CUDA_LAUNCH_BLOCKING) are calls that wait.
 
@@ -80,12 +82,15 @@ TO_HOST, FROM_HOST = "Device-to-Host", "Host-to-Device"  # in the name of a copy
 BATCH_BYTES = 4096  # smaller copies are scalars
 STAGED_BYTES = 65536  # larger copies of pageable memory go through a buffer of the driver's
 DATA_PHASES = ("data", "dataloader", "data_loading", "get_batch", "load", "batch")
-# the system's calls that wait for another process, and those that pause at the program's request
+# the system's calls that wait for another process (a bare futex is for threads of this one), those
+# that pause at the program's request, and those that put files on the disk
 FOREIGN_WAITS = re.compile(
     r"p?poll|p?select|epoll_p?wait\d?|read(v|64)?|recv(from|msg)?|sem_(wait|timedwait|clockwait)|"
-    r"futex|wait(pid|id|3|4)?|v?fork|posix_spawnp?"
+    r"wait(pid|id|3|4)?|v?fork|posix_spawnp?"
 )
 SLEEPS = re.compile(r"(clock_)?nanosleep|u?sleep")
+WRITES = re.compile(r"p?write(v|64)?|f(data)?sync|sync(fs)?|msync|fwrite|fflush")
+WRITE_NS = 100_000  # shorter writes wake another thread or process
 # what a late host did (fields of Host, and `launching` for the rest) -> the cause of that part of
 # the gap, unless a wait is charged with it
 LATE = {
@@ -146,6 +151,7 @@ class Host:
     data_waits: Intervals  # in the data phase: waiting for the GPU, or copying pageable memory
     other_waits: Intervals  # in calls that wait for the GPU, outside the data phase
     data_stalls: Intervals  # long without a call: in the data phase, or waiting for a process
+    writes: Intervals  # in calls that put files on the disk
     sleeps: Intervals  # long without a call: in a pause that the program asked for
     stalls: Intervals  # long without a call, or copying from pageable memory
     quiet: Intervals  # long without a call
@@ -176,7 +182,8 @@ def find_gaps(
     batch = np.zeros(len(rows), bool)
     if not len(host.data.start_ns):
         mine = owned.steps.rows_of(operations)
-        batch = brings_batch(trace.names, operations, mine, before[rows], after[rows])
+        batch = beside_batch(trace.names, operations, mine, before[rows], after[rows])
+        batch &= host.writes.ns_within(idle.start_ns[rows], idle.end_ns[rows]) < WRITE_NS
     busy = activity.busy if charged else None
     cause_ns[:, rows] = split_causes(launches.rows(rows), batch, host, busy, bounds_ns)
     return Gaps(
@@ -238,26 +245,27 @@ def copies(
     return (rows >= 0) & name_mask(names, operations.name[rows], lambda name: direction in name)
 
 
-def brings_batch(
+def beside_batch(
     names: list[str],
     operations: Operations,
     rows: NDArray[np.intp],
     before: NDArray[np.intp],
     after: NDArray[np.intp],
-) -> np.ndarray:
-    """(gaps,) mask: after it a batch is copied to the GPU, before it no results were fetched.
+) -> NDArray[np.bool_]:
+    """(gaps,) mask: a batch is copied to the GPU just before it, or just after it and then no
+    results were fetched before it.
 
-    `rows` are those of the process on the GPU. A small copy counts with the copies right behind it:
+    `rows` are those of the process on the GPU. A small copy counts with the copies right beside it:
     labels, say, with the images that they belong to.
     """
     fetched = copies(names, operations, before, TO_HOST) & (operations.bytes[before] >= BATCH_BYTES)
     brought = copies(names, operations, rows, FROM_HOST)
-    until = np.concatenate(([0], np.cumsum(np.where(brought, operations.bytes[rows], 0))))
-    others = np.append(np.flatnonzero(~brought), len(rows))
-    place = np.searchsorted(rows, after)
-    end = others[np.searchsorted(others, place)]
-    batch: np.ndarray = (after >= 0) & (until[end] - until[place] >= BATCH_BYTES)
-    return batch & ~fetched
+    run = np.cumsum(~brought)  # the same for copies without another operation between them
+    run_bytes = np.bincount(run[brought], operations.bytes[rows][brought], len(rows) + 1)
+    of_batch = np.zeros(len(operations.name) + 1, bool)  # the last for row -1
+    of_batch[rows] = brought & (run_bytes[run] >= BATCH_BYTES)
+    beside: NDArray[np.bool_] = of_batch[before] | (of_batch[after] & ~fetched)
+    return beside
 
 
 def host_activity(trace: Trace, calls: Calls, owned: OwnedOperations, activity: Activity) -> Host:
@@ -296,6 +304,7 @@ def host_activity(trace: Trace, calls: Calls, owned: OwnedOperations, activity: 
         data_waits=waited.union(staged).intersection(data, begin, end),
         other_waits=waited.intersection(elsewhere, begin, end),
         data_stalls=stalls.intersection(data, begin, end).union(foreign),
+        writes=os_calls(trace, steps, WRITES).clip(begin, end),
         sleeps=os_calls(trace, steps, SLEEPS).intersection(quiet, begin, end),
         stalls=stalls,
         quiet=quiet,
@@ -344,14 +353,14 @@ def os_calls(trace: Trace, steps: Steps, wanted: re.Pattern[str]) -> Intervals:
 
 def split_causes(
     gaps: GapLaunches,
-    brings_batch: np.ndarray,
+    beside_batch: np.ndarray,
     host: Host,
     busy: Intervals | None,
     bounds_ns: np.ndarray,
 ) -> np.ndarray:
     """(CAUSES, gaps) in nanoseconds; each column adds up to its gap.
 
-    `brings_batch` is a mask of the gaps before the copy of a batch to the GPU, see the top. `busy`
+    `beside_batch` is a mask of the gaps beside the copy of a batch to the GPU, see the top. `busy`
     are the GPU's busy times; None charges no wait with anything.
     """
     start, end, late_until = gaps.start_ns, gaps.end_ns, gaps.late_until_ns
@@ -371,7 +380,7 @@ def split_causes(
     move(parts[-1], queued, latency)
     in_waits, parts = parts[: len(waited)], parts[len(waited) :]
     late = dict(zip(LATE, parts, strict=True))
-    making = np.where(brings_batch, late["stalls"], 0)
+    making = np.where(beside_batch, late["stalls"], 0)
     move(late["stalls"], late["data_stalls"], making)
     cause_ns = {cause: np.zeros(len(start), np.int64) for cause in CAUSES}
     known = reduce(Intervals.union, sets)
