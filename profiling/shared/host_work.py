@@ -51,6 +51,15 @@ HOST_WORK = (
         causes=("cpu", "launch"),
     ),
     HostWork(
+        re.compile(r"XlaCompile:.*|backend_compile_and_load"),
+        "XLA compiles anew",
+        Advice(
+            "Find why XLA compiles anew: jax_log_compiles=True. Shapes that change: pad to a few "
+            "lengths. jit makes a new program for each new shape, type and static argument."
+        ),
+        causes=("cpu", "launch"),
+    ),
+    HostWork(
         re.compile(r"(Optimizer\.step#|.*torch/optim/|optimizer(_step)?$).*"),
         "the optimizer works on the host",
         Advice(
@@ -112,12 +121,14 @@ HOST_WORK = (
         re.compile(
             r"aten::(item|_local_scalar_dense|is_nonzero|equal|nonzero|masked_select|"
             r"_?unique\w*|repeat_interleave|tensor_split|bincount|histc)|.*\bitem\b.*|"
-            r".*(clip_grad_norm_|get_total_norm).*"
+            r".*(clip_grad_norm_|get_total_norm).*|np\.asarray\(jax\.Array\)"
         ),
         "it reads a value from the GPU",
         Advice(
             "Read no value there: keep it on the GPU (torch.where for an if, masks for nonzero), "
-            "and fetch it only every many steps."
+            "and fetch it only every many steps.",
+            jax="Read no value there: keep it on the GPU (jnp.where or lax.cond for an if), and "
+            "fetch it only every many steps.",
         ),
         causes=("synchronization",),
     ),

@@ -5,8 +5,8 @@ perfetto_trace.json.gz where create_perfetto_trace is set. Events have no catego
 their process and thread tell what they are. A process "/device:GPU:N" has a thread for each stream,
 and others that XLA derives from these ("XLA Modules", "Steps"), which are left out. In the process
 "/host:CPU" are calls of CUDA, which have a correlation id; StepTraceAnnotation, which has a step
-number; calls of jitted functions; XLA's operators, if it computes on the CPU; and Python's frames,
-which are left out.
+number; calls of jitted functions; arrays that are fetched; compilations; XLA's operators, if it
+computes on the CPU; and Python's frames, which are left out.
 """
 
 import re
@@ -38,6 +38,7 @@ COPIED = re.compile(r"Memcpy(\w)2(\w)")
 OF_CUDA = re.compile(r"(cu|hip)[A-Z_]|Mem(cpy|set|Alloc|Free)")
 LAUNCH = "cuLaunchKernel"  # a launch has the name of its kernel in some versions
 JITTED = re.compile(r"(PjitFunction|PjRtCApi|jit)\(.*\)")
+FETCHED, COMPILED = "np.asarray(jax.Array)", "backend_compile_and_load"  # kept as functions
 SIZE, PAGEABLE = re.compile(r"\bsize:(\d+)"), "pageable"
 GRID, BLOCK = re.compile(r"\bgrid:(\d+),(\d+),(\d+)"), re.compile(r"\bblock:(\d+),(\d+),(\d+)")
 REGISTERS = re.compile(r"\bregs:(\d+)")
@@ -65,7 +66,8 @@ def read(path: Path) -> Trace:
 
 def is_kept(event: Event) -> bool:
     """Whether the event may be of use: Python's frames, most of a trace, are not."""
-    return event.ph == "X" and (event.args is not None or bool(JITTED.fullmatch(event.name)))
+    told_by_name = event.name in (FETCHED, COMPILED) or JITTED.fullmatch(event.name)
+    return event.ph == "X" and (event.args is not None or bool(told_by_name))
 
 
 def trace_of(path: Path, named: list[Event], events: list[Event]) -> Trace:
@@ -83,11 +85,13 @@ def trace_of(path: Path, named: list[Event], events: list[Event]) -> Trace:
     calls = [event for event in on_host if event.args and event.args.correlation_id is not None]
     ranges = [event for event in on_host if is_range(event)]
     operators = [event for event in on_host if event.args and event.args.hlo_op is not None]
+    frames = [event for event in on_host if event.name in (FETCHED, COMPILED)]
     for event in calls:
         event.name = event.name if OF_CUDA.match(event.name) else LAUNCH
 
     names = Names()
     chosen = {"operations": on_gpu, "calls": calls, "ranges": ranges, "operators": operators}
+    chosen["frames"] = frames
     tables, left_out = dict[str, Columns](), 0
     for table, rows in chosen.items():
         if not rows:
@@ -111,6 +115,7 @@ def trace_of(path: Path, named: list[Event], events: list[Event]) -> Trace:
         calls=Calls.from_columns(tables.get("calls")),
         ranges=Ranges.from_columns(tables.get("ranges")),
         operators=Ranges.from_columns(tables.get("operators")),
+        frames=Ranges.from_columns(tables["frames"]) if frames else None,
         no_gpu=bool(operators) and not gpus,
         warnings=[f"left out {left_out} events with impossible times"] if left_out else [],
     )

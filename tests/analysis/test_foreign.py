@@ -66,6 +66,33 @@ def test_cpu_work_that_ends_with_a_batch_was_making_it():
     assert report_of(trained(before=stalled).trace()).bottleneck.verdict == "data"
 
 
+def test_cpu_work_behind_a_batch_makes_the_next_one():
+    """The loaders of accelerate and of the HF Trainer fetch ahead."""
+    program = Program()
+    for _ in range(6):
+        program.copy(64 * US)
+        program.work(8 * MS)
+        program.launch(100 * US, 40)
+        program.launch(30 * US, 4, name=ADAM)
+    assert report_of(program.trace()).bottleneck.verdict == "data"
+
+
+@pytest.mark.parametrize(("write_us", "verdict"), [(500, "cpu"), (2, "data")])
+def test_cpu_work_that_writes_files_makes_no_batch(write_us, verdict):
+    """A short write only wakes another thread."""
+    written = []
+
+    def log(program, number):
+        stalled(program, number)
+        written.append((program.host - write_us * US, program.host, "write"))
+
+    program = trained(before=log)
+    program.build.name("write")
+    trace = program.trace()
+    trace = replace(trace, os_calls=os_calls(trace, *written))
+    assert report_of(trace).bottleneck.verdict == verdict
+
+
 def test_results_that_were_fetched_before_it_make_it_python():
     def fetch_and_work(program, number):
         call = program.call(8 * US, "cudaMemcpyAsync")
@@ -78,7 +105,8 @@ def test_results_that_were_fetched_before_it_make_it_python():
 
 
 @pytest.mark.parametrize(
-    ("name", "verdict"), [("clock_nanosleep", "cpu"), ("poll", "data"), ("sem_clockwait", "data")]
+    ("name", "verdict"),
+    [("clock_nanosleep", "cpu"), ("poll", "data"), ("sem_clockwait", "data"), ("futex", "cpu")],
 )
 def test_the_system_tells_a_pause_from_a_wait_for_a_loader(name, verdict):
     """The stall ends with a kernel, so that the batch does not tell."""

@@ -131,6 +131,7 @@ def test_a_small_copy_behind_a_kernel_is_no_batch():
         program.copy(1 * US, bytes=384)
         program.launch(100 * US)
         program.copy(300 * US, bytes=19_000_000)
+        program.launch(100 * US)
         program.build.range(begin, program.host, f"ProfilerStep#{number}", domain=None)
     assert reported(program).idle.by_cause["cpu"] > 7
 

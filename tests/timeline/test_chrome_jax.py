@@ -9,7 +9,7 @@ from profiling.analysis.analysis import Analysis
 from profiling.analysis.summary import summarize
 from profiling.timeline.opening import open_capture
 from profiling.timeline.trace import COPY, KERNEL, MEMSET
-from validation.jax_events import STREAM, steps_of_jax
+from validation.jax_events import GPU_PID, STREAM, event, on_gpu, steps_of_jax
 
 
 @pytest.fixture
@@ -47,6 +47,34 @@ def test_a_step_is_what_the_program_marks_or_its_jitted_function(written, annota
     assert report.window.step_ms.median == pytest.approx(1.0)
     assert report.family_ms == pytest.approx({"gemm": 0.85, "elementwise": 0.05})
     assert report.bottleneck.verdict == "gpu_compute"
+
+
+@pytest.mark.parametrize(
+    ("name", "verdict", "said"),
+    [
+        ("np.asarray(jax.Array)", "synchronization", "it reads a value from the GPU"),
+        ("backend_compile_and_load", "cpu", "XLA compiles anew"),
+    ],
+)
+def test_what_jax_does_between_steps_is_named(written, name, verdict, said):
+    """The GPU works for 0.15 ms of each 1 ms; then a loss is fetched, or the step compiled."""
+    events = steps_of_jax()
+    for row in events:
+        if row.get("ph") == "X" and row["pid"] == GPU_PID:
+            if row["name"] == "gemm_fusion_dot_3":
+                row["dur"] = 100.0
+            elif row["name"] in ("loop_add_fusion", "Memset"):
+                row["ts"] -= 750.0
+    copied = "kind_src:device kind_dst:pinned size:4 dest:0 async:1"
+    for step in range(6):
+        at, number = 1000.0 * step, 10 * step + 5
+        events.append(event(name, at + 80, 850))
+        if verdict == "synchronization":
+            call = event("cuMemcpyDtoHAsync_v2", at + 100, 10, tid=5, correlation_id=str(number))
+            events += [call, on_gpu("MemcpyD2H", at + 230, 2, number, memcpy_details=copied)]
+    found = summarize(Analysis(written(events))).bottleneck
+    assert found.verdict == verdict
+    assert said in " ".join(found.evidence)
 
 
 def test_a_program_on_a_cpu_has_operators_and_no_gpu(written):

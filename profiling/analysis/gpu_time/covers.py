@@ -4,7 +4,8 @@ Candidates are the names of PyTorch's operators, ranges (but for the steps thems
 functions and calls of the system's libraries, on the thread that launched the operation after a gap
 and on the thread with the steps. A name covers the part of the gaps in which one of its events was
 open. Of the names that cover most of a cause's gaps the tightest is chosen: the one that is open in
-the gaps and little elsewhere. So an operator goes before the forward pass that calls it.
+the gaps and little elsewhere. So an operator goes before the forward pass that calls it. A name
+whose meaning is known (profiling.shared.host_work) goes before one that covers little more.
 """
 
 import re
@@ -20,6 +21,7 @@ from profiling.analysis.gpu_time.typical import are_typical
 from profiling.analysis.records import Cover, CoverKind
 from profiling.analysis.steps.find import KNOWN_STEPS
 from profiling.shared.causes import CAUSES
+from profiling.shared.host_work import work_named
 from profiling.timeline.personal import without_folders
 from profiling.timeline.trace import ANY_THREAD, Calls, Operations, Ranges
 
@@ -28,6 +30,7 @@ COVERED = ("cpu", "launch", "synchronization", "allocation")  # causes whose gap
 NUMBERS = re.compile(r"(, (seq|op_id|sizes) = .*|[\s#:]+\d+)$")
 MOST = 0.5  # of a cause's gaps: a name that covers less does not explain them
 TIGHT = 0.5  # overlap over the mean of both lengths: what is nearly always open explains nothing
+ALIKE = 0.8  # of what another name covers
 WORTH_NAMING = 0.02  # of the step; the gaps of a smaller cause are not searched
 
 
@@ -70,7 +73,7 @@ def covers(analysis: Analysis) -> dict[str, Cover]:
             idle = dict.fromkeys(distinct(owned.thread[owned.thread >= 0]).tolist(), waits)
         else:
             idle = idle_by_thread(analysis, gaps, owned.operations, mine, cause)
-        if idle and (cover := tightest(analysis, idle, steps)):
+        if idle and (cover := tightest(analysis, idle, steps, cause)):
             found[cause] = cover
     return found
 
@@ -101,7 +104,9 @@ def idle_by_thread(
     return found
 
 
-def tightest(analysis: Analysis, idle: dict[int, Intervals], steps: int) -> Cover | None:
+def tightest(
+    analysis: Analysis, idle: dict[int, Intervals], steps: int, cause: str
+) -> Cover | None:
     """Choose what covers most of the idle times, and the range or function around it."""
     all_idle = union(
         np.concatenate([each.start_ns for each in idle.values()]),
@@ -119,7 +124,10 @@ def tightest(analysis: Analysis, idle: dict[int, Intervals], steps: int) -> Cove
     found.sort(key=lambda each: -each.overlap)
     if not found or found[0].overlap < TIGHT:
         return None
-    best, *others = found
+    enough = ALIKE * found[0].covered_ns
+    meant = [each for each in found if work_named(each.name, cause) and each.covered_ns > enough]
+    best = meant[0] if meant else found[0]
+    others = [each for each in found if each is not best]
     place = next((each.name for each in others if each.is_place), None)
     ms, of_ms = best.covered_ns / 1e6 / steps, of_ns / 1e6 / steps
     return Cover(

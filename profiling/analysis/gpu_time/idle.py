@@ -21,11 +21,13 @@ Take a gap that ends with operation N, whose launching call returned at time L:
 
 The data phase is a range of that name, or PyTorch's own around a DataLoader. Where a capture has
 neither, CPU work just before the copy of a batch to the GPU was making that batch, unless the host
-slept, wrote files, or had just fetched results; CPU work just behind such a copy was making the
-next batch, as the loaders of accelerate and the HF Trainer do. Copies with no other operation
-between them are one batch.
+slept, wrote files, compiled, or had just fetched results. CPU work just behind such a copy was
+making the next batch, as the loaders of accelerate and the HF Trainer do. Copies with no other
+operation between them are one batch.
 
-Launches that all return only after their kernels (CUDA_LAUNCH_BLOCKING) are calls that wait.
+Launches that all return only after their kernels (CUDA_LAUNCH_BLOCKING) are calls that wait. JAX
+waits without any call of CUDA: its threads report results by a futex. Such a wait, or a fetch of an
+array in JAX's own trace, counts if a copy to the host lies in it.
 
 While a wait held up the host and the GPU was busy, the host would have got ahead without the wait.
 So each wait is owed its length, and the parts 3 and 4 of the gaps after it pay that debt, `launch`
@@ -64,7 +66,7 @@ from profiling.analysis.gpu_time.host_waits import (
 from profiling.analysis.steps.operators import loading_times
 from profiling.analysis.steps.steps import Steps
 from profiling.shared.causes import CAUSES
-from profiling.timeline.trace import COPY, Calls, Operations, Trace
+from profiling.timeline.trace import COPY, Calls, Operations, Ranges, Trace
 
 LONG_NS = 200_000  # a long time without a CUDA call; a launch and its dispatch take 5 to 50 us
 BLOCKING = re.compile(
@@ -89,8 +91,10 @@ FOREIGN_WAITS = re.compile(
     r"wait(pid|id|3|4)?|v?fork|posix_spawnp?"
 )
 SLEEPS = re.compile(r"(clock_)?nanosleep|u?sleep")
+FETCHES = re.compile(r"futex|np\.asarray\(jax\.Array\)")
 WRITES = re.compile(r"p?write(v|64)?|f(data)?sync|sync(fs)?|msync|fwrite|fflush")
-WRITE_NS = 100_000  # shorter writes wake another thread or process
+COMPILES = re.compile(r"XlaCompile:.*|backend_compile_and_load")
+SHORT_WRITE_NS = 100_000  # shorter writes wake another thread or process
 # what a late host did (fields of Host, and `launching` for the rest) -> the cause of that part of
 # the gap, unless a wait is charged with it
 LATE = {
@@ -151,7 +155,7 @@ class Host:
     data_waits: Intervals  # in the data phase: waiting for the GPU, or copying pageable memory
     other_waits: Intervals  # in calls that wait for the GPU, outside the data phase
     data_stalls: Intervals  # long without a call: in the data phase, or waiting for a process
-    writes: Intervals  # in calls that put files on the disk
+    other_work: Intervals  # known to make no batch: files are written, XLA compiles
     sleeps: Intervals  # long without a call: in a pause that the program asked for
     stalls: Intervals  # long without a call, or copying from pageable memory
     quiet: Intervals  # long without a call
@@ -183,7 +187,8 @@ def find_gaps(
     if not len(host.data.start_ns):
         mine = owned.steps.rows_of(operations)
         batch = beside_batch(trace.names, operations, mine, before[rows], after[rows])
-        batch &= host.writes.ns_within(idle.start_ns[rows], idle.end_ns[rows]) < WRITE_NS
+        other_ns = host.other_work.ns_within(idle.start_ns[rows], idle.end_ns[rows])
+        batch &= other_ns < SHORT_WRITE_NS
     busy = activity.busy if charged else None
     cause_ns[:, rows] = split_causes(launches.rows(rows), batch, host, busy, bounds_ns)
     return Gaps(
@@ -290,13 +295,21 @@ def host_activity(trace: Trace, calls: Calls, owned: OwnedOperations, activity: 
     def during(rows: np.ndarray) -> Intervals:
         return union(calls.start_ns[rows], calls.end_ns[rows]).clip(begin, end)
 
-    waited, staged = during(np.union1d(waiting, fetching)), during(staging)
+    waited = during(np.union1d(waiting, fetching)).union(
+        fetches(trace, steps, operations, owned.row)
+    )
+    staged = during(staging)
     moved = staging_times(operations, calls, pageable, to_host)
     stalls = quiet.union(staged)
 
     data = data_ranges(trace, steps).clip(begin, end)
-    foreign = os_calls(trace, steps, FOREIGN_WAITS).intersection(quiet, begin, end)
+    foreign = times_named(trace, steps, FOREIGN_WAITS, trace.os_calls).intersection(
+        quiet, begin, end
+    )
     elsewhere = data.gaps(begin, end)
+    other_work = times_named(trace, steps, WRITES, trace.os_calls)
+    compiling = times_named(trace, steps, COMPILES, trace.ranges, trace.frames)
+    other_work = other_work.union(compiling)
     return Host(
         data,
         staging=moved.intersection(elsewhere, begin, end),
@@ -304,8 +317,8 @@ def host_activity(trace: Trace, calls: Calls, owned: OwnedOperations, activity: 
         data_waits=waited.union(staged).intersection(data, begin, end),
         other_waits=waited.intersection(elsewhere, begin, end),
         data_stalls=stalls.intersection(data, begin, end).union(foreign),
-        writes=os_calls(trace, steps, WRITES).clip(begin, end),
-        sleeps=os_calls(trace, steps, SLEEPS).intersection(quiet, begin, end),
+        other_work=other_work.clip(begin, end),
+        sleeps=times_named(trace, steps, SLEEPS, trace.os_calls).intersection(quiet, begin, end),
         stalls=stalls,
         quiet=quiet,
     )
@@ -341,14 +354,32 @@ def data_ranges(trace: Trace, steps: Steps) -> Intervals:
     return union(phases.start_ns, phases.end_ns).union(loading_times(trace, steps))
 
 
-def os_calls(trace: Trace, steps: Steps, wanted: re.Pattern[str]) -> Intervals:
-    """The times at which the steps' thread was in a `wanted` call of the system's libraries."""
-    if trace.os_calls is None:
-        return NOTHING
-    mask = trace.os_calls.thread == steps.thread
-    mask &= name_mask(trace.names, trace.os_calls.name, wanted.fullmatch)
-    calls = trace.os_calls.rows(mask)
-    return union(calls.start_ns, calls.end_ns)
+def times_named(
+    trace: Trace, steps: Steps, wanted: re.Pattern[str], *tables: Calls | Ranges | None
+) -> Intervals:
+    """The times at which the steps' thread was in an event of the tables that has such a name."""
+    times = NOTHING
+    for table in tables:
+        if table is not None and len(table.start_ns):
+            mask = table.thread == steps.thread
+            mask &= name_mask(trace.names, table.name, wanted.fullmatch)
+            times = times.union(union(table.start_ns[mask], table.end_ns[mask]))
+    return times
+
+
+def fetches(
+    trace: Trace, steps: Steps, operations: Operations, rows: NDArray[np.intp]
+) -> Intervals:
+    """The waits of the steps' thread, outside of CUDA's calls, for copies to the host.
+
+    `rows` are the operations of the process. A wait counts if such a copy lies in it.
+    """
+    waits = times_named(trace, steps, FETCHES, trace.os_calls, trace.frames)
+    to_host = rows[copies(trace.names, operations, rows, TO_HOST)]
+    starts, ends = np.sort(operations.start_ns[to_host]), np.sort(operations.end_ns[to_host])
+    ended = np.searchsorted(ends, waits.end_ns, side="right")
+    fetching = ended > np.searchsorted(starts, waits.start_ns)
+    return Intervals(waits.start_ns[fetching], waits.end_ns[fetching])
 
 
 def split_causes(
