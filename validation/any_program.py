@@ -27,7 +27,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from threading import Lock
+from threading import Event, Lock
 
 import msgspec
 
@@ -123,7 +123,11 @@ def main(config: AnyProgramConfig) -> None:
     kinds = config.kinds.split(",")
     with ThreadPoolExecutor(config.at_once) as pool:
         tries = partial(try_program, kinds=kinds, repeats=config.repeats, out=out, record=record)
-        list(pool.map(tries, programs))
+        try:
+            list(pool.map(tries, programs))
+        except KeyboardInterrupt:  # which has reached the programs, too
+            record.stopped.set()
+            raise
     print(HEADER)
     wrong = [each.name for each in programs if not print_row(each, record.of(each.name))]
     if wrong:
@@ -146,14 +150,16 @@ def chosen(programs: list[Program], names: str) -> list[Program]:
 
 
 class Record:
-    """The runs so far, kept in a file line by line."""
+    """The runs so far, kept in a file line by line; none that Ctrl-C ended."""
 
     def __init__(self, file: Path) -> None:
-        self.file, self.lock = file, Lock()
+        self.file, self.lock, self.stopped = file, Lock(), Event()
         lines = file.read_bytes().splitlines() if file.exists() else []
         self.runs = [msgspec.json.decode(line, type=Run) for line in lines]
 
     def add(self, run: Run) -> None:
+        if self.stopped.is_set():
+            return
         with self.lock, open(self.file, "ab") as file:
             file.write(msgspec.json.encode(run) + b"\n")
             self.runs.append(run)
@@ -172,6 +178,8 @@ def try_program(
         for is_bare in (True, False)
     )
     for number in range(repeats):
+        if record.stopped.is_set():
+            return
         if number >= len(bare):
             record.add(run_once(program, "bare", out))
         if number >= len(hooked):
