@@ -111,6 +111,7 @@ def capture_facts(
     analysis: Analysis, manifest: Manifest | None, manifest_name: str | None
 ) -> CaptureFacts:
     trace, config = analysis.trace, (manifest and manifest.config) or {}
+    on_cpu = "cpu" in (config.get("device"), manifest and manifest.device)
     return CaptureFacts(
         kind=trace.kind,
         file=trace.file.name,
@@ -121,7 +122,7 @@ def capture_facts(
         personal=trace.personal,
         process=analysis.steps.process,
         device=analysis.steps.device,
-        no_gpu=config.get("device") == "cpu" or (trace.no_gpu and trace.operations is None),
+        no_gpu=on_cpu or (trace.no_gpu and trace.operations is None),
     )
 
 

@@ -115,6 +115,13 @@ def test_it_is_bound_by_the_cpu_and_the_longest_phase_is_named(reported):
     assert found.cannot_tell == []
 
 
+def test_a_program_that_uses_no_gpu_of_its_machine_is_bound_by_the_cpu(reported):
+    gpu = {"id": 0, "name": "NVIDIA H100", "numSms": 132, "totalGlobalMem": 85 * 10**9}
+    for device, verdict in (("cpu", "cpu_only"), ("NVIDIA H100", "unknown")):
+        manifest = replace(CPU_MANIFEST, config={"command": ["train.py"]}, device=device)
+        assert reported(manifest, deviceProperties=[gpu]).bottleneck.verdict == verdict
+
+
 def test_one_thread_is_one(reported):
     one = replace(CPU_MANIFEST, process=replace(CPU_MANIFEST.process, compute_threads=1))
     assert any(line.endswith("with 1 thread.") for line in reported(one).bottleneck.evidence)
