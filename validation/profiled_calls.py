@@ -20,7 +20,9 @@ from cli.files import write_text
 from profiling.shared.json_records import to_json
 
 REPEATS = 5
-OF_A_GPU = ("launches", "launching operators", "copies", "syncs", "NVTX ranges")
+SLOW = "cudaMalloc and cudaFree"
+OF_A_GPU = ("launches", "launching operators", "copies", "syncs", "NVTX ranges", SLOW)
+FEWER = 50  # times fewer of the slow kind, which takes a millisecond
 Calls = Callable[[int], None]
 
 
@@ -63,6 +65,11 @@ def calls_of(kind: str) -> Calls:
         for _ in range(count):
             torch.cuda.synchronize()
 
+    def device_memory(count: int) -> None:
+        for _ in range(count):
+            torch.empty(64 << 20, device="cuda")
+            torch.cuda.empty_cache()
+
     def nvtx_ranges(count: int) -> None:
         for _ in range(count):
             torch.cuda.nvtx.range_push("range")
@@ -78,6 +85,7 @@ def calls_of(kind: str) -> Calls:
         "copies": copies,
         "syncs": syncs,
         "NVTX ranges": nvtx_ranges,
+        SLOW: device_memory,
     }
     return made[kind]
 
@@ -98,6 +106,7 @@ def call_us(kind: str, count: int) -> float:
     The GPU has finished before each repeat begins.
     """
     calls, taken = calls_of(kind), []
+    count = max(count // FEWER, 1) if kind == SLOW else count
     calls(count // 10)  # the profiler's buffers, and what is loaded at the first call
     for _ in range(REPEATS):
         if torch.cuda.is_available():
