@@ -1,22 +1,27 @@
 """Loop that `python -m benchmarks attach` times, bare and hooked; prints microseconds per step.
 
     python benchmarks/attach_program.py stubs HOOK FOLDER    both, in one process: bare, then hooked
-    python benchmarks/attach_program.py WIDTH STEPS          the median of a small model's steps
+    python benchmarks/attach_program.py WIDTH STEPS DEVICE FILE [traceml]
 
-A program of others, which imports nothing of this project: HOOK is the folder that
-`profiling run -- COMMAND` would put onto PYTHONPATH.
+The second writes the median of a small model's steps to FILE; with `traceml` the steps are
+instrumented as TraceML's guide says. A program of others, which imports nothing of this project:
+HOOK is the folder that `profiling run -- COMMAND` would put onto PYTHONPATH.
 """
 
 import sys
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
+from pathlib import Path
 from statistics import median
 
 import torch
 from torch import nn
 
 CHUNK, CHUNKS = 1000, 60  # steps of stubs between two readings of the clock, and readings
+CHUNK_ON_GPU = 50
+Instrument = Callable[[nn.Module], AbstractContextManager[object]]
 
 
 class Nothing(nn.Module):
@@ -60,18 +65,37 @@ def bare_and_hooked_stubs(hook: str, folder: str) -> None:
     print(bare, stubs_us())
 
 
-def model_us(width: int, steps: int) -> float:
+def model_us(width: int, steps: int, device: str, instrument: Instrument) -> float:
+    """Median microseconds of a step: of each by itself on a CPU, of CHUNK_ON_GPU on a GPU."""
     torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(width, width), nn.GELU(), nn.Linear(width, width))
-    optimizer, x = torch.optim.SGD(model.parameters(), lr=1e-4), torch.randn(32, width)
+    layers = nn.Sequential(nn.Linear(width, width), nn.GELU(), nn.Linear(width, width))
+    model, x = layers.to(device), torch.randn(32, width, device=device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+    wait: Callable[[], None] = torch.cuda.synchronize if device == "cuda" else no_wait
+    count = CHUNK_ON_GPU if device == "cuda" else 1
     times = []
-    for _ in range(steps):
+    for _ in range(steps // count):
+        wait()
         begin = time.perf_counter_ns()
-        (model(x) - x).square().mean().backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        times.append((time.perf_counter_ns() - begin) / 1e3)
-    return median(times[steps // 10 :])
+        for _ in range(count):
+            with instrument(model):
+                (model(x) - x).square().mean().backward()
+                optimizer.step()
+                optimizer.zero_grad()
+        wait()
+        times.append((time.perf_counter_ns() - begin) / count / 1e3)
+    return median(times[len(times) // 10 :])
+
+
+def no_wait() -> None:
+    pass
+
+
+def by_traceml() -> Instrument:
+    traceml = import_module("traceml_ai")
+    traceml.init(mode="auto")
+    instrument: Instrument = traceml.trace_step
+    return instrument
 
 
 if __name__ == "__main__":
@@ -79,4 +103,6 @@ if __name__ == "__main__":
     if sys.argv[1] == "stubs":
         bare_and_hooked_stubs(*sys.argv[2:])
     else:
-        print(model_us(*map(int, sys.argv[1:])))
+        width, steps, device, file, *how = sys.argv[1:]
+        instrument = by_traceml() if how else lambda model: nullcontext()
+        Path(file).write_text(str(model_us(int(width), int(steps), device, instrument)))
