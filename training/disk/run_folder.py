@@ -142,7 +142,9 @@ def environment() -> JsonObject:
         "usable_cores": process.usable_cores(),
         "compute_threads": torch.get_num_threads(),
         "openmp": process.wait_variables(),
-        "packages": {name: package_version(name) for name in PACKAGES},
+        # a package of PyTorch from PyPI does not say for which CUDA it was built; PyTorch does
+        "packages": {name: package_version(name) for name in PACKAGES}
+        | {"torch": str(torch.__version__)},
         "git": git_state(),
         "cuda": torch.version.cuda,
         "driver": None,
