@@ -16,11 +16,12 @@ def main(trace: Path) -> None:
     idle, _ = analysis.get_idle_time_breakdown(visualize=False)
     launches = idle[idle["idle_category"] == "kernel_wait"]["idle_time"].sum()
     _, kernels = analysis.get_gpu_kernel_breakdown(visualize=False)
-    computing = kernels[kernels["kernel_type"] == "COMPUTATION"].sort_values("sum")
+    named = kernels[(kernels["kernel_type"] == "COMPUTATION") & (kernels["name"] != "others")]
+    computing = named.sort_values("sum (us)")
     figures = {
-        "compute": float(shares["compute_time"]),
-        "copies": float(shares["non_compute_time"]),
-        "idle": float(shares["idle_time"]),
+        "compute": float(shares["compute_time(us)"]),
+        "copies": float(shares["non_compute_time(us)"]),
+        "idle": float(shares["idle_time(us)"]),
         "launches": float(launches),
         "kernel": str(computing.iloc[-1]["name"]) if len(computing) else None,
     }

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from profiling.analysis.gpu_work.families import family_of
 from profiling.analysis.verdict.gpu import MATRIX_FAMILIES
 from profiling.shared.causes import VERDICT
+from profiling.shared.kernel_names import function_name
 from validation.framework_programs.series import Program
 from validation.judged import GRADES, grade_of
 
@@ -32,6 +33,7 @@ COVERED = (
 REASONS = (  # for idle time: the call that a gap names, or the advice of root_cause_matcher
     (r"CPU: cu(da)?(Malloc|Free|Mem(Alloc|Free|Create|Map|Unmap))", ("allocation",)),
     (r"CPU: cu(da)?\w*Memcpy|blocking memory transfers", ("copies", "synchronization")),
+    (r"Use CUDA graphs, overlap data loading", ("launch", "data", "synchronization")),
     (r"CPU: cu(da)?\w*Synchronize|over-synchronization|explicit cuda", ("synchronization",)),
     (r"CPU: cu(da)?(LaunchKernel|GraphLaunch)|launch overhead dominates", ("launch",)),
     (r"CPU: cu(da)?(Module|Library)", ("cpu",)),
@@ -123,8 +125,8 @@ def read_words(label: str, note: str, reason: str) -> Answer:
 def idle_answer(label: str, reason: str) -> Answer:
     for pattern, verdicts in REASONS:
         if re.search(pattern, reason, re.I):
-            said = re.search(r"CPU: \w+", reason)
-            label += f", {said[0]}" if said else ""
+            call = re.search(r"CPU: \w+", reason)
+            label = f"{label.split(' (')[0]}, {call[0]}" if call else label
             return Answer(label, verdicts) if verdicts else Answer(label, side=WAITS)
     if reason.startswith("Stream "):  # a gap in which no call was made
         return Answer(f"{label}, no CUDA call", ("cpu", "data"))
@@ -148,7 +150,7 @@ def largest_share(shares: Shares | None) -> Answer | None:
         return Answer(said, ("copies",))
     if largest == "compute":
         kernel = shares.kernel or ""
-        return Answer(f"{said}, {kernel}", (verdict_of_kernel(kernel),))
+        return Answer(f"{said}, {function_name(kernel)}", (verdict_of_kernel(kernel),))
     if 2 * shares.launches > shares.idle:
         return Answer(f"{said}, between kernels", ("launch", "gpu_latency"))
     return Answer(f"{said}, waits for the host", side=WAITS)

@@ -24,7 +24,6 @@ import msgspec
 
 from benchmarks.measuring import PROJECT, Keys, key
 from profiling.shared.json_records import read_json
-from profiling.shared.units import ABSENT
 from validation.framework_programs.series import SIXTH, Program
 from validation.judged import GRADES, Judged
 from validation.peer_words import (
@@ -41,6 +40,7 @@ from validation.peer_words import (
 
 T = TypeVar("T")
 LONGEST_S = 300.0
+SAID = 44  # characters of an answer in the table
 
 
 @dataclass
@@ -70,7 +70,7 @@ class Read:
     """One capture as one tool reads it."""
 
     tool: str
-    said: str | None  # None: it has no answer
+    said: str | None  # None: it has no answer, or more than one
     grade: str
 
 
@@ -125,7 +125,7 @@ def ask_nsys_ai(nsys_ai: str, program: Program, out: Path) -> list[Read]:
     reads = [graded(tool, answer, program) for tool, answer in answers.items()]
     whole = [graded("", answer, program) for answer in listed(findings, patterns)]
     best = min([*reads, *whole], key=lambda each: GRADES.index(each.grade))
-    return [*reads, Read("nsys-ai, the best of all it lists", best.said, best.grade)]
+    return [*reads, Read("nsys-ai, the best of all it lists", None, best.grade)]
 
 
 def ask_readers_of_traces(config: PeersConfig, program: Program, out: Path) -> list[Read]:
@@ -193,7 +193,9 @@ def print_rows(rows: Sequence[Row]) -> None:
     print(f"\n| program | planted | {' | '.join(tools)} |\n|{'---|' * (2 + len(tools))}")
     for row in rows:
         planted = ("none; " if row.program.control else "") + row.program.planted
-        cells = [f"{(read.said or ABSENT).replace('|', ' ')}: {read.grade}" for read in row.reads]
+        cells = [
+            f"{read.said[:SAID]}: {read.grade}" if read.said else read.grade for read in row.reads
+        ]
         print(f"| {row.program.name} | {planted} | {' | '.join(cells)} |")
 
 
