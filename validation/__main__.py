@@ -26,6 +26,9 @@ VALIDATION = Folder(
             "planted bottlenecks in torchvision, timm, transformers and others, with two profilers",
             gpu=True,
         ),
+        "peers": Program(
+            "nsys-ai, HTA and TraceLens on the captures of foreign series=6", "out=OUT"
+        ),
         "any_program": Program("programs of others, run with the hook and without"),
         "profiler_cost": Program("what each event costs the host under torch.profiler and nsys"),
         "predicted": Program("predictions of `scale` and the steps measured on several GPUs"),

@@ -12,7 +12,6 @@ from profiling.analysis.open_report import open_report
 from profiling.analysis.records import Report
 from profiling.shared.causes import VERDICT
 from profiling.shared.units import ABSENT
-from validation import peers
 from validation.framework_programs.series import Program
 from validation.frameworks import Measured
 
@@ -21,7 +20,7 @@ SAME_STEP = 1.4  # a report's step within this factor of the program's is the sa
 CLOSE = 0.12  # share of the measured gain by which a promised one may be off
 COLUMNS = (
     "program, framework, planted, tool, verdict, judged, with and without, measured gain, "
-    "promised gain, ratio, profiler's cost estimated, real, peer"
+    "promised gain, ratio, profiler's cost estimated, real"
 )
 
 
@@ -45,7 +44,6 @@ class Judged:
     estimated_cost_ms: float | None  # this and the next: what the profiler adds to a step
     real_cost_ms: float | None
     most_to_gain: str | None
-    peer: str | None  # the side on which the other tool sees the bottleneck: GPU, waits, copies
 
     @property
     def gain_ms(self) -> float | None:
@@ -127,7 +125,6 @@ def judge(
         estimated_cost_ms=None if estimated is None else estimated * scale,
         real_cost_ms=captured_ms - with_ms if captured_ms and with_ms else None,
         most_to_gain=report.bottleneck.most_to_gain if report else None,
-        peer=peers.side_seen(tool, capture) if report else None,
     )
 
 
@@ -158,7 +155,7 @@ def cells(row: Judged) -> list[str]:
     both = f"{figure(row.with_ms)}, {figure(row.without_ms)}"
     words = [row.program, row.framework, planted, row.tool, row.verdict or ABSENT, row.grade, both]
     costs = [figure(row.estimated_cost_ms), figure(row.real_cost_ms)]
-    return [*words, figure(row.gain_ms), promised, figure(row.ratio), *costs, row.peer or ABSENT]
+    return [*words, figure(row.gain_ms), promised, figure(row.ratio), *costs]
 
 
 def figure(value: float | None) -> str:
@@ -166,7 +163,7 @@ def figure(value: float | None) -> str:
 
 
 def print_counts(rows: Sequence[Judged]) -> None:
-    """Print the grades by tool, the errors of promised gains, and the sides that peers saw."""
+    """Print the grades by tool, and the errors of promised gains."""
     print(f"\n| tool | {' | '.join(GRADES)} | controls with a false alarm |\n|{'---|' * 7}")
     for tool in dict.fromkeys(row.tool for row in rows):
         of_tool = [row for row in rows if row.tool == tool]
@@ -176,16 +173,6 @@ def print_counts(rows: Sequence[Judged]) -> None:
     for name, waits in (("waits", True), ("GPU", False)):
         ratios = [row.ratio for row in rows if row.ratio is not None and row.waits == waits]
         print(gains_sentence(name, ratios))
-    known = [row for row in rows if row.peer and row.verdict]
-    for tool in dict.fromkeys(row.tool for row in known):
-        of_tool = [row for row in known if row.tool == tool]
-        true = [peers.side_of(row.planted) for row in of_tool]
-        ours = [peers.side_of(row.verdict or "") for row in of_tool]
-        theirs = [row.peer for row in of_tool]
-        right = [sum(a == b for a, b in zip(true, sides, strict=True)) for sides in (ours, theirs)]
-        print(
-            f"{tool}, the side alone: ours {right[0]}, {peers.PEER[tool]} {right[1]} of {len(true)}"
-        )
 
 
 def gains_sentence(name: str, ratios: Sequence[float]) -> str:

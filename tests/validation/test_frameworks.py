@@ -1,7 +1,6 @@
-"""validation.framework_programs, frameworks, judged and peers, without any of the frameworks."""
+"""validation.framework_programs, frameworks and judged, without any of the frameworks."""
 
 import ast
-import json
 import shutil
 from dataclasses import replace
 
@@ -10,7 +9,7 @@ import pytest
 from profiling.shared.causes import VERDICT
 from tests.helpers.clock import FakeClock
 from tests.paths import PROJECT
-from validation import foreign, frameworks, judged, peers
+from validation import foreign, frameworks, judged
 from validation.framework_programs import session
 from validation.framework_programs.series import FRAMEWORKS, SIXTH, Program
 from validation.framework_programs.session import Device, Finished, Session
@@ -175,7 +174,7 @@ def test_a_capture_is_judged_beside_what_was_measured(tmp_path):
 
 ROW = Judged(
     "plain_gridworld", "PyTorch", "cpu", False, True, "nsys", None, "cpu", "right", 10.0, 6.0, 5.0,
-    1, 0.5, 1.0, None, "waits",
+    1, 0.5, 1.0, None,
 )  # fmt: skip
 
 
@@ -185,14 +184,13 @@ def test_the_table_has_both_gains_and_both_costs(capsys):
     )
     lines = capsys.readouterr().out.splitlines()
     assert lines[3] == (
-        "| plain_gridworld | PyTorch | cpu | nsys | cpu | right | 10, 6 | 4 | 5 | 1.25 | 0.5 | 1 "
-        "| waits |"
+        "| plain_gridworld | PyTorch | cpu | nsys | cpu | right | 10, 6 | 4 | 5 | 1.25 | 0.5 | 1 |"
     )
     assert " | – | none | 10, 6 | 4 | 5 (x 2) | – |" in lines[4]
     assert lines[5] == "plain_gridworld, nsys: no events"
 
 
-def test_grades_gains_and_peers_are_counted(capsys):
+def test_grades_and_gains_are_counted(capsys):
     control = replace(ROW, control=True, planted="gpu_compute", verdict="data", grade="wrong")
     rows = [ROW, replace(ROW, promised_ms=4.2), control, replace(ROW, same_work=False)]
     judged.print_counts(rows)
@@ -203,18 +201,3 @@ def test_grades_gains_and_peers_are_counted(capsys):
         "1 of 2 within 12 %"
     ) in lines
     assert "gains, GPU: 0 known" in lines
-    assert "nsys, the side alone: ours 3, nsys-ai 3 of 4" in lines
-
-
-def test_nsys_ai_is_asked_where_it_is_installed(monkeypatch, tmp_path):
-    capture = tmp_path / "a.sqlite"
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert peers.side_seen("nsys", capture) is None
-    said = "no cache\n" + json.dumps([{"bound_class": "cpu-bound"}], indent=2)
-    program = tmp_path / "nsys-ai"
-    program.write_text(f"#!/bin/sh\n/bin/cat <<'END'\n{said}\nEND\n")
-    program.chmod(0o755)
-    assert peers.side_seen("nsys", capture) == "waits" == peers.side_of("data")
-    program.write_text("#!/bin/sh\necho broken\n")
-    assert peers.side_seen("nsys", capture) == "no answer"
-    assert peers.side_of("gpu_memory") == "GPU" and peers.side_of("copies") == "copies"
