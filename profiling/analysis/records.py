@@ -389,7 +389,7 @@ class LostKernels:
     """Kernels of the report's process that were launched and that the capture does not hold."""
 
     launched: int  # all kernels, also those of CUDA graphs where the tool records graph nodes
-    lost: int | None  # this and the next: None where no kernel at all was captured
+    lost: int | None  # this and the next: None where no kernel was captured, or launches are lost
     percent: float | None
     no_verdict: bool  # too many are lost to name a bottleneck
     said: str  # in words

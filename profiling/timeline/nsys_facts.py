@@ -10,18 +10,23 @@ from pathlib import Path
 import numpy as np
 
 from profiling.timeline import personal
-from profiling.timeline.nsys_export import Export, process_of
+from profiling.timeline.nsys_export import ACTIVITY, Export, process_of
 from profiling.timeline.reading import LATEST_NS, capability, rows_of, sort_by_start
-from profiling.timeline.sqlite_columns import FIRST_ROW, Row, tables, texts
-from profiling.timeline.trace import Allocations, CounterSamples, Device
+from profiling.timeline.sqlite_columns import FIRST_ROW, Row, row_count, tables, texts
+from profiling.timeline.trace import Allocations, CounterSamples, Device, EventCounts
 
 MEMORY, KERNELS = "CUDA_GPU_MEMORY_USAGE_EVENTS", "CUPTI_ACTIVITY_KIND_KERNEL"
 SYSTEM, BEGIN = "TARGET_INFO_SYSTEM_ENV", "TARGET_INFO_SESSION_START_TIME"
 DEVICE_MEMORY, ARRAY_MEMORY = 2, 3  # ENUM_CUDA_MEM_KIND
 ALLOCATED, FREED = 0, 1  # ENUM_CUDA_DEV_MEM_EVENT_OPER
 WARNING, ERROR = 2, 3  # ENUM_DIAGNOSTIC_SEVERITY_LEVEL
+RECORDED = re.compile(r"Number of CUPTI events produced:\s*(\d{1,15})\b")
+UNPROCESSED = "Error when processing events"
 # "Not all CUDA events might have been collected" is not among these: nsys says so of every window
-LOST = re.compile(r"\b(lost|losing|drop|discard|overflow|truncat|incomplete|fail|unable)", re.I)
+LOST = re.compile(
+    r"\b(lost|losing|drop|discard|overflow|truncat|incomplete|fail|unable)|Error when processing",
+    re.I,
+)
 
 
 def devices(export: Export) -> list[Device]:
@@ -97,11 +102,24 @@ def counters(export: Export) -> list[CounterSamples] | None:
 def complaints(export: Export) -> list[str]:
     """Messages of nsys about what it lost or could not do, each once."""
     messages = dict.fromkeys(
-        " ".join(str(text).split())
+        UNPROCESSED if str(text).startswith(UNPROCESSED) else " ".join(str(text).split())
         for severity, text in export.rows("DIAGNOSTIC_EVENT", "severity", "text")
         if severity == ERROR or (severity == WARNING and LOST.search(str(text)))
     )
     return list(messages)
+
+
+def event_counts(export: Export) -> EventCounts | None:
+    """CUPTI's events that nsys recorded and those that the export holds.
+
+    None where nsys processed all events, or does not say how many there were.
+    """
+    messages = [str(text) for (text,) in export.rows("DIAGNOSTIC_EVENT", "text")]
+    counted = [int(number) for text in messages for number in RECORDED.findall(text)]
+    if not counted or not any(text.startswith(UNPROCESSED) for text in messages):
+        return None
+    held = row_count(export.path, {name for name in export.tables if name.startswith(ACTIVITY)})
+    return EventCounts(sum(counted), held)
 
 
 @dataclass(frozen=True)

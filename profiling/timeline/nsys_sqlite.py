@@ -103,6 +103,7 @@ def read(path: Path) -> Trace:
         tool_version=tool_version,
         schema_version=schema_version,
         warnings=nsys_facts.complaints(export) + export.warnings,
+        events=nsys_facts.event_counts(export),
         personal=nsys_facts.is_personal(export),
         names=list(export.names.numbers),
     )

@@ -177,6 +177,14 @@ class Device:
 
 
 @dataclass(frozen=True)
+class EventCounts:
+    """How many events of the GPU and its API the tool says it recorded, and how many it kept."""
+
+    recorded: int
+    kept: int
+
+
+@dataclass(frozen=True)
 class Trace:
     """A capture. Without GPU activity `operations` is None (a CPU run, or no CUDA trace)."""
 
@@ -201,6 +209,7 @@ class Trace:
     settings: frozenset[str] = frozenset()  # of torch.profiler: record_shapes, with_stack
     no_gpu: bool = False  # the tool looked for GPUs, and the machine has none
     warnings: list[str] = field(default_factory=list)  # what the tool says it lost or could not do
+    events: EventCounts | None = None  # where the tool could not process some
     rank: int | None = None  # number of this process among those that train together
     world_size: int | None = None  # how many train together
     personal: bool = False  # it still holds an environment, a user, a host or folders

@@ -30,7 +30,7 @@ from profiling.report.single.verdict_line import verdict_line
 from profiling.shared.json_records import to_json
 from profiling.timeline import chrome_json
 from profiling.timeline.nsys_sqlite import read
-from profiling.timeline.trace import COPY, KERNEL
+from profiling.timeline.trace import COPY, KERNEL, EventCounts
 from tests.helpers import fleet
 from tests.helpers.captures import event, small_trace, write_trace
 from tests.helpers.programs import MAIN, MS, US, Builder, Program, training
@@ -53,6 +53,15 @@ def losses(build: Builder, **fields) -> Losses | None:
 
 def report_of(build: Builder) -> Report:
     return summarize(Analysis(build.trace()))
+
+
+@pytest.mark.parametrize(("kept", "no_verdict"), [(800, False), (300, True)])
+def test_events_that_the_tool_counted_tell_where_launches_are_lost_too(kept, no_verdict):
+    report = summarize(Analysis(training().trace(events=EventCounts(1000, kept))))
+    assert report.health.lost_kernels.no_verdict == no_verdict
+    assert (report.bottleneck.verdict == "unknown") == no_verdict
+    said = f"the capture holds only {kept} of 1,000 recorded events"
+    assert (said in verdict_line(report)) == no_verdict
 
 
 def test_a_whole_capture_lost_nothing():

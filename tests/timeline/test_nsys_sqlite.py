@@ -212,6 +212,32 @@ def test_what_nsys_lost_is_said_and_its_chatter_is_not(export):
     assert np.count_nonzero(trace.operations.kind == KERNEL) == 39
 
 
+def test_events_that_nsys_could_not_process_are_counted(export):
+    """Elsewhere the count may be of several windows."""
+    change(
+        export,
+        """
+        DELETE FROM DIAGNOSTIC_EVENT;
+        INSERT INTO DIAGNOSTIC_EVENT (timestamp, timestampType, source, severity, text) VALUES
+            (0, 1, 1, 1, 'Number of CUPTI events produced: 	0, CUPTI buffers: 2.'),
+            (0, 1, 1, 1, 'Number of CUPTI events produced: 	9000, CUPTI buffers: 50.');
+        """,
+    )
+    assert read(export).events is None
+    error = "Error when processing events: Source ID=\nType=ErrorInformation (18)\n"
+    change(
+        export,
+        f"""
+        INSERT INTO DIAGNOSTIC_EVENT (timestamp, timestampType, source, severity, text) VALUES
+            (1, 2, 1, 2, '{error} 1'), (1, 2, 1, 2, '{error} 2');
+        """,
+    )
+    trace = read(export)
+    held = len(trace.operations.name) + len(trace.calls.name)
+    assert trace.events.recorded == 9000 and held <= trace.events.kept < 9000
+    assert trace.warnings == ["Error when processing events"]
+
+
 @pytest.mark.parametrize(
     "script",
     [

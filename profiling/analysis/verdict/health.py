@@ -73,7 +73,7 @@ def lost_kernels(analysis: Analysis) -> LostKernels | None:
     percent = None if losses.share is None else 100 * losses.share
     return LostKernels(
         losses.kernels,
-        losses.lost if losses.captured else None,
+        losses.lost if losses.share is not None else None,
         percent,
         losses.allows_no_verdict,
         losses.sentence,
