@@ -10,7 +10,9 @@ from statistics import median, quantiles
 
 from profiling.analysis.open_report import open_report
 from profiling.analysis.records import Report
+from profiling.analysis.summary import summarize
 from profiling.shared.causes import VERDICT
+from profiling.shared.manifest import CapturedWindow, Laps, Manifest, WindowSteps
 from profiling.shared.units import ABSENT
 from validation.framework_programs.series import Program
 from validation.frameworks import Measured
@@ -40,6 +42,8 @@ class Judged:
     with_ms: float | None  # this and the next: medians without a profiler
     without_ms: float | None
     promised_ms: float | None  # for what is planted; None: the report promises nothing for it
+    # the same of a report that knows the time of a step without a profiler, as `run` tells it
+    informed_ms: float | None
     scale: float  # the report's steps in one of the program's; 1 where they are the same
     estimated_cost_ms: float | None  # this and the next: what the profiler adds to a step
     real_cost_ms: float | None
@@ -53,11 +57,18 @@ class Judged:
 
     @property
     def ratio(self) -> float | None:
+        return self.ratio_of(self.promised_ms)
+
+    @property
+    def informed_ratio(self) -> float | None:
+        return self.ratio_of(self.informed_ms)
+
+    def ratio_of(self, promised_ms: float | None) -> float | None:
         """Promised over measured gain; None for controls, and where the verdict is not right."""
         gain_ms, compared = self.gain_ms, self.same_work and not self.control
-        if not compared or self.grade != "right" or self.promised_ms is None or not gain_ms:
+        if not compared or self.grade != "right" or promised_ms is None or not gain_ms:
             return None
-        return self.promised_ms / gain_ms
+        return promised_ms / gain_ms
 
     @property
     def waits(self) -> bool:
@@ -99,13 +110,18 @@ def judge(
     program: Program, tool: str, measured: Measured | None, capture: Path, captured_ms: float | None
 ) -> Judged:
     """Judge one capture; one that is missing or refused has the grade `none`."""
-    problem, report = None, None
+    problem, opened = None, None
     try:
-        report = open_report(capture).report
+        opened = open_report(capture)
     except (ValueError, OSError) as error:
         problem = str(error)
+    report = opened.report if opened else None
     with_ms = median(measured.with_ms) if measured else None
     scale = scale_of(report, captured_ms) if report and captured_ms else 1.0
+    informed_ms = None
+    if opened and with_ms and captured_ms:
+        known = manifest_of(with_ms / scale, captured_ms / scale)
+        informed_ms = promised_ms(summarize(opened.analysis, known), program.planted, scale)
     verdict = report.bottleneck.verdict if report else None
     estimated = report.health.estimated_added_ms if report else None
     return Judged(
@@ -121,10 +137,23 @@ def judge(
         with_ms=with_ms,
         without_ms=median(measured.without_ms) if measured else None,
         promised_ms=promised_ms(report, program.planted, scale) if report else None,
+        informed_ms=informed_ms,
         scale=scale,
         estimated_cost_ms=None if estimated is None else estimated * scale,
         real_cost_ms=captured_ms - with_ms if captured_ms and with_ms else None,
         most_to_gain=report.bottleneck.most_to_gain if report else None,
+    )
+
+
+def manifest_of(free_ms: float, captured_ms: float) -> Manifest:
+    """The manifest of a window whose steps take so long without and with the profiler."""
+    free, captured = Laps(free_ms, [free_ms]), Laps(captured_ms, [captured_ms])
+    return Manifest(
+        schema_version=1,
+        kind="foreign",
+        window=CapturedWindow(),
+        step_ms=WindowSteps(before=free, captured=captured),
+        overhead_percent=100 * (captured_ms / free_ms - 1),
     )
 
 
@@ -171,8 +200,10 @@ def print_counts(rows: Sequence[Judged]) -> None:
         alarms = sum(row.control and row.grade == "wrong" for row in of_tool)
         print(f"| {tool} | {' | '.join(str(counts[grade]) for grade in GRADES)} | {alarms} |")
     for name, waits in (("waits", True), ("GPU", False)):
-        ratios = [row.ratio for row in rows if row.ratio is not None and row.waits == waits]
-        print(gains_sentence(name, ratios))
+        mine = [row for row in rows if row.waits == waits]
+        print(gains_sentence(name, [row.ratio for row in mine if row.ratio is not None]))
+        informed = [row.informed_ratio for row in mine if row.informed_ratio is not None]
+        print(gains_sentence(f"{name}, with the step's time without a profiler", informed))
 
 
 def gains_sentence(name: str, ratios: Sequence[float]) -> str:

@@ -287,6 +287,27 @@ def test_what_capturing_adds_is_not_held_against_the_host():
     assert any("Capturing made a step" in line for line in found.evidence)
 
 
+def test_a_loader_in_the_same_process_is_slowed_by_the_profiler_too():
+    """8 of 10.1 ms load; with 6 ms of the profiler's, launching cannot have taken all of them."""
+    program = Program()
+    for _ in range(10):
+        with program.step():
+            with program.phase("data"):
+                program.work(8 * MS)
+            with program.phase("forward"):
+                program.launch(20 * US, 100)
+    analysis = Analysis(program.trace())
+    (captured,) = {round(summarize(analysis).window.step_ms.median, 3)}
+    free = captured - 6
+    steps = WindowSteps(before=Laps(free, [free]))
+    overhead = (captured / free - 1) * 100
+    manifest = Manifest(1, "nsys", CapturedWindow(), steps, overhead_percent=overhead)
+    found = summarize(analysis, manifest).bottleneck
+    assert found.verdict == "data"
+    gains = {gain.verdict: gain.recoverable_ms_per_step for gain in found.ranked}
+    assert gains["data"] < 4.1
+
+
 @pytest.mark.parametrize(
     ("gemm", "elementwise", "other", "verdict", "both"),
     [

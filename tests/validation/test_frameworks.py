@@ -174,7 +174,7 @@ def test_a_capture_is_judged_beside_what_was_measured(tmp_path):
 
 ROW = Judged(
     "plain_gridworld", "PyTorch", "cpu", False, True, "nsys", None, "cpu", "right", 10.0, 6.0, 5.0,
-    1, 0.5, 1.0, None,
+    4.0, 1, 0.5, 1.0, None,
 )  # fmt: skip
 
 
@@ -201,3 +201,5 @@ def test_grades_and_gains_are_counted(capsys):
         "1 of 2 within 12 %"
     ) in lines
     assert "gains, GPU: 0 known" in lines
+    informed = next(line for line in lines if "waits, with the step's time" in line)
+    assert "off by 0 % in the median" in informed and "2 of 2 within" in informed

@@ -20,7 +20,7 @@ from validation.peer_words import (
 
 OURS = Judged(
     "plain_gridworld", "PyTorch", "cpu", False, True, "nsys", None, "cpu", "right", 10.0, 6.0, 5.0,
-    1, 0.5, 1.0, None,
+    4.0, 1, 0.5, 1.0, None,
 )  # fmt: skip
 STARVED = Program("plain", "a", "data", "launch")
 BYTES = Program("plain", "b", "gpu_memory", "gpu_compute")

@@ -24,7 +24,7 @@ from dataclasses import replace
 
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.gpu_time.idle import BLOCKING
-from profiling.analysis.gpu_time.profiler_cost import LEAST, LIKELY, MOST
+from profiling.analysis.gpu_time.profiler_cost import FIXED, LEAST, LIKELY, MOST
 from profiling.analysis.records import Bottleneck, Gain, Health, Reading, Report, TypicalStep
 from profiling.analysis.verdict import copies, cpu, gpu
 from profiling.analysis.verdict.advice import above_roof_ms, advise, covers_of, most_above_roof
@@ -187,12 +187,18 @@ def added_by_capturing(report: Report, step: TypicalStep) -> dict[str, float]:
 
 
 def scaled_to(added_ms: float, estimated: dict[str, float], step: TypicalStep) -> dict[str, float]:
-    """The estimates of parts, scaled to what capturing added in all, and what is left of it."""
+    """The estimates of parts, scaled to what capturing added in all, and what is left of it.
+
+    The host's other parts lose what even the parts that a profiler lengthens cannot have been.
+    """
     scale = added_ms / (sum(estimated.values()) or 1.0)
     off = {name: min(ms, scale * estimated.get(name, 0.0)) for name, ms in step.parts_ms.items()}
-    rest = {name: ms - off[name] for name, ms in step.parts_ms.items() if PART[name].lengthened}
-    share = min(1.0, (added_ms - sum(off.values())) / (sum(rest.values()) or 1.0))
-    return off | {name: off[name] + share * ms for name, ms in rest.items()}
+    lengthened = [name for name in off if PART[name].lengthened]
+    for parts in (lengthened, [name for name in off if name in FIXED]):
+        rest = {name: step.parts_ms[name] - off[name] for name in parts}
+        share = min(1.0, (added_ms - sum(off.values())) / (sum(rest.values()) or 1.0))
+        off |= {name: off[name] + share * ms for name, ms in rest.items()}
+    return off
 
 
 def waiting_verdict(waiting: dict[str, float], step_ms: float) -> str | None:
