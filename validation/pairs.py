@@ -359,6 +359,4 @@ def print_pairs(config: PairsConfig, out: Path) -> None:
         cells = [pair.program, pair.change.name, pair.gpu, *times, f"{100 * pair.gain:.1f} %"]
         print(f"| {' | '.join([*cells, expected])} |")
     least, programs = sum(abs(pair.gain) < 0.01 for pair in pairs), {p.program for p in pairs}
-    print(
-        f"\n{len(pairs)} pairs of {len(programs)} programs; in {least} the step changes by under 1 %"
-    )
+    print(f"\n{len(pairs)} pairs of {len(programs)} programs; {least} change the step by under 1 %")
