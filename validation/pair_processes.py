@@ -18,7 +18,7 @@ from profiling.tools import nsight
 from profiling.tools.nsys_tool import Nsys
 from validation.framework_programs.parts import SMALL
 from validation.frameworks import NSYS_OPTIONS
-from validation.pair_programs.series import BEFORE, Program
+from validation.pair_programs.series import WITHOUT, Program
 from validation.pair_records import Capture
 
 CHILD = (sys.executable, "-m", "validation.pair_programs")
@@ -62,7 +62,7 @@ class Child:
             options = [*NSYS_OPTIONS, "--capture-range-end=stop", "--force-overwrite=true"]
             command = [nsys.path, "profile", *options, "-o", str(report.with_suffix("")), *command]
         environ, _ = nsight.without_secrets()  # which nsys would keep
-        environ |= program.environ if list(variants) == [BEFORE] else {}
+        environ |= program.environ if list(variants) != [WITHOUT] else {}
         environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"  # processes share the GPU's memory
         environ |= {} if nsys else {SMALL: "1", "JAX_PLATFORMS": "cpu"}
         with open(log, "ab") as file:
@@ -99,7 +99,7 @@ class Child:
             if self.process.poll() is not None or time.monotonic() > end:
                 raise ValueError(f"{self.log.stem}: did not start; see {self.log}")
         self.connection.settimeout(STARTS_S)
-        self.lines = self.connection.makefile("rw", buffering=1)
+        self.lines = self.connection.makefile("rw")
         made = self.answer().split()[1:] or list(self.variants)
         self.connection.settimeout(ANSWERS_S)
         return made
@@ -116,6 +116,7 @@ class Child:
     def say(self, command: str) -> None:
         with suppress(OSError):  # where it has ended, there is no answer
             self.lines.write(command + "\n")
+            self.lines.flush()
 
     def ask(self, command: str) -> float:
         self.say(command)

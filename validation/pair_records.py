@@ -47,7 +47,7 @@ class Capture:
 
 @dataclass(frozen=True)
 class Measured:
-    """What was measured of one program: its variants in turns, without a profiler, and captures."""
+    """Record of one program: its variants in turns, without a profiler, and captures."""
 
     program: str
     source: str
@@ -154,7 +154,7 @@ def write_slice(folder: Path, name: str) -> list[Path]:
 def join_slices(tars: Sequence[Path], out: Path) -> list[Manifest]:
     """Unpack slices into OUT and check every file; returns a manifest for each GPU.
 
-    Raises ValueError for a file that is not as it was when its slice was written.
+    Raises ValueError for a file that no slice has, or that is not as it was when measured.
     """
     told: dict[Path, str] = {}
     for tar in tars:
@@ -166,7 +166,9 @@ def join_slices(tars: Sequence[Path], out: Path) -> list[Manifest]:
             hashes = read_json(out / name, Manifest).sha256
             told |= {folder / each: digest for each, digest in hashes.items()}
     for file, digest in told.items():
-        if file.exists() and hash_of(file) != digest:
+        if not file.exists():
+            raise ValueError(f"{file}: is in none of the slices; copy the others, too")
+        if hash_of(file) != digest:
             raise ValueError(f"{file}: is not the file that was measured; copy its slice again")
     return [write_manifest(folder) for folder in sorted({file.parents[2] for file in told})]
 

@@ -48,7 +48,7 @@ def main(words: list[str]) -> None:
     warnings.filterwarnings("ignore")
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(address)
-        lines = connection.makefile("rw", buffering=1)
+        lines = connection.makefile("rw")
 
         def answer(line: str) -> None:
             print(line, file=lines, flush=True)

@@ -30,7 +30,7 @@ ON_GPU = DEVICE == "cuda"
 
 @dataclass(frozen=True)
 class Parts:
-    """What a step does."""
+    """Parts of a step: what it does."""
 
     model: Literal["encoder", "convolutions", "perceptron"]
     width: int  # or channels

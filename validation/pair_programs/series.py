@@ -56,7 +56,7 @@ class Program:
 
     @property
     def family(self) -> str:
-        """What sizes of one program share: they are in the same half."""
+        """Name that sizes of one program share: they are in the same half."""
         return self.name.split("-")[0]
 
 
