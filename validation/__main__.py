@@ -30,6 +30,9 @@ VALIDATION = Folder(
             "nsys-ai, HTA and TraceLens on the captures of foreign series=6", "out=OUT"
         ),
         "any_program": Program("programs of others, run with the hook and without"),
+        "pairs": Program(
+            "programs with one plain change at a time, timed in turns and captured", gpu=True
+        ),
         "profiler_cost": Program("what each event costs the host under torch.profiler and nsys"),
         "predicted": Program("predictions of `scale` and the steps measured on several GPUs"),
         "aa_trials": Program(
