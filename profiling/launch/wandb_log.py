@@ -38,9 +38,10 @@ RUN_FOLDER = re.compile(r"(offline-)?run-\d{8}_\d{6}-(.+)")
 
 @dataclass(frozen=True)
 class TrainingRun:
-    """The W&B run of a training; `out_dir`/wandb holds its records, several if it was resumed."""
+    """The W&B run of a training; `folder`/wandb holds its records, several if it was resumed."""
 
     out_dir: Path
+    folder: Path  # out_dir, or that of WANDB_DIR
     id: str
     project: str
     entity: str | None  # None leaves the choice to W&B
@@ -52,7 +53,7 @@ class TrainingRun:
         """The command that sends the records that were not sent yet; W&B marks those that were."""
         folders = [
             folder
-            for folder in sorted((self.out_dir / "wandb").glob(f"offline-run-*-{self.id}"))
+            for folder in sorted((self.folder / "wandb").glob(f"offline-run-*-{self.id}"))
             if not list(folder.glob("*.wandb.synced"))
         ]
         return shlex.join(["wandb", "sync", *map(str, folders)])
@@ -101,7 +102,7 @@ def log_metrics(out_dir: Path) -> str:
             "from an older trainer"
         )
     with wandb_run(
-        run.out_dir, run.project, run.entity, offline=False, run_id=run.id, resume="allow"
+        run.folder, run.project, run.entity, offline=False, run_id=run.id, resume="allow"
     ) as resumed:
         first = resumed.starting_step
         missing = {step: row for step, row in rows.items() if step >= first}
@@ -126,14 +127,19 @@ def folder_around(capture: Path) -> Path:
 
 def training_run(out_dir: Path) -> TrainingRun:
     """The W&B run of the training in this folder. Raises ValueError if W&B recorded none there."""
-    from training.metrics.wandb_run import kept_id  # here: other verbs work without the trainer
+    from training.metrics.wandb_mirror import wandb_folder  # here: others work without the trainer
+    from training.metrics.wandb_run import kept_id
 
-    place = out_dir / "wandb"
+    folder, kept = wandb_folder(out_dir), kept_id(out_dir / "wandb")
+    place = folder / "wandb"
     matches = [RUN_FOLDER.fullmatch(path.name) for path in place.glob("*run-*") if path.is_dir()]
     folders = sorted(filter(None, matches), key=lambda match: match[0].removeprefix("offline-"))
+    if folder != out_dir:  # which has the records of other runs, too
+        folders = [match for match in folders if match[2] == kept]
     if not folders:
         raise ValueError(
-            f"{place}: W&B recorded no run in this folder; check whether wandb.mode was disabled"
+            f"{place}: W&B recorded no run in this folder; check whether wandb.mode was disabled, "
+            "or WANDB_DIR another one"
         )
     config = read_config(out_dir)
     wandb = config.get("wandb")
@@ -141,10 +147,10 @@ def training_run(out_dir: Path) -> TrainingRun:
     project = keys.get("project")
     if not project:
         raise ValueError(f"{out_dir}/config.yaml: has no wandb.project; give the folder of a run")
-    run_id = kept_id(place) or folders[-1][2]  # W&B numbers folders of the same second
+    run_id = kept or folders[-1][2]  # W&B numbers folders of the same second
     offline = folders[-1][1] is not None
     entity, registry = keys.get("entity"), keys.get("registry")
-    return TrainingRun(out_dir, run_id, project, entity, offline, config, registry)
+    return TrainingRun(out_dir, folder, run_id, project, entity, offline, config, registry)
 
 
 def upload(run: TrainingRun, report: Report, html: str, copy: Path) -> str | None:
@@ -157,7 +163,7 @@ def upload(run: TrainingRun, report: Report, html: str, copy: Path) -> str | Non
 
     resume: Literal["allow", "must"] = "allow" if run.offline else "must"
     with wandb_run(
-        run.out_dir, run.project, run.entity, offline=run.offline, run_id=run.id, resume=resume
+        run.folder, run.project, run.entity, offline=run.offline, run_id=run.id, resume=resume
     ) as resumed:
         add(resumed, report, html)
         aliases = [f"run-{run.id}", report.bottleneck.verdict]

@@ -33,6 +33,7 @@ from profiling.report.comparison.document import comparison_document, experiment
 from profiling.report.ranks import document as of_ranks
 from profiling.report.single.screen import first_screen
 from profiling.report.single.verdict_line import verdict_line
+from profiling.tools.nsight import without_secret_values
 from profiling.verbs import ab as ab_verb
 from profiling.verbs import compare as compare_verb
 from profiling.verbs import report as report_verb
@@ -78,10 +79,9 @@ def open_capture(
     `ranks` reads all processes of one file as ranks. Raises ValueError for what cannot be
     read.
     """
-    words = [str(path), *switch("--ranks", ranks)]
-    words += option("--step", step) + option("--phases", ",".join(phases) or None)
+    words = switch("--ranks", ranks) + names_of_ranges(step, phases)
     words += option("--device", device) + option("--process", process)
-    opened = report_verb.open_given(report_verb.parse(words))
+    opened = report_verb.open_given(report_verb.parse([*words, "--", str(path)]))
     if isinstance(opened, Capture):
         return CaptureReport(
             opened.report,
@@ -124,10 +124,9 @@ def compare(
     open_capture. Raises ValueError for what cannot be read, and for two sides that are not
     comparable (another GPU, model or dtype) unless `force` is set.
     """
-    words = [str(before), str(after), *switch("--force", force)]
-    words += option("--equal-within", equal_within_percent)
-    words += option("--step", step) + option("--phases", ",".join(phases) or None)
-    flags = compare_verb.parse(words)
+    words = switch("--force", force) + option("--equal-within", equal_within_percent)
+    words += names_of_ranges(step, phases)
+    flags = compare_verb.parse([*words, "--", str(before), str(after)])
     record = comparison.compare(*compare_verb.both_sides(flags), flags.force, flags.equal_within)
     compare_verb.refuse_unlike(record)
     document = comparison_document(record)
@@ -156,10 +155,11 @@ def run(
     flags += option("--start", start) + option("--steps", steps)
     if words and (refused := refusal(words[0])):
         raise ValueError(refused[1])
+    shown = shlex.join(without_secret_values(words))  # a notebook keeps an error
     if status := run_verb.main([*flags, "--", *words]):
-        raise ValueError(f"{shlex.join(words)}: ended with exit code {status}")
+        raise ValueError(f"{shown}: ended with exit code {status}")
     if newest_capture(Path(out)) is None:
-        raise ValueError(f"{shlex.join(words)}: nothing was captured; the lines above say why")
+        raise ValueError(f"{shown}: nothing was captured; the lines above say why")
     return open_capture(out)
 
 
@@ -197,6 +197,11 @@ def ab(
 
 def words_of(command: Command) -> list[str]:
     return shlex.split(command) if isinstance(command, str) else [*command]
+
+
+def names_of_ranges(step: str | None, phases: Sequence[str]) -> list[str]:
+    names = [phases] if isinstance(phases, str) else phases
+    return option("--step", step) + option("--phases", ",".join(names) or None)
 
 
 def option(name: str, value: object) -> list[str]:

@@ -112,7 +112,7 @@ def row_count(path: Path, names: Iterable[str]) -> int:
     """About how many rows these tables have: the sum of their last row numbers."""
     with connect(path) as database:
         last = [database.execute(f'SELECT max(rowid) FROM "{name}"').fetchone() for name in names]
-    return sum(max(0, number) for (number,) in last if number is not None)
+    return sum(max(0, number) for (number,) in last if isinstance(number, int))
 
 
 def quote_columns(term: str) -> str:

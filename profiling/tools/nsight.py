@@ -40,14 +40,17 @@ VERSION = re.compile(r"\bversion (20\d\d(\.\d+)+)", re.I)
 ANSWER_S = 60.0  # the first start from a network disk is slow
 
 SECRET_NAME = re.compile(
-    r"KEY|(?<!TIK)TOKEN(?!IZ)|SECRET|PASSW|PASSPHRASE|(^|_)PASS(_|$)|CREDENTIAL|AUTH|COOKIE|PRIVATE",
+    r"KEY|(?<!TIK)TOKEN(?!IZ)|SECRET|PASSW|PASSPHRASE|(?<![A-Z\d])PASS(?![A-Z\d])|CREDENTIAL|AUTH|"
+    r"COOKIE|PRIVATE",
     re.I,
 )
 SECRET_VALUE = re.compile(r"://[^/\s]*:[^/\s]+@")  # https://user:password@host
 PLAIN_VALUE = re.compile(r"[-+.\de_]{1,12}|true|false|none|null", re.I)  # of --max_tokens=2048
-# --name VALUE, NAME=VALUE and "name": VALUE within a shell's line, a header or JSON
+OPTION = re.compile(r"[-+~]{1,2}[\w.-]+")  # Hydra's have + and ~
+# --name VALUE, NAME=VALUE, ["name"] = VALUE and "name": VALUE within a shell's line, a program, a
+# header, a URL or JSON
 NAMED = re.compile(
-    r"((?<!\S)-[\w.-]+\s+(?!-|\w+=)|[\w.-]+[\"']?(?:=|:\s*))"
+    r"((?<!\S)-[\w.-]+\s+(?!-|\w+=)|(?<![\w.-])[\w.-]+[\"']?\]?(?:\s+=\s+|=|:\s*))"
     r"(\"[^\"]*\"|'[^']*'|(?!--)(?:Bearer |Basic )?\S+)"
 )
 HIDDEN = "[hidden]"
@@ -133,16 +136,22 @@ def without_secret_values(words: list[str]) -> list[str]:
         is_value = before.startswith("-") and "=" not in before and not word.startswith("-")
         if is_value and is_secret(before, word):
             word = HIDDEN
-        elif equals and re.fullmatch(r"-[\w.-]+", name) and is_secret(name, value):
+        elif equals and OPTION.fullmatch(name) and is_secret(name, value):
             word = f"{name}={HIDDEN}"
         else:  # may be a line of a shell with further names and values
-            word = NAMED.sub(hide_secret, word)
+            word = hide_secrets(word)
         kept.append(SECRET_VALUE.sub(f"://{HIDDEN}@", word))
     return kept
 
 
-def hide_secret(named: re.Match[str]) -> str:
-    return f"{named[1]}{HIDDEN}" if is_secret(*named.groups()) else named[0]
+def hide_secrets(line: str) -> str:
+    """The line with HIDDEN for its secrets; what is none may be names and values itself."""
+    kept, end = "", 0
+    while named := NAMED.search(line, end):
+        hidden, start = is_secret(*named.groups()), named.end(1)
+        kept += line[end:start] + HIDDEN * hidden
+        end = named.end() if hidden else start
+    return kept + line[end:]
 
 
 def is_secret(name: str, value: str) -> bool:

@@ -22,12 +22,14 @@ ITERATION = re.compile(rb"^iter (\d+):", re.M)
 def training_bar(max_iters: int | None) -> Iterator[Output | None]:
     """Show the bar within the block; gives the receiver of training's output.
 
-    None, which is stdout as it is, where stderr is no terminal or nothing is known to iterate.
+    None, which is stdout as it is, where stderr is no terminal that can erase a line, or nothing is
+    known to iterate.
     """
-    if not (max_iters and sys.stderr.isatty()):
+    below = bar(BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    if not (max_iters and sys.stderr.isatty()) or below.console.is_dumb_terminal:
         yield None
         return
-    with bar(BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()) as shown:
+    with below as shown:
         yield LinesAbove(shown, max_iters)
 
 

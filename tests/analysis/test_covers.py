@@ -54,6 +54,21 @@ def test_a_name_without_a_known_meaning_is_where_to_start():
     assert report.bottleneck.next[0] == "Start with mylib::tokenize, which covers most of the gaps."
 
 
+def test_a_known_name_that_is_open_nearly_always_explains_nothing():
+    program = Program()
+    for number in range(6):
+        begin = program.host
+        program.launch(100 * US)
+        program.work(200 * US)
+        program.build.operator(program.host, program.host + 8 * MS, "mylib::tokenize")
+        program.work(8 * MS)
+        program.launch(40 * MS)
+        program.work(40 * MS)
+        program.build.operator(begin, program.host, "aten::_convolution")
+        program.build.range(begin, program.host, f"ProfilerStep#{number}", domain=None)
+    assert reported(program.trace(kind="kineto")).idle.covered_by["cpu"].name == "mylib::tokenize"
+
+
 def test_names_that_end_in_numbers_are_one():
     trace = stalled("aten::mul", around="aten::linear").trace()
     rows = trace.operators.rows(trace.operators.name == trace.names.index("aten::mul"))

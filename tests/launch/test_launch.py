@@ -352,6 +352,12 @@ def test_secrets_do_not_reach_the_report(install, trainer, words, monkeypatch, c
         ("t.py --db=x://me:planted@host/a", "t.py '--db=x://[hidden]@host/a'"),
         ("t.py --args=--api-key=planted", "t.py '--args=--api-key=[hidden]'"),
         ("t.py --password 1234", "t.py --password '[hidden]'"),
+        ("docker run --env=HF_TOKEN=planted t.py", "docker run '--env=HF_TOKEN=[hidden]' t.py"),
+        ("t.py --data='s3://a/b?token=planted'", "t.py '--data=s3://a/b?token=[hidden]'"),
+        ("t.py '++hub.token=planted planted'", "t.py '++hub.token=[hidden]'"),
+        ("t.py --db-pass planted --pass=planted", "t.py --db-pass '[hidden]' '--pass=[hidden]'"),
+        ("""-c 'e["HF_TOKEN"] = "planted"; go()'""", """-c 'e["HF_TOKEN"] = [hidden]; go()'"""),
+        ("""-c 'e["A"]="b"; x = y["z"]' --url=http://a:80/b --bypass x""", None),
         ("t.py --max_tokens=64 --key_dim 8 --tokenizer x --hub-token false", None),
     ],
 )

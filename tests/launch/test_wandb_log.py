@@ -15,6 +15,7 @@ from profiling.verbs import log
 from tests.fakes.fake_wandb_server import FakeWandbServer
 from tests.helpers.planted_secrets import PRESENT
 from tests.paths import CAPTURES
+from training.metrics.wandb_run import keep_id
 
 CAPTURE = CAPTURES / "flash_compile.sqlite.gz"
 PLANTED = "sk-planted-4711"  # in the capture
@@ -207,6 +208,21 @@ def test_mistakes(capture, tmp_path, monkeypatch, words, message):
     with pytest.raises(ValueError, match=message) as error:
         log.main(words)
     assert "\n" not in str(error.value)
+
+
+def test_the_run_is_found_where_wandb_dir_says(tmp_path, monkeypatch):
+    out_dir, elsewhere = tmp_path / "out", tmp_path / "elsewhere"
+    out_dir.mkdir()
+    (out_dir / "config.yaml").write_text("wandb: {project: mine}")
+    for name in ("offline-run-20260101_000000-abc", "run-20260102_000000-another"):
+        (elsewhere / "wandb" / name).mkdir(parents=True)
+    monkeypatch.setenv("WANDB_DIR", str(elsewhere))
+    with pytest.raises(ValueError, match="/elsewhere/wandb: W&B recorded no run in this folder"):
+        training_run(out_dir)  # it does not say which is its own
+    keep_id(out_dir / "wandb", "abc")
+    run = training_run(out_dir)
+    assert (run.id, run.folder, run.offline) == ("abc", elsewhere, True)
+    assert run.sync_command().endswith("/elsewhere/wandb/offline-run-20260101_000000-abc")
 
 
 def test_a_run_that_goes_on_is_left_alone(capture, tmp_path):

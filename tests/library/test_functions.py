@@ -59,6 +59,15 @@ def test_a_comparison_is_that_of_the_verb(tmp_path):
 def test_steps_phases_and_device_can_be_chosen():
     chosen = open_capture(SLOW, step="forward", phases=["log"], device=0).record
     assert chosen.window.step_name == "forward"
+    with pytest.raises(ValueError, match="^phases=nixda: no range has this name"):
+        open_capture(SLOW, phases="nixda")  # one name, no letters
+
+
+@pytest.mark.parametrize("path", ["--help", "-x.json"])
+def test_a_path_is_no_flag(path):
+    for call in (lambda: open_capture(path), lambda: compare(path, path)):
+        with pytest.raises(ValueError, match=f"^{path}: no such file or folder$"):
+            call()
 
 
 @pytest.mark.parametrize(
@@ -93,8 +102,8 @@ def test_commands_that_cannot_run_are_mistakes_too(tmp_path):
             call()
     with pytest.raises(ValueError, match="ended with exit code 3$"):
         run([PYTHON, "-c", "raise SystemExit(3)"], out=tmp_path / "run")
-    with pytest.raises(ValueError, match="-c pass: nothing was captured"):
-        run([PYTHON, "-c", "pass"], out=tmp_path / "run")
+    with pytest.raises(ValueError, match=r"-c pass '--token=\[hidden\]': nothing was captured"):
+        run([PYTHON, "-c", "pass", "--token=planted"], out=tmp_path / "run")
 
 
 def test_pages_are_written_where_they_may_be(tmp_path):

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from profiling.timeline import sqlite_columns
-from profiling.timeline.sqlite_columns import LAST_ROW, ROWS, numbers
+from profiling.timeline.sqlite_columns import LAST_ROW, ROWS, numbers, row_count
 
 PAGE = 512  # bytes, the smallest: few rows make a tree of many levels
 INTERIOR = 5  # the type of its pages
@@ -60,3 +60,11 @@ def test_pages_that_point_at_one_another_come_to_an_end(tmp_path, monkeypatch):
     monkeypatch.setattr(sqlite_columns, "STEPS", 10**5)
     with pytest.raises(ValueError, match="damaged .interrupted"):
         numbers(path, "t", {"a": "a"}, {"a", "b"})
+
+
+def test_rows_are_counted_whatever_a_column_called_rowid_holds(tmp_path):
+    path = table(tmp_path / "x.sqlite", [(row, row, row) for row in (1, 2, 7)])
+    database = sqlite3.connect(path)
+    database.executescript("CREATE TABLE own (rowid TEXT); INSERT INTO own VALUES ('a');")
+    database.close()
+    assert row_count(path, ["t", "own"]) == 7

@@ -1,6 +1,8 @@
 """Trackio and MLflow: the real packages where they are installed, and a tracker that hangs."""
 
 import json
+import logging
+import signal
 import threading
 from types import SimpleNamespace
 
@@ -80,6 +82,7 @@ def test_a_missing_package_is_named(config, monkeypatch, name):
 
 
 def test_a_tracker_that_fails_or_hangs_ends_alone(monkeypatch, caplog):
+    monkeypatch.setattr(threaded_sink, "SILENT_S", 0.1)
     monkeypatch.setattr(threaded_sink, "FINISH_TIMEOUT_S", 0.2)
     never = threading.Event()
 
@@ -98,3 +101,22 @@ def test_a_tracker_that_fails_or_hangs_ends_alone(monkeypatch, caplog):
     assert failed == "Tracker failed (OSError: no server at all); metrics.jsonl is still written"
     assert "Tracker failed (no answer in 0 s)" in hung
     never.set()
+
+
+def test_ctrl_c_skips_the_wait_for_a_tracker(monkeypatch, caplog):
+    caplog.set_level(logging.INFO)
+    monkeypatch.setattr(threaded_sink, "SILENT_S", 0.1)
+    never = threading.Event()
+    sink = ThreadedSink("Tracker", lambda: SimpleNamespace(finish=lambda exit_code: never.wait()))
+    # as in training, where a signal ends nothing
+    before = signal.signal(signal.SIGINT, lambda number, frame: None)
+    waiting = threading.main_thread().ident
+    impatient = threading.Timer(0.5, signal.pthread_kill, [waiting, signal.SIGINT])
+    try:
+        impatient.start()
+        with pytest.raises(KeyboardInterrupt):
+            sink.finish()
+    finally:
+        signal.signal(signal.SIGINT, before)
+        never.set()
+    assert caplog.messages == ["waiting for Tracker, at most 30 s; Ctrl-C skips"]

@@ -74,6 +74,13 @@ def test_a_training_has_a_bar_below_its_own_lines(stderr, capsysbinary):
     assert all(re.search(words, shown) for words in whole)
 
 
+def test_a_terminal_that_erases_no_line_has_no_bar(stderr, monkeypatch):
+    monkeypatch.setenv("TERM", "dumb")
+    with redirect_stderr(stderr), training_bar(100) as output:
+        assert output is None
+    assert stderr.getvalue() == ""
+
+
 def test_a_pipe_gets_nothing(capsys, tmp_path):
     with progress_line("measuring", total=2) as say:
         say("eager")

@@ -18,6 +18,8 @@ from profiling.shared.json_records import JsonObject, to_json
 
 log = logging.getLogger(__name__)
 
+SILENT_S = 2.0  # a wait at the end of a run that lasts longer is announced
+
 Value = float | int | str | None
 Row = Mapping[str, Value]  # by the metrics' names; "iter" is the iteration
 
@@ -73,6 +75,10 @@ class Sink(Protocol):
     def sync_command(self) -> str | None:
         """Command that uploads what a server has not got, or None; to be read after finish()."""
         return None
+
+
+def announce_wait(tracker: str, limit_s: float) -> None:
+    log.info("waiting for %s, at most %.0f s; Ctrl-C skips", tracker, limit_s)
 
 
 @dataclass

@@ -11,7 +11,8 @@ from queue import SimpleQueue
 from typing import Protocol
 
 from cli.errors import one_line
-from training.metrics.sinks import Row, Sink
+from cli.interrupts import handle_signals, unwind
+from training.metrics.sinks import SILENT_S, Row, Sink, announce_wait
 
 log = logging.getLogger(__name__)
 
@@ -78,8 +79,13 @@ class ThreadedSink(Sink):
             self.queue.put((known, iteration if isinstance(iteration, int) else 0))
 
     def finish(self, exit_code: int = 0) -> None:
+        """Waits for the last rows, for a bounded time; an impatient user's Ctrl-C ends the run."""
         self.exit_code = exit_code
         self.queue.put(None)
-        self.thread.join(FINISH_TIMEOUT_S)
+        with handle_signals(unwind):
+            self.thread.join(SILENT_S)
+            if self.thread.is_alive():
+                announce_wait(self.name, FINISH_TIMEOUT_S)
+                self.thread.join(FINISH_TIMEOUT_S - SILENT_S)
         if self.thread.is_alive():
             self.fail(f"no answer in {FINISH_TIMEOUT_S:.0f} s")

@@ -29,7 +29,15 @@ from cli.errors import one_line
 from cli.files import short_path
 from cli.interrupts import handle_signals, unwind
 from configs.training import WandbConfig
-from training.metrics.sinks import Alert, JsonFiles, Row, RunFacts, Sink
+from training.metrics.sinks import (
+    SILENT_S,
+    Alert,
+    JsonFiles,
+    Row,
+    RunFacts,
+    Sink,
+    announce_wait,
+)
 from training.metrics.wandb_facts import (
     checkpoint_artifact,
     define_metrics,
@@ -58,7 +66,6 @@ DEAD_TIMEOUT_S = 30.0  # finish() waits this long for a wandb-core or a server t
 UPLOAD_TIMEOUT_S = 60.0  # ... and this long for the upload to one that does
 CHECKPOINT_TIMEOUT_S = 600.0  # ... with a checkpoint, of a hundred megabytes and more
 ABANDON_TIMEOUT_S = 2.0
-SILENT_S = 2.0  # a wait that lasts longer is announced
 SAME_ALERT_S = 3600.0  # W&B drops an alert with the title of one that is younger
 TOKEN_FILE = "WANDB_IDENTITY_TOKEN_FILE"  # environment variable; replaces a key
 
@@ -200,12 +207,12 @@ class WandbMirror(Sink):
         `start` is when the wait began, in seconds of time.monotonic().
         """
         if not self.core_answered.wait(SILENT_S):
-            announce_wait(DEAD_TIMEOUT_S)
+            announce_wait("W&B", DEAD_TIMEOUT_S)
         if not self.core_answered.wait(max(0.0, start + DEAD_TIMEOUT_S - time.monotonic())):
             return
         self.thread.join(max(0.0, start + SILENT_S - time.monotonic()))
         if self.thread.is_alive():
-            announce_wait(self.finish_timeout_s)
+            announce_wait("W&B", self.finish_timeout_s)
             self.thread.join(max(0.0, start + self.finish_timeout_s - time.monotonic()))
 
     @property
@@ -359,10 +366,6 @@ def wandb_folder(out_dir: Path) -> Path:
     if not named or (is_trial() and os.path.realpath(named) == os.getcwd()):
         return out_dir
     return Path(os.path.realpath(Path(named).expanduser()))
-
-
-def announce_wait(limit_s: float) -> None:
-    log.info("waiting for W&B, at most %.0f s; Ctrl-C skips", limit_s)
 
 
 def _disable_telemetry() -> None:

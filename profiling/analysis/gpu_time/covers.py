@@ -124,8 +124,8 @@ def tightest(
     found.sort(key=lambda each: -each.overlap)
     if not found or found[0].overlap < TIGHT:
         return None
-    enough = ALIKE * found[0].covered_ns
-    meant = [each for each in found if work_named(each.name, cause) and each.covered_ns > enough]
+    enough, tight = ALIKE * found[0].covered_ns, [each for each in found if each.overlap >= TIGHT]
+    meant = [each for each in tight if work_named(each.name, cause) and each.covered_ns > enough]
     best = meant[0] if meant else found[0]
     others = [each for each in found if each is not best]
     place = next((each.name for each in others if each.is_place), None)

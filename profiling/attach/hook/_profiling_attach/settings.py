@@ -9,7 +9,7 @@ VARIABLE = "PROFILING_ATTACH"
 
 class Settings(NamedTuple):
     folder: str  # of the run; absolute
-    command: list  # as typed
+    command: list  # as typed, without secrets
     kind: str  # of the window: torch | nsys | memory | none
     start: Optional[int]  # first step of the window; None: as soon as step times are steady
     steps: int  # in the window
