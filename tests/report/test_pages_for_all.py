@@ -345,13 +345,15 @@ def test_no_page_is_wider_than_its_sheet(browser, pages, window, name):
 
 def test_on_paper_each_curve_of_a_dashboard_has_its_key(browser, pages):
     open_page(browser, pages["dashboard"])
-    keys = browser.execute_script(
+    keys, above = browser.execute_script(
         "dispatchEvent(new Event('beforeprint'));"
-        "const found = [...document.querySelectorAll('[data-lazy=s0-train] .legendtext')];"
-        "const texts = found.map(text => text.textContent);"
-        "dispatchEvent(new Event('afterprint')); return texts"
+        "const chart = document.querySelector('[data-lazy=s0-train]');"
+        "const texts = [...chart.querySelectorAll('.legendtext')].map(text => text.textContent);"
+        "const box = (of) => chart.querySelector(of).getBoundingClientRect();"
+        "const above = box('.legend').bottom <= box('.xy .gridlayer').top + 1;"
+        "dispatchEvent(new Event('afterprint')); return [texts, above]"
     )
-    assert sorted(keys) == ["flash", "slow"]
+    assert sorted(keys) == ["flash", "slow"] and above
 
 
 OF_MANY = """
