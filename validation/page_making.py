@@ -21,7 +21,6 @@ SMALL = "n_layer=1 n_head=2 n_embd=16 block_size=16 batch_size=2 dropout=0 devic
 TEXT = f"data_source={PROJECT / 'docs' / 'benchmarks.md'}"  # it has to be some text
 CPU = f"config/shakespeare_char_cpu.yaml {TEXT}"
 OWN = f"{CPU} profile=torch max_iters=100 eval_interval=50 wandb.mode=disabled"
-OWN = f"{CPU} profile=torch max_iters=100 eval_interval=50 wandb.mode=disabled"
 RATES, DROPOUTS = (3e-4, 1e-3, 2e-3, 3e-3, 6e-3), (0.0, 0.1, 0.2)
 ROWS, KERNELS = 4000, 120_000
 WORDS_OF_ERROR = 300  # at most so many letters
