@@ -31,6 +31,7 @@ from tests.helpers.colours import contrast
 from tests.helpers.fleet import analyse_files, write_fleet
 from tests.helpers.folders import write_run
 from tests.helpers.reports import flash, slow
+from validation.page_questions import Question, answer
 
 pytestmark = pytest.mark.slow  # a dozen pages in Chromium
 
@@ -354,6 +355,13 @@ def test_on_paper_each_curve_of_a_dashboard_has_its_key(browser, pages):
         "dispatchEvent(new Event('afterprint')); return [texts, above]"
     )
     assert sorted(keys) == ["flash", "slow"] and above
+
+
+@pytest.mark.parametrize("name", ["report", "dashboard"])
+def test_a_picture_is_saved_by_a_click_before_plotly_is_there(browser, pages, name):
+    way = "click [data-picture=png]", "save"
+    saved = answer(browser, Question("A figure?", name, way), pages[name].parent)
+    assert saved is not None and saved.said.endswith(".png")
 
 
 OF_MANY = """
