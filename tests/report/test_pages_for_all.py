@@ -358,7 +358,7 @@ def test_on_paper_each_curve_of_a_dashboard_has_its_key(browser, pages):
 
 
 @pytest.mark.parametrize("name", ["report", "dashboard"])
-def test_a_picture_is_saved_by_a_click_before_plotly_is_there(browser, pages, name):
+def test_a_picture_is_saved_by_a_click_before_plotly_is_there(browser, pages, window, name):
     way = "click [data-picture=png]", "save"
     saved = answer(browser, Question("A figure?", name, way), pages[name].parent)
     assert saved is not None and saved.said.endswith(".png")
