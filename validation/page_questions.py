@@ -24,7 +24,8 @@ FOLLOWED = """
     return {does, selector, text: text ?? ""};
   };
   const taken = {seconds: 0, clicks: 0, typed: 0, screens: 0, said: ""};
-  let saved = "";
+  let saved = "", usable = false; // its scripts have run
+  addEventListener("DOMContentLoaded", () => { usable = true; });
   HTMLAnchorElement.prototype.click = function () {
     if (this.download) saved = this.download;
     else HTMLElement.prototype.click.call(this);
@@ -36,7 +37,7 @@ FOLLOWED = """
     for (let come; performance.now() < end; await frame()) if ((come = comes(step))) return come;
     throw new Error(`${step.does} ${step.selector} ${step.text}`);
   }
-  const ready = (step) => (step.does === "see" || document.readyState === "complete") && find(step);
+  const ready = (step) => (step.does === "see" || usable) && find(step);
   const drawn = (element) => !element.matches(".chart") || element.querySelector(".main-svg");
   async function show(element) {
     for (let screens = 0; ; await frame()) {

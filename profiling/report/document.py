@@ -198,6 +198,7 @@ class Document:
     verdict: Sequence[Block]  # the answer, before the sections
     sections: Sequence[Section]
     captures: str | None = None  # words of a shell that name them in their folder
+    step_ms: float | None = None  # the step time that the verdict is about
 
 
 def is_shown(block: Block, place: Place) -> bool:

@@ -20,6 +20,7 @@ FORMATS = {
     "precise": units.precise,
     "times": units.times,
     "seconds": units.seconds,
+    "loss": "{:.4f}".format,
 }
 PIECE = re.compile(r"[^\W_]+|[\W_]+")  # a word of a name, or what separates two
 WORDS = ("text", "code")  # kinds of a column without figures

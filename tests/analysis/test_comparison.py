@@ -320,7 +320,7 @@ def test_another_commit_is_noted_not_refused():
     environment = replace(flash().environment, git=Git("fedcba9876543210", dirty=True))
     found = compare(slow(), replace(flash(), environment=environment))
     assert found.comparability.comparable
-    assert "code: commit 0123456789 against fedcba9876+" in found.comparability.notes
+    assert "code: commit 0123456789 against fedcba9876 with changes" in found.comparability.notes
 
 
 @pytest.mark.parametrize("mhz, noted", [(1634.0, True), (1970.0, False)])

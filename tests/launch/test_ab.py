@@ -425,6 +425,8 @@ def test_a_process_that_did_not_run_alone_is_named():
     found = analyse(experiment({"slow": [1.0, 1.01, 3.0], "flash": [1.0, 1.0, 1.01]}))
     (warning,) = found.warnings
     assert warning.startswith("a process of slow took 3.000 ms per step, the middle one 1.010")
+    found = analyse(experiment({"slow": [1.0, 1.0, 1.0, 2.0, 3.0], "flash": [1.0, 1.0]}))
+    assert found.warnings[0].startswith("2 of 5 processes of slow took 2.000, 3.000 ms per step")
 
 
 def test_a_value_with_one_process_has_no_interval():

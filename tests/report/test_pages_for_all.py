@@ -31,6 +31,7 @@ from tests.helpers.colours import contrast
 from tests.helpers.fleet import analyse_files, write_fleet
 from tests.helpers.folders import write_run
 from tests.helpers.reports import flash, slow
+from validation.page_questions import Question, answer
 
 pytestmark = pytest.mark.slow  # a dozen pages in Chromium
 
@@ -345,13 +346,22 @@ def test_no_page_is_wider_than_its_sheet(browser, pages, window, name):
 
 def test_on_paper_each_curve_of_a_dashboard_has_its_key(browser, pages):
     open_page(browser, pages["dashboard"])
-    keys = browser.execute_script(
+    keys, above = browser.execute_script(
         "dispatchEvent(new Event('beforeprint'));"
-        "const found = [...document.querySelectorAll('[data-lazy=s0-train] .legendtext')];"
-        "const texts = found.map(text => text.textContent);"
-        "dispatchEvent(new Event('afterprint')); return texts"
+        "const chart = document.querySelector('[data-lazy=s0-train]');"
+        "const texts = [...chart.querySelectorAll('.legendtext')].map(text => text.textContent);"
+        "const box = (of) => chart.querySelector(of).getBoundingClientRect();"
+        "const above = box('.legend').bottom <= box('.xy .gridlayer').top + 1;"
+        "dispatchEvent(new Event('afterprint')); return [texts, above]"
     )
-    assert sorted(keys) == ["flash", "slow"]
+    assert sorted(keys) == ["flash", "slow"] and above
+
+
+@pytest.mark.parametrize("name", ["report", "dashboard"])
+def test_a_picture_is_saved_by_a_click_before_plotly_is_there(browser, pages, window, name):
+    way = "click [data-picture=png]", "save"
+    saved = answer(browser, Question("A figure?", name, way), pages[name].parent)
+    assert saved is not None and saved.said.endswith(".png")
 
 
 OF_MANY = """

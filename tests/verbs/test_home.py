@@ -82,7 +82,7 @@ def test_nothing_outside_of_the_folder_is_listed(place, tmp_path):
 
 def test_a_page_links_the_pages_that_there_are_but_not_itself(place, capsys):
     capture = place / "trace, mine.json"
-    head = "<meta content=\"script-src 'nonce-x'\"><title>"
+    head = '<meta content="script-src \'nonce-x\'"><meta name="step-ms" content="7.25"><title>'
     (place / "made.html").write_text(f"{head}Bound by X · {capture.name} · GPU</title>")
     (place / "foreign.html").write_text("<title>foreign</title>")
     for _ in range(2):
@@ -91,6 +91,7 @@ def test_a_page_links_the_pages_that_there_are_but_not_itself(place, capsys):
     page = (place / "home.html").read_text()
     assert '<a href="made.html">made.html</a>' in page and "<td>Bound by X</td>" in page
     assert "foreign" not in page and "connect-src" not in page
+    assert of_kind(place)["capture"][0].step_ms == 7.25 and ">7.25</td>" in page
 
 
 def test_a_folder_without_anything_is_refused(tmp_path):
@@ -117,7 +118,8 @@ def test_the_server_makes_what_is_listed_and_nothing_else(place, pages):
     assert b"2 runs" in dashboard.page(bare=True)
     report = pages.find("/report/copy.sqlite.gz/")
     assert b"Bound by" in report.content and report.policy == ""
-    assert "<td>Bound by" in pages.find("/").page(bare=True).decode(), "known from now on"
+    row = pages.find("/").page(bare=True).decode().partition("<td>Bound by")[2].split("<td")
+    assert ">7.00<" in row[1], "verdict and step time are known from now on"
     compared = pages.find("/compare/ended,sweep%2F1/").content.decode()
     assert "ended" in compared and "not alike" not in compared
     broken = pages.find(f"/report/{quote('trace, mine.json')}/")
@@ -168,6 +170,10 @@ def test_rows_are_ticked_for_a_command_and_the_address_keeps_them(place, monkeyp
         follow_and_tick(browser, place, ticks)
         resize(browser, 703, media="print")  # a sheet of A4 between its margins
         assert browser.execute_script("return document.documentElement.scrollWidth") <= 703
+        resize(browser, 390)
+        cells = "[...document.querySelectorAll('#table-all td:nth-child(2)')]"
+        inside = f"{cells}.every(c => c.getBoundingClientRect().right <= innerWidth)"
+        assert browser.execute_script(f"return {inside}"), "whole verdicts on a phone"
         assert browser.get_log("browser") == []
 
 

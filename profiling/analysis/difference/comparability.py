@@ -97,7 +97,7 @@ def versions_of(environment: Environment) -> JsonObject:
 
 
 def commit(environment: Environment) -> str | None:
-    """The short commit, with a + where files differed from it, or None."""
+    """The short commit, and that files differed from it, or None."""
     if environment.git is None:
         return None
-    return environment.git.commit[:10] + ("+" if environment.git.dirty else "")
+    return environment.git.commit[:10] + (" with changes" if environment.git.dirty else "")

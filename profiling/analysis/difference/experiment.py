@@ -81,13 +81,15 @@ def process_times(experiment: Experiment) -> tuple[str, dict[str, list[float]]]:
 
 
 def disturbed_processes(label: str, times: list[float], unit: str) -> list[str]:
-    """A line for each process that is far from the others of its value."""
+    """A line on the processes of a value that are far from its others, if there are any."""
     middle = statistics.median(times)
+    far = [f"{time:.3f}" for time in times if abs(time / middle - 1) > DISTURBED]
+    if len(times) <= 2 or not far:
+        return []
+    which = "a process" if len(far) == 1 else f"{len(far)} of {len(times)} processes"
     return [
-        f"a process of {label} took {time:.3f} {unit}, the middle one {middle:.3f}: another "
+        f"{which} of {label} took {', '.join(far)} {unit}, the middle one {middle:.3f}: another "
         "program was running, or the clock was different; this widens the interval"
-        for time in times
-        if len(times) > 2 and abs(time / middle - 1) > DISTURBED
     ]
 
 

@@ -43,8 +43,10 @@ def sentence(comparison: Comparison) -> str:
 def headline(comparison: Comparison) -> str:
     """The claim of the sentence with its interval, or why the sides do not compare."""
     if comparison.verdict == "not_comparable" or is_unlike(comparison):
-        return unlike_words(comparison)
+        return begun(unlike_words(comparison))
     claim, ratios = claim_words(comparison), comparison.step_ms.ci95
+    if comparison.verdict == "cannot_tell":
+        return begun(claim)
     if not ratios or comparison.size_unknown or comparison.ratio_bound:
         return claim
     low, high = ratios
@@ -58,8 +60,15 @@ def under_headline(comparison: Comparison) -> str:
     """The rest of the sentence: the step times, the work and the parts that made the difference."""
     if comparison.verdict == "not_comparable":
         return both_times(comparison)
-    basis, why = basis_words(comparison), reason_words(comparison)
-    return f"{claim_words(comparison)} ({basis}){why}" if is_unlike(comparison) else basis + why
+    why = reason_words(comparison)
+    if is_unlike(comparison):
+        return f"{claim_words(comparison)} ({basis_words(comparison)}){why}"
+    return f"{judged_times(comparison)}{why}{work_words(comparison)}"
+
+
+def begun(words: str) -> str:
+    """The words as the beginning of a sentence."""
+    return words[:1].upper() + words[1:]
 
 
 def is_unlike(comparison: Comparison) -> bool:
@@ -100,11 +109,14 @@ def claim_words(comparison: Comparison) -> str:
 
 def basis_words(comparison: Comparison) -> str:
     """The step times of both, and whether they did the same work."""
+    return judged_times(comparison) + ("" if is_unlike(comparison) else work_words(comparison))
+
+
+def judged_times(comparison: Comparison) -> str:
     captured = comparison.verdict not in ("equal", "cannot_tell") and (
         comparison.size_unknown or comparison.ratio_bound
     )
-    work = "" if is_unlike(comparison) else work_words(comparison)
-    return f"{'captured ' if captured else ''}{times_words(comparison)}{work}"
+    return f"{'captured ' if captured else ''}{times_words(comparison)}"
 
 
 def reason_words(comparison: Comparison) -> str:

@@ -31,6 +31,7 @@ LISTED = (*ENDINGS, ".json", ".json.gz", ".jsonl", ".yaml", ".html")  # files th
 HEAD_BYTES, TAIL_BYTES = 4096, 65_536
 TRACE = re.compile(rb'"(traceEvents|schemaVersion)"')
 PAGE = re.compile(r"script-src 'nonce-.*?<title>(.*?)</title>", re.DOTALL)
+STEP = re.compile(r'<meta name="step-ms" content="([\d.e+-]+)">\s*<title>')
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,18 @@ class Entry:
     runs: list[Path] = field(default_factory=list)  # folders whose curves a dashboard shows
     pages: list[Path] = field(default_factory=list)
     problem: str | None = None  # the reason why it cannot be read
+
+
+@dataclass(frozen=True)
+class Head:
+    """The facts in the head of a page of this program."""
+
+    title: str
+    step_ms: float | None  # of a capture's report
+
+    def verdict_on(self, capture: Path) -> str:
+        """The verdict in the title of a page that reports the capture."""
+        return self.title.partition(f" · {capture.name}")[0]
 
 
 @dataclass(frozen=True)
@@ -215,19 +228,20 @@ def with_pages(entries: list[Entry], pages: list[Path]) -> list[Entry]:
     of an earlier list.
 
     A page belongs to the run or experiment in whose folder it lies, or to the capture beside it
-    that its title names; the verdict on that capture is in the title.
+    that its title names; the verdict on that capture and its step time are in the page's head.
     """
     found = list(entries)
     for page in pages:
-        if (title := title_of(page)) is None or title.endswith(HOME_TITLE):
+        if (head := head_of(page)) is None or head.title.endswith(HOME_TITLE):
             continue
-        owner = next((n for n, entry in enumerate(found) if is_of(page, title, entry)), None)
+        owner = next((n for n, entry in enumerate(found) if is_of(page, head.title, entry)), None)
         if owner is None:
-            found.append(Entry("page", page, changed_s(page), verdict=title, pages=[page]))
+            found.append(Entry("page", page, changed_s(page), verdict=head.title, pages=[page]))
             continue
-        entry = found[owner]
-        verdict = verdict_in(title, entry.path) if entry.kind == "capture" else entry.verdict
-        found[owner] = replace(entry, pages=[*entry.pages, page], verdict=verdict)
+        entry = replace(found[owner], pages=[*found[owner].pages, page])
+        if entry.kind == "capture":
+            entry = replace(entry, verdict=head.verdict_on(entry.path), step_ms=head.step_ms)
+        found[owner] = entry
     return found
 
 
@@ -237,20 +251,17 @@ def is_of(page: Path, title: str, entry: Entry) -> bool:
     return entry.kind in ("run", "experiment", "bench") and entry.path in page.parents
 
 
-def verdict_in(title: str, capture: Path) -> str:
-    """The verdict in the title of a page that reports the capture."""
-    return title.partition(f" · {capture.name}")[0]
-
-
-def title_of(page: Path) -> str | None:
-    """The title of a page that this program made, or None for any other file."""
+def head_of(page: Path) -> Head | None:
+    """The head of a page that this program made, or None for any other file."""
     try:
         with open(page, encoding="utf-8", errors="replace") as file:
-            return title_in(file.read(HEAD_BYTES))
+            return head_in(file.read(HEAD_BYTES))
     except OSError:
         return None
 
 
-def title_in(text: str) -> str | None:
-    match = PAGE.search(text[:HEAD_BYTES])
-    return one_line(html.unescape(match[1])) if match else None
+def head_in(text: str) -> Head | None:
+    if not (match := PAGE.search(text[:HEAD_BYTES])):
+        return None
+    step = STEP.search(text[: match.end()])
+    return Head(one_line(html.unescape(match[1])), float(step[1]) if step else None)

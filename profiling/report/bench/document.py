@@ -46,7 +46,7 @@ def notes(bench: Bench) -> list[str]:
     git, driver = facts.get("git"), facts.get("driver")
     commit = str(git.get("commit"))[:8] if isinstance(git, dict) else None
     return [
-        bench.began,
+        bench.began[:16].replace("T", " ") + " UTC",
         bench.device or "",
         f"driver {driver}" if driver else "",
         f"Python {facts['python']}" if "python" in facts else "",

@@ -29,6 +29,7 @@ from profiling.report.document import (
 )
 from profiling.shared.causes import VERDICT
 from profiling.shared.units import ABSENT, milliseconds
+from profiling.timeline.personal import without_folders
 
 TONES: dict[str, Tone] = {"faster": "good", "slower": "bad", "cannot_tell": "warning"}
 SHORT = {"changed": "Changed", "removed": "Removed", "added": "Added"}  # titles in the navigation
@@ -235,10 +236,11 @@ def ran(experiment: Experiment) -> list[str]:
     processes, steps = len(experiment.runs), experiment.steps
     if not experiment.of_commands:
         line = f"{processes} processes, {steps} timed steps each after {experiment.warm_up + 1} "
-        return [line + f"warm-up iterations · {' '.join(experiment.words)}"]
+        words = " ".join(map(without_folders, experiment.words))
+        return [line + f"warm-up iterations · {words}"]
     timed = f"{steps} timed steps each" if steps else "each to its end, timed"
     lines = zip("AB", experiment.factor.values, strict=True)
-    commands = [f"{side}: {line}" for side, line in lines]
+    commands = [f"{side}: {without_folders(line)}" for side, line in lines]
     return [f"{processes} processes, {timed} after {experiment.warm_up} warm-up steps", *commands]
 
 

@@ -61,7 +61,7 @@ def summary_table(part: str, section: Section, loss: float | None) -> Table:
         Column("peak memory", group_value(PEAK_BYTES, reduce=np.max), "bytes"),
         Column("power, W", group_value(POWER_W), "number"),
         Column("energy, µJ per token", energy_uj, "number"),
-        Column("best val loss", best_losses, "text"),
+        Column("best val loss", best_losses, "loss"),
     ]
     if loss is not None:
         seconds = partial(seconds_to_loss, loss=loss)
@@ -130,7 +130,7 @@ def runs_table(part: str, section: Section) -> Table:
         *(Column(key, partial(key_of_run, key), "text") for key in section.differs),
         Column("seed", lambda run: setting(run.config, "seed"), "text"),
         Column("iterations", lambda run: from_summary(run, "iterations", run.iterations), "number"),
-        Column("best val loss", loss_of, "text"),
+        Column("best val loss", best_loss, "loss"),
         Column("step, ms", step_ms, "ms"),
         Column("wall time, s", lambda run: from_summary(run, "wall_s"), "number"),
         *(
@@ -160,11 +160,6 @@ def median_of(run: RunFolder, metric: Metric) -> float | None:
 def from_summary(run: RunFolder, name: str, before: float | None = None) -> float | None:
     """A value from the run's summary, or `before` while there is none."""
     return (run.summary or {}).get(name, before)
-
-
-def loss_of(run: RunFolder) -> str | None:
-    loss = best_loss(run)
-    return None if loss is None else f"{loss:.4f}"
 
 
 def step_ms(run: RunFolder) -> float | None:

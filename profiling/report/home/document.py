@@ -37,10 +37,10 @@ def home_page(
 
     columns = [
         Column("name", lambda entry: Cell(names[entry.path], below(place, entry)), "code"),
-        Column("changed", changed, "text"),
         Column("verdict", verdict, "text"),
         Column("step, ms", "step_ms", "ms"),
-        Column("val loss", loss, "text"),
+        Column("val loss", "loss", "loss"),
+        Column("changed", changed, "text"),
         Column("pages", links, "text"),
         Column("state", "state", "text"),
         Column("kind", "kind", "text"),
@@ -86,7 +86,3 @@ def verdict(entry: Entry) -> str | None:
     if entry.problem:
         return f"cannot be read: {without_folders(entry.problem)}"
     return entry.verdict
-
-
-def loss(entry: Entry) -> str | None:
-    return None if entry.loss is None else f"{entry.loss:.4f}"

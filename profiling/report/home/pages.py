@@ -13,13 +13,7 @@ from html import escape
 from pathlib import Path
 from urllib.parse import unquote
 
-from profiling.analysis.runs.listing import (
-    Entry,
-    list_entries,
-    state_of_files,
-    title_in,
-    verdict_in,
-)
+from profiling.analysis.runs.listing import Entry, Head, head_in, list_entries, state_of_files
 from profiling.report.dashboard.following import Mark
 from profiling.report.dashboard.server import (
     BETWEEN_PAGES_S,
@@ -52,14 +46,14 @@ class HomePages:
     place: Path
     makers: Makers
     made: dict[str, tuple[str, LivePage | FixedPage]] = field(default_factory=dict)
-    verdicts: dict[Path, str] = field(default_factory=dict)  # of captures that were reported
+    reported: dict[Path, Head] = field(default_factory=dict)  # heads of captures' reports
     making: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
         self.home = LivePage(self.mark, self.news, self.make_home)
 
     def mark(self) -> Mark:
-        return Mark(f"{state_of_files(self.place)}-{len(self.verdicts)}", ())
+        return Mark(f"{state_of_files(self.place)}-{len(self.reported)}", ())
 
     def news(self, mark: Mark) -> tuple[Mark, Rows] | None:
         """None where files have changed, but not at once after the page was made."""
@@ -69,11 +63,14 @@ class HomePages:
         return None
 
     def make_home(self, mark: str, _: bool) -> str:
-        entries = [
-            replace(entry, verdict=entry.verdict or self.verdicts.get(entry.path))
-            for entry in list_entries(self.place)
-        ]
-        return home_page(self.place, entries, mark=mark)
+        return home_page(
+            self.place, list(map(self.as_reported, list_entries(self.place))), mark=mark
+        )
+
+    def as_reported(self, entry: Entry) -> Entry:
+        if entry.verdict or not (head := self.reported.get(entry.path)):
+            return entry
+        return replace(entry, verdict=head.verdict_on(entry.path), step_ms=head.step_ms)
 
     def find(self, path: str) -> LivePage | FixedPage | None:
         """The page at this path, made now unless it was before; None where there is none."""
@@ -114,8 +111,8 @@ class HomePages:
             return dashboard_of(lambda: folders, self.makers.dashboard(folders))
         if verb == "report" and len(chosen) == 1 and chosen[0].captures:
             page = self.makers.report(capture := chosen[0].captures[0])
-            if title := title_in(page):
-                self.verdicts[capture] = verdict_in(title, capture)
+            if head := head_in(page):
+                self.reported[capture] = head
             return FixedPage(page.encode())
         if verb == "compare" and len(chosen) == 2:
             return FixedPage(self.makers.comparison(*(entry.path for entry in chosen)).encode())

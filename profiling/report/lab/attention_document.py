@@ -52,13 +52,13 @@ def attention_document(results: AttentionResults) -> Document:
         for section in chart_sections(results, direction, rows)
     ]
     verdict: list[Block] = [
-        Verdict("slow and flash", places=PAGE),
-        Bullets(None, ratios, places=PAGE),
+        *(Verdict(said[:1].upper() + said[1:], places=PAGE) for said in ratios[:1]),
+        Bullets(None, ratios[1:], places=PAGE),
     ]
     return Document(
         title=f"Attention on {results.device}, {results.dtype}, PyTorch {results.torch}",
         notes=notes(results),
-        verdict=verdict if ratios else [],
+        verdict=verdict,
         sections=[
             *drawn,
             measured_section(results),

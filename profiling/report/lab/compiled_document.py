@@ -132,7 +132,7 @@ def calls_section(graph: GraphEntry) -> Section:
         Column("no.", lambda row: row[0], "number"),
         Column("call", lambda row: row[1].name, "code"),
         Column("by", lambda row: "library" if row[1].is_library else "inductor", "text"),
-        Column("operators", lambda row: operator_names(row[1]), "text"),
+        Column("operators", lambda row: operator_names(row[1]), "code"),
     ]
     rows = list(enumerate(graph.calls, start=1))
     table = Table(f"calls-{graph.name}", title, "", columns, rows, limit=PAGE_ROWS)

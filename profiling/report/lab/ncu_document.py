@@ -97,7 +97,7 @@ def advice_section(number: int, kernel: ProfiledKernel) -> Section:
             if lines
             else Paragraph("This report contains no advice.", "note", places=PAGE),
         ],
-        short=str(number),
+        short=f"Kernel {number}",
     )
 
 

@@ -298,7 +298,7 @@ def shares_table(report: RanksReport) -> Table:
 
 
 SHARES = (
-    "Shares of each rank's mean step. Slowed: how much longer kernels take beside collectives. "
+    "Shares of each rank's mean step. Slowed: how much longer kernels take during collectives. "
     "Communicates: collectives that no kernel hides."
 )
 

@@ -38,6 +38,7 @@ from profiling.timeline.personal import without_folders
 
 TOOLS = {"nsys": "nsys", "kineto": "torch.profiler", "jax": "JAX's profiler"}
 FAMILIES = "Kernel families"
+OTHER_PAGE = "timeline of the HTML page (report --html)"  # in advice that a terminal prints, too
 UP_TO = re.compile(r"up to [\d.]+ ")
 BAR_HEIGHT = 210  # pixels; a sheet has up to five rows of its legend
 SHORT = {  # titles in the navigation, which fits one row of a laptop's screen
@@ -71,6 +72,7 @@ def report_document(
             run_section(report),
         ],
         captures=shlex.quote(report.capture.file),
+        step_ms=judged_step_ms(report),
     )
 
 
@@ -182,20 +184,18 @@ def page_advice(bottleneck: Bottleneck) -> Bullets:
     most, lines = bottleneck.most_to_gain, bottleneck.next
     gain = UP_TO.search(most or "")
     named = gain is not None and any(gain[0] in line for line in lines[:1])
-    return Bullets("Next" if most is None or named else f"Next: {most}", lines)
+    here = [line.replace(OTHER_PAGE, "timeline below") for line in lines]
+    return Bullets("Next" if most is None or named else f"Next: {most}", here)
 
 
 def key_figures(report: Report) -> list[tuple[str, str]]:
     """The figures that everyone asks for first, as (name, figure)."""
     typical, mfu = report.typical, report.roofline and report.roofline.mfu
-    if report.window.step_name is None:
+    if (step_ms := judged_step_ms(report)) is None:
         step = ("whole capture", f"{milliseconds(report.window.wall_ms)} ms")
-    elif typical:
-        step = ("typical step while captured", f"{milliseconds(typical.ms)} ms")
-    elif report.on_cpu:  # its shares are of the mean step
-        step = ("mean step while captured", f"{milliseconds(report.window.step_ms.mean)} ms")
     else:
-        step = median_step(report)
+        kind = "typical" if typical else "mean" if report.on_cpu else "median"
+        step = (f"{kind} step while captured", f"{milliseconds(step_ms)} ms")
     if report.on_cpu:
         return [step, *cpu_figures(report)]
     return [
@@ -204,6 +204,15 @@ def key_figures(report: Report) -> list[tuple[str, str]]:
         ("MFU", percent(100 * mfu if mfu else None)),
         ("attention kernels", report.attention_backend or ABSENT),
     ]
+
+
+def judged_step_ms(report: Report) -> float | None:
+    """The step time that the shares are of, in ms; None for a capture without steps."""
+    if report.window.step_name is None:
+        return None
+    if report.typical:
+        return report.typical.ms
+    return report.window.step_ms.mean if report.on_cpu else report.window.step_ms.median
 
 
 def median_step(report: Report) -> tuple[str, str]:

@@ -88,11 +88,12 @@ async function drawByPlotly(chart, figure) {
   if (onPaper) chart.style.height = `${height}px`;
   if (below) layout.legend = { ...layout.legend, orientation: "h", x: 0, yref: "container", y: 0, yanchor: "bottom" };
   if (onPaper) Object.assign(layout, { width: PAPER, height, autosize: false });
+  const firstLegend = onPaper && layout.showlegend && chart.querySelector(".main-svg") && !chart.querySelector(".legend");
   const drawing = Plotly.react(chart, data, layout, {
     responsive: true, displaylogo: false, modeBarButtonsToRemove: REMOVED, plotlyServerURL: "",
     displayModeBar: zoom && !onPaper, scrollZoom: zoom,
   });
-  await drawing;
+  await (firstLegend ? Plotly.redraw(chart) : drawing); // it was placed by the margins of a chart without one
   if (below) await makeRoomForLegend(chart);
   else if (!onPaper) await fitScreen(chart, height);
 }

@@ -1,7 +1,7 @@
 // Tables that sort and filter, and can be saved as CSV and JSON.
 "use strict";
 
-const MISSING = -Infinity; // sorts below all values
+const MISSING = -Infinity; // sorts behind all values
 
 function cellValue(cell) {
   const { value } = cell.dataset;
@@ -27,7 +27,7 @@ function sortTable(table, column, direction) {
   const body = table.tBodies[0];
   const order = (a, b) => {
     const [x, y] = [cellValue(a.cells[column]), cellValue(b.cells[column])];
-    return (x > y ? 1 : x < y ? -1 : 0) * direction;
+    return (x === MISSING) - (y === MISSING) || (x > y ? 1 : x < y ? -1 : 0) * direction;
   };
   body.append(...[...body.rows].sort(order));
   for (const [index, head] of headsOf(table).entries()) {
@@ -120,7 +120,8 @@ function prepareTable(box) {
     button.append(...head.childNodes);
     head.append(button);
     button.addEventListener("click", () => {
-      const first = "number" in head.dataset ? -1 : 1; // readers look for the largest first
+      // readers look for the largest number first, and for the least loss
+      const first = "number" in head.dataset && !("least" in head.dataset) ? -1 : 1;
       const before = { ascending: 1, descending: -1 }[head.ariaSort];
       const number = (column + 1) * (before ? -before : first);
       sortBy(box, number);

@@ -39,9 +39,9 @@ async function saveJson() {
 
 // Saves a chart as it is shown: its theme, its zoom, its runs.
 async function savePicture(button) {
-  await turn; // the chart may wait for its first drawing
   const chart = button.closest(".pictures").previousElementSibling;
-  if (!chart.data) return;
+  if (!chart.data) await ("lazy" in chart.dataset ? drawLazily(chart) : drawChart(chart)); // clicked before plotly was there
+  await turn;
   const { clientWidth: width, clientHeight } = chart;
   const colour = getComputedStyle(document.documentElement).getPropertyValue("--card").trim();
   const { data, layout } = withLegend(chart, width, clientHeight), height = layout.height ?? clientHeight;
