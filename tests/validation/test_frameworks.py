@@ -1,6 +1,7 @@
 """validation.framework_programs, frameworks, judged and peers, without any of the frameworks."""
 
 import ast
+import gzip
 import json
 import shutil
 from dataclasses import replace
@@ -78,6 +79,8 @@ def test_torch_profilers_first_step_is_in_no_time_of_a_capture(monkeypatch, tmp_
     answers, steps = conducted([f"torch 4 {file}", "end"], monkeypatch)
     assert answers == ["ready", "2.000000"] and steps == session.WARM_UP + 1 + 4
     assert list(tmp_path.iterdir()) == [file]
+    with gzip.open(file) as trace:
+        assert json.load(trace)["traceEvents"]
 
 
 def test_missing_packages_are_named_in_one_line(monkeypatch):
