@@ -41,13 +41,14 @@ class Device:
     profiler: Callable[[], AbstractContextManager[object]] = nullcontext
 
 
-def device_of(module: str) -> Device:
+def device_of(profiler: str | None) -> Device:
+    """The device of the framework with this profiler of its own; CuPy is the one without."""
     on_gpu = not os.environ.get(SMALL)
-    if module in ("with_jax", "with_numpyro"):
+    if profiler == "jax.profiler":
         import jax
 
         return Device(jax.block_until_ready, cuda_profiler if on_gpu else nullcontext)
-    if module == "with_cupy":
+    if profiler is None:
         import cupy
         import cupyx.profiler
 
