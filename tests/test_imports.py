@@ -278,6 +278,8 @@ def test_every_imported_package_is_required():
     foreign = {"PIL", "timm", "torchvision", "transformers"}  # of programs that are captured
     frameworks = {"accelerate", "cupy", "cupyx", "gpytorch", "jax", "numpyro"}
     frameworks |= {"pytorch_lightning", "torch_geometric", "torchdiffeq", "transformers"}
+    frameworks |= {"botorch", "diffrax", "e3nn", "equinox", "flax", "optax", "peft"}
+    frameworks |= {"sentence_transformers", "torchaudio", "torchmetrics", "triton"} | foreign
     distributions = {"hydra": "hydra-core", "yaml": "pyyaml"}
     distributions |= {"markupsafe": "jinja2", "pynvml": "nvidia-ml-py"}
     distributions |= {"wandb_workspaces": "wandb-workspaces"}

@@ -14,10 +14,10 @@ is named at the end, with exit code 1.
 Needs CUDA, nsys, and three packages that this project itself does not need: pip install torchvision
 timm transformers. validation/foreign_programs/series.py lists the programs.
 
-Series 6 has programs of ten frameworks (validation/framework_programs/series.py), with faults and
-without, and more packages, which are named where they are missing. It goes on where it was stopped,
-prints each verdict's grade, promised beside measured gains and the profiler's estimated beside its
-real cost; with `small=true` it tries its programs on the CPU, without nsys.
+Series 6 and 7 have programs of many frameworks (validation/framework_programs/series.py), with
+faults and without, and more packages, which are named where they are missing. Each goes on where it
+was stopped, prints each verdict's grade, promised beside measured gains and the profiler's
+estimated beside its real cost; with `small=true` it tries its programs on the CPU, without nsys.
 
 In a row, a verdict in capitals is wrong. The gain is the time by which a step was shorter without
 the fault; the gain by a capture is the time that the report says would be saved, beside the step's
@@ -52,35 +52,35 @@ from validation.diagnoses import (
     print_header,
 )
 from validation.foreign_programs.series import PROGRAMS, RANGES, SERIES, TIMES, Program
-from validation.framework_programs import series as framework_series
-from validation.framework_programs.series import SIXTH
+from validation.framework_programs import series as of_frameworks
 
 PACKAGES = ("torchvision", "timm", "transformers")
 FOLDERS = dict(zip(TOOLS, ("nsys", "torch"), strict=True))  # folders of captures, in OUT
-FRAMEWORKS = 6  # number of the series that frameworks.py runs
 
 
 @dataclass
 class ForeignConfig(Keys):
-    series: int = key(1, "from 1 to 6", least=1)
+    series: int = key(1, "from 1 to 7", least=1)
     programs: str = key("all", "of the series; or names of any, by comma")
     repeats: int = key(1, "captures of each program by each tool", least=1)
     out: str = key("out-foreign", "folder of captures, times.json and results.json")
-    rounds: int = key(5, "timed turns of each program, in series 6", least=1)
-    small: bool = key(False, "try series 6 on the CPU, in small sizes")
+    rounds: int = key(5, "timed turns of each program, in series 6 and 7", least=1)
+    small: bool = key(False, "try series 6 or 7 on the CPU, in small sizes")
     nsys: str = key("", "this nsys; else the one that is found")
     reread: bool = key(False, "diagnose the captures in OUT again")
 
 
 def main(config: ForeignConfig) -> None:
-    series = {n: [program.name for program in programs] for n, programs in SERIES.items()}
-    series[FRAMEWORKS] = [program.name for program in SIXTH]
+    series = {
+        n: [program.name for program in programs]
+        for n, programs in (SERIES | of_frameworks.SERIES).items()
+    }
     names = choose("programs", config.programs, config.series, series)
     out = Path(config.out).resolve()
-    if of_frameworks := [each for each in SIXTH if each.name in names]:
-        if len(of_frameworks) < len(names):
-            raise ValueError(f"programs: those of series {FRAMEWORKS} run by themselves")
-        return judge_frameworks(config, of_frameworks, out)
+    if chosen := [each for each in of_frameworks.PROGRAMS if each.name in names]:
+        if len(chosen) < len(names):
+            raise ValueError("programs: those of series 6 and 7 run by themselves")
+        return judge_frameworks(config, chosen, out)
     programs = [PROGRAMS[name] for name in names]
     if config.reread:
         check_kept(out, FOLDERS.values())
@@ -97,9 +97,9 @@ def main(config: ForeignConfig) -> None:
 
 
 def judge_frameworks(
-    config: ForeignConfig, programs: Sequence[framework_series.Program], out: Path
+    config: ForeignConfig, programs: Sequence[of_frameworks.Program], out: Path
 ) -> None:
-    """Measure the programs of series 6 as far as it was not done, and print what came of it all."""
+    """Measure the programs as far as it was not done, and print what came of it all."""
     failed: list[str] = []
     if not config.reread:
         nsys = None if config.small else frameworks.find_nsys(config.nsys, programs)

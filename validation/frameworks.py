@@ -1,6 +1,6 @@
 """Programs of many frameworks, timed in turns with their fault and without, and captured.
 
-`python -m validation foreign series=6` ends here. A program has processes of its own: one with the
+`python -m validation foreign series=7` ends here. A program has processes of its own: one with the
 fault and one without start together and take turns, round by round, without a profiler; then the
 one with the fault is captured by its framework's own profiler, and another is by nsys. What was
 measured is in OUT/measured as soon as it is there: a command that was stopped goes on where it is
@@ -37,6 +37,7 @@ NSYS_OPTIONS = (
     "--cpuctxsw=none",
     "--capture-range=cudaProfilerApi",
 )
+ON_CPU = {SMALL: "1", "JAX_PLATFORMS": "cpu", "TRITON_INTERPRET": "1"}  # a try there
 CHILD = (sys.executable, "-m", "validation.framework_programs")
 BLOCK_MS = 300.0  # a timed block takes about so long,
 FEWEST, MOST = 3, 300  # or so many steps, in threes: whole rounds of what each third step does
@@ -107,7 +108,7 @@ def environ_of(program: Program, side: str, on_gpu: bool) -> dict[str, str]:
     environ, _ = nsight.without_secrets()  # which nsys would keep
     environ |= program.environ if side == "fault" else {}
     environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"  # two processes share the GPU's memory
-    return environ | ({} if on_gpu else {SMALL: "1", "JAX_PLATFORMS": "cpu"})
+    return environ | ({} if on_gpu else ON_CPU)
 
 
 class Child:

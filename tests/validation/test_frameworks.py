@@ -1,6 +1,8 @@
 """validation.framework_programs, frameworks and judged, without any of the frameworks."""
 
 import ast
+import gzip
+import json
 import shutil
 from dataclasses import replace
 
@@ -11,7 +13,7 @@ from tests.helpers.clock import FakeClock
 from tests.paths import PROJECT
 from validation import foreign, frameworks, judged
 from validation.framework_programs import session
-from validation.framework_programs.series import FRAMEWORKS, SIXTH, Program
+from validation.framework_programs.series import FRAMEWORKS, PROGRAMS, SEVENTH, SIXTH, Program
 from validation.framework_programs.session import Device, Finished, Session
 from validation.frameworks import Measured
 from validation.judged import Judged
@@ -23,7 +25,7 @@ PROGRAM = Program("plain", "plain_gridworld", "cpu", "data")
 
 def functions(module: str) -> list[ast.FunctionDef]:
     """The programs of a module: functions of a fault and a mark."""
-    tree = ast.parse((FOLDER / f"{module}.py").read_text("utf-8"))
+    tree = ast.parse((FOLDER / f"{module.replace('.', '/')}.py").read_text("utf-8"))
     return [
         node
         for node in tree.body
@@ -34,21 +36,24 @@ def functions(module: str) -> list[ast.FunctionDef]:
 
 def test_the_table_has_every_program_and_each_says_what_is_planted():
     made = {(module, function.name) for module in FRAMEWORKS for function in functions(module)}
-    assert made == {(program.module, program.name) for program in SIXTH}
+    assert made == {(program.module, program.name) for program in PROGRAMS}
+    assert len({name for _, name in made}) == len(PROGRAMS)
     assert all(
         ast.get_docstring(function) for module in FRAMEWORKS for function in functions(module)
     )
 
 
-def test_the_series_has_all_classes_and_controls():
-    assert len(SIXTH) >= 24 and len({program.framework for program in SIXTH}) >= 6
-    controls = [program for program in SIXTH if program.control]
-    assert len(controls) >= 6 and all(each.planted.startswith("gpu_") for each in controls)
-    assert {program.planted for program in SIXTH if not program.control} == set(VERDICT) - {
+@pytest.mark.parametrize("series", [SIXTH, SEVENTH])
+def test_a_series_has_all_classes_and_controls(series):
+    assert len(series) >= 30 and len({program.framework for program in series}) >= 10
+    controls = [program for program in series if program.control]
+    of_gpu = [each for each in controls if each.planted.startswith("gpu_")]
+    assert len(controls) >= 6 and len(of_gpu) >= len(controls) - 1  # one may be bound by launches
+    assert {program.planted for program in series if not program.control} == set(VERDICT) - {
         "communication", "gpu_gaps", "gpu", "host", "cpu_only", "unknown",
         "evaluation", "checkpoint", "logging",  # of runs without a GPU
     }  # fmt: skip
-    assert all(set(each.debatable.split(",")) - {""} <= set(VERDICT) for each in SIXTH)
+    assert all(set(each.debatable.split(",")) - {""} <= set(VERDICT) for each in series)
 
 
 def conducted(commands, monkeypatch, wait=lambda result: None):
@@ -77,6 +82,8 @@ def test_torch_profilers_first_step_is_in_no_time_of_a_capture(monkeypatch, tmp_
     answers, steps = conducted([f"torch 4 {file}", "end"], monkeypatch)
     assert answers == ["ready", "2.000000"] and steps == session.WARM_UP + 1 + 4
     assert list(tmp_path.iterdir()) == [file]
+    with gzip.open(file) as trace:
+        assert json.load(trace)["traceEvents"]
 
 
 def test_missing_packages_are_named_in_one_line(monkeypatch):
@@ -89,7 +96,7 @@ def test_missing_packages_are_named_in_one_line(monkeypatch):
 
 def test_series_do_not_mix():
     config = foreign.ForeignConfig(programs="plain_control,vit_gc")
-    with pytest.raises(ValueError, match="those of series 6 run by themselves"):
+    with pytest.raises(ValueError, match="those of series 6 and 7 run by themselves"):
         foreign.main(config)
 
 

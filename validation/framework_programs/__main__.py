@@ -1,4 +1,4 @@
-"""One program in a process of its own, started by `python -m validation foreign series=6`.
+"""One program in a process of its own, started by `python -m validation foreign`.
 
     python -m validation.framework_programs NAME fault|without [COMMAND]
 
@@ -13,7 +13,7 @@ from importlib import import_module
 
 import numpy as np
 
-from validation.framework_programs.series import SIXTH
+from validation.framework_programs.series import PROGRAMS
 from validation.framework_programs.session import Finished, Session, device_of
 
 ANSWERS = "ANSWERS"
@@ -21,7 +21,7 @@ ANSWERS = "ANSWERS"
 
 def main(words: list[str]) -> None:
     name, side, *command = words
-    (program,) = (each for each in SIXTH if each.name == name)
+    (program,) = (each for each in PROGRAMS if each.name == name)
     file = os.environ.get(ANSWERS)
     answers = open(file or os.dup(sys.stdout.fileno()), "w")  # noqa: SIM115 kept to the end
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
@@ -29,9 +29,8 @@ def main(words: list[str]) -> None:
     np.random.seed(0)
     run = getattr(import_module(f"validation.framework_programs.{program.module}"), name)
     commands = [" ".join(command)] if command else sys.stdin
-    session = Session(
-        device_of(program.module), commands, lambda line: print(line, file=answers, flush=True)
-    )
+    device = device_of(program.own_profiler)
+    session = Session(device, commands, lambda line: print(line, file=answers, flush=True))
     try:
         run(side == "fault" and not program.control, session.mark)
     except Finished:

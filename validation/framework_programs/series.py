@@ -1,4 +1,4 @@
-"""The sixth series: programs of many frameworks, what is planted in each, and what may be said."""
+"""Two series of programs of many frameworks: what is planted in each, and what may be said."""
 
 from dataclasses import dataclass, field
 
@@ -15,13 +15,31 @@ FRAMEWORKS = {
     "with_jax": ("JAX", "jax"),
     "with_numpyro": ("NumPyro", "numpyro"),
     "with_cupy": ("CuPy", "cupy-cuda13x"),
+    "seventh.plain_host": ("PyTorch", "torch"),
+    "seventh.plain_gpu": ("PyTorch", "torch"),
+    "seventh.with_torchvision": ("torchvision", "torchvision"),
+    "seventh.with_timm": ("timm", "timm"),
+    "seventh.with_transformers": ("transformers", "transformers"),
+    "seventh.with_peft": ("PEFT", "peft transformers"),
+    "seventh.with_sentences": ("sentence-transformers", "sentence-transformers transformers"),
+    "seventh.with_torchaudio": ("torchaudio", "torchaudio torchmetrics"),
+    "seventh.with_botorch": ("BoTorch", "botorch"),
+    "seventh.with_e3nn": ("e3nn", "e3nn"),
+    "seventh.with_triton": ("Triton", "triton"),
+    "seventh.with_flax": ("Flax", "flax optax jax"),
+    "seventh.with_equinox": ("Equinox", "equinox diffrax jax"),
+    "seventh.with_cupy": ("CuPy", "cupy-cuda13x"),
 }
-OWN_PROFILERS = {"with_jax": "jax.profiler", "with_numpyro": "jax.profiler", "with_cupy": None}
+OF_JAX = ("with_jax", "with_numpyro", "seventh.with_flax", "seventh.with_equinox")
+OWN_PROFILERS: dict[str, str | None] = {
+    **dict.fromkeys(OF_JAX, "jax.profiler"),
+    **dict.fromkeys(("with_cupy", "seventh.with_cupy")),
+}
 
 
 @dataclass(frozen=True)
 class Program:
-    """A program of the series; its name is that of its function in the module."""
+    """A program of a series; its name is that of its function in the module."""
 
     module: str
     name: str
@@ -83,3 +101,54 @@ SIXTH = (
     Program("with_cupy", "cupy_frees_pool", "allocation"),
     Program("with_cupy", "cupy_control", "gpu_compute", GPU, control=True),
 )
+
+SEVENTH = (
+    Program("seventh.plain_host", "plain_table_rows", "data", "cpu"),
+    Program("seventh.plain_host", "plain_replay", "cpu", "data"),
+    Program("seventh.plain_host", "plain_experts", "synchronization", "launch", steps=6),
+    Program("seventh.plain_host", "plain_saves_on_cpu", "copies", "synchronization"),
+    Program(
+        "seventh.plain_host",
+        "plain_no_caching",
+        "allocation",
+        "synchronization",
+        environ={"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"},
+    ),
+    Program("seventh.plain_host", "plain_physics", "launch", "cpu,gpu_latency", control=True),
+    Program("seventh.plain_gpu", "plain_formulas", "gpu_memory", "gpu_compute"),
+    Program("seventh.plain_gpu", "plain_lstm", "gpu_latency", "launch,gpu_gaps", work_without=64),
+    Program("seventh.plain_gpu", "plain_graph", "gpu_latency", "launch,gpu_gaps", work_without=256),
+    Program("seventh.plain_gpu", "plain_decode", "gpu_memory", control=True),
+    Program("seventh.with_torchvision", "vision_decodes", "data", settle=12),
+    Program("seventh.with_torchvision", "vision_floats", "copies", "data"),
+    Program("seventh.with_torchvision", "vision_reproducible", "gpu_compute", "gpu_memory"),
+    Program("seventh.with_timm", "timm_checks_numbers", "synchronization", "launch"),
+    Program("seventh.with_timm", "timm_control", "gpu_compute", "gpu_memory", control=True),
+    Program("seventh.with_transformers", "lm_eager_attention", "gpu_memory", "gpu_compute"),
+    Program("seventh.with_transformers", "lm_without_cache", "gpu_compute", "gpu_memory", steps=6),
+    Program("seventh.with_transformers", "lm_one_by_one", "launch", "cpu,gpu_latency"),
+    Program("seventh.with_peft", "lora_apart", "launch", "cpu,gpu_latency"),
+    Program("seventh.with_peft", "lora_control", "gpu_compute", "gpu_memory", control=True),
+    Program("seventh.with_sentences", "sentences_tokenized", "data", "cpu"),
+    Program("seventh.with_sentences", "sentences_home", "copies", "synchronization"),
+    Program("seventh.with_sentences", "sentences_padded", "gpu_compute", "gpu_memory"),
+    Program("seventh.with_torchaudio", "audio_character_errors", "cpu", "synchronization"),
+    Program("seventh.with_botorch", "botorch_candidates", "launch", "cpu,gpu_latency"),
+    Program("seventh.with_e3nn", "e3nn_control", "gpu_memory", "gpu_compute", control=True),
+    Program("seventh.with_triton", "triton_few_blocks", "gpu_latency", "gpu_memory"),
+    Program("seventh.with_flax", "flax_waits", "synchronization", "launch", steps=40),
+    Program("seventh.with_flax", "flax_histograms", "cpu", "copies,synchronization"),
+    Program(
+        "seventh.with_flax",
+        "flax_platform_allocator",
+        "allocation",
+        "synchronization",
+        environ={"XLA_PYTHON_CLIENT_ALLOCATOR": "platform"},
+    ),
+    Program("seventh.with_equinox", "equinox_recompiles", "cpu", steps=6, settle=0),
+    Program("seventh.with_equinox", "diffrax_control", "gpu_compute", "gpu_memory", control=True),
+    Program("seventh.with_cupy", "cupy_conjugate_gradients", "synchronization", "launch"),
+    Program("seventh.with_cupy", "cupy_without_pool", "allocation", "synchronization"),
+)
+SERIES = {6: SIXTH, 7: SEVENTH}
+PROGRAMS = (*SIXTH, *SEVENTH)

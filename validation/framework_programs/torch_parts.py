@@ -1,6 +1,6 @@
 """Parts of the programs that run on PyTorch: models, data sets, a training step."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -11,6 +11,10 @@ from torch.utils.data import Dataset
 from validation.framework_programs.parts import size
 
 DEVICE = size("cuda", "cpu")
+
+
+def bfloats(*shape: int) -> Tensor:
+    return torch.randn(shape, device=DEVICE, dtype=torch.bfloat16)
 
 
 def residual_mlp(width: int, blocks: int) -> nn.Module:
@@ -45,6 +49,19 @@ def regression_step(model: nn.Module, x: Tensor, y: Tensor) -> Callable[[], None
     return step
 
 
+def training_step(
+    optimizer: torch.optim.Optimizer, loss_of: Callable[[], Tensor]
+) -> Callable[[], None]:
+    """Step of an update by the gradients of a loss, which is computed anew in each."""
+
+    def step() -> None:
+        loss_of().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step
+
+
 class Made(Dataset[Any]):
     """A data set of a million samples, each made by a function of its index."""
 
@@ -56,3 +73,9 @@ class Made(Dataset[Any]):
 
     def __getitem__(self, index: int) -> Any:
         return self.make(index)
+
+
+def endless(loader: Iterable[Any]) -> Iterator[Any]:
+    """Batches of one epoch behind the other, without end."""
+    while True:
+        yield from loader
