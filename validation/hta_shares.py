@@ -10,7 +10,7 @@ from pathlib import Path
 from hta.trace_analysis import TraceAnalysis
 
 
-def main(trace: Path) -> None:
+def print_shares(trace: Path) -> None:
     analysis = TraceAnalysis(trace_files={0: str(trace)}, trace_dir=str(trace.parent))
     shares = analysis.get_temporal_breakdown(visualize=False).iloc[0]
     idle, _ = analysis.get_idle_time_breakdown(visualize=False)
@@ -29,4 +29,4 @@ def main(trace: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    print_shares(Path(sys.argv[1]))

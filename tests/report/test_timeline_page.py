@@ -157,7 +157,7 @@ def test_a_kernel_has_the_colour_of_its_family_in_the_theme(opened, theme):
     operation = opened.execute_script(OPERATION)
     opened.execute_script(
         "const {events, setView} = timeline, i = arguments[0], w = events.end[i] - events.start[i];"
-        "setView(events.start[i] - 200 * w, events.end[i] + 200 * w)",  # a name would lie over it
+        "setView(events.start[i] - 80 * w, events.end[i] + 80 * w)",  # a name would lie over it
         operation,
     )
     wait_for_frame(opened)
