@@ -88,18 +88,21 @@ def grade_answer(answer: Answer | None, program: Program) -> str:
 
 def first_finding(findings: Sequence[Finding]) -> Answer | None:
     """The first that is not about the capture; None: the tool found nothing in the program."""
-    return next(iter(listed(findings, [])), None)
+    return next(iter(all_answers(findings, [])), None)
 
 
 def worst_pattern(patterns: Sequence[Finding]) -> Answer | None:
     """The first of the most severe patterns; None: no known pattern was found."""
     return next(
-        iter(listed([], sorted(patterns, key=lambda e: SEVERITIES.index(e.severity)))), None
+        iter(all_answers([], sorted(patterns, key=lambda e: SEVERITIES.index(e.severity)))), None
     )
 
 
-def listed(findings: Sequence[Finding], patterns: Sequence[Finding]) -> list[Answer]:
-    """All that it found in the program. An idle total has its reason in the longest gap."""
+def all_answers(findings: Sequence[Finding], patterns: Sequence[Finding]) -> list[Answer]:
+    """Answers that the tool gives about the program, in its order.
+
+    A total of idle time has its reason in the longest gap.
+    """
     gaps = [each.note for each in findings if each.label.startswith("GPU Idle Gap")]
     told = [each for each in findings if each.category != "profile_quality"]
     found = [each for each in patterns if not NOTHING.match(each.pattern)]

@@ -30,11 +30,11 @@ from validation.peer_words import (
     Answer,
     Finding,
     Shares,
+    all_answers,
     critical_path,
     first_finding,
     grade_answer,
     largest_share,
-    listed,
     worst_pattern,
 )
 
@@ -123,7 +123,7 @@ def ask_nsys_ai(nsys_ai: str, program: Program, out: Path) -> list[Read]:
         "nsys-ai critical_path": critical_path(paths[0].bound_class) if paths else None,
     }
     reads = [graded(tool, answer, program) for tool, answer in answers.items()]
-    whole = [graded("", answer, program) for answer in listed(findings, patterns)]
+    whole = [graded("", answer, program) for answer in all_answers(findings, patterns)]
     best = min([*reads, *whole], key=lambda each: GRADES.index(each.grade))
     return [*reads, Read("nsys-ai, the best of all it lists", None, best.grade)]
 

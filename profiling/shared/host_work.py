@@ -18,6 +18,8 @@ class HostWork:
     causes: tuple[str, ...] = ("cpu",)  # causes of causes.PARTS whose gaps it explains
 
 
+# of JAX's ranges under nsys, and of an event in its own trace
+XLA_COMPILES = re.compile(r"XlaCompile:.*|backend_compile_and_load")
 HOST_WORK = (
     HostWork(
         re.compile(r"aten::_?(scaled_dot_product_)?cudnn_attention\w*"),
@@ -51,7 +53,7 @@ HOST_WORK = (
         causes=("cpu", "launch"),
     ),
     HostWork(
-        re.compile(r"XlaCompile:.*|backend_compile_and_load"),
+        XLA_COMPILES,
         "XLA compiles anew",
         Advice(
             "Find why XLA compiles anew: jax_log_compiles=True. Shapes that change: pad to a few "

@@ -90,8 +90,13 @@ def trace_of(path: Path, named: list[Event], events: list[Event]) -> Trace:
         event.name = event.name if OF_CUDA.match(event.name) else LAUNCH
 
     names = Names()
-    chosen = {"operations": on_gpu, "calls": calls, "ranges": ranges, "operators": operators}
-    chosen["frames"] = frames
+    chosen = {
+        "operations": on_gpu,
+        "calls": calls,
+        "ranges": ranges,
+        "operators": operators,
+        "frames": frames,
+    }
     tables, left_out = dict[str, Columns](), 0
     for table, rows in chosen.items():
         if not rows:
@@ -115,7 +120,7 @@ def trace_of(path: Path, named: list[Event], events: list[Event]) -> Trace:
         calls=Calls.from_columns(tables.get("calls")),
         ranges=Ranges.from_columns(tables.get("ranges")),
         operators=Ranges.from_columns(tables.get("operators")),
-        frames=Ranges.from_columns(tables["frames"]) if frames else None,
+        frames=Ranges.from_columns(tables.get("frames")),
         no_gpu=bool(operators) and not gpus,
         warnings=[f"left out {left_out} events with impossible times"] if left_out else [],
     )

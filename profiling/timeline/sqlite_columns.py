@@ -109,7 +109,8 @@ def numbers(
 
 
 def row_count(path: Path, names: Iterable[str]) -> int:
-    """About how many rows these tables have: the sum of their last row numbers."""
+    """Number of rows in these tables, too high where rows were deleted: it adds up the last row
+    number of each."""
     with connect(path) as database:
         last = [database.execute(f'SELECT max(rowid) FROM "{name}"').fetchone() for name in names]
     return sum(max(0, number) for (number,) in last if isinstance(number, int))

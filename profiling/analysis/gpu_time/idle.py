@@ -66,6 +66,7 @@ from profiling.analysis.gpu_time.host_waits import (
 from profiling.analysis.steps.operators import loading_times
 from profiling.analysis.steps.steps import Steps
 from profiling.shared.causes import CAUSES
+from profiling.shared.host_work import XLA_COMPILES
 from profiling.timeline.trace import COPY, Calls, Operations, Ranges, Trace
 
 LONG_NS = 200_000  # a long time without a CUDA call; a launch and its dispatch take 5 to 50 us
@@ -93,7 +94,6 @@ FOREIGN_WAITS = re.compile(
 SLEEPS = re.compile(r"(clock_)?nanosleep|u?sleep")
 FETCHES = re.compile(r"futex|np\.asarray\(jax\.Array\)")
 WRITES = re.compile(r"p?write(v|64)?|f(data)?sync|sync(fs)?|msync|fwrite|fflush")
-COMPILES = re.compile(r"XlaCompile:.*|backend_compile_and_load")
 SHORT_WRITE_NS = 100_000  # shorter writes wake another thread or process
 # what a late host did (fields of Host, and `launching` for the rest) -> the cause of that part of
 # the gap, unless a wait is charged with it
@@ -308,7 +308,7 @@ def host_activity(trace: Trace, calls: Calls, owned: OwnedOperations, activity: 
     )
     elsewhere = data.gaps(begin, end)
     other_work = times_named(trace, steps, WRITES, trace.os_calls)
-    compiling = times_named(trace, steps, COMPILES, trace.ranges, trace.frames)
+    compiling = times_named(trace, steps, XLA_COMPILES, trace.ranges, trace.frames)
     other_work = other_work.union(compiling)
     return Host(
         data,
