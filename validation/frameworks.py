@@ -12,7 +12,7 @@ import sys
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import redirect_stdout
+from contextlib import nullcontext, redirect_stdout
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
@@ -202,7 +202,7 @@ def export_reports(nsys: Nsys, made: Sequence[Path], log: Path) -> None:
         redirect_stdout(file),
         ThreadPoolExecutor(EXPORTS_AT_ONCE) as pool,
     ):
-        list(pool.map(partial(reports.export_report, nsys), made))
+        list(pool.map(partial(reports.export_report, nsys, shown=nullcontext), made))
 
 
 def read_measured(programs: Sequence[Program], out: Path) -> dict[str, Measured]:

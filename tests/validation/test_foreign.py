@@ -3,6 +3,7 @@
 import inspect
 import itertools
 import shutil
+from unittest.mock import create_autospec
 
 import pytest
 import torch
@@ -268,7 +269,10 @@ def test_reports_get_their_programs_names(monkeypatch, tmp_path):
         return Process(0, 0.0, 0.0, 0)
 
     monkeypatch.setattr(foreign, "run_process", run)
-    monkeypatch.setattr(reports, "export_report", lambda nsys, path: exported.append(path))
+    export = create_autospec(
+        reports.export_report, side_effect=lambda nsys, report, shown: exported.append(report)
+    )
+    monkeypatch.setattr(reports, "export_report", export)
     nsys = foreign.Nsys("/bin/nsys", "2025.3.1", {}, {})
     foreign.record([PROGRAMS["vit_gc"]], 2, tmp_path, nsys)
     assert [command[-4] for command in calls] == ["time", "torch", "nsys"]
