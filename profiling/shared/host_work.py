@@ -20,6 +20,8 @@ class HostWork:
 
 # of JAX's ranges under nsys, and of an event in its own trace
 XLA_COMPILES = re.compile(r"XlaCompile:.*|backend_compile_and_load")
+XLA_ALLOCATES = re.compile(r"Build buffer allocations")
+JAX_WAITS = re.compile(r"block_until_ready")
 HOST_WORK = (
     HostWork(
         re.compile(r"aten::_?(scaled_dot_product_)?cudnn_attention\w*"),

@@ -5,11 +5,14 @@ perfetto_trace.json.gz where create_perfetto_trace is set. Events have no catego
 their process and thread tell what they are. A process "/device:GPU:N" has a thread for each stream,
 and others that XLA derives from these ("XLA Modules", "Steps"), which are left out. In the process
 "/host:CPU" are calls of CUDA, which have a correlation id; StepTraceAnnotation, which has a step
-number; calls of jitted functions; arrays that are fetched; compilations; XLA's operators, if it
-computes on the CPU; and Python's frames, which are left out.
+number; calls of jitted functions; arrays that are fetched; waits for results; compilations; XLA's
+allocations; XLA's operators, if it computes on the CPU; and Python's frames, which are left out.
+XLA records some kernels into a CUDA graph anew before each launch of it: they do not run then.
 """
 
+import math
 import re
+from bisect import bisect_right
 from collections.abc import Callable, Hashable
 from functools import cache
 from pathlib import Path
@@ -38,7 +41,10 @@ COPIED = re.compile(r"Memcpy(\w)2(\w)")
 OF_CUDA = re.compile(r"(cu|hip)[A-Z_]|Mem(cpy|set|Alloc|Free)")
 LAUNCH = "cuLaunchKernel"  # a launch has the name of its kernel in some versions
 JITTED = re.compile(r"(PjitFunction|PjRtCApi|jit)\(.*\)")
-FETCHED, COMPILED = "np.asarray(jax.Array)", "backend_compile_and_load"  # kept as functions
+WAIT, AWAITED = re.compile(r"\$\w+\.py:\d+ block_until_ready"), "block_until_ready"
+# kept as functions
+FUNCTIONS = ("np.asarray(jax.Array)", "backend_compile_and_load", "Build buffer allocations")
+RECORDING = re.compile(r"command_buffer::(update|initialize)")  # kernels into a CUDA graph
 SIZE, PAGEABLE = re.compile(r"\bsize:(\d+)"), "pageable"
 GRID, BLOCK = re.compile(r"\bgrid:(\d+),(\d+),(\d+)"), re.compile(r"\bblock:(\d+),(\d+),(\d+)")
 REGISTERS = re.compile(r"\bregs:(\d+)")
@@ -66,7 +72,12 @@ def read(path: Path) -> Trace:
 
 def is_kept(event: Event) -> bool:
     """Whether the event may be of use: Python's frames, most of a trace, are not."""
-    told_by_name = event.name in (FETCHED, COMPILED) or JITTED.fullmatch(event.name)
+    told_by_name = (
+        event.name in FUNCTIONS
+        or JITTED.fullmatch(event.name)
+        or WAIT.fullmatch(event.name)
+        or RECORDING.fullmatch(event.name)
+    )
     return event.ph == "X" and (event.args is not None or bool(told_by_name))
 
 
@@ -85,7 +96,10 @@ def trace_of(path: Path, named: list[Event], events: list[Event]) -> Trace:
     calls = [event for event in on_host if event.args and event.args.correlation_id is not None]
     ranges = [event for event in on_host if is_range(event)]
     operators = [event for event in on_host if event.args and event.args.hlo_op is not None]
-    frames = [event for event in on_host if event.name in (FETCHED, COMPILED)]
+    frames = [event for event in on_host if event.name in FUNCTIONS or WAIT.fullmatch(event.name)]
+    for event in frames:
+        event.name = AWAITED if WAIT.fullmatch(event.name) else event.name
+    calls = without_recorded(calls, [event for event in on_host if RECORDING.fullmatch(event.name)])
     for event in calls:
         event.name = event.name if OF_CUDA.match(event.name) else LAUNCH
 
@@ -124,6 +138,20 @@ def trace_of(path: Path, named: list[Event], events: list[Event]) -> Trace:
         no_gpu=bool(operators) and not gpus,
         warnings=[f"left out {left_out} events with impossible times"] if left_out else [],
     )
+
+
+def without_recorded(calls: list[Event], recordings: list[Event]) -> list[Event]:
+    """The calls without launches that XLA recorded into a CUDA graph: their kernels do not run."""
+    ends: dict[Hashable, list[tuple[float, float]]] = {}
+    for event in sorted(recordings, key=lambda event: event.ts):
+        ends.setdefault((event.pid, event.tid), []).append((event.ts, event.ts + event.dur))
+
+    def is_recorded(event: Event) -> bool:
+        spans = ends.get((event.pid, event.tid), [])
+        before = bisect_right(spans, (event.ts, math.inf))
+        return before > 0 and event.ts < spans[before - 1][1] and not OF_CUDA.match(event.name)
+
+    return [event for event in calls if not is_recorded(event)]
 
 
 def names_of(named: list[Event], what: str, key: Callable[[Event], Key]) -> dict[Key, str]:

@@ -322,7 +322,7 @@ def test_arithmetic_and_bytes_are_both_told_where_they_lie_close(
     gemm, elementwise, other, verdict, both
 ):
     family_ms = {"gemm": gemm, "elementwise": elementwise, "other": other, "communication": 99.0}
-    found, evidence = gpu.verdict_by_families(family_ms, 0.0)
+    found, evidence = gpu.verdict_by_families(family_ms, 0.0, {})
     told = [line for line in evidence if "the two are close" in line]
     assert found == verdict and bool(told) == both
     if both:
@@ -357,8 +357,28 @@ def test_shapes_say_more_of_attention_than_names(bound, part):
         1, 1000, 1, 1, 1.0, 1.0, 1.0, bound, 50.0,
     )  # fmt: skip
     shaped = replace(report, operator_work=[work])
-    assert gpu.decoding_ms(shaped, {"attention": 3.0}) == 3.0 * part
-    assert gpu.decoding_ms(report, {"gemm": 3.0}) == 0.0
+    assert gpu.streaming_ms(shaped, {"attention": 3.0})["attention"] == 3.0 * part
+    assert gpu.streaming_ms(report, {"gemm": 3.0})["attention"] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("name", "verdict"),
+    [
+        ("nvjet_sm90_tst_128x8_64x12_4x1_v_bz_TNT", "gpu_memory"),
+        ("nvjet_sm90_tst_8x64_64x16_1x1_h_bz_TNN", "gpu_memory"),
+        ("void cublasLt::splitKreduce_kernel<(int)32, (int)16, int, float>", "gpu_memory"),
+        ("std::enable_if<T7, void>::type internal::gemvx::kernel<int, int, float>", "gpu_memory"),
+        ("nvjet_sm90_tst_128x80_64x8_4x2_h_bz_NNT", "gpu_compute"),
+        ("nvjet_sm90_tst_128x128_64x8_2x1_v_bz_NNN", "gpu_compute"),
+    ],
+)
+def test_products_with_few_rows_move_bytes(name, verdict):
+    found = reported(name=name).bottleneck
+    assert found.verdict == verdict
+    told = any("Products with few rows" in line for line in found.evidence)
+    assert told == (verdict == "gpu_memory")
+    gains = {gain.verdict: gain.recoverable_ms_per_step for gain in found.ranked}
+    assert gains[verdict] == max(gains.values()) > 0
 
 
 def test_hardware_counters_decide_where_they_are_decided():

@@ -56,6 +56,8 @@ def test_a_step_is_what_the_program_marks_or_its_jitted_function(written, annota
     [
         ("np.asarray(jax.Array)", "synchronization", "it reads a value from the GPU"),
         ("backend_compile_and_load", "cpu", "XLA compiles anew"),
+        ("$api.py:2757 block_until_ready", "synchronization", "inside block_until_ready"),
+        ("Build buffer allocations", "allocation", "Build buffer allocations"),
     ],
 )
 def test_what_jax_does_between_steps_is_named(written, name, verdict, said):
@@ -71,7 +73,7 @@ def test_what_jax_does_between_steps_is_named(written, name, verdict, said):
     for step in range(6):
         at, number = 1000.0 * step, 10 * step + 5
         events.append(event(name, at + 80, 850))
-        if verdict == "synchronization":
+        if name == "np.asarray(jax.Array)":
             call = event("cuMemcpyDtoHAsync_v2", at + 100, 10, tid=5, correlation_id=str(number))
             events += [call, on_gpu("MemcpyD2H", at + 230, 2, number, memcpy_details=copied)]
     found = summarize(Analysis(written(events))).bottleneck
@@ -98,3 +100,11 @@ def test_an_xplane_is_refused_with_what_to_give_instead(tmp_path):
     path.write_bytes(b"\x0a\x10\x08\x01/host:metadata")
     with pytest.raises(ValueError, match=r"xplane.*give the \.trace\.json\.gz"):
         open_capture(path)
+
+
+def test_kernels_that_xla_records_into_a_graph_are_no_launches(written):
+    events = steps_of_jax()
+    recorded = [event(f"gemm_{n}", 20 + n, 0.5, correlation_id=str(900 + n)) for n in range(9)]
+    before = len(written(events + recorded).calls.name)
+    update = event("command_buffer::update", 19, 20, device="0")
+    assert len(written([*events, *recorded, update]).calls.name) == before - 9

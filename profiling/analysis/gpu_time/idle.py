@@ -27,7 +27,7 @@ operation between them are one batch.
 
 Launches that all return only after their kernels (CUDA_LAUNCH_BLOCKING) are calls that wait. JAX
 waits without any call of CUDA: its threads report results by a futex. Such a wait, or a fetch of an
-array in JAX's own trace, counts if a copy to the host lies in it.
+array in JAX's own trace, counts if a copy to the host lies in it; block_until_ready always does.
 
 While a wait held up the host and the GPU was busy, the host would have got ahead without the wait.
 So each wait is owed its length, and the parts 3 and 4 of the gaps after it pay that debt, `launch`
@@ -66,7 +66,7 @@ from profiling.analysis.gpu_time.host_waits import (
 from profiling.analysis.steps.operators import loading_times
 from profiling.analysis.steps.steps import Steps
 from profiling.shared.causes import CAUSES
-from profiling.shared.host_work import XLA_COMPILES
+from profiling.shared.host_work import JAX_WAITS, XLA_ALLOCATES, XLA_COMPILES
 from profiling.timeline.trace import COPY, Calls, Operations, Ranges, Trace
 
 LONG_NS = 200_000  # a long time without a CUDA call; a launch and its dispatch take 5 to 50 us
@@ -298,6 +298,10 @@ def host_activity(trace: Trace, calls: Calls, owned: OwnedOperations, activity: 
     waited = during(np.union1d(waiting, fetching)).union(
         fetches(trace, steps, operations, owned.row)
     )
+    waited = waited.union(times_named(trace, steps, JAX_WAITS, trace.frames))
+    by_xla = times_named(trace, steps, XLA_ALLOCATES, trace.frames).clip(begin, end)
+    asks = by_xla.end_ns - by_xla.start_ns > LONG_NS  # shorter: XLA has the memory
+    by_xla = Intervals(by_xla.start_ns[asks], by_xla.end_ns[asks])
     staged = during(staging)
     moved = staging_times(operations, calls, pageable, to_host)
     stalls = quiet.union(staged)
@@ -313,7 +317,7 @@ def host_activity(trace: Trace, calls: Calls, owned: OwnedOperations, activity: 
     return Host(
         data,
         staging=moved.intersection(elsewhere, begin, end),
-        allocations=during(allocating),
+        allocations=during(allocating).union(by_xla),
         data_waits=waited.union(staged).intersection(data, begin, end),
         other_waits=waited.intersection(elsewhere, begin, end),
         data_stalls=stalls.intersection(data, begin, end).union(foreign),

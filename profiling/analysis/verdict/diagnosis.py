@@ -233,9 +233,10 @@ def ranking(
     percent = {row.family: row.percent_of_bound for row in floors}
     gains = lost | {"gpu_compute": 0.0, "gpu_memory": 0.0}
     if not VERDICT[verdict].waiting:
+        streaming = gpu.streaming_ms(report, computing)
         for family, ms in computing.items():
             above = max(0.0, ms * (1 - percent.get(family, 0.0) / 100))
-            moves = gpu.decoding_ms(report, computing) / ms if family == "attention" and ms else 0.0
+            moves = streaming.get(family, 0.0) / ms if ms else 0.0
             matrix = 1 - moves if family in gpu.MATRIX_FAMILIES else 0.0
             gains["gpu_compute"] += matrix * above
             gains["gpu_memory"] += (1 - matrix) * above

@@ -3,13 +3,14 @@
 gpu_latency: its kernels are too small to fill it. gpu_gaps: it pauses between larger ones. Else
 gpu_compute if matrix products, convolutions and fused attention make up half of the kernel time,
 gpu_memory if they cannot, and `gpu` if that depends on kernels that the capture does not name. The
-verdict is the larger of two bounds: work that is not matrix work moves bytes. So does attention of
-a few new tokens to a cache: it reads each key and value for little arithmetic. Where the bounds lie
-close together, the evidence has both.
+verdict is the larger of two bounds: work that is not matrix work moves bytes. So do attention of a
+few new tokens to a cache, which reads each key and value for little arithmetic, and a product with
+few rows, which reads each weight so. Where the bounds lie close together, the evidence has both.
 Hardware counters decide instead, if they were captured and are clear.
 """
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,6 +30,13 @@ DECODING = re.compile(
     r"_fwd_grouped_kernel_stage|attention_3d|flash_mla))",
     re.IGNORECASE | re.DOTALL,
 )
+# products of a matrix and a few vectors: cuBLAS's tiles of at most 16 rows or columns (16 products
+# for each weight of 2 bytes, where an H100 needs 300), and the sums of parts of such a product
+THIN = re.compile(
+    r".*(gemv|gemmk1_|splitkreduce|nvjet_[a-z0-9]+_[a-z]+_((8|16)x\d+|\d+x(8|16))_)",
+    re.IGNORECASE | re.DOTALL,
+)
+STREAMING = {"attention": DECODING, "gemm": THIN}  # kernels of a family that mostly move bytes
 CLOSE = 1.5  # the longer bound over the shorter: below this, both are worth work
 SMALL_US = 5.0
 SMALL_SHARE = 0.5
@@ -76,22 +84,26 @@ def verdict(
     tensor = counter(report, "Tensor Active")
     if tensor is not None and tensor >= SATURATED_PERCENT:
         return "gpu_compute", [f"Tensor cores are active {tensor:.0f} % of the busy time."]
-    return verdict_by_families(family_ms, unnamed_ms, decoding_ms(report, family_ms))
+    return verdict_by_families(family_ms, unnamed_ms, streaming_ms(report, family_ms))
 
 
-def decoding_ms(report: Report, family_ms: dict[str, float]) -> float:
-    """The part of attention's milliseconds a step that moves bytes and computes little.
+def streaming_ms(report: Report, family_ms: dict[str, float]) -> dict[str, float]:
+    """The parts of attention's and the products' ms a step that move bytes and compute little.
 
-    Judged by shapes where they and the GPU's peaks are known, otherwise by the kernels' names.
+    Attention is judged by shapes where they and the GPU's peaks are known; everything else by the
+    kernels' names.
     """
+    shares: dict[str, float] = {}
+    for family, pattern in STREAMING.items():
+        kernels = [row for row in report.kernels if row.family == family]
+        if whole := sum(row.total_ns for row in kernels):
+            part = sum(row.total_ns for row in kernels if pattern.match(row.name))
+            shares[family] = part / whole
     work = [row for row in report.operator_work or [] if "attention" in row.name and row.bound]
     if whole := sum(row.gpu_ns for row in work):
         part = sum(row.gpu_ns for row in work if row.bound == "memory")
-    else:
-        kernels = [row for row in report.kernels if row.family == "attention"]
-        whole = sum(row.total_ns for row in kernels)
-        part = sum(row.total_ns for row in kernels if DECODING.match(row.name))
-    return family_ms.get("attention", 0.0) * part / whole if whole else 0.0
+        shares["attention"] = part / whole
+    return {name: family_ms.get(name, 0.0) * share for name, share in shares.items()}
 
 
 def clock_sentences(report: Report) -> list[str]:
@@ -108,16 +120,17 @@ def gaps_sentence(gaps_ms: float, step: TypicalStep) -> str:
 
 
 def verdict_by_families(
-    family_ms: dict[str, float], unnamed_ms: float, decoding_ms: float = 0.0
+    family_ms: dict[str, float], unnamed_ms: float, streaming_ms: Mapping[str, float]
 ) -> tuple[str, list[str]]:
     """(verdict, evidence) by the kernel families that compute.
 
     `unnamed_ms` is the time a step in CUDA graphs that were captured without their kernels, and
-    `decoding_ms` the part of attention that moves bytes.
+    `streaming_ms` the parts of attention and products that move bytes.
     """
     family_ms = {name: ms for name, ms in family_ms.items() if name != "communication"}
     total = sum(family_ms.values()) + unnamed_ms or 1.0
-    matrix = sum(family_ms.get(name, 0.0) for name in MATRIX_FAMILIES) - decoding_ms
+    matrix = sum(family_ms.get(name, 0.0) for name in MATRIX_FAMILIES)
+    matrix -= sum(streaming_ms.values())
     unnamed_ms += family_ms.get("other", 0.0)
     evidence = [
         f"Matrix products, convolutions and fused attention take {matrix:.2f} of {total:.2f} ms "
@@ -127,10 +140,15 @@ def verdict_by_families(
     largest = ", ".join(f"{name} {family_ms[name]:.2f} ms" for name in top)
     if largest:
         evidence.append(f"The largest kernel families per step: {largest}.")
-    if decoding_ms:
+    if decoding_ms := streaming_ms.get("attention"):
         evidence.append(
             f"Attention of new tokens to a cache takes {decoding_ms:.2f} ms: it reads the cache "
             "and computes little, so it counts as moving data."
+        )
+    if (thin_ms := streaming_ms.get("gemm", 0.0)) > UNKNOWN_SHARE * total:
+        evidence.append(
+            f"Products with few rows take {thin_ms:.2f} ms: they read the weights and compute "
+            "little, so they count as moving data."
         )
     bytes_ms = total - matrix - unnamed_ms
     if max(matrix, bytes_ms) < CLOSE * min(matrix, bytes_ms):
