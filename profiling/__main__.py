@@ -46,6 +46,7 @@ VERBS = {
     "export": Verb(CAPTURES, "a capture for ui.perfetto.dev", keeps_freed=True),
     "log": Verb(CAPTURES, "add the report of a capture to its W&B run"),
     "trigger": Verb(CAPTURES, "open a capture window in a running training"),
+    "whatif": Verb(CAPTURES, "what a change would make of a step", keeps_freed=True),
     "scale": Verb(CAPTURES, "what a step would take on more GPUs, from a capture of one"),
     "hang": Verb(
         CAPTURES, "the collective that a run of several ranks hangs in, and the missing ranks"

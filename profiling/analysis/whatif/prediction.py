@@ -1,0 +1,164 @@
+"""Predict a step with a change, with an interval and a sign, from a Work whose steps are replayed.
+
+The host and the GPU may be slower or faster than the replay has them. The interval of the step is
+where both are at one end. The sign comes from the ratio of the step with the change to the one
+without, each replayed in the same five of these worlds, because both share that doubt.
+
+Where the step without a profiler is known, the step with the change is scaled to it, without the
+stalls, unless the GPU is the bottleneck then. Made known by a manifest or by the user, it may be
+too far from the replay to help; then the replay counts, and the doubt is the wider one.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from profiling.analysis.whatif import cost
+from profiling.analysis.whatif.changes import Change
+from profiling.analysis.whatif.replay import steady_ms
+from profiling.analysis.whatif.whatif_records import Answer, FreeStep, Prediction, StepSource
+from profiling.analysis.whatif.work import Work
+
+# factors of the host's and the GPU's times. This and the rest: 2026-11-24, chosen after the misses
+# of 22 captures were seen, of which 79 to 100 % lay inside
+HOST_DOUBT, KNOWN_HOST_DOUBT = 1.5, 1.3  # the second with the free step known
+GPU_FAST, GPU_SLOW = 0.93, 1.12
+FASTEST_HOST = 1 / 50  # takes next to no time
+LEAST_FACTOR, MOST_FACTOR = 0.65, 1.5  # of the free step to the replayed one, to be put on others
+MOST_STALLED = 2 / 3  # of the free step may be stalls for that
+GPU_BOUND = 1.02  # steps that are longer than the GPU's by no more are not scaled
+LIMITED = 1.03  # likewise, to call the GPU the bottleneck
+SURE = 0.01  # by which all ratios must differ from 1
+SAME = 0.001  # ratios that differ from 1 by less change nothing
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What all predictions of a capture share."""
+
+    cycle: Work  # as captured
+    given_ms: float | None  # the step without a profiler, where it is known
+    from_manifest: bool = False
+
+    @cached_property
+    def launch_us(self) -> float | None:
+        return cost.launch_us(self.cycle)
+
+    @cached_property
+    def quiet(self) -> Work:
+        """The cycle without noted events, on a host as slow as it was while captured."""
+        return cost.without_events(self.cycle)
+
+    @cached_property
+    def replayed_ms(self) -> float:
+        return self.step_ms()
+
+    @cached_property
+    def stalled_ms(self) -> float:
+        host = self.cycle.host
+        stalled_ns = host.think_ns[host.is_stall].sum() + host.data_ns.sum()
+        return float(stalled_ns) / 1e6 / self.cycle.steps
+
+    @cached_property
+    def factor(self) -> float | None:
+        """What the replay's own time is to be scaled by, or None if no known step tells."""
+        own_ms = self.replayed_ms - self.stalled_ms
+        if self.given_ms is None or own_ms <= 0 or self.stalled_ms >= MOST_STALLED * self.given_ms:
+            return None
+        found = (self.given_ms - self.stalled_ms) / own_ms
+        return found if LEAST_FACTOR <= found <= MOST_FACTOR else None
+
+    @property
+    def doubt(self) -> float:
+        return HOST_DOUBT if self.factor is None else KNOWN_HOST_DOUBT
+
+    @property
+    def worlds(self) -> tuple[tuple[float, float], ...]:
+        """Factors of the host's and of the GPU's times in which the sign is sought."""
+        slow, fast = self.doubt, 1 / self.doubt
+        return (1.0, 1.0), (fast, 1.0), (slow, 1.0), (fast, GPU_SLOW), (slow, GPU_FAST)
+
+    @cached_property
+    def plain_ms(self) -> list[float]:
+        """The step without a change in each of `worlds`."""
+        return [self.step_ms(None, *world) for world in self.worlds]
+
+    @cached_property
+    def free(self) -> FreeStep:
+        slowdown = cost.host_slowdown(self.launch_us)
+        if self.given_ms is None:
+            return FreeStep(self.replayed_ms, "estimated", slowdown, self.launch_us)
+        source: StepSource = "manifest" if self.from_manifest else "given"
+        return FreeStep(self.given_ms, source, slowdown, self.launch_us)
+
+    def step_ms(self, change: Change | None = None, host: float = 1.0, gpu: float = 1.0) -> float:
+        """A step with the change, if any, on a host and a GPU with times of these factors."""
+        factor = host / cost.host_slowdown(self.launch_us)
+        work = cost.scale_gpu(cost.scale_host(self.quiet, factor), gpu)
+        return steady_ms(change.apply(work) if change else work)
+
+    def gpu_ms(self, change: Change) -> float:
+        """A step with the change where the host takes next to no time, but for its stalls."""
+        work = cost.scale_host(self.quiet, FASTEST_HOST)
+        return steady_ms(change.apply(work))
+
+
+def predict(scene: Scene, change: Change, try_it: str | None) -> Prediction:
+    """The step with the change; `try_it` is the command that measures it."""
+    changed_ms = [scene.step_ms(change, *world) for world in scene.worlds]
+    ratios = [after / before for after, before in zip(changed_ms, scene.plain_ms, strict=True)]
+    free_ms, floor_ms = scene.free.ms, scene.gpu_ms(change)
+    nothing = all(abs(ratio - 1) < SAME for ratio in ratios)
+    step_ms = free_ms if nothing else scaled_step(scene, changed_ms[0], floor_ms)
+    if max(ratios) < 1 - SURE:  # what only takes away makes no step longer
+        step_ms = min(step_ms, free_ms)
+    low_ms, high_ms = interval(scene, change, step_ms, floor_ms)
+    ratios = [1.0] if nothing else [*ratios, step_ms / free_ms]
+    answer = answer_of(ratios)
+    return Prediction(
+        change=change.words,
+        answer=answer,
+        reason=why_unknown(ratios) if answer == "cannot tell" else None,
+        step_ms=step_ms,
+        low_ms=low_ms,
+        high_ms=high_ms,
+        ratio=ratios[-1],
+        ratio_low=min(ratios),
+        ratio_high=max(ratios),
+        gpu_ms=min(floor_ms, step_ms),
+        limited_by="host" if step_ms > LIMITED * floor_ms else "gpu",
+        leaves=[*change.leaves],
+        try_it=try_it,
+    )
+
+
+def scaled_step(scene: Scene, replayed_ms: float, floor_ms: float) -> float:
+    if scene.factor is None or replayed_ms <= GPU_BOUND * floor_ms:
+        return max(floor_ms, replayed_ms)
+    return max(floor_ms, replayed_ms * scene.factor)
+
+
+def interval(scene: Scene, change: Change, step_ms: float, floor_ms: float) -> tuple[float, float]:
+    """Ends of the interval of the step with the change."""
+    low_ms = min(scene.step_ms(change, 1 / scene.doubt, GPU_FAST), step_ms * GPU_FAST)
+    high_ms = scene.step_ms(change, scene.doubt, GPU_SLOW)
+    if scene.factor is not None:
+        high_ms *= scene.factor
+        if step_ms > GPU_BOUND * floor_ms:
+            low_ms = min(low_ms, step_ms / scene.doubt)
+    return low_ms, max(high_ms, step_ms * GPU_SLOW)
+
+
+def answer_of(ratios: list[float]) -> Answer:
+    if all(abs(ratio - 1) < SAME for ratio in ratios):
+        return "nothing"
+    if max(ratios) < 1 - SURE:
+        return "shorter"
+    return "longer" if min(ratios) > 1 + SURE else "cannot tell"
+
+
+def why_unknown(ratios: list[float]) -> str:
+    shorter, longer = 100 * (1 - min(ratios)), 100 * (max(ratios) - 1)
+    if max(shorter, longer) <= 100 * SURE:
+        return "it changes the step by less than 1 %"
+    most = f"{longer:.0f} % longer" if longer > shorter else f"{shorter:.0f} % shorter"
+    return f"{most} or not at all: it depends on how fast the host is without a profiler"
