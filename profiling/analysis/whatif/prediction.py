@@ -9,12 +9,13 @@ stalls, unless the GPU is the bottleneck then. Made known by a manifest or by th
 too far from the replay to help; then the replay counts, and the doubt is the wider one.
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from profiling.analysis.whatif import cost
 from profiling.analysis.whatif.changes import Change
-from profiling.analysis.whatif.replay import steady_ms
+from profiling.analysis.whatif.replay import Schedule, schedule_of, steady_ms
 from profiling.analysis.whatif.whatif_records import Answer, FreeStep, Prediction, StepSource
 from profiling.analysis.whatif.work import Work
 
@@ -32,6 +33,29 @@ SAME = 0.001  # ratios that differ from 1 by less change nothing
 
 
 @dataclass(frozen=True)
+class Replays:
+    """Steps with a change, on hosts and GPUs that are slower or faster than expected."""
+
+    quiet: Work  # without noted events
+    slowdown: float  # of the host while captured
+    change: Callable[[Work], Work]
+
+    @cached_property
+    def schedule(self) -> Schedule:  # which does not depend on how fast they are
+        return schedule_of(self.change(self.quiet))
+
+    def step_ms(self, host: float = 1.0, gpu: float = 1.0) -> float:
+        """A step whose times on the host and on the GPU are longer by these factors."""
+        work = cost.scale_gpu(cost.scale_host(self.quiet, host / self.slowdown), gpu)
+        return steady_ms(self.change(work), self.schedule)
+
+    @cached_property
+    def gpu_ms(self) -> float:
+        """A step where the host takes next to no time, but for its stalls."""
+        return self.step_ms(FASTEST_HOST * self.slowdown)
+
+
+@dataclass(frozen=True)
 class Scene:
     """What all predictions of a capture share."""
 
@@ -44,13 +68,17 @@ class Scene:
         return cost.launch_us(self.cycle)
 
     @cached_property
-    def quiet(self) -> Work:
-        """The cycle without noted events, on a host as slow as it was while captured."""
-        return cost.without_events(self.cycle)
+    def slowdown(self) -> float:
+        return cost.host_slowdown(self.launch_us)
+
+    @cached_property
+    def plain(self) -> Replays:
+        """The steps without a change."""
+        return Replays(cost.without_events(self.cycle), self.slowdown, lambda work: work)
 
     @cached_property
     def replayed_ms(self) -> float:
-        return self.step_ms()
+        return self.plain.step_ms()
 
     @cached_property
     def stalled_ms(self) -> float:
@@ -80,38 +108,27 @@ class Scene:
     @cached_property
     def plain_ms(self) -> list[float]:
         """The step without a change in each of `worlds`."""
-        return [self.step_ms(None, *world) for world in self.worlds]
+        return [self.plain.step_ms(*world) for world in self.worlds]
 
     @cached_property
     def free(self) -> FreeStep:
-        slowdown = cost.host_slowdown(self.launch_us)
-        if self.given_ms is None:
-            return FreeStep(self.replayed_ms, "estimated", slowdown, self.launch_us)
         source: StepSource = "manifest" if self.from_manifest else "given"
-        return FreeStep(self.given_ms, source, slowdown, self.launch_us)
-
-    def step_ms(self, change: Change | None = None, host: float = 1.0, gpu: float = 1.0) -> float:
-        """A step with the change, if any, on a host and a GPU with times of these factors."""
-        factor = host / cost.host_slowdown(self.launch_us)
-        work = cost.scale_gpu(cost.scale_host(self.quiet, factor), gpu)
-        return steady_ms(change.apply(work) if change else work)
-
-    def gpu_ms(self, change: Change) -> float:
-        """A step with the change where the host takes next to no time, but for its stalls."""
-        work = cost.scale_host(self.quiet, FASTEST_HOST)
-        return steady_ms(change.apply(work))
+        if self.given_ms is None:
+            return FreeStep(self.replayed_ms, "estimated", self.slowdown, self.launch_us)
+        return FreeStep(self.given_ms, source, self.slowdown, self.launch_us)
 
 
 def predict(scene: Scene, change: Change, try_it: str | None) -> Prediction:
     """The step with the change; `try_it` is the command that measures it."""
-    changed_ms = [scene.step_ms(change, *world) for world in scene.worlds]
+    replays = replace(scene.plain, change=change.apply)
+    changed_ms = [replays.step_ms(*world) for world in scene.worlds]
     ratios = [after / before for after, before in zip(changed_ms, scene.plain_ms, strict=True)]
-    free_ms, floor_ms = scene.free.ms, scene.gpu_ms(change)
+    free_ms, floor_ms = scene.free.ms, replays.gpu_ms
     nothing = all(abs(ratio - 1) < SAME for ratio in ratios)
     step_ms = free_ms if nothing else scaled_step(scene, changed_ms[0], floor_ms)
     if max(ratios) < 1 - SURE:  # what only takes away makes no step longer
         step_ms = min(step_ms, free_ms)
-    low_ms, high_ms = interval(scene, change, step_ms, floor_ms)
+    low_ms, high_ms = interval(scene, replays, step_ms)
     ratios = [1.0] if nothing else [*ratios, step_ms / free_ms]
     answer = answer_of(ratios)
     return Prediction(
@@ -137,13 +154,13 @@ def scaled_step(scene: Scene, replayed_ms: float, floor_ms: float) -> float:
     return max(floor_ms, replayed_ms * scene.factor)
 
 
-def interval(scene: Scene, change: Change, step_ms: float, floor_ms: float) -> tuple[float, float]:
+def interval(scene: Scene, replays: Replays, step_ms: float) -> tuple[float, float]:
     """Ends of the interval of the step with the change."""
-    low_ms = min(scene.step_ms(change, 1 / scene.doubt, GPU_FAST), step_ms * GPU_FAST)
-    high_ms = scene.step_ms(change, scene.doubt, GPU_SLOW)
+    low_ms = min(replays.step_ms(1 / scene.doubt, GPU_FAST), step_ms * GPU_FAST)
+    high_ms = replays.step_ms(scene.doubt, GPU_SLOW)
     if scene.factor is not None:
         high_ms *= scene.factor
-        if step_ms > GPU_BOUND * floor_ms:
+        if step_ms > GPU_BOUND * replays.gpu_ms:
             low_ms = min(low_ms, step_ms / scene.doubt)
     return low_ms, max(high_ms, step_ms * GPU_SLOW)
 
