@@ -82,6 +82,7 @@ examples
   python -m profiling compare slow.sqlite flash.sqlite --html comparison.html
   python -m profiling ab config/shakespeare_char.yaml attention=slow,flash
   python -m profiling dashboard out-slow out-flash -o dashboard.html
+  python -m profiling whatif nsys.sqlite --no data sync --graphs
   python -m profiling scale out-gpt2-124m --gpus 8,64,1024
   python -m profiling attention --seq 256,1024,4096 --backward --html attention.html
   python -m profiling compiled config/shakespeare_char.yaml attention=flash

@@ -12,7 +12,7 @@ from profiling.report.document import (
     Tone,
     Verdict,
 )
-from profiling.shared.units import change_ms, milliseconds, whole_percent
+from profiling.shared.units import milliseconds, whole_percent
 
 NOTE = (
     "The captured steps, replayed without what a change takes away. Predicted, not measured: how "
@@ -33,10 +33,9 @@ def whatif_document(result: WhatIf) -> Document:
     title = "Predicted steps"
     blocks: list[Block] = [
         table(result, title),
-        Bullets(
-            "Not told", [f"{row.change}: {row.reason}" for row in result.predictions if row.reason]
-        ),
+        Bullets("Cannot tell", reasons(result)),
         Bullets("What a change leaves", left(result)),
+        Bullets("Measure it", commands(result), places=("markdown", "page")),
         Facts(facts(result), heading="The replay"),
     ]
     return Document(
@@ -66,7 +65,7 @@ def headline(result: WhatIf) -> str:
 
 
 def gain(result: WhatIf, row: Prediction) -> str:
-    """What the change gains, with `up to` where it leaves something that may take longer then."""
+    """Gain in words, with `up to` where the change leaves something that may take longer then."""
     saved = f"{milliseconds(result.free.ms - row.step_ms)} ms ({whole_percent(1 - row.ratio)})"
     return f"up to {saved}" if row.leaves else saved
 
@@ -82,21 +81,22 @@ def table(result: WhatIf, title: str) -> Table:
         if row.answer in ("nothing", "cannot tell"):
             return row.answer
         up_to = "up to " if row.leaves and row.answer == "shorter" else ""
-        return f"{up_to}{change_ms(row.step_ms - free_ms)}"
+        return f"{up_to}{milliseconds(free_ms - row.step_ms)}"
 
     def share(row: Prediction) -> str | None:
         told = row.answer in ("shorter", "longer")
-        return f"{100 * (row.ratio - 1):+.0f} %" if told else None
+        return whole_percent(1 - row.ratio) if told else None
+
+    def limit(row: Prediction) -> str | None:
+        return LIMITS[row.limited_by] if is_told(row) else None
 
     columns = [
         Column("change", "change", "code", True),
-        Column("step, ms", told_ms, "ms", True),
-        Column("low to high", lambda row: span(row) if is_told(row) else None, "number", True),
         Column("gain, ms", change, "number", True),
-        Column("", share, "number", True),
-        Column(
-            "limit then", lambda row: LIMITS[row.limited_by] if is_told(row) else None, "text", True
-        ),
+        Column("gain", share, "number", True),
+        Column("step, ms", lambda row: row.step_ms if is_told(row) else None, "ms", True),
+        Column("low to high", lambda row: span(row) if is_told(row) else None, "number", True),
+        Column("limit then", limit, "text", True),
         Column("GPU alone, ms", "gpu_ms", "ms"),
     ]
     rows = result.predictions
@@ -107,8 +107,13 @@ def is_told(row: Prediction) -> bool:
     return row.answer != "cannot tell"
 
 
-def told_ms(row: Prediction) -> float | None:
-    return row.step_ms if is_told(row) else None
+def reasons(result: WhatIf) -> list[str]:
+    return [f"{row.change}: {row.reason}" for row in result.predictions if row.reason]
+
+
+def commands(result: WhatIf) -> list[str]:
+    tried = [row for row in result.predictions if row.try_it]
+    return [f"{row.change}: python -m profiling {row.try_it}" for row in tried]
 
 
 def left(result: WhatIf) -> list[str]:

@@ -210,7 +210,8 @@ def drop(work: Work, calls: np.ndarray, operations: np.ndarray | None = None) ->
 
 
 def together(changes: list[Change]) -> Change:
-    """All of the changes at once."""
+    """All of the changes at once, each once."""
+    changes = [*dict.fromkeys(changes)]
 
     def change(work: Work) -> Work:
         return reduce(lambda made, each: each.apply(made), changes, work)

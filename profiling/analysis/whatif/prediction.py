@@ -57,7 +57,7 @@ class Replays:
 
 @dataclass(frozen=True)
 class Scene:
-    """What all predictions of a capture share."""
+    """The steps of a capture and their free time, which all predictions share."""
 
     cycle: Work  # as captured
     given_ms: float | None  # the step without a profiler, where it is known
@@ -88,7 +88,7 @@ class Scene:
 
     @cached_property
     def factor(self) -> float | None:
-        """What the replay's own time is to be scaled by, or None if no known step tells."""
+        """Ratio of the known step to the replayed one, without stalls; None if it does not help."""
         own_ms = self.replayed_ms - self.stalled_ms
         if self.given_ms is None or own_ms <= 0 or self.stalled_ms >= MOST_STALLED * self.given_ms:
             return None
@@ -126,7 +126,7 @@ def predict(scene: Scene, change: Change, try_it: str | None) -> Prediction:
     free_ms, floor_ms = scene.free.ms, replays.gpu_ms
     nothing = all(abs(ratio - 1) < SAME for ratio in ratios)
     step_ms = free_ms if nothing else scaled_step(scene, changed_ms[0], floor_ms)
-    if max(ratios) < 1 - SURE:  # what only takes away makes no step longer
+    if max(ratios) < 1 + SAME:  # what only takes away makes no step longer
         step_ms = min(step_ms, free_ms)
     low_ms, high_ms = interval(scene, replays, step_ms)
     ratios = [1.0] if nothing else [*ratios, step_ms / free_ms]

@@ -110,7 +110,7 @@ def steady_ms(cycle: Work, schedule: Schedule) -> float:
 
 
 def relative_state(latest: Round) -> NDArray[np.float64]:
-    """What the next round depends on, from the host's end on."""
+    """Times that the next round depends on, from the host's end on."""
     return np.concatenate((latest.tail_ns, latest.ends_ns)) - latest.host_ns
 
 
@@ -205,7 +205,7 @@ def levels_of(work: Work, schedule: Schedule) -> Levels:
 def run_starts(
     work: Work, place: np.ndarray, waiting: np.ndarray, targets: np.ndarray
 ) -> NDArray[np.intp]:
-    """Where runs begin, stream by stream; `targets` are the operations that are waited for."""
+    """(runs,) first operation of each, stream by stream; `targets` are those that are awaited."""
     gpu, ordered = work.gpu, work.by_stream
     cut = np.zeros(len(ordered) + 1, bool)
     cut[0] = True

@@ -88,11 +88,11 @@ class Timeline:
 
 @dataclass(frozen=True)
 class Lags:
-    """What each operation waited for, in ns; `other` is a third operation, or -1."""
+    """Lags of each operation behind what it waits for, in ns."""
 
     host_ns: np.ndarray  # behind the begin of its call
     stream_ns: np.ndarray  # behind the end of the one before it on its stream
-    other: np.ndarray
+    other: np.ndarray  # a third operation; -1: none
     other_ns: np.ndarray  # behind the end of `other`
 
 
