@@ -13,17 +13,16 @@ from profiling.analysis.analysis import Analysis
 from profiling.analysis.columns import Intervals, concatenate_columns, name_mask, union
 from profiling.analysis.gpu_time.idle import LONG_NS, STAGED_BYTES
 from profiling.analysis.gpu_work.families import FAMILIES
+from profiling.analysis.whatif.constants import (
+    ASKING_NS,
+    GRAPH_GAP_NS,
+    GRAPH_LAG_NS,
+    SCALAR_BYTES,
+    USUAL_THINK_NS,
+)
 from profiling.analysis.whatif.waits import NEVER
 from profiling.analysis.whatif.work import ALLOCATION, LAUNCHING, OTHER, TRANSFER, WAITING, Work
 from profiling.timeline.trace import COPY, KERNEL
-
-# of the host before a call that is not made: what led to it. This and the next two: 2026-11-24, see
-# profiling.analysis.whatif.cost
-ASKING_NS = 10_000.0
-SCALAR_BYTES = 4_096  # copies up to this size stay: they are numbers
-GRAPH_GAP_NS = 300.0  # between kernels of a CUDA graph
-GRAPH_LAG_NS = 5_000.0  # from the launch of a graph to its kernels
-USUAL_THINK_NS = 10_000.0  # in place of a stall where no other time tells
 
 
 @dataclass(frozen=True)

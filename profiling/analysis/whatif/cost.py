@@ -3,12 +3,6 @@
 It notes events, and the host as a whole is slower while it is captured. The median launch of a
 kernel is the thermometer of the second: all of the host's short times are divided by how much
 longer than usual it takes. Stalls and the making of batches, in which nothing is noted, are not.
-
-The two constants were fitted together, each tool's on captures of another set, to steps that were
-also timed without a profiler: 22 captures of an H200 and of others, 2026-11-24; the steps behind
-the removal of a planted fault were missed by 3.0 % in the median and by 17 % at the 90th percentile
-then, but this pair was chosen by looking. So they are not the intervals of shared.profiler_costs,
-which hold the slower host, too, and would count it twice.
 """
 
 from dataclasses import replace
@@ -17,13 +11,14 @@ import numpy as np
 
 from profiling.analysis.columns import name_mask
 from profiling.analysis.gpu_time.losses import LAUNCH
+from profiling.analysis.whatif.constants import (
+    ENOUGH_LAUNCHES,
+    EVENT_NS,
+    LEAST_LAG_NS,
+    LEAST_LEFT,
+    USUAL_LAUNCH_US,
+)
 from profiling.analysis.whatif.work import LAUNCHING, Work
-
-EVENT_NS = 1_500.0  # of the host for each call and each operator of PyTorch that is noted
-USUAL_LAUNCH_US = 4.5  # the median launch of a kernel on a host that nothing else slows
-LEAST_LEFT = 0.3  # of the host's time from call to call stays, whatever was noted in it
-LEAST_LAG_NS = 3_000.0  # from a launch to its kernel, without the event of the launch
-ENOUGH_LAUNCHES = 20  # to tell a median
 
 
 def without_events(work: Work) -> Work:

@@ -5,8 +5,8 @@ where both are at one end. The sign comes from the ratio of the step with the ch
 without, each replayed in the same five of these worlds, because both share that doubt.
 
 Where the step without a profiler is known, the step with the change is scaled to it, without the
-stalls, unless the GPU is the bottleneck then. Made known by a manifest or by the user, it may be
-too far from the replay to help; then the replay counts, and the doubt is the wider one.
+stalls, unless the GPU is the bottleneck then. A known step that is too far from the replayed one
+does not help: then the replay counts, and the doubt is the wider one.
 """
 
 from collections.abc import Callable
@@ -15,21 +15,23 @@ from functools import cached_property
 
 from profiling.analysis.whatif import cost
 from profiling.analysis.whatif.changes import Change
+from profiling.analysis.whatif.constants import (
+    FASTEST_HOST,
+    GPU_BOUND,
+    GPU_FAST,
+    GPU_SLOW,
+    HOST_DOUBT,
+    KNOWN_HOST_DOUBT,
+    LEAST_FACTOR,
+    LIMITED,
+    MOST_FACTOR,
+    MOST_STALLED,
+    SAME,
+    SURE,
+)
 from profiling.analysis.whatif.replay import Schedule, schedule_of, steady_ms
 from profiling.analysis.whatif.whatif_records import Answer, FreeStep, Prediction, StepSource
 from profiling.analysis.whatif.work import Work
-
-# factors of the host's and the GPU's times. This and the rest: 2026-11-24, chosen after the misses
-# of 22 captures were seen, of which 79 to 100 % lay inside
-HOST_DOUBT, KNOWN_HOST_DOUBT = 1.5, 1.3  # the second with the free step known
-GPU_FAST, GPU_SLOW = 0.93, 1.12
-FASTEST_HOST = 1 / 50  # takes next to no time
-LEAST_FACTOR, MOST_FACTOR = 0.65, 1.5  # of the free step to the replayed one, to be put on others
-MOST_STALLED = 2 / 3  # of the free step may be stalls for that
-GPU_BOUND = 1.02  # steps that are longer than the GPU's by no more are not scaled
-LIMITED = 1.03  # likewise, to call the GPU the bottleneck
-SURE = 0.01  # by which all ratios must differ from 1
-SAME = 0.001  # ratios that differ from 1 by less change nothing
 
 
 @dataclass(frozen=True)

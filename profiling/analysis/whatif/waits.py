@@ -17,20 +17,25 @@ from functools import cached_property
 
 import numpy as np
 
+from profiling.analysis.whatif.constants import (
+    BEHIND_NS,
+    ENOUGH_LAGS,
+    FULL_QUEUE,
+    HELD_UP_NS,
+    LATE_NS,
+    LEAST_BLOCK_NS,
+    LEAST_WAIT_NS,
+    MOST_HOST_LAG_NS,
+    MOST_STREAM_LAG_NS,
+    NO_WAIT_NS,
+    OWN_NS,
+    RETURN_NS,
+    SLACK_NS,
+    USUAL_HOST_LAG_NS,
+    USUAL_STREAM_LAG_NS,
+)
+
 NEVER = -np.inf
-SLACK_NS = 3_000  # by which the clocks of host and GPU may differ
-LATE_NS = 8_000  # an operation that begins so long after what is known waited for something else
-BEHIND_NS = 500  # by which an operation may begin before what it waited for has ended
-RETURN_NS = 5_000  # what is still to run so long after a launch returned was queued
-LEAST_WAIT_NS = 2_000  # a call that took less waited for nothing
-LEAST_BLOCK_NS = 8_000  # likewise for a call that returned behind its own operation
-HELD_UP_NS = 30_000  # a launch that takes longer may have met a full queue
-FULL_QUEUE = 400  # operations that were launched and have not begun
-OWN_NS = 3_000  # of a call that waited is its own time
-NO_WAIT_NS = 5_000  # at most, behind the GPU: a wait that found the GPU done
-ENOUGH = 20  # free operations, to tell a short lag; fewer get the usual ones
-USUAL_HOST_LAG_NS, MOST_HOST_LAG_NS = 6_000, 50_000  # from a launch to its operation
-USUAL_STREAM_LAG_NS, MOST_STREAM_LAG_NS = 1_000, 20_000  # between operations of a stream
 MOST_LOOKED_AT = 256  # operations that are asked for each wait, the last to end first
 
 
@@ -114,7 +119,7 @@ def operation_lags(timeline: Timeline, is_kernel: np.ndarray) -> Lags:
 
 
 def short_lag(lag_ns: np.ndarray, usual_ns: int) -> int:
-    return int(np.quantile(lag_ns, 0.25)) if len(lag_ns) >= ENOUGH else usual_ns
+    return int(np.quantile(lag_ns, 0.25)) if len(lag_ns) >= ENOUGH_LAGS else usual_ns
 
 
 def third_operations(timeline: Timeline, ready_ns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -24,6 +24,11 @@ from profiling.analysis.whatif.changes import (
     together,
     without_times,
 )
+from profiling.analysis.whatif.constants import (
+    END_PERCENT,
+    MOST_OVERLAPPING,
+    STEADY_PERCENT,
+)
 from profiling.analysis.whatif.prediction import Scene, predict
 from profiling.analysis.whatif.replay import replayed_ends, schedule_of, steady_ms
 from profiling.analysis.whatif.whatif_records import Gates, Prediction, WhatIf
@@ -31,10 +36,7 @@ from profiling.analysis.whatif.work import Work, work_of
 from profiling.shared.manifest import Manifest
 from profiling.timeline.trace import GRAPH, Calls, Operations
 
-END_PERCENT, STEADY_PERCENT = 1.0, 10.0  # an unchanged replay that is farther off tells nothing
 FEWEST_STEPS = 3  # the first and the last are not replayed
-MOST_OVERLAPPING = 0.01  # of the calls may begin inside a call of another thread
-MOST_NAMED = 8
 
 
 @dataclass(frozen=True)
@@ -62,9 +64,11 @@ def what_if(capture: Capture, asked: Asked) -> WhatIf:
     if not len(cycle.gpu.call):
         raise ValueError(f"{name_of(analysis)}: nothing ran on the GPU in the steps to be replayed")
     captured_ms = float(np.diff(analysis.bounds_ns)[1:-1].mean()) / 1e6
-    found = gates(window, cycle, captured_ms)
     known_ms = free_step_ms(manifest) if asked.free_ms is None else asked.free_ms
     scene = Scene(cycle, known_ms, from_manifest=asked.free_ms is None)
+    if not min(captured_ms, *scene.plain_ms) > 0:
+        raise ValueError(f"{name_of(analysis)}: its steps take no time; it may be damaged")
+    found = gates(window, cycle, captured_ms)
     changes = [*changes_of(analysis, cycle, asked)]
     if asked.together and len(changes) > 1:
         changes = [together(changes)]

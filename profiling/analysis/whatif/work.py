@@ -26,6 +26,9 @@ from profiling.analysis.gpu_time.idle import (
 )
 from profiling.analysis.gpu_time.profiler_cost import recorded_overhead
 from profiling.analysis.steps.steps import Steps
+from profiling.analysis.whatif.constants import (
+    LEAST_SHARE,
+)
 from profiling.analysis.whatif.waits import (
     NEVER,
     Timeline,
@@ -36,7 +39,6 @@ from profiling.timeline.trace import COPY, KERNEL, Calls, Operations, Table, Tra
 
 # HostCalls.kind. LAUNCHING: it started operations, but no copies between host and GPU
 LAUNCHING, WAITING, ALLOCATION, TRANSFER, OTHER = range(5)
-LEAST_SHARE = 0.02  # of the operations: a thread that launched fewer is none of the host's
 
 
 @dataclass(frozen=True)
