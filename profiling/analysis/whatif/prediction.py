@@ -10,8 +10,10 @@ does not help: then the replay counts, and the doubt is the wider one.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from functools import cached_property
+
+import numpy as np
 
 from profiling.analysis.whatif import cost
 from profiling.analysis.whatif.changes import Change
@@ -40,7 +42,8 @@ class Replays:
 
     quiet: Work  # without noted events
     slowdown: float  # of the host while captured
-    change: Callable[[Work], Work]
+    change: Callable[[Work], Work] = lambda work: work
+    replayed: dict[tuple[float, float], float] = field(default_factory=dict)
 
     @cached_property
     def schedule(self) -> Schedule:  # which does not depend on how fast they are
@@ -48,10 +51,23 @@ class Replays:
 
     def step_ms(self, host: float = 1.0, gpu: float = 1.0) -> float:
         """A step whose times on the host and on the GPU are longer by these factors."""
+        if (found := self.replayed.get((host, gpu))) is not None:
+            return found
         work = cost.scale_gpu(cost.scale_host(self.quiet, host / self.slowdown), gpu)
-        return steady_ms(self.change(work), self.schedule)
+        self.replayed[host, gpu] = step_ms = steady_ms(self.change(work), self.schedule)
+        return step_ms
 
-    @cached_property
+    def changed_by(self, change: Callable[[Work], Work]) -> "Replays":
+        """The steps with another change; these themselves where that takes nothing away."""
+        work = change(self.quiet)
+        same = all(
+            np.array_equal(column, getattr(before, name))
+            for before, after in ((self.quiet.host, work.host), (self.quiet.gpu, work.gpu))
+            for name, column in vars(after).items()
+        )
+        return self if same else Replays(self.quiet, self.slowdown, change)
+
+    @property
     def gpu_ms(self) -> float:
         """A step where the host takes next to no time, but for its stalls."""
         return self.step_ms(FASTEST_HOST * self.slowdown)
@@ -76,11 +92,7 @@ class Scene:
     @cached_property
     def plain(self) -> Replays:
         """The steps without a change."""
-        return Replays(cost.without_events(self.cycle), self.slowdown, lambda work: work)
-
-    @cached_property
-    def replayed_ms(self) -> float:
-        return self.plain.step_ms()
+        return Replays(cost.without_events(self.cycle), self.slowdown)
 
     @cached_property
     def stalled_ms(self) -> float:
@@ -91,7 +103,7 @@ class Scene:
     @cached_property
     def factor(self) -> float | None:
         """Ratio of the known step to the replayed one, without stalls; None if it does not help."""
-        own_ms = self.replayed_ms - self.stalled_ms
+        own_ms = self.plain.step_ms() - self.stalled_ms
         if self.given_ms is None or own_ms <= 0 or self.stalled_ms >= MOST_STALLED * self.given_ms:
             return None
         found = (self.given_ms - self.stalled_ms) / own_ms
@@ -108,26 +120,20 @@ class Scene:
         return (1.0, 1.0), (fast, 1.0), (slow, 1.0), (fast, GPU_SLOW), (slow, GPU_FAST)
 
     @cached_property
-    def plain_ms(self) -> list[float]:
-        """The step without a change in each of `worlds`."""
-        return [self.plain.step_ms(*world) for world in self.worlds]
-
-    @cached_property
     def free(self) -> FreeStep:
         source: StepSource = "manifest" if self.from_manifest else "given"
         if self.given_ms is None:
-            return FreeStep(self.replayed_ms, "estimated", self.slowdown, self.launch_us)
+            return FreeStep(self.plain.step_ms(), "estimated", self.slowdown, self.launch_us)
         return FreeStep(self.given_ms, source, self.slowdown, self.launch_us)
 
 
 def predict(scene: Scene, change: Change, try_it: str | None) -> Prediction:
     """The step with the change; `try_it` is the command that measures it."""
-    replays = replace(scene.plain, change=change.apply)
-    changed_ms = [replays.step_ms(*world) for world in scene.worlds]
-    ratios = [after / before for after, before in zip(changed_ms, scene.plain_ms, strict=True)]
+    replays = scene.plain.changed_by(change.apply)
+    ratios = [replays.step_ms(*world) / scene.plain.step_ms(*world) for world in scene.worlds]
     free_ms, floor_ms = scene.free.ms, replays.gpu_ms
     nothing = all(abs(ratio - 1) < SAME for ratio in ratios)
-    step_ms = free_ms if nothing else scaled_step(scene, changed_ms[0], floor_ms)
+    step_ms = free_ms if nothing else scaled_step(scene, replays.step_ms(), floor_ms)
     if max(ratios) < 1 + SAME:  # what only takes away makes no step longer
         step_ms = min(step_ms, free_ms)
     low_ms, high_ms = interval(scene, replays, step_ms)

@@ -66,7 +66,7 @@ def what_if(capture: Capture, asked: Asked) -> WhatIf:
     captured_ms = float(np.diff(analysis.bounds_ns)[1:-1].mean()) / 1e6
     known_ms = free_step_ms(manifest) if asked.free_ms is None else asked.free_ms
     scene = Scene(cycle, known_ms, from_manifest=asked.free_ms is None)
-    if not min(captured_ms, *scene.plain_ms) > 0:
+    if not min(captured_ms, *(scene.plain.step_ms(*world) for world in scene.worlds)) > 0:
         raise ValueError(f"{name_of(analysis)}: its steps take no time; it may be damaged")
     found = gates(window, cycle, captured_ms)
     changes = [*changes_of(analysis, cycle, asked)]
