@@ -46,6 +46,7 @@ VERBS = {
     "export": Verb(CAPTURES, "a capture for ui.perfetto.dev", keeps_freed=True),
     "log": Verb(CAPTURES, "add the report of a capture to its W&B run"),
     "trigger": Verb(CAPTURES, "open a capture window in a running training"),
+    "whatif": Verb(CAPTURES, "what a change would make of a step", keeps_freed=True),
     "scale": Verb(CAPTURES, "what a step would take on more GPUs, from a capture of one"),
     "hang": Verb(
         CAPTURES, "the collective that a run of several ranks hangs in, and the missing ranks"
@@ -81,6 +82,7 @@ examples
   python -m profiling compare slow.sqlite flash.sqlite --html comparison.html
   python -m profiling ab config/shakespeare_char.yaml attention=slow,flash
   python -m profiling dashboard out-slow out-flash -o dashboard.html
+  python -m profiling whatif nsys.sqlite --no data sync --graphs
   python -m profiling scale out-gpt2-124m --gpus 8,64,1024
   python -m profiling attention --seq 256,1024,4096 --backward --html attention.html
   python -m profiling compiled config/shakespeare_char.yaml attention=flash

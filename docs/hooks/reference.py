@@ -37,6 +37,7 @@ from profiling.analysis.hang.hang_records import Hang  # noqa: E402
 from profiling.analysis.ranks.rank_records import RanksReport  # noqa: E402
 from profiling.analysis.records import Report  # noqa: E402
 from profiling.analysis.scale.scale_records import Scale  # noqa: E402
+from profiling.analysis.whatif.whatif_records import WhatIf  # noqa: E402
 
 # what `python -m profiling ... --json FILE` writes
 RECORDS: dict[str, type] = {
@@ -45,6 +46,7 @@ RECORDS: dict[str, type] = {
     "compare": Comparison,
     "ab": Experiment,
     "scale": Scale,
+    "whatif": WhatIf,
     "hang": Hang,
     "bench": Bench,
 }

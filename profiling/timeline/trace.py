@@ -58,8 +58,8 @@ class Table:
     def empty(cls) -> Self:
         return cls(*(np.empty(0, np.int64) for _ in fields(cls)))
 
-    def rows(self, chosen: np.ndarray) -> Self:
-        """A table of the rows that `chosen` selects, as indices or as a mask."""
+    def rows(self, chosen: np.ndarray | slice) -> Self:
+        """A table of the rows that `chosen` selects, as indices, a mask or a slice."""
         return type(self)(*(getattr(self, column.name)[chosen] for column in fields(self)))
 
 

@@ -65,6 +65,7 @@ READING = {
     "hang": [],
     "trigger": [],
     "scale": [],
+    "whatif": [],
 }
 WRONG_PLACES = ("nowhere/x{}", "folder", "x.wrong", "loop{}", "fifo{}", "/dev/null/x{}")
 

@@ -6,6 +6,7 @@ Times are in ms per step, of the program without a profiler unless a name says `
 from dataclasses import dataclass
 from typing import Literal
 
+SCHEMA_VERSION = 1
 Answer = Literal["shorter", "longer", "nothing", "cannot tell"]
 Limit = Literal["host", "gpu"]  # what takes the step's time behind the change
 StepSource = Literal["manifest", "given", "estimated"]
@@ -59,3 +60,4 @@ class WhatIf:
     gates: Gates
     free: FreeStep
     predictions: list[Prediction]
+    schema_version: int = SCHEMA_VERSION

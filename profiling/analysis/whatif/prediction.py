@@ -1,0 +1,189 @@
+"""Predict a step with a change, with an interval and a sign, from a Work whose steps are replayed.
+
+The host and the GPU may be slower or faster than the replay has them. The interval of the step is
+where both are at one end. The sign comes from the ratio of the step with the change to the one
+without, each replayed in the same five of these worlds, because both share that doubt.
+
+Where the step without a profiler is known, the step with the change is scaled to it, without the
+stalls, unless the GPU is the bottleneck then. A known step that is too far from the replayed one
+does not help: then the replay counts, and the doubt is the wider one.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from profiling.analysis.whatif import cost
+from profiling.analysis.whatif.changes import Change
+from profiling.analysis.whatif.constants import (
+    FASTEST_HOST,
+    GPU_BOUND,
+    GPU_FAST,
+    GPU_SLOW,
+    HOST_DOUBT,
+    KNOWN_HOST_DOUBT,
+    LEAST_FACTOR,
+    LIMITED,
+    MOST_FACTOR,
+    MOST_STALLED,
+    SAME,
+    SURE,
+)
+from profiling.analysis.whatif.replay import Schedule, schedule_of, steady_ms
+from profiling.analysis.whatif.whatif_records import Answer, FreeStep, Prediction, StepSource
+from profiling.analysis.whatif.work import Work
+
+
+@dataclass(frozen=True)
+class Replays:
+    """Steps with a change, on hosts and GPUs that are slower or faster than expected."""
+
+    quiet: Work  # without noted events
+    slowdown: float  # of the host while captured
+    change: Callable[[Work], Work] = lambda work: work
+    replayed: dict[tuple[float, float], float] = field(default_factory=dict)
+
+    @cached_property
+    def schedule(self) -> Schedule:  # which does not depend on how fast they are
+        return schedule_of(self.change(self.quiet))
+
+    def step_ms(self, host: float = 1.0, gpu: float = 1.0) -> float:
+        """A step whose times on the host and on the GPU are longer by these factors."""
+        if (found := self.replayed.get((host, gpu))) is not None:
+            return found
+        work = cost.scale_gpu(cost.scale_host(self.quiet, host / self.slowdown), gpu)
+        self.replayed[host, gpu] = step_ms = steady_ms(self.change(work), self.schedule)
+        return step_ms
+
+    def changed_by(self, change: Callable[[Work], Work]) -> "Replays":
+        """The steps with another change; these themselves where that takes nothing away."""
+        work = change(self.quiet)
+        same = all(
+            np.array_equal(column, getattr(before, name))
+            for before, after in ((self.quiet.host, work.host), (self.quiet.gpu, work.gpu))
+            for name, column in vars(after).items()
+        )
+        return self if same else Replays(self.quiet, self.slowdown, change)
+
+    @property
+    def gpu_ms(self) -> float:
+        """A step where the host takes next to no time, but for its stalls."""
+        return self.step_ms(FASTEST_HOST * self.slowdown)
+
+
+@dataclass(frozen=True)
+class Scene:
+    """The steps of a capture and their free time, which all predictions share."""
+
+    cycle: Work  # as captured
+    given_ms: float | None  # the step without a profiler, where it is known
+    from_manifest: bool = False
+
+    @cached_property
+    def launch_us(self) -> float | None:
+        return cost.launch_us(self.cycle)
+
+    @cached_property
+    def slowdown(self) -> float:
+        return cost.host_slowdown(self.launch_us)
+
+    @cached_property
+    def plain(self) -> Replays:
+        """The steps without a change."""
+        return Replays(cost.without_events(self.cycle), self.slowdown)
+
+    @cached_property
+    def stalled_ms(self) -> float:
+        host = self.cycle.host
+        stalled_ns = host.think_ns[host.is_stall].sum() + host.data_ns.sum()
+        return float(stalled_ns) / 1e6 / self.cycle.steps
+
+    @cached_property
+    def factor(self) -> float | None:
+        """Ratio of the known step to the replayed one, without stalls; None if it does not help."""
+        own_ms = self.plain.step_ms() - self.stalled_ms
+        if self.given_ms is None or own_ms <= 0 or self.stalled_ms >= MOST_STALLED * self.given_ms:
+            return None
+        found = (self.given_ms - self.stalled_ms) / own_ms
+        return found if LEAST_FACTOR <= found <= MOST_FACTOR else None
+
+    @property
+    def doubt(self) -> float:
+        return HOST_DOUBT if self.factor is None else KNOWN_HOST_DOUBT
+
+    @property
+    def worlds(self) -> tuple[tuple[float, float], ...]:
+        """Factors of the host's and of the GPU's times in which the sign is sought."""
+        slow, fast = self.doubt, 1 / self.doubt
+        return (1.0, 1.0), (fast, 1.0), (slow, 1.0), (fast, GPU_SLOW), (slow, GPU_FAST)
+
+    @cached_property
+    def free(self) -> FreeStep:
+        source: StepSource = "manifest" if self.from_manifest else "given"
+        if self.given_ms is None:
+            return FreeStep(self.plain.step_ms(), "estimated", self.slowdown, self.launch_us)
+        return FreeStep(self.given_ms, source, self.slowdown, self.launch_us)
+
+
+def predict(scene: Scene, change: Change, try_it: str | None) -> Prediction:
+    """The step with the change; `try_it` is the command that measures it."""
+    replays = scene.plain.changed_by(change.apply)
+    ratios = [replays.step_ms(*world) / scene.plain.step_ms(*world) for world in scene.worlds]
+    free_ms, floor_ms = scene.free.ms, replays.gpu_ms
+    nothing = all(abs(ratio - 1) < SAME for ratio in ratios)
+    step_ms = free_ms if nothing else scaled_step(scene, replays.step_ms(), floor_ms)
+    if max(ratios) < 1 + SAME:  # what only takes away makes no step longer
+        step_ms = min(step_ms, free_ms)
+    low_ms, high_ms = interval(scene, replays, step_ms)
+    ratios = [1.0] if nothing else [*ratios, step_ms / free_ms]
+    answer = answer_of(ratios)
+    return Prediction(
+        change=change.words,
+        answer=answer,
+        reason=why_unknown(ratios) if answer == "cannot tell" else None,
+        step_ms=step_ms,
+        low_ms=low_ms,
+        high_ms=high_ms,
+        ratio=ratios[-1],
+        ratio_low=min(ratios),
+        ratio_high=max(ratios),
+        gpu_ms=min(floor_ms, step_ms),
+        limited_by="host" if step_ms > LIMITED * floor_ms else "gpu",
+        leaves=[*change.leaves],
+        try_it=try_it,
+    )
+
+
+def scaled_step(scene: Scene, replayed_ms: float, floor_ms: float) -> float:
+    if scene.factor is None or replayed_ms <= GPU_BOUND * floor_ms:
+        return max(floor_ms, replayed_ms)
+    return max(floor_ms, replayed_ms * scene.factor)
+
+
+def interval(scene: Scene, replays: Replays, step_ms: float) -> tuple[float, float]:
+    """Ends of the interval of the step with the change."""
+    low_ms = min(replays.step_ms(1 / scene.doubt, GPU_FAST), step_ms * GPU_FAST)
+    high_ms = replays.step_ms(scene.doubt, GPU_SLOW)
+    if scene.factor is not None:
+        high_ms *= scene.factor
+        if step_ms > GPU_BOUND * replays.gpu_ms:
+            low_ms = min(low_ms, step_ms / scene.doubt)
+    return low_ms, max(high_ms, step_ms * GPU_SLOW)
+
+
+def answer_of(ratios: list[float]) -> Answer:
+    if all(abs(ratio - 1) < SAME for ratio in ratios):
+        return "nothing"
+    if max(ratios) < 1 - SURE:
+        return "shorter"
+    return "longer" if min(ratios) > 1 + SURE else "cannot tell"
+
+
+def why_unknown(ratios: list[float]) -> str:
+    shorter, longer = 100 * (1 - min(ratios)), 100 * (max(ratios) - 1)
+    if max(shorter, longer) <= 100 * SURE:
+        return "it changes the step by less than 1 %"
+    most = f"{longer:.0f} % longer" if longer > shorter else f"{shorter:.0f} % shorter"
+    return f"{most} or not at all: it depends on how fast the host is without a profiler"

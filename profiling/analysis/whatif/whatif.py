@@ -1,0 +1,236 @@
+"""Answer to what a step would take with a change, from a capture. Called by the verb whatif."""
+
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from configs.schema import role_of
+from profiling.analysis.analysis import Analysis
+from profiling.analysis.columns import name_mask, used_names
+from profiling.analysis.gpu_time.losses import GRAPH_LAUNCH
+from profiling.analysis.gpu_work.families import FAMILIES
+from profiling.analysis.open_report import Capture
+from profiling.analysis.steps.find import used_gpus
+from profiling.analysis.verdict.health import WHOLE_GRAPHS, free_step_ms
+from profiling.analysis.whatif.changes import (
+    GRAPHS,
+    NO,
+    Change,
+    named_times,
+    scaled,
+    together,
+    without_times,
+)
+from profiling.analysis.whatif.constants import (
+    END_PERCENT,
+    MOST_OVERLAPPING,
+    STEADY_PERCENT,
+)
+from profiling.analysis.whatif.prediction import Scene, predict
+from profiling.analysis.whatif.replay import replayed_ends, schedule_of, steady_ms
+from profiling.analysis.whatif.whatif_records import Gates, Prediction, WhatIf
+from profiling.analysis.whatif.work import Work, work_of
+from profiling.shared.manifest import Manifest
+from profiling.timeline.trace import GRAPH, Calls, Operations
+
+FEWEST_STEPS = 3  # the first and the last are not replayed
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The changes that are asked for; without any, all that the capture holds anything of."""
+
+    no: tuple[str, ...] = ()  # of changes.NO
+    graphs: bool = False
+    scale: tuple[tuple[str, float], ...] = ()  # (family, factor)
+    without: tuple[re.Pattern[str], ...] = ()
+    together: bool = False
+    free_ms: float | None = None
+
+    @property
+    def nothing(self) -> bool:
+        return not (self.no or self.graphs or self.scale or self.without)
+
+
+def what_if(capture: Capture, asked: Asked) -> WhatIf:
+    """The predictions. Raises ValueError for a capture or a change of which none can be made."""
+    analysis, manifest = capture.analysis, capture.manifest
+    window = work_of(analysis, *replayable(analysis, manifest))
+    check_host(analysis, window)
+    cycle = window.cycle()
+    if not len(cycle.gpu.call):
+        raise ValueError(f"{name_of(analysis)}: nothing ran on the GPU in the steps to be replayed")
+    captured_ms = float(np.diff(analysis.bounds_ns)[1:-1].mean()) / 1e6
+    known_ms = free_step_ms(manifest) if asked.free_ms is None else asked.free_ms
+    scene = Scene(cycle, known_ms, from_manifest=asked.free_ms is None)
+    if not min(captured_ms, *(scene.plain.step_ms(*world) for world in scene.worlds)) > 0:
+        raise ValueError(f"{name_of(analysis)}: its steps take no time; it may be damaged")
+    found = gates(window, cycle, captured_ms)
+    changes = [*changes_of(analysis, cycle, asked)]
+    if asked.together and len(changes) > 1:
+        changes = [together(changes)]
+    predictions = [predict(scene, change, command_of(change, manifest)) for change in changes]
+    if asked.nothing:
+        predictions = [each for each in predictions if each.answer != "nothing"]
+    if not found.passed:
+        predictions = [refuted(each, found) for each in predictions]
+    return WhatIf(
+        capture=name_of(analysis),
+        captured_ms=captured_ms,
+        steps=cycle.steps,
+        operations=len(cycle.gpu.call),
+        calls=len(cycle.host.kind),
+        gates=found,
+        free=scene.free,
+        predictions=predictions,
+    )
+
+
+def name_of(analysis: Analysis) -> str:
+    return analysis.trace.file.name
+
+
+def replayable(analysis: Analysis, manifest: Manifest | None) -> tuple[Calls, Operations]:
+    """The calls and the operations of a capture that can be replayed. Raises ValueError."""
+    trace = analysis.trace
+    if why := reason_against(analysis, manifest):
+        raise ValueError(f"{name_of(analysis)}: {why}")
+    assert trace.calls is not None and trace.operations is not None, "reason_against asks for both"
+    return trace.calls, trace.operations
+
+
+def reason_against(analysis: Analysis, manifest: Manifest | None) -> str | None:
+    """Why the capture cannot be replayed, or None if it can."""
+    trace, operations = analysis.trace, analysis.trace.operations
+    if operations is None:
+        return "it contains no GPU activity to replay"
+    if len(used_gpus(trace)) > 1:
+        return "it contains several GPUs or processes; for more GPUs: python -m profiling scale"
+    steps = analysis.steps
+    rows = steps.rows_of(operations)
+    if trace.calls is None or not np.any(operations.call[rows] >= 0):
+        return "no CUDA calls were recorded, so what the host did cannot be replayed"
+    if (manifest and manifest.world_size > 1) or communicates(analysis, operations.name[rows]):
+        return "it is of one of several ranks; for several GPUs: python -m profiling scale"
+    if np.any(operations.kind[rows] == GRAPH):
+        return f"{WHOLE_GRAPHS}; capture again: nsys profile --cuda-graph-trace=node"
+    if analysis.losses and analysis.losses.allows_no_verdict:
+        return f"{analysis.losses.sentence}; capture fewer steps"
+    if steps.name is None:
+        return "it contains no steps; put ranges around them, or name existing ones: --step NAME"
+    if len(steps.start_ns) < FEWEST_STEPS:
+        count = f"{len(steps.start_ns)} step{'s' if len(steps.start_ns) > 1 else ''}"
+        return f"it contains {count}; at least {FEWEST_STEPS} are needed, as two are left out"
+    return None
+
+
+def communicates(analysis: Analysis, name: np.ndarray) -> bool:
+    return FAMILIES.index("communication") in analysis.family[used_names(name)]
+
+
+def check_host(analysis: Analysis, window: Work) -> None:
+    """Raise ValueError where several threads drive the GPU at the same time."""
+    overlapping = np.count_nonzero(window.host.think_ns < 0)
+    if overlapping > MOST_OVERLAPPING * len(window.host.think_ns):
+        raise ValueError(
+            f"{name_of(analysis)}: several threads drive the GPU at the same time ({overlapping:,} "
+            "calls begin inside a call of another one), and only threads that take turns can be "
+            "replayed"
+        )
+
+
+def gates(window: Work, cycle: Work, captured_ms: float) -> Gates:
+    """How well the unchanged replay gives the capture back."""
+    end_ns = float(window.gpu.end_ns.max())
+    off_ns = abs(float(replayed_ends(window).max()) - end_ns)
+    end_percent = 100 * off_ns / (end_ns - float(window.host.start_ns[0]))
+    steady_percent = 100 * abs(steady_ms(cycle, schedule_of(cycle)) / captured_ms - 1)
+    is_steady = cycle.steps == 1 or steady_percent <= STEADY_PERCENT
+    return Gates(end_percent, steady_percent, end_percent <= END_PERCENT and is_steady)
+
+
+def refuted(prediction: Prediction, gates: Gates) -> Prediction:
+    reason = (
+        f"replayed unchanged, the capture ends {gates.end_percent:.1f} % off, and its steps are "
+        f"{gates.steady_percent:.0f} % off"
+    )
+    return replace(prediction, answer="cannot tell", reason=reason)
+
+
+def changes_of(analysis: Analysis, cycle: Work, asked: Asked) -> Iterator[Change]:
+    """Yield the changes that are asked for. Raises ValueError for one that cannot be made."""
+    launches = graph_launches(cycle)
+    if asked.nothing:
+        yield from NO.values()
+        if not launches:
+            yield GRAPHS
+        return
+    yield from (NO[what] for what in asked.no)
+    if asked.graphs and launches:
+        raise ValueError(
+            f"--graphs: {name_of(analysis)} already runs in CUDA graphs: {cycle.names[launches[0]]}"
+        )
+    if asked.graphs:
+        yield GRAPHS
+    for family, factor in asked.scale:
+        check_family(cycle, family)
+        leaves = ("the launches of its kernels",)
+        yield Change(f"--scale {family}={factor:g}", scaled(family, factor), leaves)
+    for wanted in asked.without:
+        if (times := named_times(analysis, wanted)) is None:
+            raise ValueError(
+                f"--without {wanted.pattern}: no operator or range in {name_of(analysis)} has a "
+                "name that matches as a whole"
+            )
+        leaves = ("what uses its results",)
+        words = f"--without {shlex.quote(wanted.pattern)}"
+        yield Change(words, without_times(times), leaves)
+
+
+def graph_launches(cycle: Work) -> list[int]:
+    """The names of the calls that launch CUDA graphs in the cycle, as indices in its names."""
+    name = cycle.host.name
+    return used_names(name[name_mask(cycle.names, name, GRAPH_LAUNCH.fullmatch)])
+
+
+def check_family(cycle: Work, family: str) -> None:
+    """Raise ValueError for a family of which the cycle has no kernel."""
+    held = [FAMILIES[row] for row in np.unique(cycle.gpu.family[cycle.gpu.family >= 0]).tolist()]
+    if (cycle.gpu.to_host | cycle.gpu.from_host).any() and "copy" not in held:
+        held.append("copy")
+    if family not in held:
+        raise ValueError(
+            f"--scale {family}: the steps have no such kernels; they have {', '.join(held)}"
+        )
+
+
+def command_of(change: Change, manifest: Manifest | None) -> str | None:
+    """The `ab` command that measures the change, or None where no key of a run makes it."""
+    config = (manifest and manifest.config) or {}
+    if command := config.get("command"):
+        return f"ab --steps 200 -- {command} ::: THE SAME WITH THE CHANGE"
+    swept = swept_key(change, dict(config))
+    if manifest is None or swept is None:
+        return None
+    known = (manifest.environment or {}).get("command")
+    words = [str(word) for word in known[1:]] if isinstance(known, list) else []
+    kept = [word for word in words if is_of_step(word, swept.partition("=")[0])]
+    return shlex.join(["ab", *kept, swept])
+
+
+def swept_key(change: Change, config: dict[str, object]) -> str | None:
+    """KEY=A,B of the trainer for the change, or None: as in the advice of shared.causes."""
+    if change is GRAPHS and config.get("dtype") != "float16" and "cuda_graphs" in config:
+        return "cuda_graphs=false,true"
+    if change in (NO["data"], NO["copies"]) and config.get("token_storage") == "mmap":
+        return "token_storage=mmap,device"
+    return None
+
+
+def is_of_step(word: str, swept: str) -> bool:
+    """Whether a word of the run's command says what a step is: the file, or such a key."""
+    key = word.partition("=")[0]
+    return "=" not in word or (key != swept and role_of(key) in ("model", "text", "work", "speed"))

@@ -1,0 +1,143 @@
+"""Document of a step predicted with changes. Called by profiling.verbs.whatif."""
+
+from profiling.analysis.whatif.whatif_records import Prediction, WhatIf
+from profiling.report.document import (
+    Block,
+    Bullets,
+    Column,
+    Document,
+    Facts,
+    Section,
+    Table,
+    Tone,
+    Verdict,
+)
+from profiling.shared.units import milliseconds, whole_percent
+
+NOTE = (
+    "The captured steps, replayed without what a change takes away. Predicted, not measured: how "
+    "often such predictions are right has not been measured yet. Low and high: the interval of the "
+    "step, since host and GPU may be faster or slower without a profiler."
+)
+SOURCES = {
+    "manifest": "measured around the window",
+    "given": "as given",
+    "estimated": "estimated from the capture",
+}
+LIMITS = {"gpu": "the GPU", "host": "the host"}
+
+
+def whatif_document(result: WhatIf) -> Document:
+    passed = result.gates.passed
+    tone: Tone = "plain" if passed else "warning"
+    title = "Predicted steps"
+    blocks: list[Block] = [
+        table(result, title),
+        Bullets("Cannot tell", reasons(result)),
+        Bullets("What a change leaves", left(result)),
+        Bullets("Measure it", commands(result), places=("markdown", "page")),
+        Facts(facts(result), heading="The replay"),
+    ]
+    return Document(
+        f"What if: {result.capture}",
+        [],
+        [Verdict(headline(result), tone)],
+        [Section("whatif", title, blocks, lead=NOTE)],
+    )
+
+
+def headline(result: WhatIf) -> str:
+    """A sentence on the change that makes the step shortest, or on why none is known to."""
+    step = f"{milliseconds(result.free.ms)} ms per step without a profiler"
+    shorter = [row for row in result.predictions if row.answer == "shorter"]
+    if shorter:
+        best = min(shorter, key=lambda row: row.step_ms)
+        return (
+            f"Predicted: {best.change} makes a step {gain(result, best)} shorter: "
+            f"{milliseconds(best.step_ms)} ms ({span(best)}) of {step}"
+        )
+    if not result.gates.passed:
+        reason = result.predictions[0].reason if result.predictions else "the replay is off"
+        return f"Cannot tell: {reason}"
+    if any(row.answer == "cannot tell" for row in result.predictions):
+        return f"Cannot tell whether any of these makes the step shorter: {step}"
+    return f"None of these makes the step shorter: {step}"
+
+
+def gain(result: WhatIf, row: Prediction) -> str:
+    """Gain in words, with `up to` where the change leaves something that may take longer then."""
+    saved = f"{milliseconds(result.free.ms - row.step_ms)} ms ({whole_percent(1 - row.ratio)})"
+    return f"up to {saved}" if row.leaves else saved
+
+
+def span(row: Prediction) -> str:
+    return f"{milliseconds(row.low_ms)} to {milliseconds(row.high_ms)}"
+
+
+def table(result: WhatIf, title: str) -> Table:
+    free_ms = result.free.ms
+
+    def change(row: Prediction) -> str:
+        if row.answer in ("nothing", "cannot tell"):
+            return row.answer
+        up_to = "up to " if row.leaves and row.answer == "shorter" else ""
+        return f"{up_to}{milliseconds(free_ms - row.step_ms)}"
+
+    def share(row: Prediction) -> str | None:
+        told = row.answer in ("shorter", "longer")
+        return whole_percent(1 - row.ratio) if told else None
+
+    def limit(row: Prediction) -> str | None:
+        return LIMITS[row.limited_by] if is_told(row) else None
+
+    columns = [
+        Column("change", "change", "code", True),
+        Column("gain, ms", change, "number", True),
+        Column("gain", share, "number", True),
+        Column("step, ms", lambda row: row.step_ms if is_told(row) else None, "ms", True),
+        Column("low to high", lambda row: span(row) if is_told(row) else None, "number", True),
+        Column("limit then", limit, "text", True),
+        Column("GPU alone, ms", "gpu_ms", "ms"),
+    ]
+    rows = result.predictions
+    return Table("whatif", title, NOTE, columns, rows, most=len(rows), limit=len(rows))
+
+
+def is_told(row: Prediction) -> bool:
+    return row.answer != "cannot tell"
+
+
+def reasons(result: WhatIf) -> list[str]:
+    return [f"{row.change}: {row.reason}" for row in result.predictions if row.reason]
+
+
+def commands(result: WhatIf) -> list[str]:
+    tried = [row for row in result.predictions if row.try_it]
+    return [f"{row.change}: python -m profiling {row.try_it}" for row in tried]
+
+
+def left(result: WhatIf) -> list[str]:
+    told = [row for row in result.predictions if row.leaves and row.answer == "shorter"]
+    return [f"{row.change}: {'; '.join(row.leaves)}" for row in told]
+
+
+def facts(result: WhatIf) -> list[tuple[str, str]]:
+    gates, free = result.gates, result.free
+    pairs = [
+        (
+            "replayed",
+            f"{result.steps} steps, {result.operations:,} operations, {result.calls:,} calls",
+        ),
+        ("captured", f"{milliseconds(result.captured_ms)} ms per step"),
+        (
+            "replayed unchanged",
+            f"ends {gates.end_percent:.2f} % off; round and round a step is "
+            f"{gates.steady_percent:.1f} % off",
+        ),
+        ("without a profiler", f"{milliseconds(free.ms)} ms per step, {SOURCES[free.source]}"),
+    ]
+    if free.launch_us is not None:
+        slower = f"{free.launch_us:.1f} µs: the host was {free.host_slowdown:.2f} times slower"
+        usual = f"{free.launch_us:.1f} µs: the host was not slowed down"
+        pairs.append(("median launch", usual if free.host_slowdown == 1 else slower))
+    return pairs

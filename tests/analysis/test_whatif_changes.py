@@ -1,0 +1,197 @@
+"""Changes and the profiler's cost on works of a few calls, with numbers by hand."""
+
+import numpy as np
+import pytest
+
+from profiling.analysis.columns import union
+from profiling.analysis.gpu_work.families import FAMILIES
+from profiling.analysis.whatif import cost
+from profiling.analysis.whatif.changes import (
+    GRAPHS,
+    NO,
+    Change,
+    scaled,
+    together,
+    without_times,
+)
+from profiling.analysis.whatif.prediction import Scene, predict
+from profiling.analysis.whatif.replay import schedule_of, steady_ms
+from profiling.analysis.whatif.work import ALLOCATION, TRANSFER, WAITING, Work
+from profiling.timeline.trace import COPY
+from tests.helpers.whatif import US, Call, Op, made_work
+
+HOME = {"kind": COPY, "family": -1, "to_host": True}
+BATCH = {"kind": COPY, "family": -1, "from_host": True, "bytes": 1 << 20}
+LAUNCHES = [Call(5, 5, [Op(2, 6)]) for _ in range(3)]  # 30 us of the host
+
+
+def step_us(work: Work, change: Change | None = None) -> float:
+    work = change.apply(work) if change else work
+    return 1e3 * steady_ms(work, schedule_of(work))
+
+
+def changed_us(calls: list[Call], change: Change) -> tuple[float, float]:
+    """The step of these calls without the change and with it."""
+    work = made_work(calls)
+    return step_us(work), step_us(work, change)
+
+
+def test_without_data():
+    """The loader's time and its calls go, the batch is copied all the same."""
+    waits = Call(2, 8, kind=WAITING, in_data=True)
+    batch = Call(2, 4, [Op(20, 6, **BATCH)], TRANSFER, in_data=True)
+    calls = [Call(505, 5, [Op(2, 6)], data=500), waits, batch, *LAUNCHES]
+    assert changed_us(calls, NO["data"]) == pytest.approx((556, 48))
+
+
+def test_without_cpu():
+    """A stall is as long as the median of the others; what was fetched for it goes."""
+    fetch = Call(5, 100, [Op(90, 6, bytes=1 << 20, **HOME)], TRANSFER, awaited=3, wait_lag=4)
+    stalled = Call(1_000, 5, [Op(2, 6)], stall=True)
+    assert changed_us([*LAUNCHES, stalled], NO["cpu"]) == pytest.approx((1_035, 40))
+    assert changed_us([*LAUNCHES, fetch, stalled], NO["cpu"]) == pytest.approx((1_140, 45))
+    scalar = Call(5, 5, [Op(1, 6, bytes=4, **HOME)], TRANSFER)
+    assert changed_us([*LAUNCHES, scalar, stalled], NO["cpu"]) == pytest.approx((1_045, 50))
+
+
+def test_without_sync():
+    """Waits go with 10 us of asking, small results stay on the GPU, the queue may still be full."""
+    kernel = Call(5, 5, [Op(100, 6, stream_lag=1)])
+    item = Call(15, 5, [Op(1, 6, bytes=4, **HOME)], TRANSFER)
+    waits = Call(3, 3, kind=WAITING, awaited=1, wait_lag=4)
+    before, after = changed_us([kernel, item, waits, *LAUNCHES], NO["sync"])
+    # the host waits for 5 + 6 + 100 + 1, wakes 4 later, and launches for 30
+    assert before == pytest.approx(5 + 6 + 100 + 1 + 4 + 30)
+    assert after == pytest.approx(100 + 1 + 3 * 2)  # the GPU is never out of work
+    blocked = Call(5, 5, [Op(100, 6, stream_lag=1)], awaited=0, wait_lag=4)
+    assert changed_us([blocked, *LAUNCHES], NO["sync"])[1] == pytest.approx(100 + 1 + 3 * 2)
+    full = Call(5, 5, [Op(2, 6)], awaited=0, wait_lag=4)
+    slow = [Call(5, 5, [Op(100, 6)]), full]
+    assert changed_us(slow, NO["sync"])[1] == pytest.approx(changed_us(slow, NO["sync"])[0])
+
+
+def test_without_allocation():
+    calls = [*LAUNCHES, Call(25, 200, kind=ALLOCATION)]
+    assert changed_us(calls, NO["allocation"]) == pytest.approx((255, 45))
+
+
+def test_without_copies():
+    """A batch and the wait for it go, a scalar stays."""
+    batch = Call(5, 3, [Op(200, 6, **BATCH)], TRANSFER, awaited=3, wait_lag=4)
+    assert changed_us([*LAUNCHES, batch], NO["copies"]) == pytest.approx((30 + 5 + 210, 35))
+    scalar = Call(5, 3, [Op(2, 6, bytes=4, **HOME)], TRANSFER)
+    assert changed_us([*LAUNCHES, scalar], NO["copies"]) == pytest.approx((38, 38))
+
+
+def test_with_graphs():
+    """Kernels follow each other within 0.3 us, and stalls stay."""
+    kernels = [Call(5, 5, [Op(4, 6, stream_lag=1)]) for _ in range(4)]
+    assert changed_us(kernels, GRAPHS) == pytest.approx((40, 4 * 4.3))
+    stalled = Call(1_000, 5, [Op(2, 6)], stall=True)
+    assert changed_us([*kernels, stalled], GRAPHS)[1] == pytest.approx(1_000, abs=10)
+
+
+def test_scaled_families():
+    gemm, add = FAMILIES.index("gemm"), FAMILIES.index("elementwise")
+    calls = [Call(1, 5, [Op(100, 6, family=family)]) for family in (gemm, add)]
+    change = Change("", scaled("gemm", 0.5))
+    assert changed_us(calls, change) == pytest.approx((200, 150))
+    host_bound = [Call(50, 50, [Op(10, 6, family=gemm)])] * 3
+    assert changed_us(host_bound, change) == pytest.approx((300, 300))  # hidden: no gain
+    copied = [Call(1, 5, [Op(100, 6, **BATCH)])]
+    assert changed_us(copied, Change("", scaled("copy", 0.5))) == pytest.approx((100, 50))
+
+
+def test_without_an_operator():
+    """Calls inside it, what they launch, and the host's time there go."""
+    calls = [Call(10, 5, [Op(50, 6)]) for _ in range(4)]
+    work = made_work(calls)
+    # calls run in 10..15, 25..30, 40..45, 55..60 us
+    times = union(np.array([20 * US]), np.array([50 * US]))
+    left = without_times(times)(work)
+    assert (left.host.think_ns / US).tolist() == [10, 5, 0, 5]
+    assert (left.host.took_ns / US).tolist() == [5, 0, 0, 5]
+    assert (left.gpu.took_ns / US).tolist() == [50, 0, 0, 50]
+    assert step_us(left) == pytest.approx(100)
+
+
+def test_twice_is_once():
+    calls = [Call(505, 5, [Op(2, 6)], data=500), Call(25, 200, kind=ALLOCATION), *LAUNCHES]
+    for change in (*NO.values(), GRAPHS):
+        twice = together([change, change])
+        assert twice.words == change.words
+        assert changed_us(calls, twice) == changed_us(calls, change)
+
+
+def test_noted_events_cost_1_5_us_each_and_no_more_than_70_percent():
+    calls = [Call(20, 10, [Op(1, 6)], events=4), Call(2, 1, events=9)]
+    work = cost.without_events(made_work(calls))
+    assert (work.host.think_ns / US).tolist() == pytest.approx([16, 0.6])
+    assert (work.host.took_ns / US).tolist() == pytest.approx([8, 0.3])
+    assert (work.gpu.host_lag_ns / US).tolist() == pytest.approx([5.25])
+
+
+def test_stalls_and_data_are_not_slower():
+    calls = [Call(20, 10), Call(1_000, 10, stall=True), Call(300, 10, data=290)]
+    work = cost.scale_host(made_work(calls), 0.5)
+    assert (work.host.think_ns / US).tolist() == [10, 1_000, 300]
+    assert (work.host.took_ns / US).tolist() == [5, 10, 10]
+
+
+def test_the_thermometer_reads_launches_of_kernels_alone():
+    names = ("cudaLaunchKernel", "cudaGraphLaunch", "cudaMemsetAsync")
+    calls = [Call(5, 9, [Op(2, 6)])] * 20
+    others = [Call(5, 90, [Op(2, 6)], name=name) for name in (1, 2) for _ in range(40)]
+    held = [Call(5, 90, [Op(2, 6)], awaited=0)] * 40
+    work = made_work([*calls, *others, *held], names=names)
+    assert cost.launch_us(work) == 9 and cost.host_slowdown(9) == 2
+    assert cost.launch_us(made_work(calls[1:])) is None and cost.host_slowdown(None) == 1
+    assert cost.host_slowdown(3) == 1
+
+
+def scene(calls: list[Call], given_ms: float | None = None) -> Scene:
+    return Scene(made_work([calls[0], *calls, calls[0]], (0, len(calls) + 2)), given_ms)
+
+
+GPU_BOUND = [Call(5, 5, [Op(100, 6)], events=0)] * 30
+HOST_BOUND = [Call(95.5, 4.5, [Op(10, 6)], events=0)] * 30
+
+
+def test_the_sign_is_that_of_all_worlds():
+    half = Change("half", scaled("gemm", 0.5))
+    found = predict(scene(GPU_BOUND), half, None)
+    assert found.answer == "shorter" and found.limited_by == "gpu"
+    assert found.step_ms == pytest.approx(1.6) and found.ratio == pytest.approx(0.5)
+    assert (found.low_ms, found.high_ms) == pytest.approx((1.6 * 0.93, 1.6 * 1.12))
+    # the host's 100 us are within 1.5 times of the GPU's 75
+    near = [Call(95.5, 4.5, [Op(75, 6)], events=0)] * 30
+    unsure = predict(scene(near), half, None)
+    assert unsure.answer == "cannot tell" and "how fast the host is" in (unsure.reason or "")
+    longer = predict(scene(GPU_BOUND), Change("longer", scaled("gemm", 2)), None)
+    assert longer.answer == "longer" and longer.ratio == pytest.approx(2)
+
+
+def test_what_is_hidden_or_absent_changes_nothing():
+    for given_ms in (None, 3.0):
+        found = predict(scene(HOST_BOUND, given_ms), NO["data"], None)
+        assert (
+            found.answer == "nothing"
+            and found.step_ms == found.ratio * scene(HOST_BOUND, given_ms).free.ms
+        )
+        assert (found.ratio, found.ratio_low, found.ratio_high) == (1, 1, 1)
+    hidden = predict(scene(HOST_BOUND), Change("half", scaled("gemm", 0.5)), None)
+    assert hidden.answer == "nothing" and hidden.limited_by == "host"
+
+
+def test_a_known_step_scales_the_host_and_no_gpu():
+    calls = [*HOST_BOUND, Call(500, 50, kind=ALLOCATION, events=0)]
+    plain = scene(calls).free.ms
+    known = scene(calls, 0.8 * plain)
+    assert known.factor == pytest.approx(0.8) and known.doubt == 1.3
+    found = predict(known, NO["allocation"], None)
+    alone = predict(scene(calls), NO["allocation"], None)
+    assert found.step_ms == pytest.approx(0.8 * alone.step_ms) and known.free.source == "given"
+    graphs = predict(known, GRAPHS, None)
+    assert graphs.step_ms == pytest.approx(predict(scene(calls), GRAPHS, None).step_ms)
+    far = scene(calls, 0.3 * plain)
+    assert far.factor is None and far.doubt == 1.5

@@ -1,0 +1,157 @@
+"""Columns of made-up programs: what was think, who waited for whom, and what is repeated."""
+
+import numpy as np
+import pytest
+
+from profiling.analysis.analysis import Analysis
+from profiling.analysis.whatif.waits import NEVER
+from profiling.analysis.whatif.work import (
+    ALLOCATION,
+    LAUNCHING,
+    OTHER,
+    TRANSFER,
+    WAITING,
+    Work,
+    work_of,
+)
+from profiling.timeline.trace import COPY, Trace
+from tests.helpers.programs import AUTOGRAD, MS, TO_DEVICE, TO_HOST, US, Builder, Program
+
+
+def work(trace: Trace) -> Work:
+    assert trace.calls and trace.operations
+    return work_of(Analysis(trace), trace.calls, trace.operations)
+
+
+def one_step(build: Builder, until: int) -> Work:
+    build.range(0, until, "iteration 1")
+    return work(build.trace())
+
+
+def test_two_threads_that_take_turns_are_one_host_and_inner_calls_are_part_of_outer_ones():
+    build = Builder()
+    outer = build.call(10 * US, 20 * US)
+    inner = build.call(12 * US, 18 * US, "cuLaunchKernel")
+    build.operation(25 * US, 60 * US, call=inner)
+    build.launched(30 * US, 60 * US, 90 * US, thread=AUTOGRAD)
+    build.call(40 * US, 41 * US, "cuKernelGetName")
+    found = one_step(build, 100 * US)
+    assert outer == 0 and len(found.host.kind) == 3
+    assert found.host.think_ns.tolist() == [0, 10 * US, 5 * US]
+    assert found.host.took_ns.tolist() == [10 * US, 5 * US, 1 * US]
+    assert found.host.events.tolist() == [1, 2, 1]
+    assert found.host.kind.tolist() == [LAUNCHING, LAUNCHING, OTHER]
+    assert found.gpu.call.tolist() == [0, 1] and found.first.tolist() == [0, 1, 2, 2]
+
+
+def test_a_thread_that_hardly_launches_is_none_of_the_host():
+    build = Builder()
+    for row in range(60):
+        build.launched(row * 20 * US, row * 20 * US + 8 * US, row * 20 * US + 10 * US)
+    build.launched(500 * US, 1_500 * US, 1_501 * US, thread=99)
+    found = one_step(build, 2 * MS)
+    assert len(found.gpu.call) == 60 and len(found.host.kind) == 60
+
+
+def test_the_lag_that_bound_is_the_captured_one_and_others_are_short():
+    build = Builder()
+    build.launched(0, 30 * US, 100 * US)  # late behind its call
+    build.launched(10 * US, 102 * US, 200 * US)  # behind the first
+    found = one_step(build, 300 * US)
+    # too few of each to tell a short lag: 6 and 1 us
+    assert found.gpu.host_lag_ns.tolist() == [30 * US, 6 * US]
+    assert found.gpu.stream_lag_ns.tolist() == [0, 2 * US]
+
+
+def test_an_operation_that_is_later_than_both_waits_for_another_stream():
+    build = Builder()
+    copy = build.call(0, 5 * US, "cudaMemcpyAsync")
+    build.operation(8 * US, 90 * US, TO_DEVICE, copy, COPY, stream=8, bytes=1 << 20)
+    build.launched(10 * US, 92 * US, 120 * US)
+    build.launched(20 * US, 121 * US, 150 * US)
+    found = one_step(build, 300 * US)
+    assert found.gpu.other.tolist() == [-1, 0, -1]
+    assert found.gpu.other_lag_ns.tolist() == [0, 2 * US, 0]
+    assert found.gpu.host_lag_ns[1] == 6 * US
+
+
+def test_what_a_call_waits_for():
+    program = Program()
+    with program.step():
+        program.launch(50 * US, 3)
+        program.wait()
+        program.call(5 * US, "cudaMalloc")
+        program.launch(50 * US, 2)
+        program.call(2 * MS, "cudaFree")
+        program.pageable_copy(20 * US, TO_HOST, bytes=1 << 20)
+    found = work(program.trace())
+    kinds = found.host.kind.tolist()
+    assert kinds == [*[LAUNCHING] * 3, WAITING, ALLOCATION, *[LAUNCHING] * 2, ALLOCATION, TRANSFER]
+    # the first cudaMalloc found nothing to wait for; the copy waits for itself
+    assert found.host.awaited.tolist() == [-1, -1, -1, 2, -1, -1, -1, 4, 5]
+    assert found.host.took_ns[3] == 3 * US and found.host.wait_lag_ns[3] == 8 * US
+    assert found.host.took_ns[[4, 8]].tolist() == [5 * US, 3 * US]
+
+
+def test_a_long_launch_waits_only_behind_a_full_queue():
+    for queued, waits in ((399, False), (500, True)):
+        program = Program(dispatch_ns=1 * US)
+        with program.step():
+            program.launch(100 * US, queued)
+            program.call(40 * MS)  # as a launch: it is given a kernel
+            program.execute(1 * US, "last", queued)
+        found = work(program.trace())
+        assert (found.host.awaited[queued] >= 0) == waits
+
+
+def test_stalls_and_batches():
+    program = Program()
+    with program.step():
+        program.launch(10 * US)
+        program.work(1 * MS)
+        program.launch(10 * US)
+        program.work(2 * MS)
+        program.copy(10 * US)
+        program.launch(10 * US)
+    found = work(program.trace())
+    assert found.host.is_stall.tolist() == [False, True, False, False]
+    assert found.host.data_ns[2] == found.host.think_ns[2] > 2 * MS
+    program = Program()
+    with program.step():
+        program.launch(10 * US)
+        program.item()
+        with program.phase("data"):
+            program.work(500 * US)
+            program.launch(10 * US)
+    found = work(program.trace())
+    assert not found.host.is_stall.any() and found.host.in_data.tolist() == [False] * 3 + [True]
+    assert found.host.data_ns[3] == pytest.approx(506 * US)
+
+
+def test_the_cycle_waits_for_a_round_before():
+    """Each step waits for the kernel that the one before it launched."""
+    build = Builder()
+    for step in range(5):
+        at = step * MS
+        build.call(at + 20 * US, at + 300 * US, "cudaStreamSynchronize")
+        build.launched(at + 500 * US, at + 510 * US, at + 1_290 * US)
+        build.range(at, at + 900 * US, f"iteration {step}")
+    found = work(build.trace())
+    assert found.host.awaited[2:6].tolist() == [0, -1, 1, -1]
+    cycle = found.cycle()
+    assert cycle.steps == 3 and cycle.host.awaited.tolist() == [2, -1, 0, -1, 1, -1]
+    assert cycle.earlier_ns.tolist() == [NEVER]
+
+
+def test_a_shift_of_time_changes_nothing():
+    def columns(by: int) -> list[np.ndarray]:
+        build = Builder()
+        for row in range(5):
+            at = by + row * MS
+            build.launched(at + 10 * US, at + 30 * US, at + 90 * US + 1)
+            build.range(at, at + 900 * US, f"iteration {row}")
+        found = work(build.trace())
+        return [*vars(found.host).values(), *vars(found.gpu).values(), found.first]
+
+    for one, other in zip(columns(0), columns(1_790_000_000_000_000_000), strict=True):
+        np.testing.assert_array_equal(one, other)
