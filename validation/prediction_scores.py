@@ -18,6 +18,7 @@ CONFIDENCE = 0.95  # at least, of the interval over rounds
 LEAST_SIGN = 0.03  # from this measured gain on a prediction must say shorter
 NOTHING = 0.01  # a smaller measured gain is none
 OURS = "whatif"
+LIMITS = {"gpu": "GPU", "host": "host", None: "not told"}
 KNOWN, UNKNOWN = "free step known", "capture only"
 COLUMNS = (
     "pairs", "programs", "GPUs", "predictions", "median", "90th percentile", "worst", "sign right",
@@ -151,7 +152,7 @@ def rule_of(checked: CheckedPrediction) -> str:
 
 
 def change_and_limit(checked: CheckedPrediction) -> str:
-    limit = checked.predicted.limited_by if checked.predicted else "refused"
+    limit = LIMITS[checked.predicted.limited_by] if checked.predicted else "refused"
     return f"{class_of(checked.change or '')}, {limit}"
 
 

@@ -117,7 +117,7 @@ def test_the_last_prediction_of_a_kind_counts_and_rivals_where_whatif_answers():
     rows = [line for line in lines if line.startswith("| most to gain, nsys, free step known |")]
     # 5 ms for 8 are 37.5 % off
     assert len(rows) == 1 and "| 1 | 1 | 1 | 1 | 37.5 % | 37.5 % | 37.5 % | 100 % of 1 |" in rows[0]
-    assert "| no data, gpu | 5 | 5 | 2 | 5 |" in text and "capture only\n" not in text
+    assert "| no data, GPU | 5 | 5 | 2 | 5 |" in text and "capture only\n" not in text
     assert "| workers: `--no data` | 5 |" in text
     told = "ratio 0.900 (0.000 to 1.000) predicted, 1.000 (0.995 to 1.005) measured"
     assert lines[-1] == f"- e, workers, `--no data`, H200, nsys, free step known: {told}"
@@ -191,7 +191,7 @@ def test_pairs_are_predicted_from_each_capture_that_was_kept(out, capsys, monkey
     text = markdown.read_text()
     assert capsys.readouterr().out == text
     assert "3 pairs of the first half of the record. Predicted" in text
-    assert "(bf16 1)" in text and "| graphs, gpu | 1 | 1 | 1 | 1 | 0.0 % |" in text
+    assert "(bf16 1)" in text and "| graphs, GPU | 1 | 1 | 1 | 1 | 0.0 % |" in text
     assert "| no data, refused | 1 | 1 | 1 | 0 | – | – | – | – | – | – | 100 % of 1 | – |" in text
     main(PredictionsConfig(out=str(out), read=True), ask)
     assert capsys.readouterr().out == text
