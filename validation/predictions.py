@@ -15,10 +15,9 @@ counts. `read=true` makes the tables from that file, and predicts nothing. The s
 refused without `open_second_half=true`, which writes down when it was opened, and by which commit.
 """
 
-import io
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
 from importlib import import_module
 from itertools import groupby
@@ -28,8 +27,8 @@ from tempfile import TemporaryDirectory
 
 from benchmarks.measuring import Keys, key
 from cli.files import check_place, write_text
+from profiling.analysis.open_report import Capture as Opening
 from profiling.analysis.open_report import open_report
-from profiling.analysis.records import Report
 from profiling.analysis.whatif.checked import (
     PREDICTIONS,
     CheckedPrediction,
@@ -46,7 +45,7 @@ from validation.predicted_changes import PREDICTED_BY
 from validation.prediction_rivals import most_to_gain, nsys_ai_estimate
 from validation.prediction_scores import document, latest, measured_of
 
-Ask = Callable[[Path, str, float | None], WhatIf]  # capture, change, free step in ms
+Ask = Callable[[Opening, str, float | None], WhatIf]  # capture, change, free step in ms
 
 
 @dataclass
@@ -59,14 +58,21 @@ class PredictionsConfig(Keys):
     markdown: str = key("", "write the tables to this file, too")
 
 
-def ask_whatif(capture: Path, change: str, free_ms: float | None) -> WhatIf:
-    """Answer of `python -m profiling whatif`. Raises ValueError where it refuses."""
-    file = capture.with_name(f"{capture.name}.whatif.json")
-    words = [str(capture), *change.split(" ", 1), "--json", str(file)]
-    words += ["--free", str(free_ms)] if free_ms else []
-    with redirect_stdout(io.StringIO()):
-        import_module("profiling.verbs.whatif").main(words)
-    return read_json(file, WhatIf)
+def ask_whatif(capture: Opening, change: str, free_ms: float | None) -> WhatIf:
+    """Answer of `whatif` to one change of validation.predicted_changes, spelled as it is typed.
+
+    Raises ValueError where it refuses.
+    """
+    whatif = import_module("profiling.analysis.whatif.whatif")
+    flag, _, value = change.partition(" ")
+    asked = whatif.Asked(
+        no=(value,) if flag == "--no" else (),
+        graphs=flag == "--graphs",
+        without=(re.compile(value),) if flag == "--without" else (),
+        free_ms=free_ms,
+    )
+    found: WhatIf = whatif.what_if(capture, asked)
+    return found
 
 
 def main(config: PredictionsConfig, ask: Ask = ask_whatif) -> None:
@@ -74,18 +80,20 @@ def main(config: PredictionsConfig, ask: Ask = ask_whatif) -> None:
     check_half(config.half)
     if config.markdown:
         check_place(Path(config.markdown))
+    file = out / PREDICTIONS
+    if config.read and not file.exists():
+        raise ValueError(f"out={config.out}: has no {PREDICTIONS}; leave read=true away")
     pairs = read_halves(out, config.half, config.open_second_half)
     if not pairs:
         raise ValueError(f"out={config.out}: has no measured pairs of half={config.half}")
-    file = out / PREDICTIONS
     if not config.read:
         for checks in predict_all(pairs, ask, config.nsys_ai):
             append_lines(file, checks)
     measured = {(pair.program, pair.change.name, pair.gpu) for pair in pairs}
-    lines = read_lines(file, CheckedPrediction) if file.exists() else []
+    lines = read_lines(file, CheckedPrediction)
     known = latest(each for each in lines if (each.program, each.variant, each.gpu) in measured)
     if not known:
-        raise ValueError(f"out={config.out}: has no predictions; leave read=true away")
+        raise ValueError(f"out={config.out}: has no predictions of half={config.half}")
     text = document(known, heading(config.half, out, len(measured), known))
     print(text, end="")
     if config.markdown:
@@ -146,38 +154,43 @@ def predict_from(
     capture: Capture, able: Sequence[tuple[Pair, CheckedPrediction]], ask: Ask, nsys_ai: str
 ) -> Iterator[CheckedPrediction]:
     """Yield what each rule predicts from one capture, without the free step and with it."""
-    laps = [*capture.laps_before_ms, *capture.laps_after_ms]
     with TemporaryDirectory(prefix="predictions-") as folder:
         file = unpack(able[0][0].folder / str(capture.file), Path(folder))
-        report, why = report_of(file)
+        try:
+            opened = open_report(file)
+        except ValueError as error:
+            yield from (
+                replace(known, reason=str(error))
+                for _, line in able
+                for known in as_known(line, capture)
+            )
+            return
         for pair, line in able:
             verdict = PREDICTED_BY[pair.change.kind].verdict
-            line = replace(line, capture=capture.file, tool=capture.tool, free_source="estimated")
-            for free_ms in (None, median(laps)) if laps else (None,):
-                known = replace(line, free_ms=free_ms, free_source="given") if free_ms else line
-                yield by_whatif(known, ask, file)
-                gained = most_to_gain(report, verdict, free_ms) if report else None
-                reason = None if gained else why or "nothing is ranked"
+            for known in as_known(line, capture):
+                yield by_whatif(known, ask, opened)
+                gained = most_to_gain(opened.report, verdict, known.free_ms)
+                reason = None if gained else "nothing is ranked"
                 yield replace(known, by="most to gain", predicted=gained, reason=reason)
             if nsys_ai and capture.tool == "nsys":
                 guess = nsys_ai_estimate(nsys_ai, file, capture.ms, capture.steps, verdict)
                 if guess:
-                    yield replace(line, by="nsys-ai", predicted=guess)
+                    without, *_ = as_known(line, capture)
+                    yield replace(without, by="nsys-ai", predicted=guess)
 
 
-def report_of(file: Path) -> tuple[Report | None, str | None]:
-    """The report on a capture, or why there is none."""
-    try:
-        return open_report(file).report, None
-    except ValueError as error:
-        return None, str(error)
+def as_known(line: CheckedPrediction, capture: Capture) -> list[CheckedPrediction]:
+    """The line from the capture alone, and one with the free step of its laps if it has any."""
+    line = replace(line, capture=capture.file, tool=capture.tool, free_source="estimated")
+    laps = [*capture.laps_before_ms, *capture.laps_after_ms]
+    return [line, *(replace(line, free_ms=median(laps), free_source="given") for _ in laps[:1])]
 
 
-def by_whatif(line: CheckedPrediction, ask: Ask, file: Path) -> CheckedPrediction:
+def by_whatif(line: CheckedPrediction, ask: Ask, capture: Opening) -> CheckedPrediction:
     """The line with the answer of whatif, or the reason why there is none."""
     assert line.change
     try:
-        found = ask(file, line.change, line.free_ms)
+        found = ask(capture, line.change, line.free_ms)
     except ValueError as error:
         return replace(line, reason=str(error))
     (prediction,) = found.predictions

@@ -94,7 +94,7 @@ def test_values_of_other_size_are_compared_for_the_work_of_the_first(run_ab):
     ("found", "why"),
     [
         (replace(NO_DATA, answer="cannot tell", reason="by 3 % or not at all"), "by 3 % or not"),
-        (NO_DATA, "the capture does not give itself back"),
+        (NO_DATA, "replayed unchanged, is not given back"),
     ],
 )
 def test_what_could_not_be_told_is_neither_inside_nor_outside(run_ab, capsys, found, why):

@@ -1,9 +1,9 @@
 """validation.predictions: pairs predicted and scored, by figures that are reckoned by hand."""
 
 import json
+import lzma
 import shutil
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -159,15 +159,15 @@ def out(tmp_path, monkeypatch, packed):
     return tmp_path
 
 
-def ask(capture: Path, change: str, free_ms: float | None) -> WhatIf:
+def ask(capture, change: str, free_ms: float | None) -> WhatIf:
     """Fake of whatif: graphs give 13.1 ms, and a loader is not in the capture."""
-    assert capture.read_bytes().startswith(b"SQLite")
+    assert capture.trace.kind == "nsys"
     if change == "--no data":
         raise ValueError("a.sqlite: no loader")
     assert change == "--graphs"
     made = Prediction(change, "shorter", None, 13.1, 12.9, 13.4, 0.92, 0.9, 0.94, 12, "gpu", [], "")
     free = FreeStep(free_ms or 14.9, "given" if free_ms else "estimated", 1.0, 4.0)
-    return WhatIf(capture.name, 15.0, 18, 100, 50, Gates(0, 0, True), free, [made])
+    return WhatIf("one.sqlite", 15.0, 18, 100, 50, Gates(0, 0, True), free, [made])
 
 
 def test_pairs_are_predicted_from_each_capture_that_was_kept(out, capsys, monkeypatch):
@@ -198,6 +198,16 @@ def test_pairs_are_predicted_from_each_capture_that_was_kept(out, capsys, monkey
     assert read_lines(out / "predictions.jsonl", CheckedPrediction) == lines
 
 
+def test_a_capture_that_cannot_be_read_is_refused_for_each_of_its_changes(out, capsys):
+    (kept,) = out.glob("*/first/captures/*.xz")
+    kept.write_bytes(lzma.compress(b"nothing of a capture"))
+    main(PredictionsConfig(out=str(out)), ask)
+    lines = read_lines(out / "predictions.jsonl", CheckedPrediction)
+    assert [each.free_ms for each in lines if each.change == "--graphs"] == [None, 14.2]
+    assert all("one.sqlite" in each.reason for each in lines if each.change)
+    assert "| whatif, nsys, capture only | 2 | 1 | 1 | 0 |" in capsys.readouterr().out
+
+
 def test_the_second_half_is_refused_until_it_is_opened(out, capsys):
     for half in ("second", "all"):
         with pytest.raises(ValueError, match="frozen; open it once, with open_second_half=true"):
@@ -218,7 +228,7 @@ def test_the_second_half_is_refused_until_it_is_opened(out, capsys):
         ({"half": "third"}, "half=third: first, second or all"),
         ({"out": "nowhere"}, "out=nowhere: has no measured pairs of half=first"),
         ({"markdown": "no/where.md"}, "the folder no does not exist"),
-        ({"read": True}, "has no predictions; leave read=true away"),
+        ({"read": True}, r"has no predictions\.jsonl; leave read=true away"),
     ],
 )
 def test_mistakes_are_named(out, keys, message):

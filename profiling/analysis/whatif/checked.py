@@ -76,11 +76,9 @@ def predicted_of(prediction: Prediction) -> Predicted:
 
 def why_not(found: WhatIf, prediction: Prediction) -> str | None:
     """The reason why there is no answer, or None if there is one."""
-    if not found.gates.passed:
-        return "replayed unchanged, the capture does not give itself back"
     if prediction.answer == "cannot tell":
         return prediction.reason or prediction.answer
-    return None
+    return None if found.gates.passed else "the capture, replayed unchanged, is not given back"
 
 
 def is_inside(predicted: Predicted, measured: Measured) -> bool:
