@@ -33,6 +33,9 @@ VALIDATION = Folder(
         "pairs": Program(
             "programs with one plain change at a time, timed in turns and captured", gpu=True
         ),
+        "predictions": Program(
+            "predictions of `whatif` for these pairs, and how right they are", "out=OUT"
+        ),
         "profiler_cost": Program("what each event costs the host under torch.profiler and nsys"),
         "predicted": Program("predictions of `scale` and the steps measured on several GPUs"),
         "aa_trials": Program(

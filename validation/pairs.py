@@ -59,6 +59,7 @@ from validation.pair_records import (
     Machine,
     Measured,
     Opened,
+    Pair,
     folder_of,
     hash_of,
     join_slices,
@@ -94,8 +95,7 @@ class PairsConfig(Keys):
 
 def main(config: PairsConfig) -> None:
     out = Path(config.out).resolve()
-    if config.half not in (*HALF_NAMES, "all"):
-        raise ValueError(f"half={config.half}: first, second or all")
+    check_half(config.half)
     if config.pack:
         tars = sorted(Path(config.pack).glob("*.tar"))
         if not tars:
@@ -340,14 +340,26 @@ def commit() -> str | None:
     return str(state["commit"]) if state else None
 
 
+def check_half(half: str) -> None:
+    """Raise ValueError for a name of no half."""
+    if half not in (*HALF_NAMES, "all"):
+        raise ValueError(f"half={half}: first, second or all")
+
+
+def read_halves(out: Path, half: str, opens: bool) -> list[Pair]:
+    """Pairs of a half or of all; says when the second was opened, which `opens` it.
+
+    Raises ValueError for the second while it is not open.
+    """
+    if half != "first":
+        opened = open_second(out, opens, Opened(now(), commit()))
+        print(f"the second half was opened {opened.when}, at commit {opened.commit}\n")
+    return [pair for name in HALF_NAMES if half in (name, "all") for pair in read_pairs(out, name)]
+
+
 def print_pairs(config: PairsConfig, out: Path) -> None:
     """Print a row for each pair, and how many changes do next to nothing."""
-    if config.half != "first":
-        opened = open_second(out, config.open_second_half, Opened(now(), commit()))
-        print(f"the second half was opened {opened.when}, at commit {opened.commit}\n")
-    pairs = [
-        p for half in HALF_NAMES if config.half in (half, "all") for p in read_pairs(out, half)
-    ]
+    pairs = read_halves(out, config.half, config.open_second_half)
     print("| program | change | GPU | before, ms | with it, ms | gain | expected |")
     print("|---|---|---|---|---|---:|---|")
     for pair in pairs:

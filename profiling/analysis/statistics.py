@@ -127,6 +127,18 @@ def ratio_over_processes(baseline: Values, candidate: Values) -> Ratio:
     return Ratio(*(math.exp(middle + k * error) for k in (0.0, -t, t)))
 
 
+def mean_over_processes(processes: Values) -> tuple[float, float, float]:
+    """Geometric mean of the medians of processes, and its 95 % interval: (mean, low, high).
+
+    The interval is Student's t of the logarithms; it needs two processes.
+    """
+    logs = np.log(np.asarray(processes, float))
+    error = float(logs.std(ddof=1)) / math.sqrt(len(logs))
+    half = student_t_quantile(0.5 + CONFIDENCE / 2, len(logs) - 1) * error
+    low, middle, high = (math.exp(float(logs.mean()) + k * half) for k in (-1, 0, 1))
+    return middle, low, high
+
+
 def welch_error(sides: Sequence[Values], least: float = 0.0) -> tuple[float, float]:
     """Standard error of the difference of mean logarithms, and Welch's degrees of freedom.
 

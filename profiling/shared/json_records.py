@@ -1,12 +1,14 @@
 """Records as JSON: a dataclass or a Struct, field by field."""
 
 import json
+import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 
-from cli.files import refuse_pipe
+from cli.files import name_path_in_errors, refuse_pipe
 
 # a configuration or an environment: whatever JSON holds, passed on as it was written
 JsonObject = dict[str, object]
@@ -33,3 +35,35 @@ def read_json(path: Path, kind: type[T]) -> T:
         raise ValueError(f"{path}: cannot be read: {error.strerror or error}") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"{path}: is damaged: {error}") from error
+
+
+def append_lines(path: Path, records: Sequence[object]) -> None:
+    """Append each record as a line, all by one write; begins a new line where the last was cut off.
+
+    Raises ValueError if it cannot be written.
+    """
+    lines = "".join(to_json(record, indent=None) for record in records).encode()
+    with name_path_in_errors(path), open(path, "ab+") as file:
+        if file.tell():
+            file.seek(-1, os.SEEK_END)
+            lines = lines if file.read() == b"\n" else b"\n" + lines
+        file.write(lines)
+
+
+def read_lines(path: Path, kind: type[T]) -> list[T]:
+    """Read the records of a file that has one a line, but for a last line that was cut off.
+
+    Raises ValueError naming the file, the line, and the field that is wrong.
+    """
+    try:
+        refuse_pipe(path)
+        *lines, _ = path.read_bytes().split(b"\n")
+    except OSError as error:
+        raise ValueError(f"{path}: cannot be read: {error.strerror or error}") from error
+    records = []
+    for number, line in enumerate(lines, 1):
+        try:
+            records.append(msgspec.json.decode(line, type=kind))
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise ValueError(f"{path}: line {number} is damaged: {error}") from error
+    return records

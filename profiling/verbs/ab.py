@@ -17,6 +17,7 @@ examples
   python -m profiling ab config/shakespeare_char.yaml attention=slow,flash --fail-on-regression 5
   python -m profiling ab --steps 200 -- python mine.py --workers 0 ::: python mine.py --workers 4
   python -m profiling ab -- OMP_NUM_THREADS=1 python mine.py ::: OMP_NUM_THREADS=8 python mine.py
+  python -m profiling ab --predicted what.json:2 -- python mine.py ::: python mine.py --workers 4
 
 Processes run one after the other as A B B A A B ..., each from scratch, without a profiler and
 without evaluations among the timed steps. Steps are timed with CUDA events (on a CPU with its
@@ -45,6 +46,9 @@ step, ranks, the loss of one step. If nothing of it differs, the work may differ
 long it all takes is said once each command has run. --capture explains the difference by a capture
 of each.
 
+--predicted holds the second value against a prediction of `whatif`: whether its step is in the
+predicted interval is printed, and appended to DIR/predictions.jsonl.
+
 exit code: 0; with --fail-on-regression 1 if a value is slower than the first by more than PERCENT,
 and 3 if the data cannot decide it (an interval that ends below PERCENT passes); 2 for a mistake or
 a failed process; 127 for a command that is not found; 130 after Ctrl-C, 143 after SIGTERM
@@ -69,8 +73,9 @@ from profiling.analysis.difference.experiment import conclude
 from profiling.analysis.difference.iterations import first_iterations
 from profiling.analysis.runs.folder import newest_capture
 from profiling.analysis.statistics import EQUAL_WITHIN_PERCENT
+from profiling.analysis.whatif.checked import PREDICTIONS
 from profiling.launch import wandb_verdict
-from profiling.launch.experiment import captures, commands
+from profiling.launch.experiment import captures, commands, predicted
 from profiling.launch.experiment.ahead import duration_lines, processes_ahead
 from profiling.launch.experiment.plan import (
     FEWEST_TIMED,
@@ -93,7 +98,7 @@ from profiling.launch.experiment.processes import (
     timed_by,
 )
 from profiling.report.comparison.document import experiment_document
-from profiling.shared.json_records import to_json
+from profiling.shared.json_records import append_lines, to_json
 from profiling.shared.own_program import refuse_own_program
 from profiling.verbs.gate import gate, gate_flag
 from profiling.verbs.results import check_outputs, output_flags, show, show_answer, write_outputs
@@ -151,7 +156,12 @@ def conduct(
         captured = captures.explanations(experiment, make_capture)
     concluded = conclude(experiment, captured, flags.equal_within)
     begun = first_iterations(concluded, folder, flags.iterations)
-    return replace(concluded, first_iterations=begun)
+    concluded = replace(concluded, first_iterations=begun)
+    if flags.predicted:
+        checked = predicted.check_prediction(concluded, flags.predicted)
+        append_lines(folder / PREDICTIONS, [checked])
+        return replace(concluded, prediction=checked)
+    return concluded
 
 
 def parse(argv: list[str]) -> tuple[Namespace, list[str]]:
@@ -177,6 +187,7 @@ def parse(argv: list[str]) -> tuple[Namespace, list[str]]:
     gate_flag(parser)
     add("--no-capture", "make no captures at the end, so that nothing explains the difference")
     add("--capture", "of two commands: run each once more, and capture a window of its steps")
+    add("--predicted FILE", predicted.HELP)
     add("--wandb PROJECT", wandb_verdict.HELP, wandb_verdict.project)
     out = (
         "folder of the experiment; an experiment in this folder is continued (default: a new one "
@@ -199,6 +210,7 @@ def parse(argv: list[str]) -> tuple[Namespace, list[str]]:
     flags.commands = argv[end + 1 :] if end < len(argv) else None
     check_form(flags, words)
     check_outputs(flags)
+    flags.predicted = predicted.read_prediction(flags.predicted) if flags.predicted else None
     return flags, words
 
 
@@ -218,8 +230,13 @@ def check_form(flags: Namespace, words: list[str]) -> None:
 
 def plan(flags: Namespace, words: list[str]) -> Experiment:
     if flags.commands is None:
-        return plan_experiment(words, flags.steps or STEPS)
-    return commands.plan_commands(flags.commands, flags.steps, flags.warm_up or WARM_UP_OF_COMMANDS)
+        asked = plan_experiment(words, flags.steps or STEPS)
+    else:
+        warm_up = flags.warm_up or WARM_UP_OF_COMMANDS
+        asked = commands.plan_commands(flags.commands, flags.steps, warm_up)
+    if flags.predicted:
+        predicted.check_two_values(asked)
+    return asked
 
 
 def time_by(flags: Namespace, trainer: Path) -> TimeProcess:

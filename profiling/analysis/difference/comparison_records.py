@@ -11,6 +11,7 @@ from typing import Literal
 
 import msgspec
 
+from profiling.analysis.whatif.checked import CheckedPrediction
 from profiling.shared.json_records import JsonObject
 
 SCHEMA_VERSION = 1
@@ -360,6 +361,7 @@ class Experiment(msgspec.Struct, frozen=True, omit_defaults=True):
     result: ExperimentResult | None = None
     comparisons: list[Comparison] = []
     first_iterations: FirstIterations | None = None
+    prediction: CheckedPrediction | None = None  # None: none was given
 
     @property
     def of_commands(self) -> bool:

@@ -71,7 +71,7 @@ def open_experiment(folder: Path, asked: Experiment) -> Experiment:
             raise ValueError(
                 f"--out {folder}: contains an experiment with another {name}; give another folder"
             )
-    return replace(earlier, result=None, comparisons=[], first_iterations=None)
+    return replace(earlier, result=None, comparisons=[], first_iterations=None, prediction=None)
 
 
 def save(experiment: Experiment, folder: Path) -> None:

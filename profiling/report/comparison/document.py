@@ -13,6 +13,7 @@ from profiling.analysis.difference.comparison_records import (
     StepComparison,
 )
 from profiling.analysis.difference.sentence import headline, is_unlike, under_headline
+from profiling.analysis.whatif.checked import CheckedPrediction, spelled
 from profiling.report.comparison import comparison_charts, iterations, tables
 from profiling.report.document import (
     EVERYWHERE,
@@ -23,6 +24,7 @@ from profiling.report.document import (
     Document,
     Facts,
     Finding,
+    Paragraph,
     Section,
     Tone,
     Verdict,
@@ -213,6 +215,7 @@ def experiment_document(experiment: Experiment) -> Document:
         ran(experiment),
         [
             *(block for each in experiment.comparisons for block in verdict(each)),
+            *prediction(experiment.prediction),
             *(Finding("warning", warning) for warning in result.warnings),
         ],
         [
@@ -229,6 +232,14 @@ def experiment_document(experiment: Experiment) -> Document:
             ),
         ],
     )
+
+
+def prediction(checked: CheckedPrediction | None) -> list[Block]:
+    """The line on the prediction that the experiment tests, or none."""
+    if checked is None:
+        return []
+    tone: Tone = "plain" if checked.inside is None else "good" if checked.inside else "warning"
+    return [Paragraph(spelled(checked), tone)]
 
 
 def ran(experiment: Experiment) -> list[str]:
