@@ -3,6 +3,7 @@
     python -m validation predictions out=out-pairs
     python -m validation predictions out=out-pairs half=second open_second_half=true
     python -m validation predictions out=out-pairs read=true markdown=docs/prediction.md
+    python -m validation predictions series=7 out=out-foreign gpu="NVIDIA H100 80GB HBM3"
 
 From each capture of a program as it is, every change is predicted for which `whatif` has one
 (validation/predicted_changes.py): from the capture alone, and with the free step from the laps in
@@ -13,6 +14,8 @@ are scored.
 Each prediction is a line of OUT/predictions.jsonl with what was measured; the last one of a kind
 counts. `read=true` makes the tables from that file, and predicts nothing. The second half is
 refused without `open_second_half=true`, which writes down when it was opened, and by which commit.
+With `series` the pairs are the programs of `validation foreign series=N out=OUT`, with their fault
+and without. A capture whose steps are not the program's is counted as refused.
 """
 
 import re
@@ -38,12 +41,15 @@ from profiling.analysis.whatif.checked import (
 from profiling.analysis.whatif.whatif import Asked, what_if
 from profiling.analysis.whatif.whatif_records import WhatIf
 from profiling.shared.json_records import append_lines, read_json, read_lines
+from validation.framework_programs.series import SERIES
+from validation.judged import SAME_STEP
 from validation.pair_captures import unpack
 from validation.pair_records import OPENED, Capture, Opened, Pair
 from validation.pairs import check_half, commit, now, read_halves
 from validation.predicted_changes import PREDICTED_BY
 from validation.prediction_rivals import most_to_gain, nsys_ai_estimate
 from validation.prediction_scores import document, latest, measured_of
+from validation.series_pairs import pairs_of_series
 
 Ask = Callable[[Opening, str, float | None], WhatIf]  # capture, change, free step in ms
 
@@ -54,6 +60,8 @@ class PredictionsConfig(Keys):
     half: str = key("first", "first, second or all")
     open_second_half: bool = key(False, "open the second half, which is written down")
     read: bool = key(False, "make the tables of OUT/predictions.jsonl; nothing is predicted")
+    series: int = key(0, "of foreign, whose OUT it is; 0: the record of pairs")
+    gpu: str = key("", "name of the GPU, with series")
     nsys_ai: str = key("", "program nsys-ai", file=True)
     markdown: str = key("", "write the tables to this file, too")
 
@@ -81,9 +89,7 @@ def main(config: PredictionsConfig, ask: Ask = ask_whatif) -> None:
     file = out / PREDICTIONS
     if config.read and not file.exists():
         raise ValueError(f"out={config.out}: has no {PREDICTIONS}; leave read=true away")
-    pairs = read_halves(out, config.half, config.open_second_half)
-    if not pairs:
-        raise ValueError(f"out={config.out}: has no measured pairs of half={config.half}")
+    pairs = measured_pairs(config, out)
     if not config.read:
         for checks in predict_all(pairs, ask, config.nsys_ai):
             append_lines(file, checks)
@@ -92,26 +98,50 @@ def main(config: PredictionsConfig, ask: Ask = ask_whatif) -> None:
     known = latest(each for each in lines if (each.program, each.variant, each.gpu) in measured)
     if not known:
         raise ValueError(f"out={config.out}: has no predictions of half={config.half}")
-    text = document(known, heading(config.half, out, len(measured), known))
+    of = f"{len(measured)} pairs of {source_of(config, out)}"
+    text = document(known, heading(of, known))
     print(text, end="")
     if config.markdown:
         write_text(Path(config.markdown), text)
 
 
-def heading(half: str, out: Path, pairs: int, known: Sequence[CheckedPrediction]) -> str:
-    """First lines of the document: which half, when it was opened, when and by what predicted."""
-    halves = "both halves" if half == "all" else f"the {half} half"
-    opened = ""
-    if half != "first":
-        when = read_json(out / OPENED, Opened)
-        opened = f" The second half was opened {when.when}, at commit {when.commit}."
+def measured_pairs(config: PredictionsConfig, out: Path) -> list[Pair]:
+    """The pairs that are asked for. Raises ValueError where there are none."""
+    if not config.series:
+        if pairs := read_halves(out, config.half, config.open_second_half):
+            return pairs
+        raise ValueError(f"out={config.out}: has no measured pairs of half={config.half}")
+    if config.series not in SERIES:
+        raise ValueError(f"series={config.series}: is one of {', '.join(map(str, SERIES))}")
+    if not config.gpu:
+        raise ValueError("gpu: name the GPU that the series was measured on")
+    if pairs := pairs_of_series(SERIES[config.series], out, config.gpu):
+        return pairs
+    raise ValueError(f"out={config.out}: has no measured program of series {config.series}")
+
+
+def source_of(config: PredictionsConfig, out: Path) -> str:
+    """Where the pairs are from: a series, or which half, and when that was opened."""
+    if config.series:
+        return f"series {config.series} of `validation foreign`."
+    if config.half == "first":
+        return "the first half of the record."
+    halves = "both halves" if config.half == "all" else "the second half"
+    when = read_json(out / OPENED, Opened)
+    return (
+        f"{halves} of the record. The second half was opened {when.when}, at commit {when.commit}."
+    )
+
+
+def heading(pairs: str, known: Sequence[CheckedPrediction]) -> str:
+    """First lines of the document: which pairs, when and by what predicted."""
     times = sorted({each.when for each in known})
     commits = ", ".join(sorted({str(each.commit)[:10] for each in known}))
     return (
-        f"# Predictions of `whatif`, and what was measured\n\n{pairs} pairs of {halves} of the "
-        f"record.{opened} Predicted {' to '.join(dict.fromkeys((times[0], times[-1])))}, at commit "
-        f"{commits}. How they are made and scored: [whatif.md](whatif.md). Made by `python -m "
-        "validation predictions read=true`."
+        f"# Predictions of `whatif`, and what was measured\n\n{pairs} Predicted "
+        f"{' to '.join(dict.fromkeys((times[0], times[-1])))}, at commit {commits}. How they are "
+        "made and scored: [whatif.md](whatif.md). Made by `python -m validation predictions "
+        "read=true`."
     )
 
 
@@ -153,7 +183,8 @@ def predict_from(
 ) -> Iterator[CheckedPrediction]:
     """Yield what each rule predicts from one capture, without the free step and with it."""
     with TemporaryDirectory(prefix="predictions-") as folder:
-        file = unpack(able[0][0].folder / str(capture.file), Path(folder))
+        file = able[0][0].folder / str(capture.file)
+        file = unpack(file, Path(folder)) if file.suffix == ".xz" else file
         try:
             opened = open_report(file)
         except ValueError as error:
@@ -166,7 +197,7 @@ def predict_from(
         for pair, line in able:
             verdict = PREDICTED_BY[pair.change.kind].verdict
             for known in as_known(line, capture):
-                yield by_whatif(known, ask, opened)
+                yield by_whatif(known, ask, opened, capture.ms)
                 gained = most_to_gain(opened.report, verdict, known.free_ms)
                 reason = None if gained else "nothing is ranked"
                 yield replace(known, by="most to gain", predicted=gained, reason=reason)
@@ -184,13 +215,20 @@ def as_known(line: CheckedPrediction, capture: Capture) -> list[CheckedPredictio
     return [line, *(replace(line, free_ms=median(laps), free_source="given") for _ in laps[:1])]
 
 
-def by_whatif(line: CheckedPrediction, ask: Ask, capture: Opening) -> CheckedPrediction:
-    """The line with the answer of whatif, or the reason why there is none."""
+def by_whatif(
+    line: CheckedPrediction, ask: Ask, capture: Opening, captured_ms: float
+) -> CheckedPrediction:
+    """The line with the answer of whatif, or the reason why there is none.
+
+    `captured_ms` is the program's own step while captured.
+    """
     assert line.change
     try:
         found = ask(capture, line.change, line.free_ms)
     except ValueError as error:
         return replace(line, reason=str(error))
+    if not 1 / SAME_STEP < found.captured_ms / captured_ms < SAME_STEP:
+        return replace(line, reason="the capture's steps are not the program's")
     (prediction,) = found.predictions
     predicted, reason = predicted_of(prediction), why_not(found, prediction)
     return replace(

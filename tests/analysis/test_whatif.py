@@ -1,5 +1,6 @@
 """Predictions from captures: what holds of each, and what is refused."""
 
+import json
 import re
 from dataclasses import replace
 
@@ -7,7 +8,7 @@ import numpy as np
 import pytest
 
 from profiling.analysis.analysis import Analysis
-from profiling.analysis.open_report import Capture
+from profiling.analysis.open_report import Capture, open_report
 from profiling.analysis.whatif.changes import NO
 from profiling.analysis.whatif.whatif import Asked, what_if
 from profiling.analysis.whatif.whatif_records import Prediction, WhatIf
@@ -15,6 +16,7 @@ from profiling.shared.manifest import CapturedWindow, Laps, Manifest, WindowStep
 from profiling.timeline.trace import GRAPH, Trace
 from tests.helpers.captures import APART, OWN, capture_of
 from tests.helpers.programs import MS, US, Builder, Program, training
+from validation.jax_events import steps_of_jax
 
 EAGER = ("slow_eager", "flash_eager", "flash_eager.trace", *APART[:1])
 FASTER = (("gemm", 0.5), ("gemm", 0.8))
@@ -202,3 +204,16 @@ def test_an_impossible_order_ends():
             assert "\n" not in str(refused)
         else:
             assert all(np.isfinite(row.step_ms) for row in result.predictions)
+
+
+def test_what_jax_s_profiler_does_not_show_as_calls_is_refused(tmp_path):
+    """A trace that shows waits as functions and no allocation would say "nothing" of both."""
+    path = tmp_path / "vm.trace.json"
+    path.write_text(json.dumps({"traceEvents": steps_of_jax()}))
+    capture = open_report(path)
+    for what in ("sync", "allocation"):
+        with pytest.raises(ValueError, match=f"--no {what}: vm.trace.json does not show it"):
+            what_if(capture, Asked(no=(what,)))
+    assert {each.change for each in what_if(capture, Asked()).predictions} <= {
+        "--no data", "--no copies", "--no cpu", "--graphs",
+    }  # fmt: skip

@@ -12,6 +12,7 @@ from profiling.analysis.whatif.whatif_records import FreeStep, Gates, Prediction
 from profiling.shared.json_records import read_lines, to_json
 from tests.paths import CAPTURES
 from validation import pair_captures
+from validation.frameworks import Measured as SeriesMeasured
 from validation.pair_programs.series import HALVES, PROGRAMS, Change
 from validation.pair_records import Capture, Machine, folder_of
 from validation.pair_records import Measured as MeasuredPairs
@@ -250,3 +251,35 @@ def test_nsys_ai_is_given_the_step_and_its_own_idle_time(tmp_path):
     assert found == of_ratio(15.0, 0.8) and found.step_ms.middle == 12.0
     assert "-p iteration_ms=15.0 -p idle_ms=3.0" in asked.read_text()
     assert nsys_ai_estimate(str(program), capture, 15.0, 20, "copies") is None
+
+
+def test_a_series_gives_pairs_of_programs_with_their_fault_and_without(tmp_path, packed, capsys):
+    """One whose steps are the capture's, one of which they are a part, and a control."""
+    for folder in ("measured", "nsys"):
+        (tmp_path / folder).mkdir()
+    for name, nsys_ms in (("sentences_home", 15.0), ("vision_floats", 90.0), ("e3nn_control", 15)):
+        file = pair_captures.unpack(packed, tmp_path / "nsys")
+        file.rename(file.with_name(f"{name}-1.sqlite"))
+        measured = SeriesMeasured([14.0, 14.2], [13.1, 13.1], None, nsys_ms)
+        (tmp_path / "measured" / f"{name}.json").write_text(to_json(measured))
+    config = PredictionsConfig(out=str(tmp_path), series=7, gpu="NVIDIA H100")
+    main(config, lambda capture, change, free_ms: ask(capture, "--graphs", free_ms))
+    lines = read_lines(tmp_path / "predictions.jsonl", CheckedPrediction)
+    ours = {each.program: each for each in lines if each.by == "whatif"}
+    assert set(ours) == {"sentences_home", "vision_floats"}
+    assert (ours["sentences_home"].free_ms, ours["sentences_home"].inside) == (14.1, True)
+    assert ours["vision_floats"].reason == "the capture's steps are not the program's"
+    assert "2 pairs of series 7 of `validation foreign`" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"series": 5, "gpu": "H100"}, "series=5: is one of 6, 7"),
+        ({"series": 7}, "gpu: name the GPU that the series was measured on"),
+        ({"series": 7, "gpu": "H100"}, "has no measured program of series 7"),
+    ],
+)
+def test_a_series_is_refused_where_it_is_not_there(tmp_path, keys, message):
+    with pytest.raises(ValueError, match=message):
+        main(PredictionsConfig(out=str(tmp_path), **keys))

@@ -37,6 +37,8 @@ from profiling.shared.manifest import Manifest
 from profiling.timeline.trace import GRAPH, Calls, Operations
 
 FEWEST_STEPS = 3  # the first and the last are not replayed
+# kind of capture -> causes that are no calls there: JAX's profiler has few waits, and as functions
+UNSEEN: dict[str, tuple[str, ...]] = {"jax": ("sync", "allocation")}
 
 
 @dataclass(frozen=True)
@@ -163,11 +165,17 @@ def refuted(prediction: Prediction, gates: Gates) -> Prediction:
 def changes_of(analysis: Analysis, cycle: Work, asked: Asked) -> Iterator[Change]:
     """Yield the changes that are asked for. Raises ValueError for one that cannot be made."""
     launches = graph_launches(cycle)
+    unseen = UNSEEN.get(analysis.trace.kind, ())
     if asked.nothing:
-        yield from NO.values()
+        yield from (change for what, change in NO.items() if what not in unseen)
         if not launches:
             yield GRAPHS
         return
+    if hidden := [what for what in asked.no if what in unseen]:
+        raise ValueError(
+            f"--no {hidden[0]}: {name_of(analysis)} does not show it as calls of CUDA; capture "
+            "with nsys"
+        )
     yield from (NO[what] for what in asked.no)
     if asked.graphs and launches:
         raise ValueError(
