@@ -121,7 +121,7 @@ def measured_pairs(config: PredictionsConfig, out: Path) -> list[Pair]:
 
 
 def source_of(config: PredictionsConfig, out: Path) -> str:
-    """Where the pairs are from: a series, or which half, and when that was opened."""
+    """Source of the pairs in words: a series, or a half, and when that was opened."""
     if config.series:
         return f"series {config.series} of `validation foreign`."
     if config.half == "first":
