@@ -27,7 +27,7 @@ VALIDATION = Folder(
             gpu=True,
         ),
         "peers": Program(
-            "nsys-ai, HTA and TraceLens on the captures of foreign series=6", "out=OUT"
+            "nsys-ai, HTA and TraceLens on the captures of foreign series=6|7", "out=OUT"
         ),
         "any_program": Program("programs of others, run with the hook and without"),
         "pairs": Program(

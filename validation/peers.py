@@ -1,7 +1,7 @@
-"""Other tools on the captures of series 6, graded as our verdicts are.
+"""Other tools on the captures of series 6 or 7, graded as our verdicts are.
 
-    python -m validation foreign series=6 out=OUT reread=true
-    python -m validation peers out=OUT nsys_ai=PROGRAM hta=PYTHON tracelens=PROGRAM
+    python -m validation foreign series=7 out=OUT reread=true
+    python -m validation peers series=7 out=OUT nsys_ai=PROGRAM hta=PYTHON tracelens=PROGRAM
 
 Runs those that are named: nsys-ai on reports of nsys, HolisticTraceAnalysis and TraceLens on traces
 of torch.profiler and JAX's profiler. They need environments of their own: for HTA name the Python
@@ -24,7 +24,7 @@ import msgspec
 
 from benchmarks.measuring import PROJECT, Keys, key
 from profiling.shared.json_records import read_json
-from validation.framework_programs.series import SIXTH, Program
+from validation.framework_programs.series import SERIES, Program
 from validation.judged import GRADES, Judged
 from validation.peer_words import (
     Answer,
@@ -45,6 +45,7 @@ SAID = 44  # characters of an answer in the table
 
 @dataclass
 class PeersConfig(Keys):
+    series: int = key(6, "6 or 7")
     out: str = key("out-frameworks", "folder of the captures and of results.json")
     nsys_ai: str = key("", "program nsys-ai", file=True)
     hta: str = key("", "Python that has HolisticTraceAnalysis", file=True)
@@ -85,8 +86,10 @@ def main(config: PeersConfig) -> None:
     if not (out / "results.json").exists():
         raise ValueError(f"out={config.out}: has no results.json, which foreign reread=true writes")
     ours = read_json(out / "results.json", list[Judged])
+    programs = {program.name: program for program in SERIES.get(config.series, ())}
+    if not {judged.program for judged in ours} <= programs.keys():
+        raise ValueError(f"series={config.series}: out={config.out} has programs of another")
     (out / "peers").mkdir(exist_ok=True)
-    programs = {program.name: program for program in SIXTH}
     by_nsys, by_others = [], []
     for judged in ours:
         program = programs[judged.program]

@@ -1,6 +1,7 @@
 """validation.peers and peer_words, without any of the tools."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -95,3 +96,11 @@ def test_nsys_ai_is_asked_once_and_counted_beside_our_verdicts(tmp_path, capsys)
 def test_results_are_asked_for_first(tmp_path):
     with pytest.raises(ValueError, match="has no results.json"):
         peers.main(peers.PeersConfig(out=str(tmp_path)))
+
+
+@pytest.mark.parametrize("series", [6, 8])
+def test_results_are_of_the_series(tmp_path, series):
+    (tmp_path / "results.json").write_text(to_json([replace(OURS, program="plain_replay")]))
+    peers.main(peers.PeersConfig(series=7, out=str(tmp_path)))
+    with pytest.raises(ValueError, match=f"series={series}: out=.* has programs of another"):
+        peers.main(peers.PeersConfig(series=series, out=str(tmp_path)))
