@@ -78,7 +78,7 @@ def ask_whatif(capture: Opening, change: str, free_ms: float | None) -> WhatIf:
         without=(re.compile(value),) if flag == "--without" else (),
         free_ms=free_ms,
     )
-    return what_if(capture, asked)
+    return what_if(capture.analysis, capture.manifest, asked)
 
 
 def main(config: PredictionsConfig, ask: Ask = ask_whatif) -> None:

@@ -1,6 +1,6 @@
 """A capture with its manifest and the report of both. Called by the verbs that read one."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -10,6 +10,7 @@ from profiling.analysis.records import ProgramSteps, Report
 from profiling.analysis.runs.program import program_steps
 from profiling.analysis.runs.run_clocks import RunClocks, clocks_of_run
 from profiling.analysis.summary import summarize
+from profiling.analysis.whatif.whatif import what_would_help
 from profiling.shared.manifest import Manifest
 from profiling.timeline import opening
 from profiling.timeline.trace import Trace
@@ -32,7 +33,8 @@ class Capture:
     @cached_property
     def report(self) -> Report:
         named = self.manifest, self.manifest_name
-        return summarize(self.analysis, *named, self.clocks, self.program_steps)
+        report = summarize(self.analysis, *named, self.clocks, self.program_steps)
+        return replace(report, what_if=what_would_help(self.analysis, self.manifest))
 
     @cached_property
     def step_events(self) -> StepEvents | None:

@@ -10,6 +10,7 @@ from typing import Literal
 
 import msgspec
 
+from profiling.analysis.whatif.whatif_records import WhatIf
 from profiling.shared.causes import Framework
 from profiling.shared.gpu_clock import GpuClock
 from profiling.shared.json_records import JsonObject
@@ -510,6 +511,8 @@ class Report:
     # these two are computed last, from all the rest
     health: Health = Health()
     bottleneck: Bottleneck = Bottleneck()
+    # the predictions of `whatif` that help most; None: it cannot replay the capture, or not quickly
+    what_if: WhatIf | None = None
 
     @property
     def phases(self) -> list[RangeTotal]:

@@ -4,8 +4,8 @@ without what the change takes away.
 {flags}
 
 Without a change, all of --no and --graphs of which the capture holds anything are predicted. Each
-step comes with an interval, what limits it then, and what the change leaves. How often this is
-right has not been measured yet (docs/whatif.md): `ab` measures a change.
+step comes with an interval, what limits it then, and what the change leaves. How often this was
+right on unseen programs: docs/whatif.md. `ab` measures a change.
 
 examples
   python -m profiling whatif out-shakespeare-char
@@ -52,7 +52,7 @@ def main(argv: list[str]) -> int:
     with reading_bar(flags.capture) as say:
         capture = open_report(flags.capture, flags.manifest, step=flags.step)
         say("replaying")
-        result = what_if(capture, asked_of(flags))
+        result = what_if(capture.analysis, capture.manifest, asked_of(flags))
     write(flags, result)
     told = [row for row in result.predictions if row.answer != "cannot tell"]
     return 0 if told or not result.predictions and result.gates.passed else CANNOT_TELL

@@ -9,8 +9,9 @@ import pytest
 
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.open_report import Capture, open_report
+from profiling.analysis.whatif import whatif
 from profiling.analysis.whatif.changes import NO
-from profiling.analysis.whatif.whatif import Asked, what_if
+from profiling.analysis.whatif.whatif import Asked
 from profiling.analysis.whatif.whatif_records import Prediction, WhatIf
 from profiling.shared.manifest import CapturedWindow, Laps, Manifest, WindowSteps
 from profiling.timeline.trace import GRAPH, Trace
@@ -28,6 +29,10 @@ def asked(name: str) -> Asked:
 
 def capture(trace: Trace, manifest: Manifest | None = None) -> Capture:
     return Capture(Analysis(trace), manifest, None)
+
+
+def what_if(capture: Capture, asked: Asked) -> WhatIf:
+    return whatif.what_if(capture.analysis, capture.manifest, asked)
 
 
 def by_change(result: WhatIf) -> dict[str, Prediction]:
@@ -204,6 +209,16 @@ def test_an_impossible_order_ends():
             assert "\n" not in str(refused)
         else:
             assert all(np.isfinite(row.step_ms) for row in result.predictions)
+
+
+def test_a_report_has_what_helps_most_and_nothing_else(monkeypatch):
+    eager = capture_of("flash_eager")
+    found = whatif.what_would_help(eager.analysis, None)
+    asked_for_all = [row for row in what_if(eager, Asked()).predictions if row.answer == "shorter"]
+    assert found and 1 < len(found.predictions) <= whatif.MOST_HELPFUL
+    assert found.predictions == sorted(asked_for_all, key=lambda row: row.step_ms)[:5]
+    monkeypatch.setattr(whatif, "MOST_IN_REPORT", len(eager.trace.operations.name) - 1)
+    assert whatif.what_would_help(eager.analysis, None) is None
 
 
 def test_what_jax_s_profiler_does_not_show_as_calls_is_refused(tmp_path):

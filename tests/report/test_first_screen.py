@@ -16,6 +16,7 @@ from profiling.report.renderers import terminal
 from profiling.report.single.document import report_document
 from profiling.report.single.screen import findings, first_screen
 from profiling.report.single.verdict_line import verdict_line
+from profiling.report.whatif import best_line
 from profiling.shared.causes import PARTS
 from profiling.shared.units import milliseconds
 from tests.helpers.captures import report_of
@@ -34,6 +35,7 @@ def text_of(document: Document, width: int = 80) -> str:
 @pytest.mark.parametrize("name", CAPTURES)
 def test_it_fits_a_screen_with_the_verdict_once_more(name):
     report = report_of(name)
+    predicted = best_line(report.what_if)
     lines = text_of(first_screen(report)).splitlines()
     assert max(map(len, lines)) <= 80
     assert 24 <= len(lines) + 3 <= 40  # --full, a blank, the verdict
@@ -41,6 +43,7 @@ def test_it_fits_a_screen_with_the_verdict_once_more(name):
     for part in (
         *report.bottleneck.evidence[:2],
         report.bottleneck.most_to_gain,
+        *([predicted] if predicted else []),
         "The typical step",
     ):
         assert part in said, part
@@ -49,6 +52,13 @@ def test_it_fits_a_screen_with_the_verdict_once_more(name):
     shares = [f"{kernel.percent:.1f} %" for kernel in report.kernels[:5]]
     assert [line[-6:].strip() for line in lines[place + 2 :]] == shares
     assert "CUDA API calls" not in said and "Idle gaps" not in said
+
+
+def test_what_helps_most_is_one_line():
+    line = best_line(report_of("flash_eager").what_if)
+    assert re.fullmatch(
+        r"Predicted with CUDA graphs: ([\d.]+) ms \([\d.]+ to [\d.]+\) instead of [\d.]+ per step", line
+    )
 
 
 def test_of_a_capture_without_steps_no_figure_is_one_of_a_step():

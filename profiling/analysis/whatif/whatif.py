@@ -12,7 +12,6 @@ from profiling.analysis.analysis import Analysis
 from profiling.analysis.columns import name_mask, used_names
 from profiling.analysis.gpu_time.losses import GRAPH_LAUNCH
 from profiling.analysis.gpu_work.families import FAMILIES
-from profiling.analysis.open_report import Capture
 from profiling.analysis.steps.find import used_gpus
 from profiling.analysis.verdict.health import WHOLE_GRAPHS, free_step_ms
 from profiling.analysis.whatif.changes import (
@@ -36,6 +35,8 @@ from profiling.analysis.whatif.work import Work, work_of
 from profiling.shared.manifest import Manifest
 from profiling.timeline.trace import GRAPH, Calls, Operations
 
+MOST_HELPFUL = 5  # changes in a report
+MOST_IN_REPORT = 200_000  # operations; replaying so many takes half a second
 FEWEST_STEPS = 3  # the first and the last are not replayed
 # kind of capture -> causes that are no calls there: JAX's profiler has few waits, and as functions
 UNSEEN: dict[str, tuple[str, ...]] = {"jax": ("sync", "allocation")}
@@ -57,9 +58,8 @@ class Asked:
         return not (self.no or self.graphs or self.scale or self.without)
 
 
-def what_if(capture: Capture, asked: Asked) -> WhatIf:
+def what_if(analysis: Analysis, manifest: Manifest | None, asked: Asked) -> WhatIf:
     """The predictions. Raises ValueError for a capture or a change of which none can be made."""
-    analysis, manifest = capture.analysis, capture.manifest
     window = work_of(analysis, *replayable(analysis, manifest))
     check_host(analysis, window)
     cycle = window.cycle()
@@ -89,6 +89,23 @@ def what_if(capture: Capture, asked: Asked) -> WhatIf:
         free=scene.free,
         predictions=predictions,
     )
+
+
+def what_would_help(analysis: Analysis, manifest: Manifest | None) -> WhatIf | None:
+    """The changes that are predicted to help most, for a report.
+
+    None where nothing can be replayed, or so much that a report would have to wait for it.
+    """
+    operations = analysis.trace.operations
+    if operations is None or len(operations.name) > MOST_IN_REPORT:
+        return None
+    try:
+        found = what_if(analysis, manifest, Asked())
+    except ValueError:
+        return None
+    shorter = [each for each in found.predictions if each.answer == "shorter"]
+    shorter.sort(key=lambda each: each.step_ms)
+    return replace(found, predictions=shorter[:MOST_HELPFUL])
 
 
 def name_of(analysis: Analysis) -> str:

@@ -32,6 +32,7 @@ from profiling.report.single import step_charts, step_slices, tables
 from profiling.report.single.kernel_sources import Links
 from profiling.report.single.timeline_data import timeline_data
 from profiling.report.single.verdict_line import verdict_line
+from profiling.report.whatif import help_section
 from profiling.shared.causes import PART, VERDICT, Part, part_named
 from profiling.shared.units import ABSENT, duration_ns, milliseconds, number, percent, size_bytes
 from profiling.timeline.personal import without_folders
@@ -65,6 +66,7 @@ def report_document(
         verdict(report),
         [
             step_section(report),
+            *help_sections(report),
             phase_section(report),
             *([] if report.on_cpu else gpu_sections(report, events, sources or {})),
             *table_sections(report, sources or {}),
@@ -74,6 +76,11 @@ def report_document(
         captures=shlex.quote(report.capture.file),
         step_ms=judged_step_ms(report),
     )
+
+
+def help_sections(report: Report) -> list[Section]:
+    found = report.what_if
+    return [help_section(found)] if found and found.predictions else []
 
 
 def gpu_sections(report: Report, events: StepEvents | None, sources: Links) -> list[Section]:

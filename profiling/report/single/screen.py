@@ -20,6 +20,7 @@ from profiling.report.document import (
 from profiling.report.single import tables
 from profiling.report.single.document import cpu_figures, gpu_name, judged, step_parts, subtitle
 from profiling.report.single.verdict_line import verdict_line
+from profiling.report.whatif import best_line
 from profiling.shared.units import milliseconds, percent
 
 EVIDENCE, NEXT, PARTS, ROWS = 4, 2, 3, 5  # most of each
@@ -33,6 +34,8 @@ def first_screen(report: Report) -> Document:
     bottleneck = report.bottleneck
     most = bottleneck.most_to_gain
     gain = [Paragraph(f"Largest possible gain: {most}")] if most else []
+    if report.what_if and (predicted := best_line(report.what_if)):
+        gain.append(Paragraph(predicted))
     return Document(
         f"{report.capture.file} · {gpu_name(report)}",
         subtitle(report),
