@@ -56,9 +56,11 @@ def test_it_fits_a_screen_with_the_verdict_once_more(name):
 
 def test_what_helps_most_is_one_line():
     line = best_line(report_of("flash_eager").what_if)
-    assert re.fullmatch(
-        r"Predicted with CUDA graphs: ([\d.]+) ms \([\d.]+ to [\d.]+\) instead of [\d.]+ per step", line
-    )
+    figures = r"([\d.]+) ms \(([\d.]+) to ([\d.]+)\) instead of ([\d.]+) per step"
+    found = re.fullmatch(f"Predicted with CUDA graphs: {figures}", line)
+    assert found, line
+    step, low, high, now = map(float, found.groups())
+    assert low < step < high < now
 
 
 def test_of_a_capture_without_steps_no_figure_is_one_of_a_step():
