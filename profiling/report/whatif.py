@@ -1,5 +1,7 @@
 """Document of a step predicted with changes. Called by profiling.verbs.whatif."""
 
+from collections.abc import Callable
+
 from profiling.analysis.whatif.whatif_records import Prediction, WhatIf
 from profiling.report.document import (
     Block,
@@ -33,6 +35,7 @@ SOURCES = {
     "given": "as given",
     "estimated": "estimated from the capture",
 }
+Named = Callable[[Prediction], str]
 LIMITS = {"gpu": "the GPU", "host": "the host"}
 
 
@@ -41,7 +44,7 @@ def whatif_document(result: WhatIf) -> Document:
     tone: Tone = "plain" if passed else "warning"
     title = "Predicted steps"
     blocks: list[Block] = [
-        table(result, title),
+        table(result, title, Column("change", "change", "code", True)),
         Bullets("Cannot tell", reasons(result)),
         Bullets("What a change leaves", left(result)),
         Bullets("Measure it", commands(result), places=("markdown", "page")),
@@ -60,20 +63,27 @@ def best_line(result: WhatIf) -> str | None:
     if not result.predictions:
         return None
     best, now = result.predictions[0], milliseconds(result.free.ms)
-    words = WORDS.get(best.change, best.change)
     step = f"{milliseconds(best.step_ms)} ms ({span(best)})"
-    return f"Predicted with {words}: {step} instead of {now} per step"
+    return f"Predicted with {in_words(best)}: {step} instead of {now} per step"
 
 
 def help_section(result: WhatIf) -> Section:
     """The section of a report: the changes that help most, and the commands that measure them."""
     title = "What would help"
     blocks: list[Block] = [
-        table(result, title),
-        Bullets("What a change leaves", left(result)),
-        Bullets("Measure it", commands(result)),
+        table(result, title, Column("with", in_words, "text", True)),
+        Bullets("What a change leaves", left(result, in_words)),
+        Bullets("Measure it", commands(result, in_words)),
     ]
     return Section("whatif", title, blocks, lead=NOTE)
+
+
+def as_typed(row: Prediction) -> str:
+    return row.change
+
+
+def in_words(row: Prediction) -> str:
+    return WORDS.get(row.change, row.change)
 
 
 def headline(result: WhatIf) -> str:
@@ -104,7 +114,7 @@ def span(row: Prediction) -> str:
     return f"{milliseconds(row.low_ms)} to {milliseconds(row.high_ms)}"
 
 
-def table(result: WhatIf, title: str) -> Table:
+def table(result: WhatIf, title: str, named: Column) -> Table:
     free_ms = result.free.ms
 
     def change(row: Prediction) -> str:
@@ -121,7 +131,7 @@ def table(result: WhatIf, title: str) -> Table:
         return LIMITS[row.limited_by] if is_told(row) else None
 
     columns = [
-        Column("change", "change", "code", True),
+        named,
         Column("gain, ms", change, "number", True),
         Column("gain", share, "number", True),
         Column("step, ms", lambda row: row.step_ms if is_told(row) else None, "ms", True),
@@ -141,14 +151,14 @@ def reasons(result: WhatIf) -> list[str]:
     return [f"{row.change}: {row.reason}" for row in result.predictions if row.reason]
 
 
-def commands(result: WhatIf) -> list[str]:
+def commands(result: WhatIf, named: Named = as_typed) -> list[str]:
     tried = [row for row in result.predictions if row.try_it]
-    return [f"{row.change}: python -m profiling {row.try_it}" for row in tried]
+    return [f"{named(row)}: python -m profiling {row.try_it}" for row in tried]
 
 
-def left(result: WhatIf) -> list[str]:
+def left(result: WhatIf, named: Named = as_typed) -> list[str]:
     told = [row for row in result.predictions if row.leaves and row.answer == "shorter"]
-    return [f"{row.change}: {'; '.join(row.leaves)}" for row in told]
+    return [f"{named(row)}: {'; '.join(row.leaves)}" for row in told]
 
 
 def facts(result: WhatIf) -> list[tuple[str, str]]:
