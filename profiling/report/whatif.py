@@ -23,9 +23,9 @@ NOTE = (
     "GPU may be faster or slower without a profiler."
 )
 WORDS = {
-    "--no data": "batches that are ready",
+    "--no data": "ready batches",
     "--no sync": "no waits for the GPU",
-    "--no copies": "no copies between host and GPU",
+    "--no copies": "no host-GPU copies",
     "--no allocation": "no allocations",
     "--no cpu": "no long host work",
     "--graphs": "CUDA graphs",
