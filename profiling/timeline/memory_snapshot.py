@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from profiling.timeline import opening
 from profiling.timeline.snapshot_pickle import Columns, Frame, Rows, SnapshotReader, Stack
 
 ENDINGS = (".pickle", ".pkl")
@@ -144,6 +145,28 @@ def in_folder(folder: Path) -> list[Path]:
     window = RANK.sub("rank", newest.name)
     alike = [path for path in found if RANK.sub("rank", path.name) == window]
     return sorted(alike, key=lambda path: rank_of(path) or 0)
+
+
+def snapshots_at(places: Sequence[Path]) -> list[Path]:
+    """The snapshots that were given, or lie in the folders; [] if any is something else.
+
+    In a folder the newest file counts, whichever it is: a snapshot or a capture.
+    """
+    found: list[Path] = []
+    for place in places:
+        own = in_folder(place) if place.is_dir() else [place] if is_snapshot(place) else []
+        if not own or (place.is_dir() and capture_is_newer(place, own[0])):
+            return []
+        found += own
+    return found
+
+
+def capture_is_newer(folder: Path, snapshot: Path) -> bool:
+    try:
+        newest = opening.newest(folder)
+    except ValueError:
+        return False
+    return opening.modified_ns(newest) > opening.modified_ns(snapshot)
 
 
 def rank_of(path: Path) -> int | None:

@@ -36,6 +36,7 @@ from profiling.analysis.verdict.health import OTHERS
 from profiling.report.single.kernel_sources import Links, source_links
 from profiling.report.single.verdict_line import verdict_line
 from profiling.shared.json_records import to_json
+from profiling.timeline.memory_snapshot import snapshots_at
 from profiling.timeline.opening import REPORT, newest
 from profiling.timeline.trace import Trace
 from profiling.verbs.progress import reading_bar
@@ -77,6 +78,11 @@ def report_on(argv: list[str]) -> Report | None:
     flags = parse(argv)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal without Unicode gets ? for a bar
+    if snapshots := snapshots_at(flags.capture):
+        from profiling.verbs.memory import report_memory
+
+        report_memory(flags, snapshots)
+        return None
     opened = open_given(flags)
     if isinstance(opened, Capture):
         write(flags, opened)

@@ -182,7 +182,6 @@ class Training:
     activation: int = 5 * MIB
     cpp: bool = False  # backward has frames of C++
     leak: int = 0  # bytes that each step keeps, from train.py:55
-    pins: int = 0  # small tensors that each step leaves in large segments, from train.py:66
     annotations: list[dict[str, object]] = field(default_factory=list)
     weights: list[int] = field(default_factory=list)
     moments: list[int] = field(default_factory=list)
@@ -215,11 +214,17 @@ class Training:
             a.release(gradient, ZERO)
         if self.leak:
             self.kept.append(a.alloc(self.leak, in_main(55)))
-        for _ in range(self.pins):
-            filler = [a.alloc(18 * MIB, in_main(65)) for _ in range(2)]
-            self.kept.append(a.alloc(MIB + 512, in_main(66)))
-            for address in filler:
-                a.release(address, in_main(65))
+
+    def fragment(self, count: int) -> "Training":
+        """Leave a block of 2 MiB, from train.py:66, amid each of so many segments of 20."""
+        allocator, fillers = self.allocator, []
+        for _ in range(count):
+            fillers.append(allocator.alloc(9 * MIB, in_main(65)))
+            self.kept.append(allocator.alloc(2 * MIB, in_main(66)))
+            fillers.append(allocator.alloc(9 * MIB, in_main(65)))
+        for address in fillers:
+            allocator.release(address, in_main(67))
+        return self
 
     def mark(self, stage: str, number: int) -> None:
         name, device = "Optimizer.step#AdamW.step", self.allocator.device
