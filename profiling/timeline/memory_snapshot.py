@@ -43,6 +43,7 @@ ALLOC, FREE_REQUESTED, FREE_COMPLETED, SEGMENT_ALLOC, SEGMENT_FREE, MAP, UNMAP, 
 ALLOCATED, AWAITING, INACTIVE = range(3)
 OTHER = len(ACTIONS)  # an action that this reader does not know
 Ints = NDArray[np.int64]
+Int32s = NDArray[np.int32]
 
 
 class Annotation(msgspec.Struct, frozen=True):
@@ -65,11 +66,11 @@ class Settings(msgspec.Struct):
 class Events:
     """What the allocator did, in order."""
 
-    action: Ints  # of ACTIONS
+    action: NDArray[np.int8]  # of ACTIONS
     address: Ints
     size: Ints  # bytes as they were asked for
     time_us: Ints | None  # since 1970; None: PyTorch 2.1 writes no times
-    stack: Ints  # number of a stack, or -1
+    stack: Int32s  # number of a stack, or -1
     free_bytes: dict[int, int]  # by event: what the GPU had left where memory ran out
 
 
@@ -188,8 +189,9 @@ def read(path: Path) -> Snapshot:
                 raise ValueError(f"{path}: is {looks_like(begin)}, not a memory snapshot; {RECORD}")
             with mmap(file.fileno(), 0, access=ACCESS_READ) as data:
                 reader = SnapshotReader(data)
-                value = reader.read()
-        return snapshot_of(path, value, reader.columns)
+                value, columns = reader.read(), reader.columns
+                del reader  # what the pickle might refer to is hundreds of MB of a large file
+        return snapshot_of(path, value, columns)
     except OSError as error:
         raise ValueError(f"{path}: cannot be read: {error.strerror or error}") from error
     except (msgspec.ValidationError, Unlike, RecursionError) as error:
@@ -238,7 +240,7 @@ def snapshot_of(path: Path, value: object, columns: Columns) -> Snapshot:
     devices = [
         DeviceHistory(
             device,
-            events_of(columns, events.get(device, np.zeros(0, np.int64)), known),
+            events_of(columns, events.get(device, slice(0)), known),
             *segments_of(by_device.get(device, []), columns),
         )
         for device in present
@@ -250,40 +252,41 @@ def snapshot_of(path: Path, value: object, columns: Columns) -> Snapshot:
     )
 
 
-def rows_of(trace: object) -> Ints:
-    """The rows of a device's events in the columns."""
+def rows_of(trace: object) -> slice | Ints:
+    """The rows of a device's events in the columns; mostly they follow each other."""
     if not isinstance(trace, list) or not all(isinstance(run, Rows) for run in trace):
         raise Unlike("a device's trace is no list of events")
-    if not trace:
-        return np.zeros(0, np.int64)
-    return np.concatenate([np.arange(run.first, run.first + run.count) for run in trace])
+    first = [run.first for run in trace]
+    behind = [run.first + run.count for run in trace]
+    if first[1:] == behind[:-1]:
+        return slice(first[0], behind[-1])
+    return np.concatenate([np.arange(a, b) for a, b in zip(first, behind, strict=True)])
 
 
-def action_numbers(columns: Columns) -> Ints:
+def action_numbers(columns: Columns) -> NDArray[np.int8]:
     """For each action of the file, its number in ACTIONS."""
     named = [ACTIONS.index(name) if name in ACTIONS else OTHER for name in columns.actions]
-    return np.array(named, np.int64)
+    return np.array(named, np.int8)
 
 
-def events_of(columns: Columns, rows: Ints, known: Ints) -> Events:
-    time_us = taken(columns.time_us, rows)
-    positions = (
-        dict(zip(rows.tolist(), range(len(rows)), strict=True)) if columns.free_bytes else {}
-    )
-    free = {positions[row]: free for row, free in columns.free_bytes.items() if row in positions}
+def events_of(columns: Columns, rows: slice | Ints, known: NDArray[np.int8]) -> Events:
+    """The events in these rows, views of the columns where they follow each other."""
+    time_us = np.asarray(columns.time_us)[rows]
+    number_of = np.arange(len(columns.action))[rows] if columns.free_bytes else np.zeros(0)
+    free = {
+        int(event): free
+        for row, free in columns.free_bytes.items()
+        for event in np.flatnonzero(number_of == row)
+    }
+    action = np.asarray(columns.action)[rows]
     return Events(
-        known[taken(columns.action, rows)] if len(rows) else np.zeros(0, np.int64),
-        taken(columns.address, rows),
-        taken(columns.size, rows),
-        time_us if len(rows) and time_us.min() > 0 else None,
-        taken(columns.stack, rows),
+        known[action] if len(action) else action,
+        np.asarray(columns.address)[rows],
+        np.asarray(columns.size)[rows],
+        time_us if len(time_us) and time_us.min() > 0 else None,
+        np.asarray(columns.stack)[rows],
         free,
     )
-
-
-def taken(column: "object", rows: Ints) -> Ints:
-    """The values of an array of the standard library in these rows, in 64 bits."""
-    return np.asarray(column)[rows].astype(np.int64)
 
 
 def segments_of(

@@ -21,7 +21,7 @@ Frame = tuple[str, int, str]  # file, line, function
 NOTHING = -1  # in columns: the event has no such value
 DICT, LIST, END, SETITEMS, SETITEM = b"}].us"
 BEGIN, LAST = rb"\}\x94\(", b"eu"  # of an event, of its stack and itself
-WANTED = ["action", "addr", "size", "stream", "time_us"]  # and the frames, in this order
+WANTED = ["action", "addr", "size", "time_us"]  # and the frames, in this order
 REFERENCE = rb"h.|j.{4}"
 LONG = b"|".join(rb"\x8a%s.{%d}" % (re.escape(bytes([n])), n) for n in range(1, 9))
 NUMBER = rb"K.|M..|J.{4}|" + LONG
@@ -35,6 +35,8 @@ STACK = rb"(%s|\]\x94(?:%s)a|\]\x94(?=u)|\]\x94\()" % (REFERENCE, REFERENCE)
 REFERENCES = re.compile(rb"\]\x94(?:\((?:%s)+e|(?:%s)a)?" % (REFERENCE, REFERENCE), re.S)
 EACH = re.compile(rb"h(.)|j(.{4})", re.S)
 MOST_SHAPES = 16
+MOST_STACK = 1 << 16  # bytes of a list of references; a longer one takes the long way
+LONG1 = b"\x8a"
 TELL_BYTES = 16 << 20  # read until the share is told and the pages are given back
 MOST_OPEN = 1 << 20  # values that a pickle of data leaves open at once
 Readable = bytes | mmap
@@ -70,7 +72,6 @@ class Columns:
     action: "array[int]" = field(default_factory=lambda: array("b"))
     address: "array[int]" = field(default_factory=lambda: array("q"))
     size: "array[int]" = field(default_factory=lambda: array("q"))
-    stream: "array[int]" = field(default_factory=lambda: array("q"))
     time_us: "array[int]" = field(default_factory=lambda: array("q"))
     stack: "array[int]" = field(default_factory=lambda: array("i"))
     actions: dict[str, int] = field(default_factory=dict)
@@ -100,17 +101,16 @@ class Columns:
     def add(self, event: dict[object, object]) -> None:
         """Append an event. Raises ValueError for a value of another type."""
         action = event["action"]
-        numbers = [event.get(key, NOTHING) for key in ("addr", "size", "stream", "time_us")]
+        numbers = [event.get(key, NOTHING) for key in ("addr", "size", "time_us")]
         if not isinstance(action, str):
             raise ValueError
-        address, size, stream, time_us = (whole(number) for number in numbers)
+        address, size, time_us = (whole(number) for number in numbers)
         if "device_free" in event:
             self.free_bytes[len(self.action)] = whole(event["device_free"])
         stack = self.stack_of(event.get("frames"))
         self.action.append(self.actions.setdefault(action, len(self.actions)))
         self.address.append(address)
         self.size.append(size)
-        self.stream.append(stream)
         self.time_us.append(time_us)
         self.stack.append(stack)
 
@@ -136,7 +136,10 @@ class Memo(dict[int, object]):
         raise KeyError(number)
 
     def put_list(self, number: int, stack: int) -> None:
-        if lacking := number - len(self.lists):
+        lacking = number - len(self.lists)
+        if lacking == 1:  # the event itself, in most cases
+            self.lists.append(NOTHING)
+        elif lacking:
             self.lists.frombytes(b"\xff" * (self.lists.itemsize * lacking))
         self.lists.append(stack)
 
@@ -167,7 +170,7 @@ class SnapshotReader(Reader):
         self.columns = Columns()
         self.shapes: list[Shape] = []
         self.stack_numbers: dict[bytes, int] = {}  # by how the list is written
-        self.written_actions: dict[bytes, int] = {}
+        self.codes: dict[bytes, int] = {}  # of actions, by how their name is written
         self.event_end = -1  # where the last event ended
 
     def read(self) -> object:
@@ -258,51 +261,53 @@ class SnapshotReader(Reader):
 
         The loop is long because each call in it would cost a tenth of the time of a large file.
         """
-        data, at, match, put = self.data, self.at, shape.pattern.match, self.memo.put_list
-        columns, stacks, lists = self.columns, self.stack_numbers, self.memo.lists
+        data, at, match, memo = self.data, self.at, shape.pattern.match, self.memo
+        columns, stacks, lists, codes = self.columns, self.stack_numbers, memo.lists, self.codes
+        add_action, add_address = columns.action.append, columns.address.append
+        add_size, add_time = columns.size.append, columns.time_us.append
+        add_stack, integer = columns.stack.append, int.from_bytes
         end_at = min(at + TELL_BYTES, len(data))
         while at < end_at and (found := match(data, at)):
-            action, address, size, stream, time_us, written = found.groups()
+            action, address, size, time_us, written = found.groups()
             end = found.end()
             if written == b"]\x94(":
-                last = data.find(LAST, end)
+                last = data.find(LAST, end, end + MOST_STACK)
                 written = data[end - 3 : last + 1]
                 end = last + 1
-            if (code := self.written_actions.get(action)) is None and (
-                code := self.action_code(action)
-            ) is None:
-                break
-            if data[end] != SETITEMS:
+            code = codes[action] if action in codes else self.action_code(action)
+            if code < 0 or not written or data[end] != SETITEMS:
                 break
             if written[0] == LIST:
                 number = stacks.get(written, NOTHING)
                 if number < 0 and (number := self.new_stack(written)) < 0:
                     break
-                put(self.memoized + shape.memoized, number)
+                memo.put_list(self.memoized + shape.memoized, number)
                 self.memoized += 1
             else:
                 referred = number_of(written)
                 if referred >= len(lists) or (number := lists[referred]) < 0:
-                    if not isinstance(self.memo.get(referred), list):
+                    if not isinstance(memo.get(referred), list):
                         break
-                    number = columns.stack_of(self.memo[referred])
+                    number = columns.stack_of(memo[referred])
             self.memoized += shape.memoized
             at = end + 1
-            columns.action.append(code)
-            columns.address.append(NUMBERS[address])
-            columns.size.append(NUMBERS[size])
-            columns.stream.append(NUMBERS[stream])
-            columns.time_us.append(number_of(time_us) if time_us else NOTHING)
-            columns.stack.append(number)
+            add_action(code)
+            add_address(NUMBERS[address])
+            add_size(NUMBERS[size])
+            if time_us[:1] == LONG1:
+                add_time(integer(time_us[2:], "little"))
+            else:
+                add_time(number_of(time_us) if time_us else NOTHING)
+            add_stack(number)
         self.at = at
 
-    def action_code(self, written: bytes) -> int | None:
-        """The number of an action that is written as a reference to its name."""
+    def action_code(self, written: bytes) -> int:
+        """The number of an action that is written as a reference to its name; else NOTHING."""
         name = self.memo.get(number_of(written))
         if not isinstance(name, str):
-            return None
+            return NOTHING
         code = self.columns.actions.setdefault(name, len(self.columns.actions))
-        self.written_actions[written] = code
+        self.codes[written] = code
         return code
 
     def new_stack(self, written: bytes) -> int:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from profiling.analysis.memory.replay import Allocations
 from profiling.analysis.memory.stacks import Phase, Role, Stacks
-from profiling.timeline.memory_snapshot import ALLOC, Events, Ints
+from profiling.timeline.memory_snapshot import ALLOC, Events, Int32s, Ints
 
 KINDS = (
     "weights",
@@ -41,7 +41,7 @@ class Phases:
     first: Ints  # event with which each begins
     phase: Ints  # of Phase
 
-    def at(self, events: Ints) -> Ints:
+    def at(self, events: Ints | Int32s) -> Ints:
         """Number of the run to which each event belongs; -1 before the first."""
         return np.searchsorted(self.first, events, side="right") - 1
 

@@ -6,6 +6,7 @@ its own; so the layout of these segments is replayed too.
 """
 
 from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -23,6 +24,7 @@ from profiling.timeline.memory_snapshot import (
     Blocks,
     DeviceHistory,
     Events,
+    Int32s,
     Ints,
     Settings,
 )
@@ -35,13 +37,13 @@ BEFORE = -1  # event of an allocation that came before the history
 class Allocations:
     """The allocations that the history or the end of it knows."""
 
-    born: Ints  # event; BEFORE
-    died: Ints  # event; the number of events: it is still there
+    born: Int32s  # event; BEFORE
+    died: Int32s  # event; the number of events: it is still there
     address: Ints
     asked: Ints  # bytes as the program asked for them
     size: Ints  # bytes of the block
-    stack: Ints  # that allocated it; -1: not known
-    free_stack: Ints  # that freed it; -1: not known, or still there
+    stack: Int32s  # that allocated it; -1: not known
+    free_stack: Int32s  # that freed it; -1: not known, or still there
 
     def live_at(self, event: int) -> NDArray[np.bool_]:
         """Mask of the allocations that are there after the event; BEFORE: when it begins."""
@@ -75,51 +77,46 @@ def replay(history: DeviceHistory, settings: Settings) -> Replay:
     np.add.at(change, found.born + 1, found.size)
     gone = found.died < count
     np.subtract.at(change, found.died[gone] + 1, found.size[gone])
-    taken = np.isin(events.action, (SEGMENT_ALLOC, MAP)) * events.size
-    given = np.isin(events.action, (SEGMENT_FREE, UNMAP)) * events.size
-    held = np.concatenate([[0], np.cumsum(taken - given)])
+    held = np.zeros(count + 1, np.int64)
+    for actions, sign in (((SEGMENT_ALLOC, MAP), 1), ((SEGMENT_FREE, UNMAP), -1)):
+        rows = np.flatnonzero(np.isin(events.action, actions))
+        held[rows + 1] = sign * events.size[rows]
+    held = np.cumsum(held, out=held)
     held += int(history.segments.size.sum()) - held[-1]
-    return Replay(found, np.cumsum(change), held)
+    return Replay(found, np.cumsum(change, out=change), held)
 
 
 def pair(events: Events, blocks: Blocks) -> Allocations:
     """The allocations. Their size is that of the block if it is there at the end, else 0."""
-    frees = FREE_REQUESTED if (events.action == FREE_REQUESTED).any() else FREE_COMPLETED
-    rows = np.flatnonzero((events.action == ALLOC) | (events.action == frees))
-    rows = rows[np.argsort(events.address[rows], kind="stable")]
-    address, is_alloc = events.address[rows], events.action[rows] == ALLOC
-    same = np.zeros(len(rows), np.bool_)  # whether the next row is of the same address
-    same[:-1] = address[1:] == address[:-1]
-    follows = np.zeros(len(rows), np.bool_)  # whether the row is after an alloc of its address
-    follows[1:] = same[:-1] & is_alloc[:-1]
-    births = np.flatnonzero(is_alloc)
-    orphans = np.flatnonzero(~is_alloc & ~follows)  # freed, and allocated before the history
     count = len(events.action)
-    after = rows[np.minimum(births + 1, len(rows) - 1)]
-    died = np.where(same[births], after, count)
-    born = rows[births]
-    freed = died < count
-    free_stack = np.where(freed, events.stack[np.minimum(died, max(count - 1, 0))], -1)
-    if not count:
-        died = free_stack = born
-    at_end = blocks.state == ALLOCATED
-    alive = np.flatnonzero(~freed)
-    old = at_end & ~np.isin(blocks.address, events.address[born[alive]])
-    old_frees = rows[orphans]
-    none = np.full(int(old.sum()), -1)
+    frees = FREE_REQUESTED if (events.action == FREE_REQUESTED).any() else FREE_COMPLETED
+    rows = np.flatnonzero((events.action == ALLOC) | (events.action == frees)).astype(np.int32)
+    rows = rows[np.argsort(events.address[rows], kind="stable")]
+    is_alloc = events.action[rows] == ALLOC
+    same = np.zeros(len(rows), np.bool_)  # whether the next row is of the same address
+    same[:-1] = events.address[rows[1:]] == events.address[rows[:-1]]
+    is_orphan = ~is_alloc  # a free of what was allocated before the history
+    is_orphan[1:] &= ~(same[:-1] & is_alloc[:-1])
+    born, old_frees = rows[is_alloc], rows[is_orphan]
+    died = np.where(same, np.append(rows[1:], 0), count)[is_alloc].astype(np.int32)
+    free_stack = np.append(events.stack, -1)[died]
     size = np.zeros(len(born), np.int64)
-    where = np.searchsorted(blocks.address, events.address[born[alive]])
-    where = np.minimum(where, max(len(blocks.address) - 1, 0))
+    at_end = blocks.state == ALLOCATED
+    alive = np.flatnonzero(died == count)
+    address = events.address[born[alive]]
+    old = at_end & ~np.isin(blocks.address, address)
     if len(blocks.address):
-        hit = (blocks.address[where] == events.address[born[alive]]) & at_end[where]
+        where = np.minimum(np.searchsorted(blocks.address, address), len(blocks.address) - 1)
+        hit = (blocks.address[where] == address) & at_end[where]
         size[alive[hit]] = blocks.size[where[hit]]
+    before, none = np.full(len(old_frees), BEFORE, np.int32), np.full(int(old.sum()), -1, np.int32)
     return Allocations(
-        np.concatenate([born, np.full(len(old_frees), BEFORE), none]),
-        np.concatenate([died, old_frees, np.full(len(none), count)]),
+        np.concatenate([born, before, none]),
+        np.concatenate([died, old_frees, np.full(len(none), count, np.int32)]),
         np.concatenate([events.address[born], events.address[old_frees], blocks.address[old]]),
         np.concatenate([events.size[born], events.size[old_frees], blocks.requested[old]]),
         np.concatenate([size, np.zeros(len(old_frees), np.int64), blocks.size[old]]),
-        np.concatenate([events.stack[born], np.full(len(old_frees), -1), blocks.stack[old]]),
+        np.concatenate([events.stack[born], before, blocks.stack[old].astype(np.int32)]),
         np.concatenate([free_stack, events.stack[old_frees], none]),
     )
 
@@ -129,8 +126,7 @@ def with_sizes(found: Allocations, history: DeviceHistory, settings: Settings) -
     known = found.size > 0
     size = np.where(known, found.size, rounded(found.asked, settings))
     if not history.segments.expandable.any():
-        large = size > SMALL
-        size = np.where(large, with_rests(found, size, known, large, history, settings), size)
+        add_rests(found, size, known, history, settings.max_split_size)
     return replace(found, size=size)
 
 
@@ -155,64 +151,76 @@ def in_parts(asked: int, settings: Settings) -> int:
     return max(LEAST, -(-asked // LEAST) * LEAST)
 
 
-def with_rests(
+def add_rests(
     found: Allocations,
     size: Ints,
     known: NDArray[np.bool_],
-    large: NDArray[np.bool_],
     history: DeviceHistory,
-    settings: Settings,
-) -> Ints:
-    """The sizes of large blocks, with the rest that was too small to split off.
-
-    A free block reaches to the next live one or the end of its segment, because free neighbours are
-    merged.
-    """
-    result = size.copy()
-    rows = np.flatnonzero(large)
+    max_split_size: int,
+) -> None:
+    """Add to the sizes of large blocks the rest that was too small to split off."""
+    rows = np.flatnonzero(size > SMALL).astype(np.int32)
     events = history.events
-    mapped = (events.action == SEGMENT_ALLOC) | (events.action == SEGMENT_FREE)
-    segments = np.flatnonzero(mapped & (events.size > SMALL))
+    changes = (events.action == SEGMENT_ALLOC) | (events.action == SEGMENT_FREE)
+    segments = np.flatnonzero(changes).astype(np.int32)
     births = rows[found.born[rows] >= 0]
     moments = np.concatenate([segments, found.born[births], found.died[rows]])
-    what = np.concatenate([-1 - segments, births, rows])  # negative: an event of a segment
-    is_birth = np.zeros(len(what), np.bool_)
-    is_birth[len(segments) : len(segments) + len(births)] = True
+    # an event of a segment, the birth or the death of an allocation
+    what = np.concatenate([segments, births, rows])
+    case = np.repeat([0, 1, 2], [len(segments), len(births), len(rows)]).astype(np.int8)
     order = np.argsort(moments, kind="stable")
-    ends = segment_ends(history, BEFORE)
-    starts = sorted(ends)
-    address, most = found.address.tolist(), settings.max_split_size
-    live = sorted(address[row] for row in rows[found.born[rows] < 0].tolist())
-    sizes, is_known = size.tolist(), known.tolist()
-    for row, birth in zip(what[order].tolist(), is_birth[order].tolist(), strict=True):
-        if row < 0:
-            event = -1 - row
-            at = int(events.address[event])
-            if events.action[event] == SEGMENT_ALLOC:
-                if at not in ends:
-                    insort(starts, at)
-                ends[at] = at + int(events.size[event])
-            elif at in ends:
-                del ends[at]
-                starts.remove(at)
-            continue
-        at = address[row]
-        place = bisect_left(live, at)
-        if not birth:
-            if place < len(live) and live[place] == at:
-                del live[place]
-            continue
-        live.insert(place, at)
-        if is_known[row]:
-            continue
-        below = bisect_right(starts, at) - 1
-        end = ends[starts[below]] if below >= 0 else 0
-        if place + 1 < len(live):
-            end = min(end, live[place + 1]) if end > at else live[place + 1]
-        rest = end - at - sizes[row]
-        if 0 < rest <= LARGE_REST or (rest > 0 and 0 <= most <= sizes[row]):
-            result[row] = end - at
-    return result
+    what, case = what[order], case[order]
+    del moments, order
+    address, sizes, is_known = found.address.data, size.data, known.data
+    layout = Layout(history, [address[row] for row in rows[found.born[rows] < 0]])
+    for row, which in zip(what.data, case.data, strict=True):
+        if which == 0:
+            layout.change(row)
+        elif which == 2:
+            layout.free(address[row])
+        else:
+            end = layout.take(address[row])
+            rest = end - address[row] - sizes[row]
+            small = rest <= LARGE_REST or 0 <= max_split_size <= sizes[row]
+            if rest > 0 and small and not is_known[row]:
+                sizes[row] += rest
+
+
+class Layout:
+    """The segments and the large blocks in them, as the replay goes on."""
+
+    def __init__(self, history: DeviceHistory, live: Iterable[int]) -> None:
+        self.events = history.events
+        self.ends = segment_ends(history, BEFORE)
+        self.starts = sorted(self.ends)
+        self.live = sorted(live)  # addresses
+
+    def change(self, event: int) -> None:
+        """Add or remove a segment."""
+        at = int(self.events.address[event])
+        if self.events.action[event] == SEGMENT_ALLOC:
+            if at not in self.ends:
+                insort(self.starts, at)
+            self.ends[at] = at + int(self.events.size[event])
+        elif self.ends.pop(at, None) is not None:
+            self.starts.remove(at)
+
+    def free(self, at: int) -> None:
+        place = bisect_left(self.live, at)
+        if place < len(self.live) and self.live[place] == at:
+            del self.live[place]
+
+    def take(self, at: int) -> int:
+        """Add a block, and return where the free block ended in which it begins.
+
+        That reaches to the next live one or the end of its segment, because free neighbours are
+        merged. 0 if the segment is not known.
+        """
+        place = bisect_left(self.live, at)
+        self.live.insert(place, at)
+        below = bisect_right(self.starts, at) - 1
+        end = self.ends[self.starts[below]] if below >= 0 else 0
+        return min(end, self.live[place + 1]) if place + 1 < len(self.live) else end
 
 
 def segment_ends(history: DeviceHistory, after: int) -> dict[int, int]:
