@@ -64,7 +64,7 @@ class Settings(msgspec.Struct):
 
 @dataclass(frozen=True)
 class Events:
-    """What the allocator did, in order."""
+    """Events of the allocator, in order."""
 
     action: NDArray[np.int8]  # of ACTIONS
     address: Ints
@@ -98,7 +98,7 @@ class Blocks:
 
 @dataclass(frozen=True)
 class DeviceHistory:
-    """What a snapshot has about one GPU."""
+    """History and contents of one GPU."""
 
     device: int
     events: Events
@@ -213,7 +213,7 @@ def looks_like(begin: bytes) -> str:
 
 
 def pickle_fault(words: str) -> str:
-    """What is wrong with a pickle that could not be read to its end."""
+    """Words for what is wrong with a pickle that could not be read to its end."""
     if "is not data" in words:
         return (
             f"is a pickle of Python objects, such as a checkpoint, not a memory snapshot ({words}; "
@@ -264,7 +264,7 @@ def rows_of(trace: object) -> slice | Ints:
 
 
 def action_numbers(columns: Columns) -> NDArray[np.int8]:
-    """For each action of the file, its number in ACTIONS."""
+    """The number in ACTIONS of each action of the file."""
     named = [ACTIONS.index(name) if name in ACTIONS else OTHER for name in columns.actions]
     return np.array(named, np.int8)
 

@@ -131,7 +131,7 @@ def damage(content: bytes, generator: random.Random) -> bytes:
 
 
 def test_equal_events_take_the_short_way(path):
-    """Where most of a file is known, its events are one run each some dozens."""
+    """Events of a known shape are read in runs of dozens and more."""
     from profiling.timeline.snapshot_pickle import SnapshotReader
 
     training = Training().make().run(100)

@@ -411,7 +411,7 @@ def curve(memory: DeviceMemory) -> Curve:
 
 
 def notes(memory: DeviceMemory) -> list[str]:
-    """What the file does not tell, and what follows from that."""
+    """Sentences on what the file does not tell, and what follows from that."""
     found = []
     replayed, blocks = memory.replayed, memory.history.blocks
     if not memory.count:

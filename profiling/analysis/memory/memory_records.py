@@ -35,7 +35,7 @@ class Moment:
 
 @dataclass(frozen=True)
 class KindBytes:
-    """What lay there of one kind; the kinds add up to the allocated bytes."""
+    """Bytes of one kind; the kinds add up to the allocated bytes."""
 
     kind: str
     bytes: int
@@ -45,7 +45,7 @@ class KindBytes:
 
 @dataclass(frozen=True)
 class LineBytes:
-    """What lay there from one line."""
+    """Bytes from one line."""
 
     place: Place
     kind: str  # the one with the most bytes
@@ -144,7 +144,7 @@ class DevicePeak:
 
 @dataclass(frozen=True)
 class MemoryReport:
-    """What lay in a GPU's memory at the peak, and why."""
+    """Report on a GPU's memory: the peak, what lay there, and what put it there."""
 
     file: str
     device: int

@@ -131,7 +131,7 @@ def with_sizes(found: Allocations, history: DeviceHistory, settings: Settings) -
 
 
 def rounded(asked: Ints, settings: Settings) -> Ints:
-    """What the allocator makes of a size: a multiple of 512 bytes, or of a part of a power of 2."""
+    """Sizes as the allocator makes them: a multiple of 512 bytes, or of a part of a power of 2."""
     size = np.maximum(LEAST, -(-asked // LEAST) * LEAST)
     if any(parts > 1 for parts in settings.roundup_power2_divisions.values()):
         unique, where = np.unique(asked, return_inverse=True)

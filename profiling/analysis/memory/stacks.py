@@ -15,7 +15,7 @@ from profiling.timeline.snapshot_pickle import Frame
 
 
 class Role(IntEnum):
-    """What the innermost telling frame of a stack does."""
+    """Part that the innermost telling frame of a stack plays."""
 
     NONE = 0  # no frame tells
     ABSENT = 1  # no stack was recorded
@@ -77,7 +77,7 @@ REDUCER = re.compile(r"c10d::Reducer")
 
 @dataclass(frozen=True)
 class Stacks:
-    """What each stack of a snapshot says, by its number. The last row is for no stack."""
+    """Role, phase and line of each stack, by its number. The last row is for no stack."""
 
     role: Ints
     phase: Ints
@@ -119,7 +119,7 @@ def is_python(frame: Frame) -> bool:
 
 
 def role_of(frame: Frame) -> Role:
-    """What a frame says alone; NONE for most."""
+    """The role of a frame alone; NONE for most."""
     file, line, name = frame
     if not line:
         return role_of_cpp(name)

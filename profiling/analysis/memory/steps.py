@@ -82,7 +82,7 @@ def growing(kept: Ints) -> list[tuple[int, int, int]]:
 
 
 def spread(ends: Ints) -> Ints:
-    """At most MOST_STEPS of the ends, evenly, and the last."""
+    """A selection of the ends: at most MOST_STEPS, evenly, and the last."""
     if len(ends) <= MOST_STEPS:
         return ends
     return ends[np.linspace(0, len(ends) - 1, MOST_STEPS).astype(np.int64)]
