@@ -124,8 +124,11 @@ def is_snapshot(path: Path) -> bool:
         return False
     if path.name.endswith(ENDINGS):
         return True
-    with open(path, "rb") as file:
-        return file.read(1) == PICKLE
+    try:
+        with open(path, "rb") as file:
+            return file.read(1) == PICKLE
+    except OSError:  # its reader reports it
+        return False
 
 
 def in_folder(folder: Path) -> list[Path]:

@@ -2,14 +2,17 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from profiling.analysis.memory.analysis import memory_report, read_memory
+from profiling.analysis.memory.layout import Segment, frees_for
 from profiling.analysis.memory.replay import rounded
 from profiling.timeline.memory_snapshot import Settings
 from tests.helpers.memory_snapshots import (
     MIB,
     Allocator,
+    OutOfMemory,
     Training,
     out_of_memory,
     pickled,
@@ -64,6 +67,13 @@ def test_steps_are_told_by_stacks_where_no_range_is(report):
     found = report(Training().make().run(3), external_annotations=[])
     assert [step.step for step in found.steps] == [0, 1, 2]
     assert found.steps_from == "by the stacks of the optimizer"
+    events = Training().make().run(3).allocator.events
+    ends = [{"stage": "START", "name": f"iteration {n}", "device": 0} for n in (7, 8)]
+    times = [{"time_us": events[n]["time_us"]} for n in (100, 300)]
+    marks = [end | time for end, time in zip(ends, times, strict=True)]
+    found = report(Training().make().run(3), external_annotations=marks)
+    assert [step.event for step in found.steps] == [99, 299]
+    assert found.steps_from == "by the ranges iteration 7"
     assert [row.phase for row in found.phases] == ["forward", "backward", "optimizer"]
 
 
@@ -94,7 +104,7 @@ def test_blocks_take_the_rest_of_a_free_one(report):
     assert report(training).peak.allocated_bytes == allocator.peak
     settings = Settings(roundup_power2_divisions={"1": 4, "256": 8})
     sizes = [MIB + 1, 300 * MIB, 700]
-    assert rounded(pytest.importorskip("numpy").array(sizes), settings).tolist() == [
+    assert rounded(np.array(sizes), settings).tolist() == [
         MIB + MIB // 4,
         320 * MIB,
         1024,
@@ -128,9 +138,20 @@ def test_out_of_memory_and_what_would_have_sufficed(report):
     assert found.sentence.startswith("Out of memory at model.py:71 (forward): 24.0 MiB were asked")
 
 
+def test_fewest_blocks_make_room_and_those_that_pass_come_first():
+    """Two neighbours fit together; of pairs that fit, one without a weight is chosen."""
+    size, kind = np.array([4, 4, 4, 4, 9]), np.array([0, 3, 3, 0, 0])
+    together = Segment(0, 20, np.array([0, 1, 2, 3]), np.array([0, 0, 2, 0, 2]))
+    alone = Segment(30, 39, np.array([4]), np.array([0, 0]))
+    assert frees_for(9, [together], kind, size) == ([1, 2], True)
+    assert frees_for(9, [together, alone], kind, size) == ([4], True)
+    assert frees_for(99, [together, alone], kind, size) == ([4, 0, 1], False)
+    assert frees_for(9, [], kind, size) == ([], False)
+
+
 def test_what_would_have_sufficed_with_expandable_segments(report):
     training = Training(Allocator(limit=300 * MIB, expandable=True), 12, activation=24 * MIB)
-    with pytest.raises(Exception):  # noqa: B017
+    with pytest.raises(OutOfMemory):
         training.make().run(2)
     failed = report(training).out_of_memory
     assert failed.enough and len(failed.frees) == 1 and "expandable" in failed.assumed

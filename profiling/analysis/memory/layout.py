@@ -4,6 +4,7 @@ have made room for an allocation that failed."""
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from profiling.analysis.memory.kinds import ACTIVATIONS, UNKNOWN, WORKSPACE
 from profiling.analysis.memory.replay import Replay, segment_ends
@@ -73,18 +74,27 @@ def frees_for(
     """
     best: tuple[tuple[int, bool, int], list[int]] | None = None
     for segment in segments:
-        for count in range(1, MOST_FREES + 1):
-            for first in range(len(segment.rows) - count + 1):
-                rows = segment.rows[first : first + count]
-                freed = int(size[rows].sum())
-                if freed + int(segment.gaps[first : first + count + 1].sum()) < asked:
-                    continue
-                needed = not np.isin(kind[rows], PASSING).all()
-                rank = (count, needed, freed)
-                if best is None or rank < best[0]:
-                    best = rank, rows.tolist()
+        rows = segment.rows
+        bytes_to, gaps_to = sums(size[rows]), sums(segment.gaps)
+        needed_to = sums(~np.isin(kind[rows], PASSING))
+        for count in range(1, min(MOST_FREES, len(rows)) + 1):
+            freed = bytes_to[count:] - bytes_to[:-count]
+            room = freed + gaps_to[count + 1 :] - gaps_to[: -count - 1]
+            fits = np.flatnonzero(room >= asked)
+            if not len(fits):
+                continue
+            needed = needed_to[fits + count] > needed_to[fits]
+            first = int(np.lexsort((freed[fits], needed))[0])
+            rank = (count, bool(needed[first]), int(freed[fits[first]]))
+            if best is None or rank < best[0]:
+                best = rank, rows[fits[first] : fits[first] + count].tolist()
     if best:
         return best[1], True
     live = [row for segment in segments for row in segment.rows.tolist()]
     largest = sorted(live, key=lambda row: -int(size[row]))
     return largest[:MOST_FREES], False
+
+
+def sums(values: Ints | NDArray[np.bool_]) -> Ints:
+    """The sums of the first 0, 1, ... of the values."""
+    return np.append(0, np.cumsum(values, dtype=np.int64))

@@ -151,7 +151,7 @@ def verdict(report: MemoryReport) -> Iterator[Block]:
     if at.ms is not None and report.events:
         facts.append(("ms into the history", milliseconds(at.ms)))
     if report.peak:
-        facts.append(("of the whole program", "yes" if report.reaches_back else "at least"))
+        facts.append(("peak of the program", "yes" if report.reaches_back else "at least this"))
     yield Facts(facts, cards=True)
     for note in report.notes:
         yield Finding("note", note)
@@ -164,7 +164,8 @@ def failure(report: MemoryReport, moment: str) -> Section | None:
     if failed.enough and not failed.frees:
         note = "It would have fit."
     else:
-        note = f"Freed together, these would have {'' if failed.enough else 'not '}sufficed."
+        words = "these would have sufficed" if failed.enough else "it would still not have fit"
+        note = f"Freed together, {words}: {failed.assumed}."
     frees = Table("frees", "What would have made room", note, LARGEST, failed.frees)
     blocks: list[Block] = [Facts(failure_facts(failed)), frees]
     return Section("failure", "The allocation that failed", blocks)
@@ -176,7 +177,6 @@ def failure_facts(failed: OutOfMemory) -> list[tuple[str, str]]:
         ("from", failed.place.line or failed.place.function),
         ("left on the GPU", binary_bytes(failed.gpu_free_bytes)),
         ("largest free piece", binary_bytes(failed.largest_free_bytes)),
-        ("assumed", failed.assumed),
     ]
 
 
@@ -201,7 +201,7 @@ def over_time(report: MemoryReport, moment: str) -> Section | None:
     label = "allocated and reserved bytes over time"
     phases = Table("phases", "By phase", "", PHASES, report.phases)
     steps = Table("steps", "By step", "", STEPS, report.steps, folded=True)
-    chart = Chart("timeline", label, figure, 340, zoom=True)
+    chart = Chart("timeline", label, figure, 340)
     lead = "Reserved is what the allocator took from the GPU, allocated what tensors have of it."
     return Section("timeline", "Over time", [chart, phases, steps], lead=lead)
 
