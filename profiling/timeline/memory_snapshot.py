@@ -41,6 +41,7 @@ ACTIONS = (
 STATES = ("active_allocated", "active_awaiting_free", "inactive")
 ALLOC, FREE_REQUESTED, FREE_COMPLETED, SEGMENT_ALLOC, SEGMENT_FREE, MAP, UNMAP, OOM, _ = range(9)
 ALLOCATED, AWAITING, INACTIVE = range(3)
+BLOCK_BYTES = 16  # less than a block takes in any pickle
 OTHER = len(ACTIONS)  # an action that this reader does not know
 Ints = NDArray[np.int64]
 Int32s = NDArray[np.int32]
@@ -239,12 +240,12 @@ def snapshot_of(path: Path, value: object, columns: Columns) -> Snapshot:
         by_device.setdefault(number(segment, "device", 0), []).append(segment)
     events = {device: rows_of(trace) for device, trace in enumerate(traces) if trace}
     present = sorted({*by_device, *events})
-    known = action_numbers(columns)
+    known, most = action_numbers(columns), path.stat().st_size // BLOCK_BYTES
     devices = [
         DeviceHistory(
             device,
             events_of(columns, events.get(device, slice(0)), known),
-            *segments_of(by_device.get(device, []), columns),
+            *segments_of(by_device.get(device, []), columns, most),
         )
         for device in present
     ]
@@ -293,10 +294,12 @@ def events_of(columns: Columns, rows: slice | Ints, known: NDArray[np.int8]) -> 
 
 
 def segments_of(
-    segments: Sequence[dict[object, object]], columns: Columns
+    segments: Sequence[dict[object, object]], columns: Columns, most: int
 ) -> tuple[Segments, Blocks]:
     rows: list[tuple[int, int, int, int, int, int]] = []
     for index, segment in enumerate(segments):
+        if len(rows) > most:  # lists that are referred to again and again
+            raise Unlike("it has more blocks than its size allows")
         blocks = segment.get("blocks", [])
         if not isinstance(blocks, list):
             raise Unlike("the blocks of a segment are no list")

@@ -123,6 +123,15 @@ def test_a_damaged_snapshot_ends_in_one_line(path, training):
     assert refused > 100
 
 
+def test_a_small_file_cannot_stand_for_billions_of_blocks(path):
+    frames = [{"filename": "a.py", "line": 1, "name": "f"}] * 1000
+    block = {"size": 512, "address": 1, "state": "inactive", "frames": frames}
+    segment = {"device": 0, "address": 1, "total_size": 1, "blocks": [block] * 1000}
+    path.write_bytes(pickled({"segments": [segment] * 1000}))
+    with pytest.raises(ValueError, match="more blocks than its size allows"):
+        read(path)
+
+
 def damage(content: bytes, generator: random.Random) -> bytes:
     damaged = bytearray(content)
     for _ in range(generator.randint(1, 4)):
