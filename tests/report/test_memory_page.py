@@ -1,10 +1,12 @@
 """Reports and comparisons of memory snapshots, on the command line and as pages."""
 
 import json
+from pathlib import Path
 
 import pytest
 
 from profiling.verbs import compare, report
+from profiling.verbs.run_program import show_memory
 from tests.helpers.memory_snapshots import (
     MIB,
     Training,
@@ -68,6 +70,13 @@ def test_a_run_folder_has_its_newest_snapshot_or_capture(snapshot, tmp_path, cap
     (tmp_path / "profile" / "a.trace.json").write_text("{}")  # newer
     with pytest.raises(ValueError, match=r"a\.trace\.json"):
         report.main([str(tmp_path)])
+
+
+def test_run_ends_with_the_sentence_about_the_peak(snapshot, tmp_path, capsys):
+    path = snapshot(Training().make().run(2), "profile/window-5.memory.pickle")
+    show_memory(tmp_path, [Path(path)])
+    printed = capsys.readouterr().out
+    assert "--html memory.html" in printed and "Peak 120.5 MiB in backward" in printed
 
 
 @pytest.mark.parametrize("flag", [["--step", "x"], ["--ranks"], ["--manifest", __file__]])
