@@ -34,6 +34,10 @@ BENCHMARKS = Folder(
         "repeat_capture": Program(
             "measures nothing: repeats a capture until it is large", "capture=FILE out=FILE"
         ),
+        "repeat_snapshot": Program(
+            "measures nothing: repeats a memory snapshot until it is large",
+            "snapshot=FILE out=FILE",
+        ),
     },
 )
 

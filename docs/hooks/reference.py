@@ -34,6 +34,7 @@ from profiling.__main__ import VERBS  # noqa: E402
 from profiling.analysis.bench.bench_records import Bench  # noqa: E402
 from profiling.analysis.difference.comparison_records import Comparison, Experiment  # noqa: E402
 from profiling.analysis.hang.hang_records import Hang  # noqa: E402
+from profiling.analysis.memory.memory_records import MemoryComparison, MemoryReport  # noqa: E402
 from profiling.analysis.ranks.rank_records import RanksReport  # noqa: E402
 from profiling.analysis.records import Report  # noqa: E402
 from profiling.analysis.scale.scale_records import Scale  # noqa: E402
@@ -43,7 +44,9 @@ from profiling.analysis.whatif.whatif_records import WhatIf  # noqa: E402
 RECORDS: dict[str, type] = {
     "report CAPTURE": Report,
     "report FOLDER": RanksReport,
+    "report SNAPSHOT": MemoryReport,
     "compare": Comparison,
+    "compare SNAPSHOT": MemoryComparison,
     "ab": Experiment,
     "scale": Scale,
     "whatif": WhatIf,

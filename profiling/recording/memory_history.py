@@ -1,6 +1,6 @@
-"""profile=memory: the CUDA allocator's history, as a file for pytorch.org/memory_viz.
+"""profile=memory: the CUDA allocator's history, as the file that PyTorch writes.
 
-The files are pickles, as that page wants them. They are written here, and never read.
+profiling.timeline.memory_snapshot reads it.
 """
 
 import logging
@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 
 from cli.files import replacement_for
+from cli.program import as_called
 from profiling.recording.recording import Recorder
 
 log = logging.getLogger(__name__)
@@ -62,7 +63,8 @@ class MemoryRecorder(Recorder):
             if self.closed
             else ""
         )
-        log.warning("out of memory: %s for pytorch.org/memory_viz%s", self.oom_path, history)
+        shown = as_called(f"python -m profiling report {self.oom_path} shows what lay there")
+        log.warning("out of memory: %s%s", shown, history)
 
 
 def record_history() -> None:

@@ -13,6 +13,8 @@ FORMATS = {
     "ms": units.milliseconds,
     "ns": units.duration_ns,
     "bytes": units.size_bytes,
+    "binary": units.binary_bytes,
+    "binary_change": units.change_binary,
     "percent": units.percent,
     "ms_change": units.change_ms,
     "percent_change": units.change_percent,

@@ -59,6 +59,21 @@ def size_bytes(value: float | None) -> str:
     return f"{value:.0f} B"
 
 
+def binary_bytes(value: float | None) -> str:
+    """A size in GiB and MiB, as PyTorch writes GPU memory."""
+    if value is None:
+        return ABSENT
+    for unit, size in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if abs(value) >= size:
+            return f"{value / size:.{2 if unit == 'GiB' else 1}f} {unit}"
+    return f"{value:.0f} B"
+
+
+def change_binary(value: float | None) -> str:
+    """A size with its sign."""
+    return with_sign(value, binary_bytes(value))
+
+
 def percent(value: float | None) -> str:
     return ABSENT if value is None else f"{value:.1f} %"
 

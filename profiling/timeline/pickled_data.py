@@ -1,12 +1,14 @@
-"""Reads data from a pickle: dict, list, tuple, str, int, float, bool, None. Called by flight_dump.
+"""Reads data from a pickle: dict, list, tuple, str, int, float, bool, None. Called by flight_dump
+and by snapshot_pickle.
 
 A pickle is a program, and Python's reader calls whatever it names. This one knows only the
-instructions that c10d's Pickler and Python's protocol 2 write for data. None of them names or
+instructions that c10d's Pickler and Python's protocols 2 to 5 write for data. None of them names or
 calls anything, and no number in a file makes this reader reserve memory.
 """
 
 import struct
 from collections.abc import Callable
+from mmap import mmap
 
 INT, SHORT, DOUBLE = struct.Struct("<i"), struct.Struct("<H"), struct.Struct(">d")
 LENGTH = struct.Struct("<I")
@@ -16,11 +18,12 @@ Instruction = Callable[["Reader"], None]
 class Reader:
     """State of one pass over `data`; at the end `stack` holds the value alone."""
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes | mmap) -> None:
         self.data, self.at = data, 0
         self.stack: list[object] = []
         self.marks: list[list[object]] = []  # the stacks below each MARK
         self.memo: dict[int, object] = {}
+        self.memoized = 0  # values that MEMOIZE, which names no number, has remembered
 
     def bytes(self, count: int) -> bytes:
         taken = self.data[self.at : self.at + count]
@@ -67,12 +70,21 @@ def mark(reader: Reader) -> None:
 
 
 def protocol(reader: Reader) -> None:
-    if reader.bytes(1) != b"\x02":
+    if reader.bytes(1) not in (b"\x02", b"\x03", b"\x04", b"\x05"):
         raise ValueError
+
+
+def frame(reader: Reader) -> None:
+    """Skip the length of a frame, which only says how much to read at once."""
+    reader.bytes(8)
 
 
 def text(reader: Reader) -> None:
     reader.stack.append(reader.bytes(reader.number(LENGTH)).decode())
+
+
+def short_text(reader: Reader) -> None:
+    reader.stack.append(reader.bytes(reader.bytes(1)[0]).decode())
 
 
 def long(reader: Reader) -> None:
@@ -156,6 +168,11 @@ def remember_far(reader: Reader) -> None:
     reader.memo[reader.number(LENGTH)] = reader.stack[-1]
 
 
+def remember_next(reader: Reader) -> None:
+    reader.memo[reader.memoized] = reader.stack[-1]
+    reader.memoized += 1
+
+
 def recall(reader: Reader) -> None:
     """Push a remembered value. Every second instruction of a dump is this one, so it is fast."""
     reader.stack.append(reader.memo[reader.data[reader.at]])
@@ -169,6 +186,7 @@ def recall_far(reader: Reader) -> None:
 # the names are those of Python's pickletools
 INSTRUCTIONS: dict[int, Instruction] = {
     0x80: protocol,  # PROTO
+    0x95: frame,  # FRAME
     ord("}"): constant(dict),  # EMPTY_DICT
     ord("]"): constant(list),  # EMPTY_LIST
     ord(")"): constant(tuple),  # EMPTY_TUPLE
@@ -177,6 +195,7 @@ INSTRUCTIONS: dict[int, Instruction] = {
     0x89: constant(lambda: False),  # NEWFALSE
     ord("("): mark,  # MARK
     ord("X"): text,  # BINUNICODE
+    0x8C: short_text,  # SHORT_BINUNICODE
     ord("K"): byte,  # BININT1
     ord("M"): number(SHORT),  # BININT2
     ord("J"): number(INT),  # BININT
@@ -192,6 +211,7 @@ INSTRUCTIONS: dict[int, Instruction] = {
     ord("t"): tuple_to_mark,  # TUPLE
     ord("q"): remember,  # BINPUT
     ord("r"): remember_far,  # LONG_BINPUT
+    0x94: remember_next,  # MEMOIZE
     ord("h"): recall,  # BINGET
     ord("j"): recall_far,  # LONG_BINGET
 }

@@ -2,7 +2,8 @@
 
 {flags}
 
-Captures are .sqlite, .sqlite.gz, .nsys-rep and torch.profiler's .json, .json.gz. If a folder has
+Captures are .sqlite, .sqlite.gz, .nsys-rep and torch.profiler's .json, .json.gz. Two memory
+snapshots (.pickle) are compared by their peaks: less, more, equal or cannot tell. If a folder has
 several, the newest is used. For two runs (their out_dir), the step times are those of the
 unprofiled iterations, and the newest capture in the folder explains them. In a folder of several
 runs of one configuration, such as a sweep over seeds, each run counts once; both sides must then
@@ -76,6 +77,7 @@ from profiling.launch import wandb_verdict
 from profiling.report.comparison.document import comparison_document
 from profiling.shared.json_records import to_json
 from profiling.verbs.gate import gate, gate_flag
+from profiling.verbs.memory import compare_memory
 from profiling.verbs.progress import reading_bar
 from profiling.verbs.ranks import read_folder, read_ranks
 from profiling.verbs.report import RANKS
@@ -87,6 +89,8 @@ MOST_EXPERIMENTS = 3  # that are proposed
 def main(argv: list[str]) -> int:
     """Compare, print and write; return the exit code. Raises ValueError for bad input."""
     flags = parse(argv)
+    if (code := compare_memory(flags)) is not None:
+        return code
     comparison = compare(*both_sides(flags), flags.force, flags.equal_within)
     document = comparison_document(comparison)
     written = write_outputs(flags, to_json(comparison, indent=1), document)

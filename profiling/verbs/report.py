@@ -3,15 +3,17 @@ the others wait for, and why.
 
 {flags}
 
-Several captures, or a folder with the captures of several ranks, are reported together, on one
-page. Without one of these outputs the report is printed: one screen, or all of it with --full.
-The last line repeats the verdict.
+A memory snapshot of PyTorch is reported, too: the peak by kind and by line, leaks, and what would
+have made room. Several captures, or a folder with the captures of several ranks, are reported
+together, on one page. Without one of these outputs the report is printed: one screen, or all of it
+with --full. The last line repeats the verdict.
 
 examples
   python -m profiling report out-shakespeare-char
   python -m profiling report out-shakespeare-char --html report.html --open
   python -m profiling report nsys.sqlite --json - | jq .bottleneck
   python -m profiling report other.nsys-rep --step train_step --phases forward,backward
+  python -m profiling report snapshot.pickle --html memory.html
   python -m profiling report rank0.json.gz rank1.json.gz --html ranks.html
 
 exit code: 0, or 2 for a mistake in the command line or a capture that cannot be read
@@ -36,6 +38,7 @@ from profiling.analysis.verdict.health import OTHERS
 from profiling.report.single.kernel_sources import Links, source_links
 from profiling.report.single.verdict_line import verdict_line
 from profiling.shared.json_records import to_json
+from profiling.timeline.memory_snapshot import snapshots_at
 from profiling.timeline.opening import REPORT, newest
 from profiling.timeline.trace import Trace
 from profiling.verbs.progress import reading_bar
@@ -60,6 +63,7 @@ an nsys report (.sqlite, .sqlite.gz, .nsys-rep), a torch.profiler trace (.json, 
 run's folder: its newest capture"""
 CAPTURES = f"""\
 {CAPTURE}, or the captures of all ranks if the folder has them;
+a memory snapshot of PyTorch (.pickle);
 several: the captures of several ranks, or one folder per host"""
 RANKS = "read all processes of one file as ranks, for torchrun under nsys"
 MORE = "--full prints the whole report; --html FILE writes it as a page with a timeline."
@@ -77,6 +81,11 @@ def report_on(argv: list[str]) -> Report | None:
     flags = parse(argv)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal without Unicode gets ? for a bar
+    if snapshots := snapshots_at(flags.capture):
+        from profiling.verbs.memory import report_memory
+
+        report_memory(flags, snapshots)
+        return None
     opened = open_given(flags)
     if isinstance(opened, Capture):
         write(flags, opened)

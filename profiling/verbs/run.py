@@ -17,6 +17,7 @@ presets
 examples
   python -m profiling run -- python my_train.py --lr=1e-3
   python -m profiling run --steps 10 -- torchrun --nproc_per_node=2 my_train.py
+  python -m profiling run --kind memory -- python my_train.py
   python -m profiling run --kind none -- bash -c 'cd mine && ./train.sh'
   python -m profiling run --kind nsys --whole -- ./program
   python -m profiling run config/shakespeare_char.yaml attention=flash

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from cli.errors import one_line
 from cli.files import empty_folder
+from cli.plain import without_controls
 from cli.process import environment_for_others
 from cli.program import as_called
 from profiling.launch import command, reports
@@ -162,11 +163,12 @@ def report(
         if settings.kind == "none" and (phases := seen.phases_line(folder)):
             messages.append(phases)
         snapshots = sorted(path for path in captures if path.name.endswith(".memory.pickle"))
-        messages += [f"{path}: open it at pytorch.org/memory_viz" for path in snapshots]
         for line in messages:
             say(line)
         if any(path.name.endswith(ENDINGS) for path in captures):
             show(folder, nsys)
+        elif snapshots:
+            show_memory(folder, snapshots)
     except (ValueError, OSError) as error:
         print(f"\nno report: {one_line(error)}")
 
@@ -188,6 +190,15 @@ def show(folder: Path, nsys: Nsys | None) -> None:
     captures = [path for path in (folder / "profile").iterdir() if path.name.endswith(ENDINGS)]
     if report and len(captures) == 1:  # not of several ranks
         run_folder.keep_verdict(folder, verdict_line(report))
+
+
+def show_memory(folder: Path, snapshots: list[Path]) -> None:
+    """Print what comes next, and the sentence about the memory's peak."""
+    from profiling.analysis.memory.analysis import memory_report
+
+    named = shlex.quote(str(folder))
+    print(f"next    {as_called('python -m profiling')} report {named} --html memory.html\n")
+    print(without_controls(memory_report(snapshots).sentence))
 
 
 def say(line: str) -> None:

@@ -16,12 +16,14 @@ from profiling.analysis.bench.bench_records import Asked, Bench, Evaluation, Tim
 from profiling.analysis.bench.result import measures
 from profiling.analysis.difference.comparison import compare
 from profiling.analysis.difference.comparison_records import Experiment
+from profiling.analysis.memory.analysis import memory_report
 from profiling.analysis.open_report import open_report
 from profiling.analysis.runs.folder import read_run
 from profiling.report.bench.document import bench_document
 from profiling.report.comparison.document import comparison_document, experiment_document
 from profiling.report.dashboard.document import dashboard_page
 from profiling.report.lab.compiled_document import compiled_document
+from profiling.report.memory.document import memory_document
 from profiling.report.ranks.document import ranks_document
 from profiling.report.ranks.timeline import timeline_of
 from profiling.report.renderers.page import page
@@ -31,6 +33,7 @@ from tests.helpers.captures import capture_of, compilation
 from tests.helpers.chromium import open_page
 from tests.helpers.fleet import analyse_files, write_fleet
 from tests.helpers.folders import write_run
+from tests.helpers.memory_snapshots import out_of_memory, pickled
 from tests.helpers.reports import flash, slow
 from tests.paths import GOLDENS
 from validation.axe import violations
@@ -84,6 +87,12 @@ def bench_page(_: Path) -> str:
     return page(bench_document(replace(bench, result=measures(bench)), 2.0))
 
 
+def memory_page(folder: Path) -> str:
+    path = folder / "snapshot.pickle"
+    path.write_bytes(pickled(out_of_memory().snapshot()))
+    return page(memory_document(memory_report([path]), path.name))
+
+
 PAGES: dict[str, Callable[[Path], str]] = {
     "nsys": lambda _: report_page("flash_metrics"),
     "trace": lambda _: report_page("flash_eager.trace"),
@@ -94,6 +103,7 @@ PAGES: dict[str, Callable[[Path], str]] = {
     "dashboard": runs_page,
     "compiled": compiled_page,
     "bench": bench_page,
+    "memory": memory_page,
 }
 
 

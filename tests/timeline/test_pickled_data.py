@@ -36,7 +36,8 @@ def test_it_reads_what_python_reads(pickled):
         "g": [(1,), (1, 2), (1, 2, 3), (1, 2, 3, 4)],
     }
     value |= {"many": [str(n) for n in range(1000)] * 2}
-    assert read(pickle.dumps(value, protocol=2))[0] == value
+    for protocol in range(2, 6):
+        assert read(pickle.dumps(value, protocol=protocol))[0] == value
     found, end = read(pickled + b"behind")
     assert found == pickle.loads(pickled) and end == len(pickled)
 

@@ -1,0 +1,1 @@
+"""Analysis of a memory snapshot: what lay on the GPU at the peak, and which lines put it there."""

@@ -1,0 +1,259 @@
+"""Document of a memory snapshot. Called by profiling.verbs.memory."""
+
+from collections.abc import Callable, Iterator
+
+from profiling.analysis.memory.memory_records import (
+    Allocation,
+    Answer,
+    MemoryReport,
+    OutOfMemory,
+    Place,
+)
+from profiling.analysis.memory.sentence import short
+from profiling.report.document import (
+    Block,
+    Bullets,
+    Cell,
+    Chart,
+    Column,
+    Document,
+    Facts,
+    Finding,
+    Section,
+    Table,
+    Tone,
+    Verdict,
+)
+from profiling.report.memory.memory_charts import by_kind, timeline
+from profiling.shared.units import binary_bytes, milliseconds
+
+TONES: dict[Answer, Tone] = {
+    "out_of_memory": "bad",
+    "leak": "bad",
+    "fragmented": "warning",
+    "peak": "plain",
+    "state": "note",
+}
+OF_KIND = {
+    "weights": "Weights: hold them in bfloat16, or share them out (fsdp).",
+    "gradients": "Gradients: set them to None before forward (zero_grad does), accumulate over "
+    "fewer micro-steps at once, or share them out.",
+    "moments": "The optimizer's moments: hold them in bfloat16 or 8 bits, or share them out over "
+    "the ranks (ZeRO, fsdp).",
+    "activations": "Activations: a fused attention keeps no scores, activation checkpointing "
+    "computes blocks again, autocast halves them; a smaller batch lowers them in proportion.",
+    "workspace": "Workspace: it is gone after the phase; a fused operation has fewer temporaries.",
+}
+OF_ANSWER: dict[Answer, str] = {
+    "leak": "A line that keeps more with each step: look for a list or a sum of tensors that "
+    "still have a graph; loss.item() and detach() have none.",
+    "fragmented": "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True lets the allocator use free "
+    "pages anywhere; make long-lived small tensors before the large ones.",
+}
+
+
+def where(place: Place) -> Cell:
+    """The line without its folders; the whole of it is behind."""
+    if place.line is None:
+        return Cell(place.function)
+    whole = f"{place.line} in {place.function}"
+    return Cell(short(place), whole if place.own else f"{whole} (of a library)")
+
+
+LINES = [
+    Column("line", lambda row: where(row.place), "code", True),
+    Column("mostly", "kind", "text", True),
+    Column("size", "bytes", "binary", True),
+    Column("share", "percent", "percent", True),
+    Column("allocations", "allocations", "number"),
+]
+KINDS = [
+    Column("kind", "kind", "text", True),
+    Column("size", "bytes", "binary", True),
+    Column("share", "percent", "percent", True),
+    Column("allocations", "allocations", "number"),
+]
+PHASES = [
+    Column("phase", "phase", "text", True),
+    Column("most allocated", "peak_bytes", "binary", True),
+    Column("most added in one", "rise_bytes", "binary", True),
+]
+STEPS = [
+    Column("step", "step", "number", True),
+    Column("at its end, ms", "ms", "ms"),
+    Column("most allocated", "peak_bytes", "binary", True),
+    Column("at its end", "end_bytes", "binary", True),
+]
+LARGEST = [
+    Column("blocks", "blocks", "number", True),
+    Column("size of each", "bytes", "binary", True),
+    Column("kind", "kind", "text", True),
+    Column("line", lambda row: stack_cell(row), "code", True),
+]
+LEAKS = [
+    Column("line", lambda row: where(row.place), "code", True),
+    Column("more in each step", "bytes_per_step", "binary", True),
+    Column("steps", "steps", "number", True),
+    Column("at the end", "bytes_at_end", "binary", True),
+    Column("mostly", "kind", "text"),
+]
+PINNED = [
+    Column("line", lambda row: where(row.place), "code", True),
+    Column("free beside them", "inactive_bytes", "binary", True),
+    Column("its blocks", "bytes", "binary", True),
+    Column("segments", "segments", "number"),
+]
+DEVICES = [
+    Column("file", lambda row: Cell(row.file.rpartition("/")[2], row.file), "code", True),
+    Column("GPU", "device", "number", True),
+    Column("rank", "rank", "number"),
+    Column("peak", "peak_bytes", "binary", True),
+    Column("most reserved", "reserved_bytes", "binary", True),
+    Column("phase", "phase", "text"),
+]
+
+
+def stack_cell(row: Allocation) -> Cell:
+    """The line of an allocation, with the stack behind it."""
+    cell = where(row.place)
+    return Cell(cell.text, "\n".join(row.stack) or cell.whole)
+
+
+def memory_document(report: MemoryReport, name: str) -> Document:
+    moment = (
+        "at the peak"
+        if report.answer not in ("out_of_memory", "state")
+        else {
+            "out_of_memory": "when it ran out",
+            "state": "at the end",
+        }[report.answer]
+    )
+    title = f"Memory: {name}"
+    sections = [section for section in (make(report, moment) for make in SECTIONS) if section]
+    return Document(title, [about(report)], list(verdict(report)), sections)
+
+
+def about(report: MemoryReport) -> str:
+    parts = [f"GPU {report.device}", f"{report.events:,} events"]
+    if report.steps:
+        parts.append(f"{report.steps[-1].step + 1} steps, {report.steps_from}")
+    return " · ".join(parts)
+
+
+def verdict(report: MemoryReport) -> Iterator[Block]:
+    yield Verdict(report.sentence, TONES[report.answer])
+    at = report.at
+    facts = [
+        ("allocated", binary_bytes(at.allocated_bytes)),
+        ("reserved", binary_bytes(at.reserved_bytes)),
+        ("reserved, not allocated", binary_bytes(at.inactive_bytes)),
+    ]
+    if at.ms is not None and report.events:
+        facts.append(("ms into the history", milliseconds(at.ms)))
+    if report.peak:
+        facts.append(("peak of the program", "yes" if report.reaches_back else "at least this"))
+    yield Facts(facts, cards=True)
+    for note in report.notes:
+        yield Finding("note", note)
+
+
+def failure(report: MemoryReport, moment: str) -> Section | None:
+    failed = report.out_of_memory
+    if failed is None:
+        return None
+    if failed.enough and not failed.frees:
+        note = "It would have fit."
+    else:
+        words = "these would have sufficed" if failed.enough else "it would still not have fit"
+        note = f"Freed together, {words}: {failed.assumed}."
+    frees = Table("frees", "What would have made room", note, LARGEST, failed.frees)
+    blocks: list[Block] = [Facts(failure_facts(failed)), frees]
+    return Section("failure", "The allocation that failed", blocks)
+
+
+def failure_facts(failed: OutOfMemory) -> list[tuple[str, str]]:
+    return [
+        ("asked for", binary_bytes(failed.asked_bytes)),
+        ("from", failed.place.line or failed.place.function),
+        ("left on the GPU", binary_bytes(failed.gpu_free_bytes)),
+        ("largest free piece", binary_bytes(failed.largest_free_bytes)),
+    ]
+
+
+def kinds(report: MemoryReport, moment: str) -> Section:
+    figure = by_kind([(moment, report.kinds)])
+    label = f"allocated bytes {moment} by kind"
+    note = (
+        "Kinds are told by the stacks that allocated and freed, and by lifetimes; they add up to "
+        "the allocated bytes. Workspace is gone after the phase that made it."
+    )
+    table = Table("kinds", f"By kind {moment}", note, KINDS, report.kinds)
+    tips = [OF_ANSWER.get(report.answer, "")]
+    tips += [OF_KIND.get(row.kind, "") for row in report.kinds[:2]]
+    advice = Bullets("What lowers it", list(filter(None, tips)))
+    return Section("kinds", table.title, [Chart("kinds", label, figure, 150), table, advice])
+
+
+def over_time(report: MemoryReport, moment: str) -> Section | None:
+    if report.curve is None:
+        return None
+    figure = timeline(report.curve, report.steps)
+    label = "allocated and reserved bytes over time"
+    phases = Table("phases", "By phase", "", PHASES, report.phases)
+    steps = Table("steps", "By step", "", STEPS, report.steps, folded=True)
+    chart = Chart("timeline", label, figure, 340)
+    lead = "Reserved is what the allocator took from the GPU, allocated what tensors have of it."
+    return Section("timeline", "Over time", [chart, phases, steps], lead=lead)
+
+
+def by_line(report: MemoryReport, moment: str) -> Section:
+    note = "The innermost line of your own code, and of a library where a stack has none of it."
+    return table_section("lines", f"By line {moment}", note, LINES, report.lines)
+
+
+def leaks(report: MemoryReport, moment: str) -> Section | None:
+    note = "Lines that keep more with each step, up to the last."
+    return table_section("leaks", "What grows", note, LEAKS, report.leaks) if report.leaks else None
+
+
+def pins(report: MemoryReport, moment: str) -> Section | None:
+    if not report.pinned:
+        return None
+    note = (
+        "Segments of which half or more is free: the line has most blocks in them. A segment goes "
+        "back to the GPU only when it is empty."
+    )
+    title = "Free and held when most was reserved"
+    return table_section("pinned", title, note, PINNED, report.pinned)
+
+
+def blocks_of(report: MemoryReport, moment: str) -> Section:
+    return table_section(
+        "largest", f"The largest allocations {moment}", "", LARGEST, report.largest
+    )
+
+
+def devices(report: MemoryReport, moment: str) -> Section | None:
+    if len(report.devices) < 2:
+        return None
+    note = "The report is about the one with the most."
+    return table_section("devices", "All GPUs", note, DEVICES, report.devices)
+
+
+def table_section(
+    name: str, title: str, note: str, columns: list[Column], rows: "list[object] | object"
+) -> Section:
+    assert isinstance(rows, list), "a table of records"
+    return Section(name, title, [Table(name, title, note, columns, rows)])
+
+
+SECTIONS: list[Callable[[MemoryReport, str], Section | None]] = [
+    failure,
+    leaks,
+    kinds,
+    by_line,
+    over_time,
+    pins,
+    blocks_of,
+    devices,
+]

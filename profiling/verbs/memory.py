@@ -1,0 +1,96 @@
+"""Reports memory snapshots, for the verbs report and compare."""
+
+import sys
+from argparse import Namespace
+from pathlib import Path
+
+from cli.plain import plain, without_controls
+from cli.program import as_called
+from profiling.analysis.memory import difference
+from profiling.analysis.memory.analysis import memory_report
+from profiling.analysis.memory.memory_records import MemoryComparison, MemoryReport
+from profiling.report.memory.comparison import comparison_document
+from profiling.report.memory.document import memory_document
+from profiling.shared.json_records import to_json
+from profiling.timeline.memory_snapshot import is_snapshot
+from profiling.verbs.gate import CANNOT_TELL, REGRESSION
+from profiling.verbs.progress import reading_bar
+from profiling.verbs.results import check_outputs, say_written, show, show_answer, write_outputs
+
+MORE = (
+    "--html FILE writes it as a page with a timeline; python -m profiling compare A B shows what "
+    "two snapshots differ in."
+)
+
+
+def read_report(paths: list[Path], device: int | None = None) -> MemoryReport:
+    """The report on the snapshots, with a bar on a terminal. Raises ValueError."""
+    with reading_bar(paths[0]):
+        return memory_report(paths, device)
+
+
+def report_memory(flags: Namespace, paths: list[Path]) -> None:
+    """Report the snapshots: write what was asked for, or print it."""
+    check_outputs(flags, *paths)
+    refuse_flags(flags)
+    for path in paths if any(place.is_dir() for place in flags.capture) else []:
+        print(f"reading {plain(path)}", file=sys.stderr)
+    report = read_report(paths, flags.device)
+    document = memory_document(report, flags.capture[0].absolute().name)
+    written = write_outputs(flags, to_json(report), document)
+    if not written:
+        show(document)
+        print(as_called(f"\n{MORE}\n"))
+        show_answer(document)
+    say_written(without_controls(report.sentence), written)
+    if flags.open:
+        import webbrowser
+
+        webbrowser.open(flags.html.resolve().as_uri())
+
+
+def compare_memory(flags: Namespace) -> int | None:
+    """Compare two sides that are snapshots; return the exit code, or None if they are not.
+
+    Raises ValueError if only one of them is.
+    """
+    sides = [flags.baseline, flags.candidate]
+    if not any(map(is_snapshot, sides)):  # the folder of a run is compared by its step times
+        return None
+    for path in sides:
+        if not is_snapshot(path):
+            raise ValueError(f"{path}: is no memory snapshot, but the other side is one")
+    one, other = (read_report([path]) for path in sides)
+    compared = difference.compare_memory(one, other, flags.equal_within)
+    document = comparison_document(compared)
+    written = write_outputs(flags, to_json(compared), document)
+    if not written:
+        show(document)
+    say_written(without_controls(compared.sentence), written)
+    return gate_memory(compared, flags.fail_on_regression)
+
+
+def gate_memory(compared: MemoryComparison, limit_percent: float | None) -> int:
+    """The exit code: REGRESSION if the peak is higher by more than the limit."""
+    if limit_percent is None:
+        return 0
+    if compared.verdict == "cannot_tell":
+        return CANNOT_TELL
+    higher = compared.ratio is not None and 100 * (compared.ratio - 1) > limit_percent
+    return REGRESSION if compared.verdict == "more" and higher else 0
+
+
+def refuse_flags(flags: Namespace) -> None:
+    """Raise ValueError for a flag that is about times."""
+    about_time = {
+        "--step": flags.step,
+        "--phases": flags.phases,
+        "--process": flags.process,
+        "--manifest": flags.manifest,
+        "--steps": flags.steps,
+        "--each": flags.each,
+        "--ranks": flags.ranks,
+    }
+    for name, given in about_time.items():
+        if given:
+            raise ValueError(f"{name}: has no meaning for a memory snapshot; leave it out")

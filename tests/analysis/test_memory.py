@@ -1,0 +1,198 @@
+"""Reports on memory snapshots find what is planted in them."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from profiling.analysis.memory.analysis import memory_report, read_memory
+from profiling.analysis.memory.layout import Segment, frees_for
+from profiling.analysis.memory.replay import rounded
+from profiling.timeline.memory_snapshot import Settings
+from tests.helpers.memory_snapshots import (
+    MIB,
+    Allocator,
+    OutOfMemory,
+    Training,
+    out_of_memory,
+    pickled,
+    snapshot_of,
+)
+
+
+@pytest.fixture
+def report(tmp_path):
+    def made(training: Training, **snapshot):
+        path = tmp_path / "snapshot.pickle"
+        path.write_bytes(pickled(training.snapshot() | snapshot))
+        found = memory_report([path])
+        assert sum(row.bytes for row in found.kinds) == found.at.allocated_bytes
+        assert sum(row.bytes for row in found.lines) == found.at.allocated_bytes
+        return found
+
+    return made
+
+
+def line(place) -> str | None:
+    return place.line and place.line.rpartition("/")[2]
+
+
+@pytest.mark.parametrize("cpp", [False, True])
+@pytest.mark.parametrize("expandable", [False, True])
+def test_the_peak_and_its_kinds(report, cpp, expandable):
+    training = Training(Allocator(expandable=expandable), cpp=cpp).make().run(4)
+    found = report(training)
+    assert found.answer == "peak" and found.reaches_back
+    assert found.peak.allocated_bytes == training.allocator.peak  # max_memory_allocated
+    assert found.peak.reserved_bytes == sum(training.allocator.segments.values())
+    assert (found.peak.phase, found.peak.step) == ("backward", 1)
+    held = {row.kind: row.bytes for row in found.kinds}
+    assert held["moments"] == pytest.approx(2 * held["weights"], rel=0.02)  # rests of blocks
+    assert held["activations"] == 8 * training.activation
+    assert {"gradients", "workspace"} < {*held} and "unknown" not in held
+    by_line = {line(row.place): row.kind for row in found.lines}
+    assert (
+        by_line.items()
+        >= {
+            "train.py:10": "weights",
+            "train.py:44": "moments",
+            "model.py:88": "activations",
+        }.items()
+    )
+    assert len(found.steps) == 4 and found.steps_from.startswith("by the ranges Optimizer.step")
+    assert found.sentence.startswith("Peak 120") and "of step 1: 40 % moments" in found.sentence
+
+
+def test_steps_are_told_by_stacks_where_no_range_is(report):
+    found = report(Training().make().run(3), external_annotations=[])
+    assert [step.step for step in found.steps] == [0, 1, 2]
+    assert found.steps_from == "by the stacks of the optimizer"
+    events = Training().make().run(3).allocator.events
+    ends = [{"stage": "START", "name": f"iteration {n}", "device": 0} for n in (7, 8)]
+    times = [{"time_us": events[n]["time_us"]} for n in (100, 300)]
+    marks = [end | time for end, time in zip(ends, times, strict=True)]
+    found = report(Training().make().run(3), external_annotations=marks)
+    assert [step.event for step in found.steps] == [99, 299]
+    assert found.steps_from == "by the ranges iteration 7"
+    assert [row.phase for row in found.phases] == ["forward", "backward", "optimizer"]
+
+
+def test_a_history_that_begins_late(report):
+    """Weights and moments are told from each other by their sizes, and the peak is a bound."""
+    training = Training().make()
+    training.allocator.recording = False
+    training.run(2)
+    training.allocator.recording = True
+    training.run(2)
+    del training.allocator.events[:60]  # what a ring buffer lost
+    found = report(training)
+    assert not found.reaches_back and "at least" in found.notes[0]
+    held = {row.kind: row.bytes for row in found.kinds}
+    assert held["moments"] == pytest.approx(2 * held["weights"], rel=0.02)
+    assert "told by sizes" in found.notes[1]
+
+
+def test_blocks_take_the_rest_of_a_free_one(report):
+    """PyTorch counts blocks: a rest of up to 1 MiB is not split off."""
+    allocator = Allocator()
+    training = Training(allocator, layers=1)
+    for asked in (12 * MIB, 12 * MIB - 600_000, 11 * MIB + 700):
+        address = allocator.alloc(asked, [])
+        allocator.release(address, [])
+    allocator.alloc(512, [])
+    assert allocator.peak == 12 * MIB
+    assert report(training).peak.allocated_bytes == allocator.peak
+    settings = Settings(roundup_power2_divisions={"1": 4, "256": 8})
+    sizes = [MIB + 1, 300 * MIB, 700]
+    assert rounded(np.array(sizes), settings).tolist() == [
+        MIB + MIB // 4,
+        320 * MIB,
+        1024,
+    ]
+
+
+def test_a_leak_and_its_line(report):
+    found = report(Training(leak=2 * MIB).make().run(6))
+    assert found.answer == "leak"
+    (leak,) = found.leaks
+    assert line(leak.place) == "train.py:55" and leak.bytes_per_step == 2 * MIB
+    assert found.sentence.startswith("train.py:55 (main) keeps 2.0 MiB more with each step")
+    assert report(Training(leak=2 * MIB).make().run(3)).answer == "peak"  # too few to tell
+
+
+def test_fragmentation_and_what_holds_it(report):
+    found = report(Training(activation=24 * MIB).fragment(30).make().run(3))
+    assert found.answer == "fragmented" and found.sentence.startswith("Fragmented: 5")
+    assert line(found.pinned[0].place) == "train.py:66"
+    assert found.pinned[0].inactive_bytes <= found.tightest.inactive_bytes
+    assert report(Training(activation=24 * MIB).make().run(3)).answer == "peak"
+
+
+def test_out_of_memory_and_what_would_have_sufficed(report):
+    training = out_of_memory()
+    found = report(training)
+    failed = found.out_of_memory
+    assert found.answer == "out_of_memory" and failed.asked_bytes == 24 * MIB
+    assert line(failed.place) == "model.py:71" and failed.gpu_free_bytes == 8 * MIB
+    assert failed.enough and [free.kind for free in failed.frees] == ["activations"]
+    assert found.sentence.startswith("Out of memory at model.py:71 (forward): 24.0 MiB were asked")
+
+
+def test_fewest_blocks_make_room_and_those_that_pass_come_first():
+    """Two neighbours fit together; of pairs that fit, one without a weight is chosen."""
+    size, kind = np.array([4, 4, 4, 4, 9]), np.array([0, 3, 3, 0, 0])
+    together = Segment(0, 20, np.array([0, 1, 2, 3]), np.array([0, 0, 2, 0, 2]))
+    alone = Segment(30, 39, np.array([4]), np.array([0, 0]))
+    assert frees_for(9, [together], kind, size) == ([1, 2], True)
+    assert frees_for(9, [together, alone], kind, size) == ([4], True)
+    assert frees_for(99, [together, alone], kind, size) == ([4, 0, 1], False)
+    assert frees_for(9, [], kind, size) == ([], False)
+
+
+def test_what_would_have_sufficed_with_expandable_segments(report):
+    training = Training(Allocator(limit=300 * MIB, expandable=True), 12, activation=24 * MIB)
+    with pytest.raises(OutOfMemory):
+        training.make().run(2)
+    failed = report(training).out_of_memory
+    assert failed.enough and len(failed.frees) == 1 and "expandable" in failed.assumed
+
+
+def test_without_a_history(report, tmp_path):
+    training = Training().make().run(2)
+    found = report(training, device_traces=[[]])
+    assert found.answer == "state" and found.peak is None and found.curve is None
+    assert found.at.allocated_bytes == training.allocator.allocated
+    assert {row.kind for row in found.kinds} == {"weights", "moments"}
+    training.allocator.used = {k: (*v[:2], []) for k, v in training.allocator.used.items()}
+    with pytest.raises(ValueError, match="no history was recorded.*_record_memory_history"):
+        report(training, device_traces=[[]])
+
+
+def test_several_devices_and_ranks(tmp_path):
+    small, large = (Training(Allocator(device=n), layers=4 + 4 * n).make().run(2) for n in (0, 1))
+    path = tmp_path / "window-rank0.memory.pickle"
+    path.write_bytes(pickled(snapshot_of([small.allocator, large.allocator])))
+    other = tmp_path / "window-rank1.memory.pickle"
+    other.write_bytes(pickled(small.snapshot()))
+    found = memory_report([path, other])
+    assert found.device == 1 and found.peak.allocated_bytes == large.allocator.peak
+    rows = [(row.rank, row.device, row.peak_bytes) for row in found.devices]
+    assert rows == [
+        (0, 0, small.allocator.peak),
+        (0, 1, large.allocator.peak),
+        (1, 0, small.allocator.peak),
+    ]
+    assert memory_report([path], device=0).device == 0
+    with pytest.raises(ValueError, match="--device 7: the snapshot has 0, 1"):
+        memory_report([path], device=7)
+
+
+def test_a_long_history_is_drawn_in_few_points_and_keeps_its_peak(tmp_path):
+    training = Training().make().run(150)
+    path = tmp_path / "snapshot.pickle"
+    path.write_bytes(pickled(training.snapshot()))
+    (memory,) = read_memory(path)
+    assert memory.count > 10_000
+    curve = memory_report([path]).curve
+    assert len(curve.event) <= 4002 and max(curve.allocated_bytes) == training.allocator.peak
+    assert replace(curve, ms=None).event == sorted(curve.event)
