@@ -19,6 +19,7 @@ from profiling.analysis.gpu_work import sums
 from profiling.analysis.gpu_work.families import attention_backend, gelu_in_products, ms_by_family
 from profiling.analysis.gpu_work.launches import launches
 from profiling.analysis.gpu_work.roofline import roofline
+from profiling.analysis.lines.line_sums import lines
 from profiling.analysis.records import (
     SCHEMA_VERSION,
     Breakdown,
@@ -90,6 +91,7 @@ def summarize(
         gpu_metrics=sums.counters(analysis),
         operators=sums.operators(analysis),
         operator_work=operator_work(analysis, capture.gpu),
+        lines=lines(analysis),
         attention_backend=backend,
         roofline=roofline(
             manifest,

@@ -1,0 +1,1 @@
+"""Lines of the program's own code that made the kernels."""

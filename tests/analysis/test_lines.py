@@ -1,0 +1,180 @@
+"""The line of the program that made each kernel, from a trace with Python's frames."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from profiling.analysis.lines.own_code import is_own_frame
+from profiling.analysis.open_report import open_report
+from profiling.analysis.records import Lines
+
+MAIN, AUTOGRAD, OTHER = 10, 11, 12
+MODEL = """from torch.nn import functional as F
+
+class Model:
+    def __init__(self):
+        self.product = nn.Linear(1, 1)
+
+    def forward(self, x):
+        y = self.product(x)
+        return (
+            x
+            + F.softmax(y)
+        )
+"""
+SCRIPT = "loss = model(x)\nloss.backward()\noptimizer.step()\n"
+
+
+def event(category: str, name: str, start: int, end: int, thread: int = MAIN, **args) -> dict:
+    return {
+        "ph": "X",
+        "cat": category,
+        "name": name,
+        "pid": 1,
+        "tid": thread,
+        "ts": start,
+        "dur": end - start,
+        "args": args,
+    }
+
+
+def frame(name: str, start: int, end: int, thread: int = MAIN) -> dict:
+    return event("python_function", name, start, end, thread)
+
+
+def operator(name: str, start: int, end: int, thread: int, sequence: int, forward: int = 0) -> dict:
+    numbers = {"Sequence number": sequence, "Fwd thread id": forward}
+    return event("cpu_op", name, start, end, thread, **numbers)
+
+
+def kernel(name: str, launch: int, thread: int = MAIN) -> list[dict]:
+    """A launch, and its kernel of 10 us."""
+    call = event("cuda_runtime", "cudaLaunchKernel", launch, launch + 1, thread, correlation=launch)
+    where = {"device": 0, "stream": 7, "correlation": launch}
+    return [call, event("kernel", name, launch + 100, launch + 110, 7, **where)]
+
+
+def events() -> list[dict]:
+    return [
+        frame("script.py(1): <module>", 0, 2000),
+        frame("model.py(7): forward", 100, 200),
+        frame("nn.Module: Linear_0", 101, 109),
+        operator("aten::linear", 102, 108, MAIN, 6),
+        operator("aten::addmm", 103, 107, MAIN, 6),
+        *kernel("product", 105),
+        frame("torch/nn/functional.py(5): softmax", 110, 130),
+        operator("aten::detach", 111, 112, MAIN, 7),
+        operator("aten::softmax", 115, 125, MAIN, 7),
+        *kernel("softmax", 120),
+        operator("aten::add", 140, 150, MAIN, 8),
+        *kernel("add", 145),
+        frame("loader.py(1): load", 100, 200, OTHER),
+        operator("aten::mul", 116, 120, OTHER, 7),
+        frame("torch/_tensor.py(9): backward", 300, 600),
+        frame("<built-in method run_backward of EngineBase object>", 310, 590),
+        operator("autograd::engine::evaluate_function: AddBackward0", 312, 318, AUTOGRAD, 8, 1),
+        operator("autograd::engine::evaluate_function: SoftmaxBackward0", 320, 340, AUTOGRAD, 7, 1),
+        operator("SoftmaxBackward0", 321, 339, AUTOGRAD, 7, 1),
+        operator("aten::mul", 322, 338, AUTOGRAD, 0),
+        *kernel("softmax backward", 330, AUTOGRAD),
+        operator("autograd::engine::evaluate_function: AddmmBackward0", 350, 370, AUTOGRAD, 6, 1),
+        *kernel("product backward", 360, AUTOGRAD),
+        frame("ours/kernel.py(4): backward", 355, 357, AUTOGRAD),
+        *kernel("own backward", 356, AUTOGRAD),
+        *kernel("accumulate", 400, AUTOGRAD),
+        frame("torch/optim/optimizer.py(3): wrapper", 700, 800),
+        *kernel("adamw", 750),
+        event("kernel", "launched earlier", 5, 15, 7, device=0, stream=7, correlation=1),
+    ]
+
+
+def lines_of(folder: Path) -> Lines:
+    path = folder / "run.trace.json"
+    path.write_text(json.dumps({"with_stack": 1, "traceEvents": events()}))
+    lines = open_report(path).report.lines
+    assert lines is not None
+    return lines
+
+
+def found(lines: Lines) -> dict[str, list[str]]:
+    return {row.place: sorted(row.found_ms) for row in lines.lines}
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Be in an empty folder: sources are also read in the current one."""
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path / "empty")
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    for name, text in (("model.py", MODEL), ("script.py", SCRIPT)):
+        (tmp_path / name).write_text(text)
+        os.utime(tmp_path / name, (1, 1))
+    return tmp_path
+
+
+def test_functions_are_found_without_their_source(tmp_path):
+    lines = lines_of(tmp_path)
+    assert found(lines) == {
+        "model.py:7": ["forward", "launch"],
+        "script.py:1": ["backward_call", "launch"],
+        "ours/kernel.py:4": ["launch"],
+    }
+    assert [row.exact for row in lines.lines] == [False] * 3
+    assert [row.count for row in lines.lines] == [5, 2, 1]
+    assert (lines.of, lines.total_ns, lines.with_line_ns) == ("kernels", 90_000, 80_000)
+    assert lines.percent == pytest.approx(100 * 8 / 9)
+    assert sum(row.ms for row in lines.lines) == pytest.approx(0.08)
+
+
+def test_the_source_tells_lines_of_calls_that_it_has_once(program):
+    lines = lines_of(program)
+    assert found(lines) == {
+        "model.py:8": ["forward", "launch"],  # self.product, made of nn.Linear
+        "model.py:11": ["forward", "launch"],  # softmax, not the first line of its statement
+        "model.py:10": ["launch"],  # the only +
+        "script.py:2": ["backward_call"],
+        "script.py:3": ["launch"],
+        "ours/kernel.py:4": ["launch"],
+    }
+    assert {row.place for row in lines.lines if not row.exact} == {"ours/kernel.py:4"}
+
+
+@pytest.mark.parametrize("change", ["newer", "another function", "no Python"])
+def test_a_source_that_is_not_the_one_that_ran_tells_nothing(program, change):
+    path = program / "model.py"
+    path.write_text({"another function": MODEL.replace("forward", "other")}.get(change, "1 +"))
+    if change != "newer":
+        os.utime(path, (1, 1))
+    else:
+        os.utime(path, (4e9, 4e9))
+    assert "model.py:7" in found(lines_of(program))
+
+
+def test_sources_elsewhere_are_not_read(tmp_path, program):
+    inside = tmp_path / "run"
+    inside.mkdir()
+    assert "model.py:7" in found(lines_of(inside))
+
+
+def test_code_of_the_program_is_told_from_libraries():
+    own = ["model.py(7): forward", "vllm/layers.py(1): apply", "/tmp/ipykernel_5/1.py(2): <module>"]
+    own += ["training/step/step.py(3): backward", "profiling/model.py(3): forward"]
+    others = ["torch/nn/functional.py(5): relu", "contextlib.py(1): inner", "<string>(1): <lambda>"]
+    others += ["/usr/lib/python3.11/x/site-packages/a.py(1): b", "nn.Module: Linear_0"]
+    others += ["/tmp/torchinductor_me/ab/cab.py(9): call", "profiling/recording/spans.py(1): after"]
+    others += [
+        "<built-in method relu of type object at 0x1>",
+        "_profiling_attach/a.py(1): open",
+    ]
+    assert [name for name in [*own, *others] if is_own_frame(name)] == own
+
+
+def test_a_trace_without_frames_has_no_lines(tmp_path):
+    path = tmp_path / "run.trace.json"
+    path.write_text(json.dumps({"traceEvents": kernel("product", 105)}))
+    assert open_report(path).report.lines is None
