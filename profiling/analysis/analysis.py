@@ -16,6 +16,7 @@ from profiling.analysis.gpu_time.attribution import (
 )
 from profiling.analysis.gpu_time.breakdown import Activity, activity_of, split
 from profiling.analysis.gpu_time.idle import Gaps, find_gaps
+from profiling.analysis.gpu_time.launch_lines import Stacks, stacks_of
 from profiling.analysis.gpu_time.losses import Losses, losses_of
 from profiling.analysis.gpu_time.profiler_cost import ProfilerCost, profiler_cost
 from profiling.analysis.gpu_work.families import families_of
@@ -67,6 +68,11 @@ class Analysis:
     def owned_by(self, steps: Steps) -> OwnedOperations | None:
         operations = self.trace.operations
         return None if operations is None else attribute(operations, self.trace.calls, steps)
+
+    @cached_property
+    def stacks(self) -> Stacks | None:
+        """Python's frames and the program's own ones around each, or None without stacks."""
+        return stacks_of(self.trace)
 
     @property
     def steps(self) -> Steps:

@@ -12,6 +12,7 @@ from profiling.analysis.gpu_time.attribution import coverage, kernels_of_ranges
 from profiling.analysis.gpu_time.covers import covers
 from profiling.analysis.gpu_time.idle import Gaps
 from profiling.analysis.gpu_time.launch_queue import launch_queue
+from profiling.analysis.gpu_time.line_sums import lines
 from profiling.analysis.gpu_time.operators import operator_work
 from profiling.analysis.gpu_time.overlap import copy_speeds, overlap
 from profiling.analysis.gpu_time.typical import typical_step
@@ -19,7 +20,6 @@ from profiling.analysis.gpu_work import sums
 from profiling.analysis.gpu_work.families import attention_backend, gelu_in_products, ms_by_family
 from profiling.analysis.gpu_work.launches import launches
 from profiling.analysis.gpu_work.roofline import roofline
-from profiling.analysis.lines.line_sums import lines
 from profiling.analysis.records import (
     SCHEMA_VERSION,
     Breakdown,

@@ -4,11 +4,20 @@ import json
 import os
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from profiling.analysis.lines.own_code import is_own_frame
-from profiling.analysis.open_report import open_report
+from profiling.analysis.difference.compared import compared_capture
+from profiling.analysis.difference.comparison import compare
+from profiling.analysis.open_report import Capture, open_report
 from profiling.analysis.records import Lines
+from profiling.analysis.source.own_code import is_own_frame
+from profiling.report.comparison.document import comparison_document
+from profiling.report.renderers.markdown import markdown
+from profiling.report.renderers.page import page
+from profiling.report.single.document import report_document
+from profiling.report.single.lines import line_texts
+from profiling.report.single.screen import first_screen
 
 MAIN, AUTOGRAD, OTHER = 10, 11, 12
 MODEL = """from torch.nn import functional as F
@@ -49,14 +58,15 @@ def operator(name: str, start: int, end: int, thread: int, sequence: int, forwar
     return event("cpu_op", name, start, end, thread, **numbers)
 
 
-def kernel(name: str, launch: int, thread: int = MAIN) -> list[dict]:
-    """A launch, and its kernel of 10 us."""
+def kernel(name: str, launch: int, thread: int = MAIN, took: int = 10) -> list[dict]:
+    """A launch, and its kernel, which takes `took` us."""
     call = event("cuda_runtime", "cudaLaunchKernel", launch, launch + 1, thread, correlation=launch)
     where = {"device": 0, "stream": 7, "correlation": launch}
-    return [call, event("kernel", name, launch + 100, launch + 110, 7, **where)]
+    return [call, event("kernel", name, launch + 100, launch + 100 + took, 7, **where)]
 
 
-def events() -> list[dict]:
+def events(softmax: int = 10) -> list[dict]:
+    """A step; `softmax` is how long its kernel takes, in us."""
     return [
         frame("script.py(1): <module>", 0, 2000),
         frame("model.py(7): forward", 100, 200),
@@ -67,7 +77,7 @@ def events() -> list[dict]:
         frame("torch/nn/functional.py(5): softmax", 110, 130),
         operator("aten::detach", 111, 112, MAIN, 7),
         operator("aten::softmax", 115, 125, MAIN, 7),
-        *kernel("softmax", 120),
+        *kernel("softmax", 120, took=softmax),
         operator("aten::add", 140, 150, MAIN, 8),
         *kernel("add", 145),
         frame("loader.py(1): load", 100, 200, OTHER),
@@ -90,10 +100,14 @@ def events() -> list[dict]:
     ]
 
 
-def lines_of(folder: Path) -> Lines:
+def capture_of(folder: Path, softmax: int = 10) -> Capture:
     path = folder / "run.trace.json"
-    path.write_text(json.dumps({"with_stack": 1, "traceEvents": events()}))
-    lines = open_report(path).report.lines
+    path.write_text(json.dumps({"with_stack": 1, "traceEvents": events(softmax)}))
+    return open_report(path)
+
+
+def lines_of(folder: Path) -> Lines:
+    lines = capture_of(folder).report.lines
     assert lines is not None
     return lines
 
@@ -172,6 +186,44 @@ def test_code_of_the_program_is_told_from_libraries():
         "_profiling_attach/a.py(1): open",
     ]
     assert [name for name in [*own, *others] if is_own_frame(name)] == own
+
+
+def test_reports_show_the_lines_and_the_source_around_them(program):
+    capture = capture_of(program)
+    texts = line_texts(capture.report.lines, capture.trace.file)
+    assert texts["model.py:11"].splitlines()[-2:] == [
+        "> 11              + F.softmax(y)",
+        "  12          )",
+    ]
+    document = report_document(capture.report, texts=texts)
+    text = markdown(document)
+    assert "88.9 % of the kernel time in the steps comes from a line" in text
+    assert "| `model.py:11` | `forward` |" in text
+    html = page(document)
+    assert 'href="#line-model-py-11"' in html and 'id="line-model-py-11"' in html
+    assert "`script.py:2`" in markdown(first_screen(capture.report))
+
+
+def test_a_timeline_knows_the_line_of_each_kernel(program):
+    events = capture_of(program).step_events
+    assert events is not None
+    kernels = [events.names[name] for name in events.operations.name]
+    lines = [events.names[line] if line >= 0 else None for line in events.launched.line]
+    known = dict(zip(kernels, lines, strict=True))
+    assert known["softmax backward"] == known["softmax"] == "model.py:11"
+    assert known["launched earlier"] is None
+
+
+def test_a_comparison_names_the_lines_that_changed(program):
+    one = compared_capture(capture_of(program).report)
+    other = compared_capture(capture_of(program, softmax=15).report)
+    comparison = compare(one, other)
+    assert not isinstance(comparison.lines, msgspec.UnsetType)
+    changed = comparison.lines[0]
+    assert (changed.function, changed.delta_ms) == ("model.py: forward", pytest.approx(0.005))
+    assert changed.candidate_lines == ["model.py:11", "model.py:8", "model.py:10"]
+    text = markdown(comparison_document(comparison))
+    assert "| `model.py: forward` | 11, 8, 10 | 0.050 | 0.055 |" in text
 
 
 def test_a_trace_without_frames_has_no_lines(tmp_path):

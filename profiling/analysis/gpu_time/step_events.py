@@ -15,6 +15,7 @@ from profiling.analysis.analysis import Analysis
 from profiling.analysis.columns import concatenate_columns, depths, distinct, name_mask
 from profiling.analysis.gpu_time.attribution import OwnedOperations, open_innermost
 from profiling.analysis.gpu_time.idle import BLOCKING
+from profiling.analysis.gpu_time.launch_places import place_names
 from profiling.analysis.gpu_work.families import FAMILIES
 from profiling.analysis.steps.endless import fill_lost_ends
 from profiling.analysis.steps.find import used_gpus
@@ -53,6 +54,7 @@ class LaunchFacts(Table):
     family: np.ndarray  # index in FAMILIES
     phase: np.ndarray  # the phase that launched it; index in names
     operator: np.ndarray  # PyTorch's innermost operator open at the launch; index in names
+    line: np.ndarray  # FILE:LINE of the program; index in names
     blocks: np.ndarray  # in the grid
     threads: np.ndarray  # in a block
     registers: np.ndarray  # for each thread
@@ -361,6 +363,7 @@ def launch_facts(
         family,
         phase[rows],
         operator,
+        place_names(analysis, call),
         operations.blocks,
         operations.threads,
         operations.registers,

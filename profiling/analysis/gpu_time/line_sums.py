@@ -10,11 +10,11 @@ from typing import Literal
 import numpy as np
 
 from profiling.analysis.analysis import Analysis
+from profiling.analysis.gpu_time.launch_lines import SOURCES, launch_lines
+from profiling.analysis.gpu_time.launch_places import places_of
 from profiling.analysis.gpu_work.sums import operators_of_steps
-from profiling.analysis.lines.launch_lines import SOURCES, launch_lines, stacks_of
-from profiling.analysis.lines.own_code import Frame, frame_named
-from profiling.analysis.lines.source_files import Place, SourceFiles
 from profiling.analysis.records import Lines, LineSource, LineSum
+from profiling.analysis.source.source_files import Place
 
 
 @dataclass(frozen=True)
@@ -40,30 +40,25 @@ class Sum:
 
 def lines(analysis: Analysis) -> Lines | None:
     """The lines of the program, those that take the most time first; None without stacks."""
-    trace, work, stacks = analysis.trace, work_of(analysis), stacks_of(analysis.trace)
+    trace, work, stacks = analysis.trace, work_of(analysis), analysis.stacks
     if stacks is None or work is None:
         return None
     found = launch_lines(trace, stacks, work.launch_ns, work.thread, work.process)
-    frame = np.where(found.frame >= 0, stacks.frames.name[found.frame], -1)
-    keys = np.stack((frame, found.callee, found.source, work.name)).astype(np.int64)
-    keys = keys[:, frame >= 0]
-    distinct, which = np.unique(keys, axis=1, return_inverse=True)
-    counts = np.bincount(which.reshape(-1), minlength=distinct.shape[1])
-    took_ns = np.zeros(distinct.shape[1], np.int64)
-    np.add.at(took_ns, which.reshape(-1), work.took_ns[frame >= 0])
-    sums: dict[Place, Sum] = defaultdict(Sum)
-    files = SourceFiles(trace.file)
-    for name, callee, source, what, count, ns in zip(
+    places, place = places_of(trace, stacks, found)
+    has = place >= 0
+    keys = np.stack((place[has], found.source[has], work.name[has])).astype(np.int64)
+    distinct, which, counts = np.unique(keys, axis=1, return_inverse=True, return_counts=True)
+    took_ns = np.zeros(len(counts), np.int64)
+    np.add.at(took_ns, which.reshape(-1), work.took_ns[has])
+    sums = [Sum() for _ in places]
+    for at, source, what, count, ns in zip(
         *distinct.tolist(), counts.tolist(), took_ns.tolist(), strict=True
     ):
-        called = trace.names[callee] if callee >= 0 else None
-        of_line = sums[files.place(own_frame(trace.names[name]), called)]
-        of_line.count += count
-        of_line.source_ns[SOURCES[source]] += ns
-        of_line.name_ns[trace.names[what]] += ns
-    whole_ns, steps = int(work.took_ns.sum()), analysis.step_count
-    rows = [line_sum(place, each, whole_ns, steps) for place, each in sums.items()]
-    with_line_ns = int(took_ns.sum())
+        sums[at].count += count
+        sums[at].source_ns[SOURCES[source]] += ns
+        sums[at].name_ns[trace.names[what]] += ns
+    whole_ns, with_line_ns, steps = int(work.took_ns.sum()), int(took_ns.sum()), analysis.step_count
+    rows = [line_sum(*pair, whole_ns, steps) for pair in zip(places, sums, strict=True)]
     return Lines(
         of=work.kind,
         total_ns=whole_ns,
@@ -71,12 +66,6 @@ def lines(analysis: Analysis) -> Lines | None:
         percent=100 * with_line_ns / whole_ns if whole_ns else None,
         lines=sorted(rows, key=lambda row: (-row.total_ns, row.place)),
     )
-
-
-def own_frame(name: str) -> Frame:
-    frame = frame_named(name)
-    assert frame is not None, "not a frame of the program"
-    return frame
 
 
 def line_sum(place: Place, each: Sum, whole_ns: int, steps: int) -> LineSum:

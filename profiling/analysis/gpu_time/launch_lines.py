@@ -1,4 +1,4 @@
-"""Find the line of the program that made each launch. Called by analysis.lines.line_sums.
+"""Find the line of the program that made each launch. Called by line_sums and launch_places.
 
 It is the innermost frame of the program's own code that was open on the launching thread. What
 autograd launches in backward gets the line of its forward operator, which has the same sequence
@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from profiling.analysis.columns import depths, distinct, name_mask, parents
 from profiling.analysis.gpu_time.attribution import open_innermost, open_rows
-from profiling.analysis.lines.own_code import is_own_frame
 from profiling.analysis.records import LineSource
+from profiling.analysis.source.own_code import is_own_frame
 from profiling.timeline.trace import AutogradOperators, Ranges, Trace
 
 SOURCES: tuple[LineSource, ...] = get_args(LineSource)

@@ -1,4 +1,4 @@
-"""Find the line of a call within a function, by the program's source. Called by line_sums.
+"""Find the line of a call within a function, by the program's source. Called by launch_places.
 
 A capture says in which function something was called, and what: softmax, backward, aten::add. If
 the function's source has that on one line alone, it is this line. Sources are read where they lie
@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
 
-from profiling.analysis.lines.own_code import Frame, frame_named
+from profiling.analysis.source.own_code import Frame, frame_named
+from profiling.timeline.personal import without_folders
 
 MOST_BYTES = 1 << 20  # of a source file
 WHOLE_FILE = "<module>"  # function of what a file itself does
@@ -48,7 +49,7 @@ class Place:
 
     @property
     def text(self) -> str:
-        return f"{self.file}:{self.line}"
+        return f"{without_folders(self.file)}:{self.line}"
 
 
 @dataclass(frozen=True, eq=False)

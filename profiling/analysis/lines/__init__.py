@@ -1,1 +1,0 @@
-"""Lines of the program's own code that made the kernels."""
