@@ -19,7 +19,7 @@ from profiling.timeline.trace import Device
 SCHEMA_VERSION = 1
 OverlapKind = Literal["communication", "copies"]  # copies include memsets
 Loader = Literal["in_process", "workers"]
-LineSource = Literal["launch", "forward", "backward_call"]
+LineSource = Literal["launch", "forward", "backward_call", "compiled"]
 CoverKind = Literal["operator", "range", "function", "os_call"]  # function: of Python
 
 
@@ -337,12 +337,14 @@ class LineSum:
     """All kernels of the steps that one line of the program's own code made.
 
     On a CPU operators stand for kernels. How the line was found: `launch` was open at the launch;
-    of backward `forward` is the line of the forward operator, `backward_call` that called backward.
+    of backward `forward` is the line of the forward operator, `backward_call` that called backward;
+    `compiled`: by inductor's record of what the kernel was made of.
     """
 
     place: str  # FILE:LINE
     function: str
     exact: bool  # False: the line on which the function begins
+    also: list[str]  # further lines of a kernel that torch.compile made of several
     count: int
     total_ns: int
     ms: float  # a step

@@ -175,12 +175,37 @@ def test_sources_elsewhere_are_not_read(tmp_path, program):
     assert "model.py:7" in found(lines_of(inside))
 
 
+def test_compiled_kernels_have_the_lines_that_they_were_made_of(program):
+    traces = {
+        f'  File "{program}/{name}.py", line {line}, in forward\n    y = x\n'
+        for name, line in (("model", 8), ("model", 11), ("site-packages/library", 3))
+    }
+    log = program / "dedicated_log_torch_trace_1.log"
+    kernels = {"softmax:1": sorted(traces), "add:2": [], "product:3": ["nothing known"]}
+    named = '{"artifact": {"name": "inductor_provenance_tracking_kernel_stack_traces"}}\n\t'
+    log.write_text(
+        f'V1 x] {{"other": 1}}\n\t{{"softmax": 3}}\nV1 x] {named}{json.dumps(kernels)}\n'
+    )
+    compiled = next(row for row in lines_of(program).lines if row.longest == "softmax")
+    assert (compiled.place, compiled.also) == ("model.py:8", ["model.py:11"])
+    assert list(compiled.found_ms) == ["compiled"]
+    another = {"softmax:9": [f'  File "{program}/model.py", line 10, in forward\n']}
+    log.write_text(f"{log.read_text()}V1 x] {named}{json.dumps(another)}\n")
+    assert "compiled" not in {how for row in lines_of(program).lines for how in row.found_ms}
+    log.write_text(f"V1 x] {named}{{\n")
+    findings = [finding.what for finding in capture_of(program).report.health.findings]
+    assert any("lines of compiled kernels are not known" in what for what in findings)
+
+
 def test_code_of_the_program_is_told_from_libraries():
     own = ["model.py(7): forward", "vllm/layers.py(1): apply", "/tmp/ipykernel_5/1.py(2): <module>"]
     own += ["training/step/step.py(3): backward", "profiling/model.py(3): forward"]
     others = ["torch/nn/functional.py(5): relu", "contextlib.py(1): inner", "<string>(1): <lambda>"]
     others += ["/usr/lib/python3.11/x/site-packages/a.py(1): b", "nn.Module: Linear_0"]
-    others += ["/tmp/torchinductor_me/ab/cab.py(9): call", "profiling/recording/spans.py(1): after"]
+    others += [
+        "/tmp/cache/ab/" + "cab".ljust(52, "q") + ".py(9): call",
+        "profiling/recording/spans.py(1): after",
+    ]
     others += [
         "<built-in method relu of type object at 0x1>",
         "_profiling_attach/a.py(1): open",

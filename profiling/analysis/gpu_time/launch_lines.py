@@ -20,7 +20,7 @@ from profiling.analysis.source.own_code import is_own_frame
 from profiling.timeline.trace import AutogradOperators, Ranges, Trace
 
 SOURCES: tuple[LineSource, ...] = get_args(LineSource)
-LAUNCH, FORWARD, BACKWARD_CALL = range(3)
+LAUNCH, FORWARD, BACKWARD_CALL, COMPILED = range(4)
 RUN_BACKWARD = re.compile(r"<built-in (?:method|function) run_backward\b.*")
 # what the names of an operator and of its node in autograd's graph do not share
 AROUND = re.compile(r"autograd::engine::evaluate_function: |Backward\d*$|^\w+::|_")

@@ -10,8 +10,8 @@ from typing import Literal
 import numpy as np
 
 from profiling.analysis.analysis import Analysis
-from profiling.analysis.gpu_time.launch_lines import SOURCES, launch_lines
-from profiling.analysis.gpu_time.launch_places import places_of
+from profiling.analysis.gpu_time.launch_lines import SOURCES
+from profiling.analysis.gpu_time.launch_places import launch_places
 from profiling.analysis.gpu_work.sums import operators_of_steps
 from profiling.analysis.records import Lines, LineSource, LineSum
 from profiling.analysis.source.source_files import Place
@@ -43,14 +43,13 @@ def lines(analysis: Analysis) -> Lines | None:
     trace, work, stacks = analysis.trace, work_of(analysis), analysis.stacks
     if stacks is None or work is None:
         return None
-    found = launch_lines(trace, stacks, work.launch_ns, work.thread, work.process)
-    places, place = places_of(trace, stacks, found)
-    has = place >= 0
-    keys = np.stack((place[has], found.source[has], work.name[has])).astype(np.int64)
+    found = launch_places(analysis, stacks, work.name, work.launch_ns, work.thread, work.process)
+    has = found.place >= 0
+    keys = np.stack((found.place[has], found.source[has], work.name[has])).astype(np.int64)
     distinct, which, counts = np.unique(keys, axis=1, return_inverse=True, return_counts=True)
     took_ns = np.zeros(len(counts), np.int64)
     np.add.at(took_ns, which.reshape(-1), work.took_ns[has])
-    sums = [Sum() for _ in places]
+    sums = [Sum() for _ in found.places]
     for at, source, what, count, ns in zip(
         *distinct.tolist(), counts.tolist(), took_ns.tolist(), strict=True
     ):
@@ -58,7 +57,8 @@ def lines(analysis: Analysis) -> Lines | None:
         sums[at].source_ns[SOURCES[source]] += ns
         sums[at].name_ns[trace.names[what]] += ns
     whole_ns, with_line_ns, steps = int(work.took_ns.sum()), int(took_ns.sum()), analysis.step_count
-    rows = [line_sum(*pair, whole_ns, steps) for pair in zip(places, sums, strict=True)]
+    pairs = zip(found.places, sums, strict=True)
+    rows = [line_sum(place, each, whole_ns, steps) for place, each in pairs if each.count]
     return Lines(
         of=work.kind,
         total_ns=whole_ns,
@@ -74,6 +74,7 @@ def line_sum(place: Place, each: Sum, whole_ns: int, steps: int) -> LineSum:
         place=place.text,
         function=place.function,
         exact=place.exact,
+        also=list(place.also),
         count=each.count,
         total_ns=total_ns,
         ms=total_ns / 1e6 / steps,

@@ -363,7 +363,7 @@ def launch_facts(
         family,
         phase[rows],
         operator,
-        place_names(analysis, call),
+        place_names(analysis, operations.name, call),
         operations.blocks,
         operations.threads,
         operations.registers,

@@ -20,7 +20,9 @@ LIBRARIES = re.compile(
     "pluggy|_?pytest"
 )
 # folders of installed packages, of Python itself, and of what torch.compile wrote
-ELSEWHERE = re.compile(r"(?:^|/)(?:site-packages|dist-packages|lib(?:64)?/python3[^/]*)/|inductor_")
+ELSEWHERE = re.compile(
+    r"(?:^|/)(?:(?:site-packages|dist-packages|lib(?:64)?/python3[^/]*)/|c[a-z2-7]{51}\.py$)"
+)
 # the tool's code; with an installed trainer its files lie in the same package
 OURS = re.compile(
     r"_profiling_attach/|profiling/(?!(?:kernels|training|data)/|(?:model|train)\.py)"

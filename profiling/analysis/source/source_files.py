@@ -8,7 +8,7 @@ in the run's or the current folder and have not changed since the capture; they 
 import ast
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
 
@@ -46,6 +46,7 @@ class Place:
     line: int
     function: str
     exact: bool
+    also: tuple[str, ...] = ()  # FILE:LINE of others that made the same kernel
 
     @property
     def text(self) -> str:
@@ -88,13 +89,17 @@ class SourceFile:
         }
 
 
+def run_folder_of(capture: Path) -> Path:
+    """The folder of the run whose profile/ has the capture, or else that of the capture."""
+    folder = capture.resolve().parent
+    return folder.parent if folder.name == "profile" else folder
+
+
 class SourceFiles:
     """The program's sources in the run's and the current folder."""
 
     def __init__(self, capture: Path) -> None:
-        folder = capture.resolve().parent
-        run = folder.parent if folder.name == "profile" else folder
-        self.roots = (run, Path.cwd().resolve())
+        self.roots = (run_folder_of(capture), Path.cwd().resolve())
         self.captured_s = capture.stat().st_mtime if capture.is_file() else 0.0
         self.source_of, self.file_at = cache(self.find), cache(self.read)
 
@@ -130,6 +135,20 @@ class SourceFiles:
                 return Place(frame.file, lines.pop(), frame.function, exact=True)
             line = line if isinstance(scope, ast.Module) else scope.lineno
         return Place(frame.file, line, frame.function, exact=False)
+
+    def place_of_lines(self, frames: tuple[Frame, ...], files: set[str]) -> Place:
+        """The first of the lines with the others; of their files' paths what `files` name."""
+        first, *others = (
+            Place(self.short_name(frame.file, files), frame.line, frame.function, exact=True)
+            for frame in frames
+        )
+        return replace(first, also=tuple(other.text for other in others))
+
+    def short_name(self, path: str, files: set[str]) -> str:
+        """The path as frames have it, else within the folders of the sources, else all of it."""
+        named = [file for file in files if f"/{path}".endswith(f"/{file}")]
+        inside = [path.removeprefix(f"{root}/") for root in self.roots]
+        return min([*named, *inside], key=len)
 
 
 def first_line(function: Function) -> int:

@@ -53,7 +53,7 @@ def lines_table(report: Report, texts: Texts) -> Table:
 
     def cell(row: LineSum) -> Cell:
         links = [("source", f"#{anchor_of(row.place)}")] if row.place in texts else []
-        return Cell(row.place, links=links)
+        return Cell(place_text(row), links=links)
 
     columns = [
         Column("line", cell, "code", True),
@@ -83,6 +83,12 @@ def said(lines: Lines) -> str:
             "twice, the line is the one on which the function begins."
         )
     return note
+
+
+def place_text(row: LineSum) -> str:
+    """The place, and behind it the numbers of further lines: model.py:7, 9."""
+    file = row.place.rpartition(":")[0]
+    return ", ".join([row.place, *(other.removeprefix(f"{file}:") for other in row.also)])
 
 
 def time_of(row: LineSum) -> str:
