@@ -86,7 +86,9 @@ def launch_lines(
     begun_ns = np.where(frame >= 0, stacks.frames.start_ns[frame], np.iinfo(np.int64).min)
     source = np.full(len(time_ns), LAUNCH)
     call, call_ns = backward_calls(trace, stacks, time_ns, process)
-    of_call = (call >= 0) & (begun_ns < call_ns)
+    same = thread == np.where(call >= 0, stacks.frames.thread[call], -1)
+    of_call = (call >= 0) & np.where(same, begun_ns < call_ns, of_autograd(trace, thread))
+    of_call &= same | (frame < 0)
     by_call, call_callee = owned_by(stacks, np.where(of_call, call, -1))
     operator, node_ns = forward_operators(trace, time_ns, thread)
     of_node = (operator >= 0) & (begun_ns < node_ns)
@@ -106,6 +108,13 @@ def launch_lines(
         begun_ns = stacks.frames.start_ns[frame[rows]]
         callee[rows] = outermost_operators(trace.operators, at_ns[rows], on[rows], begun_ns)
     return LaunchLines(frame, callee, source)
+
+
+def of_autograd(trace: Trace, thread: np.ndarray) -> np.ndarray:
+    """Whether each thread runs nodes of backward."""
+    if trace.autograd is None:
+        return np.zeros(len(thread), bool)
+    return np.isin(thread, trace.autograd.thread[trace.autograd.forward_thread > 0])
 
 
 def outermost_operators(
