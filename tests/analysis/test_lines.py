@@ -11,7 +11,8 @@ from profiling.analysis.difference.compared import compared_capture
 from profiling.analysis.difference.comparison import compare
 from profiling.analysis.open_report import Capture, open_report
 from profiling.analysis.records import Lines
-from profiling.analysis.source.own_code import is_own_frame
+from profiling.analysis.source.own_code import Frame, is_own_frame
+from profiling.analysis.source.source_files import SourceFiles
 from profiling.report.comparison.document import comparison_document
 from profiling.report.renderers.markdown import markdown
 from profiling.report.renderers.page import page
@@ -202,6 +203,42 @@ def test_compiled_kernels_have_the_lines_that_they_were_made_of(program):
     assert any("lines of compiled kernels are not known" in what for what in findings)
 
 
+TWICE = """class Model:
+    def __init__(self):
+        self.first = Linear(1, 1)
+        self.second = Linear(1, 1) if wide else None
+        self.other = make_linear()
+
+    def forward(self, x):
+        BODY
+
+    def later(self, x):
+        self.first(x)
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "turns", "lines"),
+    [
+        ("self.second(\nself.first(x))", 2, [9, 8]),  # the inner call is the first
+        ("self.first(x); y = 1\n        self.second(x)", 2, [8, 9]),
+        ("self.first(x)\n        if y: self.second(x)", 2, [7, 7]),
+        ("self.first(x)\n        for y in x: self.second(x)", 2, [7, 7]),
+        ("self.first(x)\n        self.other(x)", 2, [7, 7]),
+        ("self.first(x)", 1, [8]),
+        ("for y in x: F.relu(x)", 2, [7, 7]),
+    ],
+)
+def test_calls_of_one_kind_have_their_lines_in_turn(tmp_path, body, turns, lines):
+    (tmp_path / "model.py").write_text(TWICE.replace("BODY", body))
+    capture = tmp_path / "run.trace.json"
+    capture.touch()
+    files, frame = SourceFiles(capture), Frame("model.py", 7, "forward")
+    places = [files.place(frame, f"nn.Module: Linear_{turn}", turn, turns) for turn in range(turns)]
+    assert [place.line for place in places] == lines
+    assert all(place.exact == (place.line != 7) for place in places)
+
+
 def test_code_of_the_program_is_told_from_libraries():
     own = ["model.py(7): forward", "vllm/layers.py(1): apply", "/tmp/ipykernel_5/1.py(2): <module>"]
     own += ["training/step/step.py(3): backward", "profiling/model.py(3): forward"]
@@ -230,7 +267,7 @@ def test_reports_show_the_lines_and_the_source_around_them(program):
     assert "81.8 % of the kernel time in the steps comes from a line" in text
     assert "| `model.py:11` | `forward` |" in text
     html = page(document)
-    assert 'href="#line-model-py-11"' in html and 'id="line-model-py-11"' in html
+    assert 'href="#line-model.py-11"' in html and 'id="line-model.py-11"' in html
     assert "`model.py:8`" in markdown(first_screen(capture.report))
 
 

@@ -13,9 +13,10 @@ from typing import get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from profiling.analysis.columns import depths, distinct, name_mask, parents
+from profiling.analysis.columns import depths, distinct, name_mask, parents, used_names
 from profiling.analysis.gpu_time.attribution import open_innermost, open_rows
 from profiling.analysis.records import LineSource
+from profiling.analysis.source.call_sites import kind_of
 from profiling.analysis.source.own_code import is_own_frame
 from profiling.timeline.trace import AutogradOperators, Ranges, Trace
 
@@ -32,6 +33,8 @@ class LaunchLines:
 
     frame: np.ndarray  # row in Trace.frames
     callee: np.ndarray  # name index of the frame or operator that the line called, -1: none
+    turn: np.ndarray  # number of this call among those of its kind in one call of the function
+    turns: np.ndarray  # how many there are; 0: not known
     source: np.ndarray  # index in SOURCES
 
 
@@ -42,7 +45,9 @@ class Stacks:
     frames: Ranges
     around: np.ndarray  # row of the frame around each, -1: none
     owner: np.ndarray  # row of a frame, -1: none
-    callee: np.ndarray  # name index of the frame right inside the owner, -1 for the owner itself
+    callee: np.ndarray  # row of the frame right inside the owner, -1 for the owner itself
+    turn: np.ndarray  # number of the frame among those of its kind in the one around it
+    turns: np.ndarray  # how many these are
 
     def innermost(self, time_ns: np.ndarray, thread: np.ndarray) -> NDArray[np.int64]:
         return open_innermost(self.frames, time_ns, thread, self.around)
@@ -62,8 +67,25 @@ def stacks_of(trace: Trace) -> Stacks | None:
         inner = level[~own[level] & (around[level] >= 0)]
         outer = around[inner]
         owner[inner] = owner[outer]
-        callee[inner] = np.where(own[outer], frames.name[inner], callee[outer])
-    return Stacks(frames, around, owner, callee)
+        callee[inner] = np.where(own[outer], inner, callee[outer])
+    return Stacks(frames, around, owner, callee, *turns_of(trace.names, frames, around))
+
+
+def turns_of(names: list[str], frames: Ranges, around: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(number of each frame among those of its kind right inside the same frame, their count)."""
+    kinds: dict[str, int] = {}
+    kind_of_name = np.full(len(names), -1)
+    for name in used_names(frames.name):
+        kind_of_name[name] = kinds.setdefault(kind_of(names[name]), len(kinds))
+    kind = kind_of_name[frames.name]
+    order = np.lexsort((frames.start_ns, kind, around))
+    same = (np.diff(around[order]) == 0) & (np.diff(kind[order]) == 0)
+    first = np.flatnonzero(np.append(True, ~same))
+    count = np.diff(np.append(first, len(order)))
+    turn, turns = (np.empty(len(order), np.int64) for _ in range(2))
+    turn[order] = np.arange(len(order)) - np.repeat(first, count)
+    turns[order] = np.repeat(count, count)
+    return turn, turns
 
 
 def nesting(nested: Ranges) -> tuple[np.ndarray, np.ndarray]:
@@ -103,11 +125,14 @@ def launch_lines(
     ):
         chosen = wanted & (found >= 0)
         frame[chosen], callee[chosen], source[chosen] = found[chosen], its_callee[chosen], number
+    called = callee >= 0
+    name = np.where(called, stacks.frames.name[callee], -1)
     if trace.operators is not None:
-        rows = np.flatnonzero((frame >= 0) & (callee < 0))
+        rows = np.flatnonzero((frame >= 0) & ~called)
         begun_ns = stacks.frames.start_ns[frame[rows]]
-        callee[rows] = outermost_operators(trace.operators, at_ns[rows], on[rows], begun_ns)
-    return LaunchLines(frame, callee, source)
+        name[rows] = outermost_operators(trace.operators, at_ns[rows], on[rows], begun_ns)
+    turn, turns = (np.where(called, column[callee], 0) for column in (stacks.turn, stacks.turns))
+    return LaunchLines(frame, name, turn, turns, source)
 
 
 def of_autograd(trace: Trace, thread: np.ndarray) -> np.ndarray:
@@ -133,7 +158,7 @@ def outermost_operators(
 
 
 def owned_by(stacks: Stacks, row: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(row of the own frame, name of what it called) for each row of a frame; -1 stays -1."""
+    """(row of the own frame, row of what it called) for each row of a frame; -1 stays -1."""
     known = row >= 0
     return np.where(known, stacks.owner[row], -1), np.where(known, stacks.callee[row], -1)
 

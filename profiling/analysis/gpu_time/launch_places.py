@@ -36,12 +36,13 @@ def launch_places(
     trace = analysis.trace
     found = launch_lines(trace, stacks, time_ns, thread, process)
     known = np.flatnonzero(found.frame >= 0)
-    pairs = np.stack((stacks.frames.name[found.frame[known]], found.callee[known]))
-    distinct, which = np.unique(pairs.astype(np.int64), axis=1, return_inverse=True)
+    columns = (stacks.frames.name[found.frame], found.callee, found.turn, found.turns)
+    keys = np.stack([column[known] for column in columns]).astype(np.int64)
+    distinct, which = np.unique(keys, axis=1, return_inverse=True)
     files, places, numbers = SourceFiles(trace.file), dict[Place, int](), list[int]()
-    for frame_name, callee in distinct.T.tolist():
+    for frame_name, callee, turn, turns in distinct.T.tolist():
         called = trace.names[callee] if callee >= 0 else None
-        place = files.place(own_frame(trace, frame_name), called)
+        place = files.place(own_frame(trace, frame_name), called, turn, turns)
         numbers.append(places.setdefault(place, len(places)))
     index, source = np.full(len(found.frame), -1), found.source.copy()
     index[known] = np.array(numbers, np.int64)[which.reshape(-1)]

@@ -10,7 +10,7 @@ import sys
 from dataclasses import dataclass
 from functools import cached_property
 
-FRAME = re.compile(r"(?P<file>.+)\((?P<line>\d+)\): (?P<function>.+)")
+FRAME = re.compile(r"(?P<file>.+)\((?P<line>\d{1,9})\): (?P<function>.+)")
 # packages that a program uses, next to which its own files lie
 LIBRARIES = re.compile(
     "torch(vision|audio|text|ao|metrics)?|functorch|triton|numpy|scipy|pandas|sympy|PIL|einops|"

@@ -3,6 +3,7 @@
 A page also shows the source around a line, where the file is at hand and has not changed.
 """
 
+import re
 from pathlib import Path
 
 from profiling.analysis.records import Lines, LineSum, Report
@@ -79,8 +80,8 @@ def said(lines: Lines) -> str:
     )
     if not all(row.exact for row in lines.lines):
         note += (
-            " PyTorch records functions: where the source is not at hand, or calls the same thing "
-            "twice, the line is the one on which the function begins."
+            " PyTorch records functions: where the source is not at hand, or does not tell which "
+            "call it was, the line is the one on which the function begins."
         )
     return note
 
@@ -96,4 +97,4 @@ def time_of(row: LineSum) -> str:
 
 
 def anchor_of(place: str) -> str:
-    return "line-" + "".join(letter if letter.isalnum() else "-" for letter in place)
+    return "line-" + re.sub(r"[^\w.]", "-", place)
