@@ -175,10 +175,14 @@ def test_a_source_that_is_not_the_one_that_ran_tells_nothing(program, change):
     assert "model.py:7" in found(lines_of(program))
 
 
-def test_sources_elsewhere_are_not_read(tmp_path, program):
-    inside = tmp_path / "run"
-    inside.mkdir()
-    assert "model.py:7" in found(lines_of(inside))
+@pytest.mark.parametrize("name", ["../model.py", "{}/model.py", "a\0.py", "x" * 5000 + ".py"])
+def test_sources_elsewhere_are_not_read(program, name):
+    run = program / "run"
+    run.mkdir()
+    (run / "run.trace.json").touch()
+    frame = Frame(name.format(program), 7, "forward")
+    files = SourceFiles(run / "run.trace.json")
+    assert not files.place(frame, "torch/nn/functional.py(5): softmax", 0, 1).exact
 
 
 def test_compiled_kernels_have_the_lines_that_they_were_made_of(program):

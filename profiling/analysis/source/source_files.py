@@ -75,29 +75,30 @@ class SourceFiles:
     def __init__(self, capture: Path) -> None:
         self.roots = (run_folder_of(capture), Path.cwd().resolve())
         self.captured_s = capture.stat().st_mtime if capture.is_file() else 0.0
-        self.source_of, self.file_at = cache(self.find), cache(self.read)
+        self.source_of, self.file_in = cache(self.find), cache(self.read)
         self.sites_of = cache(self.sites)
 
     def find(self, frame: Frame) -> tuple[SourceFile, Scope] | None:
         """(the file of the frame, its function in it); None where the file has changed since, or
         lies elsewhere."""
         for root in self.roots:
-            path = (root / frame.file).resolve()
-            source = self.file_at(path) if path.is_relative_to(root) else None
+            source = self.file_in(root, frame.file)
             if source and (scope := source.scope(frame)):
                 return source, scope
         return None
 
-    def read(self, path: Path) -> SourceFile | None:
-        if path.suffix != ".py" or not path.is_file():
-            return None
-        facts = path.stat()
-        if facts.st_mtime > self.captured_s or facts.st_size > MOST_BYTES:
-            return None
+    def read(self, root: Path, name: str) -> SourceFile | None:
+        """The file in the folder `root`; None for one that cannot be read or is no Python."""
         try:
+            path = (root / name).resolve()
+            if path.suffix != ".py" or not (path.is_relative_to(root) and path.is_file()):
+                return None
+            facts = path.stat()
+            if facts.st_mtime > self.captured_s or facts.st_size > MOST_BYTES:
+                return None
             source = SourceFile(path.read_text(encoding="utf-8"))
             return source if source.tree else None
-        except (OSError, ValueError, SyntaxError, RecursionError, MemoryError):
+        except (OSError, ValueError, SyntaxError, RuntimeError, MemoryError):
             return None
 
     def place(self, frame: Frame, callee: str | None, turn: int, turns: int) -> Place:
