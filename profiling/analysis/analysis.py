@@ -16,9 +16,11 @@ from profiling.analysis.gpu_time.attribution import (
 )
 from profiling.analysis.gpu_time.breakdown import Activity, activity_of, split
 from profiling.analysis.gpu_time.idle import Gaps, find_gaps
+from profiling.analysis.gpu_time.launch_lines import Stacks, stacks_of
 from profiling.analysis.gpu_time.losses import Losses, losses_of
 from profiling.analysis.gpu_time.profiler_cost import ProfilerCost, profiler_cost
 from profiling.analysis.gpu_work.families import families_of
+from profiling.analysis.source.provenance import KernelLines, kernel_lines
 from profiling.analysis.steps.find import find_steps
 from profiling.analysis.steps.steps import Steps
 from profiling.timeline.trace import Trace
@@ -67,6 +69,20 @@ class Analysis:
     def owned_by(self, steps: Steps) -> OwnedOperations | None:
         operations = self.trace.operations
         return None if operations is None else attribute(operations, self.trace.calls, steps)
+
+    @cached_property
+    def stacks(self) -> Stacks | None:
+        """Python's frames and the program's own ones around each, or None without stacks."""
+        return stacks_of(self.trace)
+
+    @cached_property
+    def compiled_lines(self) -> KernelLines:
+        """Kernel of torch.compile -> its lines, if inductor's record is beside the capture."""
+        try:
+            return kernel_lines(self.trace.file)
+        except ValueError as error:
+            self.trace.warnings.append(f"lines of compiled kernels are not known: {error}")
+            return {}
 
     @property
     def steps(self) -> Steps:

@@ -20,6 +20,7 @@ from profiling.timeline.trace import Device
 SCHEMA_VERSION = 1
 OverlapKind = Literal["communication", "copies"]  # copies include memsets
 Loader = Literal["in_process", "workers"]
+LineSource = Literal["launch", "forward", "backward_call", "compiled"]
 CoverKind = Literal["operator", "range", "function", "os_call"]  # function: of Python
 
 
@@ -333,6 +334,38 @@ class OperatorSum:
 
 
 @dataclass(frozen=True)
+class LineSum:
+    """All kernels of the steps that one line of the program's own code made.
+
+    On a CPU operators stand for kernels. How the line was found: `launch` was open at the launch;
+    of backward `forward` is the line of the forward operator, `backward_call` that called backward;
+    `compiled`: by inductor's record of what the kernel was made of.
+    """
+
+    place: str  # FILE:LINE
+    function: str
+    exact: bool  # False: the line on which the function begins
+    also: list[str]  # further lines of a kernel that torch.compile made of several
+    count: int
+    total_ns: int
+    ms: float  # a step
+    percent: float  # of the time of all kernels in the steps
+    found_ms: dict[LineSource, float]  # how the line was found -> ms a step; adds up to `ms`
+    longest: str  # name of the kernel that takes the most of it
+
+
+@dataclass(frozen=True)
+class Lines:
+    """Kernels of the steps by line of the program, and how much of their time has one."""
+
+    of: Literal["kernels", "operators"]
+    total_ns: int
+    with_line_ns: int
+    percent: float | None  # with a line; None: nothing ran
+    lines: list[LineSum]
+
+
+@dataclass(frozen=True)
 class OperatorWork:
     """One PyTorch operator at one shape: its work by formula, and the time of its kernels.
 
@@ -504,6 +537,7 @@ class Report:
     gpu_metrics: list[CounterMean] | None
     operators: list[OperatorSum] | None
     operator_work: list[OperatorWork] | None  # None where no shapes were recorded
+    lines: Lines | None  # None: recorded without Python's stacks
     attention_backend: str | None  # of configs.backends, or unknown
     roofline: Roofline | None
     program: Program

@@ -12,6 +12,7 @@ from profiling.analysis.gpu_time.attribution import coverage, kernels_of_ranges
 from profiling.analysis.gpu_time.covers import covers
 from profiling.analysis.gpu_time.idle import Gaps
 from profiling.analysis.gpu_time.launch_queue import launch_queue
+from profiling.analysis.gpu_time.line_sums import lines
 from profiling.analysis.gpu_time.operators import operator_work
 from profiling.analysis.gpu_time.overlap import copy_speeds, overlap
 from profiling.analysis.gpu_time.typical import typical_step
@@ -90,6 +91,7 @@ def summarize(
         gpu_metrics=sums.counters(analysis),
         operators=sums.operators(analysis),
         operator_work=operator_work(analysis, capture.gpu),
+        lines=lines(analysis),
         attention_backend=backend,
         roofline=roofline(
             manifest,

@@ -43,6 +43,9 @@ class Args(msgspec.Struct, gc=False):
     shared_bytes: object = msgspec.field(default=None, name="shared memory")
     name: object = None  # of a process or thread
     kernel_file: object = None  # Triton's
+    # of an operator, by which autograd's backward names its forward
+    autograd: object = msgspec.field(default=None, name="Sequence number")
+    forward_thread: object = msgspec.field(default=None, name="Fwd thread id")
     stack: object = msgspec.field(default=None, name="Call stack")
     allocated: object = msgspec.field(default=None, name="Bytes")
     device_type: object = msgspec.field(default=None, name="Device Type")

@@ -29,6 +29,7 @@ from profiling.timeline.trace import (
     KERNEL,
     MEMSET,
     Allocations,
+    AutogradOperators,
     Calls,
     CollectiveCalls,
     Columns,
@@ -93,6 +94,7 @@ def read(path: Path) -> Trace:
         collective_calls=CollectiveCalls.from_columns(collectives),
         overhead=Ranges.from_columns(tables.get("overhead")),
         frames=Ranges.from_columns(tables.get("frames")),
+        autograd=AutogradOperators.from_columns(tables.get("autograd")),
         settings=frozenset(reading.settings),
         schema_version=reading.schema_version,
         rank=reading.rank,
@@ -182,6 +184,10 @@ class Reading:
         if shaped := [event for event in shaped if event.args and event.args.dims]:
             inputs = {"inputs": self.inputs.numbers_of(shaped)}
             self.keep("shaped_operators", times(shaped) | host_columns(shaped, self.names) | inputs)
+        if "with_stack" in self.settings:  # else there is no line of the program to find
+            numbered = [event for event in events["cpu_op"] if is_in_autograd(event)]
+            if numbered:
+                self.keep("autograd", times(numbered) | autograd_columns(numbered, self.names))
         if calls := collective_calls.collective_operators(events["cpu_op"]):
             facts = collective_calls.columns(calls, self.names)
             self.keep("collective_calls", times(calls) | host_columns(calls, self.names) | facts)
@@ -263,6 +269,20 @@ def operation_columns(events: list[Event], names: Names, kind: int) -> Columns:
         "threads": integers((product(args.block) for args in all_args), np.int32),
         "registers": integers((args.registers for args in all_args), np.int32),
         "shared_bytes": integers((args.shared_bytes for args in all_args), np.int32),
+    }
+
+
+def is_in_autograd(event: Event) -> bool:
+    """Whether the operator has a sequence number; those of no node have an impossible one."""
+    number = event.args.autograd if event.args else None
+    return isinstance(number, int) and 0 <= number < LATEST_NS
+
+
+def autograd_columns(events: list[Event], names: Names) -> Columns:
+    all_args = args_of(events)
+    return host_columns(events, names) | {
+        "sequence": integers(args.autograd for args in all_args),
+        "forward_thread": integers(args.forward_thread or 0 for args in all_args),
     }
 
 

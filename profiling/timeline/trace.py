@@ -121,6 +121,23 @@ class ShapedOperators(Table):
 
 
 @dataclass(frozen=True)
+class AutogradOperators(Table):
+    """Operators of PyTorch with a sequence number of autograd, sorted by start.
+
+    An operator of backward has the number of its forward operator: the last one that began with
+    this number on the thread where forward ran. Threads count for themselves.
+    """
+
+    start_ns: np.ndarray  # int64
+    end_ns: np.ndarray  # int64
+    name: np.ndarray  # int32
+    process: np.ndarray  # int64
+    thread: np.ndarray  # int64
+    sequence: np.ndarray  # int64
+    forward_thread: np.ndarray  # int64, of backward: PyTorch's own number of that thread; else 0
+
+
+@dataclass(frozen=True)
 class Inputs:
     """The arguments of a call of an operator, an entry for each."""
 
@@ -203,6 +220,7 @@ class Trace:
     counters: list[CounterSamples] | None = None
     os_calls: Calls | None = None  # calls of system libraries: waits, files, threads; nsys alone
     frames: Ranges | None = None  # calls of Python functions; in Kineto traces with stacks alone
+    autograd: AutogradOperators | None = None  # None: recorded without stacks
     overhead: Ranges | None = None  # times in which the profiler itself held up a thread
     tool_version: str | None = None
     schema_version: str | None = None

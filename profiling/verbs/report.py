@@ -217,13 +217,15 @@ def write(flags: Namespace, capture: Capture) -> None:
 def render(flags: Namespace, capture: Capture) -> None:
     """Render the report into the files that were asked for, else on the terminal."""
     from profiling.report.single.document import report_document
+    from profiling.report.single.lines import line_texts
     from profiling.report.single.screen import first_screen
 
-    report, events, sources = capture.report, None, None
+    report, events, sources, texts = capture.report, None, None, None
     if flags.html:
         events = capture.events_of_steps(flags.steps)
         sources = sources_of(capture.trace, flags.html)
-    document = report_document(report, events, sources)
+        texts = line_texts(report.lines, capture.trace.file)
+    document = report_document(report, events, sources, texts)
     if not write_outputs(flags, to_json(report), document):
         show(document if flags.full else first_screen(report))
         steps = next_steps if flags.full else hint_at_more

@@ -197,6 +197,7 @@ def parse(argv: list[str]) -> tuple[Namespace, list[str], list[str] | None]:
     add("--start N", "first step of the window (when step times are steady)", within(int, 1))
     add("--steps N", "steps in the window (20)", within(int, 1))
     add("--step", "what ends a step (see below)", choices=STEP_MARKS)
+    add("--stack", "record Python's functions too, which slows steps: kernels by line (torch)")
     add("--out DIR", "folder of the run (out-run)", Path)
     add("--whole", "nsys records from the start to the end: also programs without steps")
     add = partial(flag, parser.add_argument_group("of our training"))
@@ -228,10 +229,12 @@ def parse(argv: list[str]) -> tuple[Namespace, list[str], list[str] | None]:
         check_program(parser, flags, words, argv[end + 1 :])
         return flags, words, argv[end + 1 :]
     refuse_own_program("run", [word for word in argv if Path(word).name != SAMPLER.name])
-    for name in ("kind", "start", "steps", "step", "out", "whole"):
+    for name in ("kind", "start", "steps", "step", "stack", "out", "whole"):
         if getattr(flags, name):
-            cure = "our training has profile.start=N profile.steps=N out_dir=FOLDER"
-            raise ValueError(f"--{name}: only with a program, which follows --; {cure}")
+            keys = "profile.start=N profile.steps=N profile.stack=true out_dir=FOLDER"
+            raise ValueError(
+                f"--{name}: only with a program, which follows --; our training has {keys}"
+            )
     return flags, words, None
 
 

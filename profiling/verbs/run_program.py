@@ -46,7 +46,9 @@ def run_program(flags: Namespace, words: list[str]) -> int:
         return code
     folder: Path = flags.out or FOLDER
     kept, window = nsight.without_secret_values(words), (flags.start, flags.steps or STEPS)
-    settings = HookSettings(str(folder.absolute()), kept, kind, *window, flags.step)
+    settings = HookSettings(
+        str(folder.absolute()), kept, kind, *window, flags.step, stack=flags.stack
+    )
     environ, started = environment_for_others(), words
     nsys = None
     if kind == "nsys":
@@ -80,6 +82,8 @@ def chosen_kind(flags: Namespace) -> tuple[str, str]:
     """(the kind of the window, why it is this one)."""
     if flags.kind:
         return flags.kind, ""
+    if flags.stack:
+        return "torch", ""
     if flags.whole or flags.nsys or flags.nsys_options or flags.preset:
         return "nsys", ""
     if not has_gpu():
@@ -101,6 +105,8 @@ def check_kind(flags: Namespace, kind: str) -> None:
     for name, given in of_nsys.items():
         if given and kind != "nsys":
             raise ValueError(f"{name}: only with --kind nsys")
+    if flags.stack and kind != "torch":
+        raise ValueError("--stack: only with --kind torch, which records Python's functions")
     for name, given in of_window.items():
         if given and kind == "none":
             raise ValueError(f"{name}: --kind none records no window")

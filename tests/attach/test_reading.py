@@ -2,6 +2,7 @@
 
 import json
 from contextlib import nullcontext
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -31,10 +32,11 @@ def play(tmp_path, monkeypatch):
     """A function that lets the hook's recorder write the run of a made-up loop."""
     monkeypatch.setattr(recorder_module, "write_at_end_of_process", lambda end: None)
 
-    def run(name="run", steps=120, command=COMMAND, kind="none", start=40):
+    def run(name="run", steps=120, command=COMMAND, kind="none", start=40, stack=False):
         folder = tmp_path / name
         folder.mkdir()
-        recorder = Recorder(Settings(str(folder), command, kind, start, 10, None, None), torch)
+        settings = Settings(str(folder), command, kind, start, 10, None, None, stack)
+        recorder = Recorder(settings, torch)
         optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(3))], lr=0.1)
         recorder.optimizer_made(optimizer)
         for _ in range(steps + 1):
@@ -168,6 +170,14 @@ def test_a_config_that_is_neither_is_refused(play):
     (folder / "config.yaml").write_text("command: python train.py\n")
     with pytest.raises(ValueError, match=r"config.yaml: Expected `array`"):
         read_run(folder)
+
+
+def test_stacks_tell_the_line_of_the_program(play):
+    lines = open_report(play(kind="torch", stack=True)).report.lines
+    source = Path(__file__).read_text("utf-8").splitlines()
+    places = {row.place.rpartition("/")[2]: row for row in lines.lines if row.function == "run"}
+    assert any("zeros(64).sum()" in source[int(place.split(":")[1]) - 1] for place in places)
+    assert lines.percent > 95
 
 
 def test_a_second_program_of_a_command_has_a_folder_of_its_own(play, capsys):

@@ -176,6 +176,7 @@ def test_a_users_packages_of_our_names_are_no_hindrance(tmp_path):
         (["--nproc-per-node", "2", "--", "x"], "start torchrun itself after --"),
         (["--kind", "torch", "--whole", "--", "x"], "--whole: only with --kind nsys"),
         (["--kind", "torch", "--preset", "full", "--", "x"], "--preset: only with --kind nsys"),
+        (["--kind", "nsys", "--stack", "--", "x"], "--stack: only with --kind torch"),
         (["--kind", "none", "--start", "5", "--", "x"], "--start: --kind none records no window"),
         (["--", "-t", "cuda,nvtx"], "options of nsys are given as --nsys-options='-t cuda,nvtx'"),
     ],
@@ -200,10 +201,10 @@ def test_the_hook_reads_the_settings_as_they_are_passed(monkeypatch):
     monkeypatch.syspath_prepend(HOOK)
     from _profiling_attach import settings, step_rule
 
-    told = HookSettings("/runs/1", ["python", "x"], "torch", 3, 4, "data", 5)
+    told = HookSettings("/runs/1", ["python", "x"], "torch", 3, 4, "data", 5, True)
     for name, value in with_hook({"PYTHONPATH": ""}, told).items():
         monkeypatch.setenv(name, value)
-    assert settings.read_settings() == ("/runs/1", ["python", "x"], "torch", 3, 4, "data", 5)
+    assert settings.read_settings() == ("/runs/1", ["python", "x"], "torch", 3, 4, "data", 5, True)
     assert os.environ["PYTHONPATH"] == str(HOOK)
     assert start.STEP_MARKS == step_rule.CHOICES
 

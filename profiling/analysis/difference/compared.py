@@ -12,7 +12,7 @@ import msgspec
 
 from profiling.analysis.difference.comparison_records import KernelOnOneSide
 from profiling.analysis.ranks.rank_records import RanksReport
-from profiling.analysis.records import RangeTotal, Report
+from profiling.analysis.records import Lines, RangeTotal, Report
 from profiling.analysis.runs.folder import SETTLING_ROWS, RunFolder
 from profiling.shared.gpu_clock import GpuClock, gpu_clock
 from profiling.shared.json_records import JsonObject
@@ -63,6 +63,7 @@ class CapturedStep:
     kernels: tuple[KernelOnOneSide, ...] = ()
     attention_backend: str | None = None
     bottleneck: str | None = None
+    lines: Lines | None = None  # None: recorded without stacks
 
 
 @dataclass(frozen=True)
@@ -201,6 +202,7 @@ def captured_step(report: Report) -> CapturedStep:
         ),
         attention_backend=report.attention_backend,
         bottleneck=report.bottleneck.verdict,
+        lines=report.lines,
     )
 
 

@@ -40,6 +40,7 @@ from profiling.analysis.difference.comparison_records import (
     StepComparison,
 )
 from profiling.analysis.difference.kernel_changes import kernel_changes
+from profiling.analysis.difference.line_changes import line_changes
 from profiling.analysis.difference.ranks import rank_reasons, ranks_change
 from profiling.analysis.difference.sentence import sentence
 from profiling.analysis.statistics import EQUAL_WITHIN_PERCENT, spread
@@ -85,6 +86,7 @@ def compare(
         families=families(baseline, candidate),
         ranges=ranges(baseline, candidate),
         kernels=kernel_changes(baseline, candidate),
+        lines=line_changes(baseline, candidate),
         differs=list(differences or {}),
         differences=differences,
         comparability=Comparability(

@@ -139,6 +139,18 @@ class KernelChanges:
 
 
 @dataclass(frozen=True)
+class LineChange:
+    """A function of the program on both sides, all of its lines together; ms are of one step."""
+
+    function: str  # FILE: FUNCTION, as lines move when a file is changed
+    baseline_lines: list[str]  # FILE:LINE, the longest first; empty: it made no kernel there
+    candidate_lines: list[str]
+    baseline_ms: float
+    candidate_ms: float
+    delta_ms: float
+
+
+@dataclass(frozen=True)
 class Pair:
     """A key of the configuration on both sides."""
 
@@ -227,6 +239,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     families: list[FamilyChange] | None = None
     ranges: list[RangeChange] | None = None
     kernels: KernelChanges = KernelChanges([], [])
+    lines: list[LineChange] | msgspec.UnsetType = msgspec.UNSET  # where both sides have stacks
     differs: list[str]  # differing keys, without names and folders
     differences: dict[str, Pair] | None  # None: a side has no configuration
     comparability: Comparability

@@ -12,16 +12,18 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from profiling.analysis.columns import distinct
+from profiling.analysis.columns import distinct, parents
 from profiling.analysis.records import Coverage
 from profiling.analysis.steps.steps import StepRanges, Steps
 from profiling.timeline.trace import (
     ANY_THREAD,
     GRAPH,
     KERNEL,
+    AutogradOperators,
     Calls,
     CollectiveCalls,
     Operations,
+    Ranges,
     ShapedOperators,
 )
 
@@ -106,7 +108,9 @@ def phase_of(
 
 
 def open_rows(
-    ranges: StepRanges | ShapedOperators | CollectiveCalls, rows: np.ndarray, time_ns: np.ndarray
+    ranges: StepRanges | Ranges | ShapedOperators | CollectiveCalls,
+    rows: np.ndarray,
+    time_ns: np.ndarray,
 ) -> np.ndarray:
     """The one of `rows` that is open at each time, or -1; the rows are disjoint and sorted."""
     if not len(rows):
@@ -114,6 +118,34 @@ def open_rows(
     last = np.searchsorted(ranges.start_ns[rows], time_ns, side="right") - 1
     candidates = rows[last]
     return np.where((last >= 0) & (time_ns <= ranges.end_ns[candidates]), candidates, -1)
+
+
+def open_innermost(
+    nested: Ranges | AutogradOperators,
+    time_ns: np.ndarray,
+    thread: np.ndarray,
+    around: np.ndarray | None = None,
+) -> NDArray[np.int64]:
+    """Row of the innermost one that is open on the thread at each time, or -1.
+
+    Those of a thread are nested and sorted by start; `around` is the row around each, if known.
+    """
+    found = np.full(len(time_ns), -1)
+    for number in distinct(np.sort(thread)).tolist():
+        own, wanted = np.flatnonzero(nested.thread == number), np.flatnonzero(thread == number)
+        if not len(own):
+            continue
+        if around is None:
+            above = parents(nested.start_ns[own], nested.end_ns[own])
+            outer = np.where(above >= 0, own[above], -1)
+        else:
+            outer = around[own]
+        last = np.searchsorted(nested.start_ns[own], time_ns[wanted], side="right") - 1
+        row = np.where(last >= 0, own[last], -1)
+        while np.any(closed := (row >= 0) & (nested.end_ns[row] < time_ns[wanted])):
+            row[closed] = outer[np.searchsorted(own, row[closed])]
+        found[wanted] = row
+    return found
 
 
 def boundaries(steps: Steps, owned: OwnedOperations | None) -> np.ndarray:

@@ -12,9 +12,10 @@ from itertools import compress
 import numpy as np
 
 from profiling.analysis.analysis import Analysis
-from profiling.analysis.columns import concatenate_columns, depths, distinct, name_mask, parents
-from profiling.analysis.gpu_time.attribution import OwnedOperations
+from profiling.analysis.columns import concatenate_columns, depths, distinct, name_mask
+from profiling.analysis.gpu_time.attribution import OwnedOperations, open_innermost
 from profiling.analysis.gpu_time.idle import BLOCKING
+from profiling.analysis.gpu_time.launch_places import place_names
 from profiling.analysis.gpu_work.families import FAMILIES
 from profiling.analysis.steps.endless import fill_lost_ends
 from profiling.analysis.steps.find import used_gpus
@@ -53,6 +54,7 @@ class LaunchFacts(Table):
     family: np.ndarray  # index in FAMILIES
     phase: np.ndarray  # the phase that launched it; index in names
     operator: np.ndarray  # PyTorch's innermost operator open at the launch; index in names
+    line: np.ndarray  # FILE:LINE of the program; index in names
     blocks: np.ndarray  # in the grid
     threads: np.ndarray  # in a block
     registers: np.ndarray  # for each thread
@@ -361,6 +363,7 @@ def launch_facts(
         family,
         phase[rows],
         operator,
+        place_names(analysis, operations.name, call),
         operations.blocks,
         operations.threads,
         operations.registers,
@@ -371,17 +374,8 @@ def launch_facts(
 
 def open_operators(operators: Ranges, time_ns: np.ndarray, thread: np.ndarray) -> np.ndarray:
     """Name index of the innermost operator that is open on the thread at each time, or -1."""
-    names = np.full(len(time_ns), -1)
-    for number in distinct(np.sort(thread)).tolist():
-        own = operators.rows(operators.thread == number)
-        if not len(own.start_ns):
-            continue
-        around, rows = parents(own.start_ns, own.end_ns), np.flatnonzero(thread == number)
-        row = np.searchsorted(own.start_ns, time_ns[rows], side="right") - 1
-        while np.any(closed := (row >= 0) & (own.end_ns[row] < time_ns[rows])):
-            row[closed] = around[row[closed]]
-        names[rows[row >= 0]] = own.name[row[row >= 0]]
-    return names
+    row = open_innermost(operators, time_ns, thread)
+    return np.where(row >= 0, operators.name[row], -1)
 
 
 def gaps_in(analysis: Analysis, shown: ShownPart) -> Slices:

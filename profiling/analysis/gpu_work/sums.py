@@ -19,7 +19,7 @@ from profiling.analysis.records import (
     MemopSum,
     OperatorSum,
 )
-from profiling.timeline.trace import COPY, KERNEL, MEMSET, Calls, CounterSamples, Trace
+from profiling.timeline.trace import COPY, KERNEL, MEMSET, Calls, CounterSamples, Ranges, Trace
 
 # count, total_ns, avg_ns, med_ns, min_ns, max_ns, stddev_ns of the rows of one name; stddev is that
 # of the sample, and 0 for a single row, as in nsys
@@ -139,25 +139,12 @@ def allocations(analysis: Analysis) -> AllocationSum | None:
 
 
 def operators(analysis: Analysis) -> list[OperatorSum] | None:
-    """Sums of PyTorch's operators that began in the steps, the longest self time first.
-
-    Self time is without the operators inside.
-    """
-    table, process = analysis.trace.operators, analysis.steps.process
-    if table is None:
+    """Sums of PyTorch's operators that began in the steps, the longest self time first."""
+    if (found := operators_of_steps(analysis)) is None:
         return None
-    chosen = (table.start_ns >= analysis.host_begin_ns) & (table.start_ns < analysis.end_ns)
-    if process is not None:
-        chosen &= table.process == process
-    rows = np.flatnonzero(chosen)
-    total_ns = table.end_ns[rows] - table.start_ns[rows]
-    self_ns = total_ns.copy()
-    for thread in distinct(table.thread[rows]).tolist():
-        on_thread = np.flatnonzero(table.thread[rows] == thread)
-        parent = parents(table.start_ns[rows][on_thread], table.end_ns[rows][on_thread])
-        nested = parent >= 0
-        np.subtract.at(self_ns, on_thread[parent[nested]], total_ns[on_thread[nested]])
-    name, names = table.name[rows], analysis.trace.names
+    table, self_ns = found
+    total_ns = table.end_ns - table.start_ns
+    name, names = table.name, analysis.trace.names
     count = np.bincount(name, minlength=len(names))
     whole_ns, own_ns = np.zeros((2, len(names)), np.int64)
     np.add.at(whole_ns, name, total_ns)
@@ -167,6 +154,28 @@ def operators(analysis: Analysis) -> list[OperatorSum] | None:
         for number in used_names(name)
     ]
     return sorted(sums, key=lambda row: -row.self_ns)
+
+
+def operators_of_steps(analysis: Analysis) -> tuple[Ranges, np.ndarray] | None:
+    """(the operators that began in the steps, the self time of each in ns), or None without any.
+
+    Self time is without the operators inside.
+    """
+    table, process = analysis.trace.operators, analysis.steps.process
+    if table is None:
+        return None
+    chosen = (table.start_ns >= analysis.host_begin_ns) & (table.start_ns < analysis.end_ns)
+    if process is not None:
+        chosen &= table.process == process
+    table = table.rows(chosen)
+    total_ns = table.end_ns - table.start_ns
+    self_ns = total_ns.copy()
+    for thread in distinct(table.thread).tolist():
+        on_thread = np.flatnonzero(table.thread == thread)
+        parent = parents(table.start_ns[on_thread], table.end_ns[on_thread])
+        nested = parent >= 0
+        np.subtract.at(self_ns, on_thread[parent[nested]], total_ns[on_thread[nested]])
+    return table, self_ns
 
 
 def counters(analysis: Analysis) -> list[CounterMean] | None:

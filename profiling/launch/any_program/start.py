@@ -32,6 +32,7 @@ class HookSettings:
     steps: int = 20  # in the window
     step: str | None = None  # of STEP_MARKS; None: by the rule
     stop_after: int | None = None  # steps after which the process ends; None: at its own end
+    stack: bool = False  # torch.profiler also records Python's functions
 
 
 def with_hook(environ: dict[str, str], settings: HookSettings) -> dict[str, str]:

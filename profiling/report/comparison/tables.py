@@ -15,6 +15,7 @@ from profiling.analysis.difference.comparison_records import (
     ExperimentResult,
     KernelChange,
     KernelOnOneSide,
+    LineChange,
 )
 from profiling.report.document import Column, Table
 from profiling.report.kernel_label import kernel_cell
@@ -27,6 +28,7 @@ BESIDE_THE_GPU = {
     "unexplained": "not explained by the capture",
 }
 SHOWN_KERNELS = 200
+MOST_LINES = 3  # of a function, the longest first
 MOST_ROWS = 12  # in a terminal
 
 
@@ -37,6 +39,7 @@ def comparison_tables(comparison: Comparison) -> list[Table]:
         buckets(comparison),
         families(comparison),
         phases(comparison),
+        changed_lines(comparison),
         changed_kernels(comparison),
         one_sided_kernels("removed", f"Kernels only in {baseline}", comparison.kernels.removed),
         one_sided_kernels("added", f"Kernels only in {candidate}", comparison.kernels.added),
@@ -159,6 +162,31 @@ def changed_kernels(comparison: Comparison) -> Table:
     )
     rows = comparison.kernels.changed[:SHOWN_KERNELS]
     return Table("changed", "Kernels that changed", note, columns, rows, most=MOST_ROWS)
+
+
+def changed_lines(comparison: Comparison) -> Table:
+    """The functions of the program whose kernels changed; without rows where one is unknown."""
+
+    def lines(row: LineChange) -> str:
+        return lines_text(row.candidate_lines or row.baseline_lines)
+
+    columns = [
+        Column("function", "function", "code", True),
+        Column("lines", lines, "text", True),
+        *side_by_side(comparison),
+    ]
+    note = (
+        "ms of kernels per step (on a CPU: of operators), by function of the program, because a "
+        "change of a file moves its lines. The lines are those of the second side."
+    )
+    rows = [] if isinstance(comparison.lines, msgspec.UnsetType) else comparison.lines
+    return Table("lines", "Lines that changed", note, columns, rows, most=MOST_ROWS)
+
+
+def lines_text(places: list[str]) -> str:
+    """The numbers of the first lines, which are of one file: 7, 9, 12 …"""
+    numbers = [place.rpartition(":")[2] for place in places[:MOST_LINES]]
+    return ", ".join(numbers) + " …" * (len(places) > MOST_LINES)
 
 
 def both_counts(row: KernelChange) -> str:

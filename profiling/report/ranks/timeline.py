@@ -94,6 +94,7 @@ def timeline_of(analysis: RanksAnalysis, steps: tuple[int, int] | None = None) -
         "call": nothing,
         "phase": nothing,
         "operator": nothing,
+        "line": nothing,
         "geometry": nothing,
         "geometries": [],
         "names": [

@@ -30,6 +30,7 @@ from profiling.report.document import (
 )
 from profiling.report.single import step_charts, step_slices, tables
 from profiling.report.single.kernel_sources import Links
+from profiling.report.single.lines import Texts, lines_section
 from profiling.report.single.timeline_data import timeline_data
 from profiling.report.single.verdict_line import verdict_line
 from profiling.report.whatif import help_section
@@ -54,11 +55,14 @@ NO_GPU = "Not known: the capture contains no GPU activity."
 
 
 def report_document(
-    report: Report, events: StepEvents | None = None, sources: Links | None = None
+    report: Report,
+    events: StepEvents | None = None,
+    sources: Links | None = None,
+    texts: Texts | None = None,
 ) -> Document:
     """The whole report. `events` are for the timeline.
 
-    `sources` are links to the kernels' sources, relative to the page.
+    `sources` are links to the kernels' sources, relative to the page; `texts` the program's own.
     """
     return Document(
         f"{report.capture.file} · {gpu_name(report)}",
@@ -69,7 +73,7 @@ def report_document(
             *help_sections(report),
             phase_section(report),
             *([] if report.on_cpu else gpu_sections(report, events, sources or {})),
-            *table_sections(report, sources or {}),
+            *table_sections(report, sources or {}, texts or {}),
             health_section(report),
             run_section(report),
         ],
@@ -408,14 +412,17 @@ def roofline_section(report: Report) -> Section:
     return Section("roofline", "Roofline", [chart, table], lead=table.note)
 
 
-def table_sections(report: Report, sources: Links) -> list[Section]:
+def table_sections(report: Report, sources: Links, texts: Texts) -> list[Section]:
     """The sections of the tables without a chart."""
     others = (
         *(tables.operator_work, tables.launches, tables.api, tables.os_calls, tables.memops),
         *(tables.operators, tables.counters),
     )
     made = [tables.kernels(report, sources), *(make(report) for make in others)]
-    return [Section(table.name, table.title, [table], SHORT.get(table.name)) for table in made]
+    kernels, *further = [
+        Section(table.name, table.title, [table], SHORT.get(table.name)) for table in made
+    ]
+    return [kernels, lines_section(report, texts), *further]
 
 
 def health_section(report: Report) -> Section:

@@ -19,6 +19,7 @@ from profiling.report.document import (
 )
 from profiling.report.single import tables
 from profiling.report.single.document import cpu_figures, gpu_name, judged, step_parts, subtitle
+from profiling.report.single.lines import lines_table
 from profiling.report.single.verdict_line import verdict_line
 from profiling.report.whatif import best_line
 from profiling.shared.units import milliseconds, percent
@@ -113,11 +114,24 @@ def body(report: Report) -> dict[str, Block]:
         return {
             "step": StepBar(parts, min(PARTS, max(1, worth_telling)), judged(report)),
             "kernels": first_rows(tables.kernels(report, {}), kernels),
+            **lines_of(report),
         }
     long = [row for row in report.phases if row.host_ms >= LEAST * report.window.wall_ms]
     phases = first_rows(tables.phases(replace(report, ranges=long)), "Phases of a step")
     operators = "Operators that take the most time, over the window"
-    return {"phases": phases, "operators": first_rows(tables.operators(report), operators)}
+    return {
+        "phases": phases,
+        "operators": first_rows(tables.operators(report), operators),
+        **lines_of(report),
+    }
+
+
+def lines_of(report: Report) -> dict[str, Block]:
+    """The lines of the program that take the most time, where they are known."""
+    if report.lines is None:
+        return {}
+    title = f"Lines of the program, {percent(report.lines.percent)} of the time"
+    return {"lines": first_rows(lines_table(report, {}), title)}
 
 
 def first_rows(table: Table, title: str) -> Table:

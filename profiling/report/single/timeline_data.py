@@ -92,8 +92,8 @@ class TimelineData(TypedDict):
     """The contents of the timeline. Times are in ns.
 
     An event's `start` is the difference from the start before it in its row; the first of a row is
-    relative to `origin`. `call`, `phase`, `operator` and `geometry` have entries for the operations
-    alone, which come last; call, phase and operator count from 1, and 0 means not captured.
+    relative to `origin`. `call`, `phase`, `operator`, `line` and `geometry` have entries for the
+    operations alone, which come last; all but geometry count from 1, and 0 means not captured.
     """
 
     origin: int  # the first event's start, since the begin of the window
@@ -119,6 +119,7 @@ class TimelineData(TypedDict):
     call: Column  # number of the call among all calls in `rows`
     phase: Column  # number of the phase's name
     operator: Column  # number of the operator's name
+    line: Column  # number of the name of the program's line
     geometry: Column  # index in geometries
     geometries: list[list[int]]  # blocks, threads, registers, shared bytes, bytes; -1: none
 
@@ -172,6 +173,7 @@ def timeline_data(events: StepEvents, sources: Links) -> TimelineData:
         "call": packed_column(calls + 1),
         "phase": packed_column(names.index(launched.phase) + 1),
         "operator": packed_column(names.index(launched.operator) + 1),
+        "line": packed_column(names.index(launched.line) + 1),
         "geometry": packed_column(geometry),
         "geometries": geometries,
         "names": names.table(),

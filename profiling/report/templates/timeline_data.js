@@ -20,7 +20,7 @@ async function withBytes(id) {
 const unpacked = ({ type, data }) => new ARRAYS[type](data);
 
 function readEvents(packed) {
-  const columns = ["start", "duration", "name", "shade", "shown", "ahead", "call", "phase", "operator", "geometry"];
+  const columns = ["start", "duration", "name", "shade", "shown", "ahead", "call", "phase", "operator", "line", "geometry"];
   const read = Object.fromEntries(columns.map((name) => [name, unpacked(packed[name])]));
   const count = read.name.length;
   const events = {

@@ -46,6 +46,7 @@ function operationFacts(event) {
   const name = (column) => (column[i] ? events.names[column[i] - 1].label : "–");
   const count = (value) => (value < 0 ? "–" : value.toLocaleString("en"));
   const launch = [["family", events.shades[events.shade[event]]], ["phase", name(events.phase)], ["operator", name(events.operator)]];
+  if (events.line[i]) launch.push(["line", name(events.line)]); // without stacks nobody looks for one
   if (call >= 0) {
     const late = events.start[event] - events.end[call];
     launch.push(["launched by", `${nameOf(call)}, ${durationText(events.end[call] - events.start[call])}`]);

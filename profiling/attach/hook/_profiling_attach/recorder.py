@@ -257,7 +257,7 @@ class Recorder:
             return None
         if start is None and self.files.world_size > 1:
             start = START_OF_RANKS
-        return Window(self.torch, settings.kind, start, settings.steps)
+        return Window(self.torch, settings.kind, start, settings.steps, settings.stack)
 
     def requested_window(self, done):
         """The window that `profiling trigger` asks for, or None."""
@@ -265,7 +265,8 @@ class Recorder:
         if request is None:
             return None
         steps = request.get("steps") or self.settings.steps
-        return Window(self.torch, request.get("kind") or "torch", done + 1, steps)
+        kind = request.get("kind") or "torch"
+        return Window(self.torch, kind, done + 1, steps, self.settings.stack)
 
     def follow_window(self, window, done):
         if window.is_open:

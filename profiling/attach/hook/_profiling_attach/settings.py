@@ -15,6 +15,7 @@ class Settings(NamedTuple):
     steps: int  # in the window
     step: Optional[str]  # kind of mark that ends a step; None: by the rule
     stop_after: Optional[int]  # steps after which the process ends; None: at its own end
+    stack: bool = False  # torch.profiler also records Python's functions
 
 
 def read_settings():

@@ -30,12 +30,16 @@ def skip_destructors():
 
 
 class Window:
-    """One window of `steps` steps. `start` is None until step times are steady."""
+    """One window of `steps` steps. `start` is None until step times are steady.
+
+    With `stack` torch.profiler also records Python's functions.
+    """
 
     kineto_started = False  # by a window of this process
 
-    def __init__(self, torch, kind, start, steps):
+    def __init__(self, torch, kind, start, steps, stack=False):
         self.torch, self.kind, self.start, self.steps = torch, kind, start, steps
+        self.stack = stack
         self.label = FREE
         self.first = None  # step of the program with which it opened
         self.ended_by = None  # why it ended before its time
@@ -76,7 +80,7 @@ class Window:
         activities = [self.torch.profiler.ProfilerActivity.CPU]
         if uses_gpu(self.torch):
             activities.append(self.torch.profiler.ProfilerActivity.CUDA)
-        self.profiler = self.torch.profiler.profile(activities=activities)
+        self.profiler = self.torch.profiler.profile(activities=activities, with_stack=self.stack)
         self.preparing = Window.kineto_started = True
         with self.quiet():
             self.profiler.prepare_trace()

@@ -1,0 +1,1 @@
+"""Read the source of the program that was captured."""
