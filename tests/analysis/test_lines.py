@@ -11,7 +11,7 @@ from profiling.analysis.difference.compared import compared_capture
 from profiling.analysis.difference.comparison import compare
 from profiling.analysis.open_report import Capture, open_report
 from profiling.analysis.records import Lines
-from profiling.analysis.source.own_code import Frame, is_own_frame
+from profiling.analysis.source.own_code import Frame, own_frames
 from profiling.analysis.source.source_files import SourceFiles
 from profiling.report.comparison.document import comparison_document
 from profiling.report.renderers.markdown import markdown
@@ -245,7 +245,7 @@ def test_calls_of_one_kind_have_their_lines_in_turn(tmp_path, body, turns, lines
 
 def test_code_of_the_program_is_told_from_libraries():
     own = ["model.py(7): forward", "vllm/layers.py(1): apply", "/tmp/ipykernel_5/1.py(2): <module>"]
-    own += ["training/step/step.py(3): backward", "profiling/model.py(3): forward"]
+    own += ["training/step/clock.py(3): lap", "profiling/model.py(3): forward"]
     others = ["torch/nn/functional.py(5): relu", "contextlib.py(1): inner", "<string>(1): <lambda>"]
     others += ["/usr/lib/python3.11/x/site-packages/a.py(1): b", "nn.Module: Linear_0"]
     others += [
@@ -256,7 +256,19 @@ def test_code_of_the_program_is_told_from_libraries():
         "<built-in method relu of type object at 0x1>",
         "_profiling_attach/a.py(1): open",
     ]
-    assert [name for name in [*own, *others] if is_own_frame(name)] == own
+    names = [*own, *others]
+    assert [name for name in names if own_frames(names)(name)] == own
+
+
+@pytest.mark.parametrize("place", ["", "profiling/"])
+def test_kernels_of_this_trainer_are_none_of_the_user_s_code(place):
+    kernel, step = (
+        f"{place}kernels/linear/__init__.py(9): apply",
+        f"{place}training/step/step.py(3): f",
+    )
+    assert own_frames([kernel, step])(step) and not own_frames([kernel, step])(kernel)
+    others_kernel = "kernels/linear.py(9): apply"
+    assert own_frames([others_kernel])(others_kernel)
 
 
 def test_reports_show_the_lines_and_the_source_around_them(program):

@@ -17,7 +17,7 @@ from profiling.analysis.columns import depths, distinct, name_mask, parents, use
 from profiling.analysis.gpu_time.attribution import open_innermost, open_rows
 from profiling.analysis.records import LineSource
 from profiling.analysis.source.call_sites import kind_of
-from profiling.analysis.source.own_code import is_own_frame
+from profiling.analysis.source.own_code import own_frames
 from profiling.timeline.trace import AutogradOperators, Ranges, Trace
 
 SOURCES: tuple[LineSource, ...] = get_args(LineSource)
@@ -59,7 +59,7 @@ def stacks_of(trace: Trace) -> Stacks | None:
         return None
     frames = trace.frames.rows(np.lexsort((-trace.frames.end_ns, trace.frames.start_ns)))
     around, depth = nesting(frames)
-    own = name_mask(trace.names, frames.name, is_own_frame)
+    own = name_mask(trace.names, frames.name, own_frames(trace.names))
     owner = np.where(own, np.arange(len(own)), -1)
     callee = np.full(len(own), -1)
     by_depth = np.argsort(depth, kind="stable")

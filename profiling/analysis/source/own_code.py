@@ -7,6 +7,7 @@ begins, or where it was when capturing began.
 
 import re
 import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -27,6 +28,10 @@ ELSEWHERE = re.compile(
 OURS = re.compile(
     r"_profiling_attach/|profiling/(?!(?:kernels|training|data)/|(?:model|train)\.py)"
 )
+
+PLACES = ("", "profiling/")  # of the trainer's modules: of a checkout, and installed
+TRAINER = tuple(f"{place}training/step/step.py(" for place in PLACES)
+KERNELS = tuple(f"{place}kernels/" for place in PLACES)
 
 
 @dataclass(frozen=True)
@@ -54,6 +59,18 @@ def frame_named(name: str) -> Frame | None:
     return Frame(found["file"].replace("\\", "/"), int(found["line"]), found["function"])
 
 
-def is_own_frame(name: str) -> bool:
-    frame = frame_named(name)
-    return frame is not None and frame.is_own
+def own_frames(names: Sequence[str]) -> Callable[[str], bool]:
+    """Whether a name is a frame of the program itself, in a capture with these names.
+
+    Of this trainer, whose step is among them then, the kernels are no such code: a line of its
+    model that calls one says more.
+    """
+    of_trainer = any(name.startswith(TRAINER) for name in names)
+
+    def is_own(name: str) -> bool:
+        if of_trainer and name.startswith(KERNELS):
+            return False
+        frame = frame_named(name)
+        return frame is not None and frame.is_own
+
+    return is_own
