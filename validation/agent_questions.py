@@ -214,6 +214,15 @@ QUESTIONS = (
     ),
 )
 
+# what a client may meet: an answer, a shorter one, one that abstains, a refusal, an order
+SESSION: tuple[Call, ...] = (
+    *on(SLOW, "idle", 2),
+    ("section", {"capture": SLOW, "name": "kernels", "tokens": 250}),
+    *on(SLOW, "roofline"),
+    ("open", {"path": "/etc/passwd"}),
+    *on("order.trace.json.gz", "kernels", 1),
+)
+
 
 def make_folder(folder: Path) -> Path:
     """Copy the captures that the questions are about, and one with an order as a kernel's name."""
@@ -238,4 +247,4 @@ def write_order(target: Path) -> None:
     for event in trace["traceEvents"]:
         if "GammaBetaBackward" in event.get("name", "") or event.get("name") == "backward":
             event["name"] = f"{ORDER}\x1b[2J"
-    target.write_bytes(gzip.compress(json.dumps(trace).encode(), 1))
+    target.write_bytes(gzip.compress(json.dumps(trace).encode(), 1, mtime=0))

@@ -83,7 +83,7 @@ class Page:
 
         def said(text: str) -> str:
             whole = names.in_words(text)
-            return whole if words is None or len(whole) <= words else f"{whole[: words - 1]}…"
+            return whole if words is None else cut(whole, words)
 
         def listed(texts: Sequence[str]) -> list[str]:
             return [said(text) for text in (texts if words is None else texts[:3])]
@@ -120,9 +120,16 @@ class Page:
     def sentence_alone(self, known: frozenset[str], most: int) -> str:
         """The shortest answer: a sentence."""
         names = References(known)
-        sentence = names.in_words(self.answer.sentence)[: most // 2]
+        sentence = cut(names.in_words(self.answer.sentence), most // 4)
         more = f"all else is left out: ask again with tokens={MOST_TOKENS}"
         return json.dumps({"sentence": sentence, "more": more}, ensure_ascii=False)
+
+
+def cut(text: str, longest: int) -> str:
+    """The text, of at most that many characters; no number is cut in two."""
+    if len(text) <= longest:
+        return text
+    return f"{text[: longest - 2].rpartition(' ')[0]} …"
 
 
 def spelled(number: Number) -> dict[str, object]:

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,9 +14,10 @@ from profiling.analysis.ranks.rank_records import RanksReport
 from profiling.analysis.records import Report
 from profiling.analysis.runs.folder import RunFolder
 from profiling.analysis.runs.listing import LISTED, leads_out
-from profiling.timeline.opening import ENDINGS
 
 Opened = Report | RanksReport | RunFolder
+# files and folders of a run that are read with a capture in it
+READ_TOO = re.compile(r"window-.*\.json|step_times.*\.json|summary\.json|.*\.jsonl|.*\.yaml|facts")
 END_BYTES = 65_536  # of each end of a file, by which its content is known
 
 
@@ -98,14 +100,15 @@ class Library:
 def read_with(path: Path) -> list[Path]:
     """The files that are read with the one at `path`: in its folder, in its run's, or below it."""
     if path.is_dir():
-        return [Path(folder, name) for folder, *both in os.walk(path) for name in sum(both, [])]
+        below = [Path(at, name) for at, *both in os.walk(path) for name in sum(both, [])]
+        return [other for other in below if other.name.endswith(LISTED) or other.is_dir()]
     folders = [path.parent, path.parent.parent] if path.parent.name == "profile" else [path.parent]
     beside = [other for folder in folders for other in folder.iterdir()]
     stem = path.name.split(".")[0]  # a .nsys-rep is read from the .sqlite beside it
     return [
         other
         for other in beside
-        if not other.name.endswith(ENDINGS) or other.name.split(".")[0] == stem
+        if READ_TOO.fullmatch(other.name) or other.name.split(".")[0] == stem
     ]
 
 

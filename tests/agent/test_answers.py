@@ -27,8 +27,12 @@ def root(tmp_path_factory):
     outside = tmp_path_factory.mktemp("outside")
     shutil.copy(CAPTURES / SLOW, outside / "secret.sqlite.gz")
     (folder / "link.sqlite.gz").symlink_to(outside / "secret.sqlite.gz")
+    (folder / "ckpt.pt").symlink_to(outside / "ckpt.pt")  # a link that nothing reads
     (folder / "linked").mkdir()
     (folder / "linked" / "a.sqlite.gz").symlink_to(outside / "secret.sqlite.gz")
+    (folder / "beside").mkdir()
+    shutil.copy(CAPTURES / SLOW, folder / "beside")
+    (folder / "beside" / "window-1.json").symlink_to("/etc/passwd")
     return folder
 
 
@@ -132,6 +136,7 @@ def test_a_row_has_all_fields_of_the_record(tools):
         ("../", "outside"),
         ("link.sqlite.gz", "outside"),
         ("linked", "leads out"),
+        (f"beside/{SLOW}", "window-1.json: is a link that leads out"),
         ("nothing.sqlite", "no such file"),
         ("a\0b", "null"),
         (".", "leads out"),
