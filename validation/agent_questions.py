@@ -84,8 +84,8 @@ QUESTIONS = (
     Question(
         "How long did the longest kernel of slow_eager run?",
         on(SLOW, "kernels"),
-        "rows.0.total_ms",
-        23.851784,
+        "rows.0.total_ns",
+        23851784,
     ),
     Question("What is it?", on(SLOW, "kernels"), "rows.0.name", "unrolled_elementwise_kernel"),
     Question(
@@ -97,8 +97,8 @@ QUESTIONS = (
     Question(
         "How long is the second longest of flash_compile, on average?",
         on(FLASH, "kernels"),
-        "rows.1.avg_us",
-        20.6757,
+        "rows.1.avg_ns",
+        20675.7,
     ),
     Question("How often did the third run?", on(FLASH, "kernels"), "rows.2.count", 120),
     Question(
@@ -120,7 +120,7 @@ QUESTIONS = (
         12079595600,
     ),
     Question(
-        "How long did flash_compile run memsets?", on(FLASH, "memory"), "rows.0.total_ms", 0.768703
+        "How long did flash_compile run memsets?", on(FLASH, "memory"), "rows.0.total_ns", 768703
     ),
     Question(
         "How long is backward of slow_eager on the GPU?",

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from profiling.agent.answer import Answer, Name, Number, Row
-from profiling.agent.rows import ids, tables
+from profiling.agent.rows import ids, numbered, tables
 from profiling.analysis.difference.comparison_records import Comparison
 from profiling.analysis.ranks.rank_records import RanksReport
 from profiling.analysis.records import Report
@@ -72,17 +72,9 @@ def compared(record: Comparison, key: str) -> Answer:
     reasons = [f"{why}; force=true compares them anyway" for why in record.comparability.reasons]
     reasons = [] if record.comparability.comparable or record.comparability.forced else reasons
     reasons += [f"{unknown.why}; {unknown.cure}"] if unknown else []
-    rows: list[Row] = [
-        {
-            "id": f"{key}/bucket/{index}",
-            "part": row.bucket,
-            "before_ms": row.baseline_ms,
-            "after_ms": row.candidate_ms,
-            "change_ms": row.delta_ms,
-        }
-        for index, row in enumerate(record.buckets or [])
-    ]
-    rows.sort(key=lambda row: -abs(float(str(row["change_ms"]))))
+    fields = "bucket baseline_ms candidate_ms delta_ms"
+    rows = numbered(key, "bucket", record.buckets or [], fields)
+    rows.sort(key=lambda row: -abs(float(str(row["delta_ms"]))))
     return Answer(
         f"{record.sentence}." if record.sentence else f"{record.verdict}.",
         numbers if record.verdict != "not_comparable" else {},
@@ -95,19 +87,12 @@ def compared(record: Comparison, key: str) -> Answer:
 
 def predicted(record: WhatIf, key: str) -> Answer:
     """Answer with the step behind each change."""
-    rows: list[Row] = [
-        {
-            "id": f"{key}/prediction/{index}",
-            "change": row.change,
-            "answer": row.answer,
-            "step_ms": row.step_ms,
-            "low_ms": row.low_ms,
-            "high_ms": row.high_ms,
-            "limited_by": row.limited_by,
-        }
-        if row.answer != "cannot tell"
-        else {"id": f"{key}/prediction/{index}", "change": row.change, "answer": row.answer}
-        for index, row in enumerate(record.predictions)
+    fields = "change answer step_ms low_ms high_ms limited_by"
+    rows = [
+        {name: cell for name, cell in row.items() if name in ("id", "change", "answer")}
+        if row["answer"] == "cannot tell"
+        else row
+        for row in numbered(key, "prediction", record.predictions, fields)
     ]
     untold = [f"{row.change}: {row.reason}" for row in record.predictions if row.reason]
     unit = f"ms without a profiler, {record.free.source}"
@@ -124,20 +109,8 @@ def predicted(record: WhatIf, key: str) -> Answer:
 
 def scaled(record: Scale, key: str) -> Answer:
     """Answer with the step on more GPUs."""
-    rows: list[Row] = [
-        {
-            "id": f"{key}/prediction/{index}",
-            "gpus": row.gpus,
-            "mode": row.mode,
-            "step_ms": row.step_ms,
-            "fastest_ms": row.fastest_ms,
-            "slowest_ms": row.slowest_ms,
-            "efficiency_percent": row.efficiency_percent,
-            "limited_by": row.limited_by,
-            "fits": row.fits,
-        }
-        for index, row in enumerate(record.predictions)
-    ]
+    fields = "gpus mode step_ms fastest_ms slowest_ms efficiency_percent limited_by fits"
+    rows = numbered(key, "prediction", record.predictions, fields)
     numbers = {"one_gpu": Number(record.measured.step_ms, "ms per step")}
     chosen = [f"{each.gpus} GPUs: {each.mode}, {each.why}" for each in record.choices]
     chosen += [f"assumed: {each}" for each in record.assumed]
@@ -165,7 +138,7 @@ def refused(why: str, key: str = "") -> Answer:
     return Answer("That cannot be told.", cannot_tell=[why], evidence=[key] if key else [])
 
 
-def started(command: str, code: int, last: str) -> Answer:
-    """Answer for a command that has ended."""
+def started(command: str, code: int, last: Sequence[str]) -> Answer:
+    """Answer for a command that has ended, with the last lines that it printed."""
     said = "It ended well." if code == 0 else f"It ended with exit code {code}."
-    return Answer(said, rows=[{"last_line": Name(last)}], next=command)
+    return Answer(said, rows=[{"line": Name(line)} for line in last], next=command)

@@ -93,9 +93,14 @@ def ids(key: str, kinds: Mapping[str, Rows]) -> list[str]:
     return [f"{key}/{kind}" for kind in kinds]
 
 
-def numbered(key: str, kind: str, rows: Rows) -> list[Row]:
-    """The rows with all their fields, and their ids."""
-    return [dict(id=f"{key}/{kind}/{index}", **flat(row)) for index, row in enumerate(rows)]
+def numbered(key: str, kind: str, rows: Rows, fields: str = "") -> list[Row]:
+    """The rows with their ids, and with the `fields` that are named, or all."""
+    made: list[Row] = []
+    for index, row in enumerate(rows):
+        cells = flat(row)
+        chosen = {name: cells.get(name) for name in fields.split()} if fields else cells
+        made.append(dict(id=f"{key}/{kind}/{index}", **chosen))
+    return made
 
 
 def flat(row: object) -> dict[str, Cell]:

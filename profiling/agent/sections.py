@@ -5,13 +5,16 @@ from typing import Literal
 
 from profiling.agent.answer import Answer, Name, Number, Row
 from profiling.agent.rows import numbered
-from profiling.analysis.ranks.rank_records import RankRow, RanksReport
+from profiling.analysis.ranks.rank_records import RanksReport
 from profiling.analysis.records import Report
 from profiling.report.ranks import document as of_ranks
 from profiling.report.single.verdict_line import verdict_line
 from profiling.shared.units import milliseconds
 
 Section = Literal["step", "idle", "kernels", "memory", "ranges", "roofline", "ranks", "health"]
+MEMOP = "operation count total_ns total_bytes pageable"
+RANGE = "name depth count host_ms gpu_ms median_ms"
+RANK = "rank step_ms compute_ms idle_ms communication.wait_ms communication.transfer_ms bottleneck"
 NO_GPU = "no GPU activity is in the capture; capture with profile=nsys or profile=torch on a GPU"
 
 
@@ -27,20 +30,11 @@ def verdict(report: Report | RanksReport, key: str) -> Answer:
         f"{verdict_line(report)}.",
         numbers | overhead(report),
         found.evidence,
-        gains(report, key),
+        numbered(key, "gain", found.ranked, "class recoverable_ms_per_step why_none"),
         [*filter(None, [found.most_to_gain]), *found.next],
         [*found.cannot_tell, *(unknown_reason(report) if found.verdict == "unknown" else [])],
         [f"{key}/typical", f"{key}/finding"],
     )
-
-
-def gains(report: Report, key: str) -> list[Row]:
-    rows: list[Row] = []
-    for index, gain in enumerate(report.bottleneck.ranked):
-        most = gain.recoverable_ms_per_step
-        row: Row = {"id": f"{key}/gain/{index}", "verdict": gain.verdict, "at_most_ms": most}
-        rows.append(row | ({"why_none": gain.why_none} if gain.why_none else {}))
-    return rows
 
 
 def unknown_reason(report: Report) -> list[str]:
@@ -117,18 +111,7 @@ def kernels(report: Report, key: str) -> Answer:
         "Kernels over the whole capture, equal to nsys stats, the longest first.",
         numbers,
         [f"Shares of kernel time by family: {', '.join(families)}."],
-        [
-            {
-                "id": f"{key}/kernel/{index}",
-                "name": Name(row.name),
-                "family": row.family,
-                "total_ms": row.total_ns / 1e6,
-                "percent": row.percent,
-                "count": row.count,
-                "avg_us": row.avg_ns / 1e3,
-            }
-            for index, row in enumerate(report.kernels)
-        ],
+        numbered(key, "kernel", report.kernels, "name family total_ns percent count avg_ns"),
         evidence=[f"{key}/family", f"{key}/launch"],
     )
 
@@ -146,21 +129,10 @@ def memory(report: Report, key: str) -> Answer:
             "allocated": Number(held.allocated_bytes, "bytes in the window"),
             "allocations": Number(held.count, "calls"),
         }
-    rows: list[Row] = [
-        {
-            "id": f"{key}/memop/{index}",
-            "operation": Name(row.operation),
-            "count": row.count,
-            "total_ms": row.total_ns / 1e6,
-            "total_bytes": row.total_bytes,
-            "pageable": row.pageable,
-        }
-        for index, row in enumerate(report.memops)
-    ]
     return Answer(
         "Copies and memsets over the whole capture, equal to nsys stats.",
         numbers,
-        rows=rows,
+        rows=numbered(key, "memop", report.memops, MEMOP),
         cannot_tell=[] if held else [unknown],
         evidence=[f"{key}/copy"],
     )
@@ -172,18 +144,7 @@ def ranges(report: Report, key: str) -> Answer:
         return Answer("The capture has no ranges.", cannot_tell=[why])
     return Answer(
         f"Ranges over {report.window.steps} steps; depth 0 is a phase, gpu_ms of its kernels.",
-        rows=[
-            {
-                "id": f"{key}/range/{index}",
-                "name": Name(row.name),
-                "depth": row.depth,
-                "count": row.count,
-                "host_ms": row.host_ms,
-                "gpu_ms": row.gpu_ms,
-                "median_ms": row.median_ms,
-            }
-            for index, row in enumerate(report.ranges)
-        ],
+        rows=numbered(key, "range", report.ranges, RANGE),
     )
 
 
@@ -235,24 +196,11 @@ def ranks(report: Report | RanksReport, key: str) -> Answer:
         f"{of_ranks.verdict_line(report)}.",
         numbers,
         [*dict.fromkeys([*report.evidence, *(late.evidence if late else [])])],
-        [rank_row(key, index, row) for index, row in enumerate(report.ranks)],
+        numbered(key, "rank", report.ranks, RANK),
         advice,
         unknown,
         [f"{key}/collective", f"{key}/rank"],
     )
-
-
-def rank_row(key: str, index: int, row: RankRow) -> Row:
-    return {
-        "id": f"{key}/rank/{index}",
-        "rank": row.rank,
-        "step_ms": row.step_ms,
-        "compute_ms": row.compute_ms,
-        "idle_ms": row.idle_ms,
-        "wait_ms": row.communication.wait_ms,
-        "transfer_ms": row.communication.transfer_ms,
-        "verdict": row.bottleneck,
-    }
 
 
 OF_ONE: dict[Section, Callable[[Report, str], Answer]] = {

@@ -57,7 +57,7 @@ def everything(tools, capture: str, tokens: int) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("tokens", (0, LEAST_TOKENS, 1500, 10**9))
+@pytest.mark.parametrize("tokens", (0, 1500, 10**9))
 def test_no_answer_is_longer_than_asked_for(tools, tokens):
     most = min(max(tokens, LEAST_TOKENS), MOST_TOKENS)
     texts = everything(tools, "flash_eager.sqlite.gz", tokens)
@@ -125,7 +125,7 @@ def test_every_id_of_an_answer_resolves(tools):
 def test_a_row_has_all_fields_of_the_record(tools):
     short = json.loads(tools.section(SLOW, "kernels"))["rows"][1]
     (row,) = json.loads(tools.evidence(short["id"]))["rows"]
-    assert row["total_ns"] == 19611703 and short["total_ms"] == 19.61
+    assert row["total_ns"] == short["total_ns"] == 19611703
     assert {"med_ns", "stddev_ns", "family"} <= row.keys()
 
 
@@ -214,6 +214,7 @@ def test_the_tools_need_no_torch():
 
 
 def test_without_the_package_one_line_says_what_to_install(monkeypatch):
-    monkeypatch.setitem(sys.modules, "mcp", None)
+    for name in ("mcp", "mcp.server"):
+        monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(ValueError, match=r"^needs the package mcp: pip install 'mcp>=2,<3'$"):
         mcp.main([])
