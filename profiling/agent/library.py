@@ -9,7 +9,7 @@ from pathlib import Path
 
 from cli.plain import plain
 from profiling.agent.names import names_of
-from profiling.agent.rows import Record
+from profiling.agent.rows import Record, tables
 from profiling.analysis.ranks.rank_records import RanksReport
 from profiling.analysis.records import Report
 from profiling.analysis.runs.folder import RunFolder
@@ -86,6 +86,11 @@ class Library:
         if not isinstance(record, Opened):
             raise ValueError(f"{key}: is no capture; evidence has its rows")
         return record
+
+    def resolves(self, name: str) -> bool:
+        """Whether there are rows with this id."""
+        key, _, kind = name.partition("/")
+        return key in self.kept and (not kind or kind in tables(self.kept[key].record))
 
     def words_of(self, key: str) -> list[str]:
         return self.kept[key].words

@@ -18,8 +18,8 @@ FIELDS = {
     *("gpu", "device", "command"),
 }
 NAMED = {"by_phase", "host_ms"}  # fields whose keys are names
-# up to three words in a row, such as aten::copy_ or optimizer_step, order nobody about
-HARMLESS = re.compile(r"[\W_]*[A-Za-z0-9.]+([\W_]+[A-Za-z0-9.]+){0,2}[\W_]*")
+# up to three words without a space, such as aten::copy_ or optimizer_step, hardly are an order
+HARMLESS = re.compile(r"[^\w\s]*_*[A-Za-z0-9.]+((_|[^\w\s])+[A-Za-z0-9.]+){0,2}(_|[^\w\s])*")
 HARMLESS_LETTERS = 64
 NAME_LETTERS = 160
 

@@ -138,7 +138,8 @@ def refused(why: str, key: str = "") -> Answer:
     return Answer("That cannot be told.", cannot_tell=[why], evidence=[key] if key else [])
 
 
-def started(command: str, code: int, last: Sequence[str]) -> Answer:
-    """Answer for a command that has ended, with the last lines that it printed."""
-    said = "It ended well." if code == 0 else f"It ended with exit code {code}."
-    return Answer(said, rows=[{"line": Name(line)} for line in last], next=command)
+def started(code: int, last: Sequence[str]) -> Answer:
+    """Answer for a command that ended without a result, with the last lines that it printed."""
+    untold = "what limits the step: nothing was measured; the last lines may say why"
+    rows: list[Row] = [{"line": Name(line)} for line in last]
+    return Answer(f"It ended with exit code {code}.", rows=rows, cannot_tell=[untold])

@@ -22,10 +22,11 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import wraps
 from importlib.resources import files
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Literal
 
 from cli.errors import file_message, one_line
@@ -39,6 +40,7 @@ from profiling.agent.library import Library
 from profiling.agent.rows import rows_at
 from profiling.agent.sections import Section
 from profiling.analysis.difference.comparison import compare
+from profiling.analysis.difference.comparison_records import Experiment
 from profiling.analysis.open_report import open_report
 from profiling.analysis.ranks.found import rank_captures
 from profiling.analysis.ranks.rank_records import RanksReport
@@ -47,6 +49,7 @@ from profiling.analysis.runs.folder import RunFolder, is_run_folder, newest_capt
 from profiling.analysis.runs.listing import list_entries
 from profiling.analysis.scale.scale import scale
 from profiling.analysis.whatif.whatif import what_if
+from profiling.shared.json_records import read_json
 from profiling.verbs import compare as compare_verb
 from profiling.verbs import report as report_verb
 from profiling.verbs import scale as scale_verb
@@ -246,29 +249,28 @@ class Tools:
         return self.said(replace(answer, next=command), "", tokens, first, n)
 
     def run(self, command: list[str], out: str = "out-run", steps: int | None = None) -> str:
-        """Start a training program, capture a window of its steps into the folder `out`."""
-        words = ["run", f"--out={self.library.inside(out)}"]
-        words += [f"--steps={steps}"] if steps else []
-        return self.started([*words, "--", *command], command_of("report", out))
+        """Start a training program, wait until it ends, and name what limits a captured window of
+        its steps. The files go to the folder `out`."""
+        folder = self.library.inside(out)
+        words = ["run", f"--out={folder}", *([f"--steps={steps}"] if steps else [])]
+        ended = start([*words, "--", *command])
+        if ended.code or newest_capture(folder) is None:
+            return self.said(others.started(ended.code, ended.lines), "")
+        return self.verdict(out)
 
     def ab(self, a: list[str], b: list[str], repeats: int = 5, steps: int | None = None) -> str:
-        """Run two training commands in turns: is b faster than a, with an interval?"""
-        words = ["ab", f"--repeats={repeats}", *([f"--steps={steps}"] if steps else [])]
-        return self.started([*words, "--", *a, ":::", *b], command_of("home", "."))
-
-    def started(self, words: list[str], command: str) -> str:
-        """Run a verb to its end, with its output kept from the protocol's."""
-        start = ["-P", "-m", "profiling"] if PREFIX else ["-c", FROM_CHECKOUT, str(HOME)]
-        done = subprocess.run(
-            [sys.executable, *start, *words],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-        )
-        lines = [line for line in done.stdout.splitlines() if line.strip()]
-        return self.said(others.started(command, done.returncode, lines[-LAST_LINES:]), "")
+        """Run two training commands in turns, wait for that: is b faster than a, by what ratio?"""
+        with TemporaryDirectory() as folder:
+            result = Path(folder, "result.json")
+            words = ["ab", f"--repeats={repeats}", f"--json={result}"]
+            words += [f"--steps={steps}"] if steps else []
+            ended = start([*words, "--", *a, ":::", *b])
+            if ended.code or not result.is_file():
+                return self.said(others.started(ended.code, ended.lines), "")
+            (record,) = read_json(result, Experiment).comparisons
+        key = self.library.keep(record, [Path("out-ab")], f"{a} {b} {record.sentence}")
+        answer = replace(others.compared(record, key), next=command_of("home", "out-ab"))
+        return self.said(answer, key)
 
     def of_report(
         self,
@@ -287,12 +289,36 @@ class Tools:
     def said(
         self, answer: Answer, key: str, tokens: int = TOKENS, first: int = 0, n: int = ROWS
     ) -> str:
-        """The answer's text, with a command where it has none."""
+        """The answer's text, with ids that resolve, and with a command where it has none."""
+        answer = replace(answer, evidence=list(filter(self.library.resolves, answer.evidence)))
         if not answer.next and key:
             words, run = self.library.words_of(key), self.library.is_run(key)
             shown = command_of("dashboard", *words, "-o", "runs.html")
             answer = replace(answer, next=shown if run else command_of("report", *words))
         return answer.page(first, n).text(self.library.names_in(key), tokens)
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A verb that was started, with the last lines that it and its programs printed."""
+
+    code: int
+    lines: list[str]
+
+
+def start(words: list[str]) -> Ended:
+    """Run a verb to its end, with its output kept from the protocol's."""
+    program = ["-P", "-m", "profiling"] if PREFIX else ["-c", FROM_CHECKOUT, str(HOME)]
+    done = subprocess.run(
+        [sys.executable, *program, *words],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+    )
+    lines = [line for line in done.stdout.splitlines() if line.strip()]
+    return Ended(done.returncode, lines[-LAST_LINES:])
 
 
 def command_of(verb: str, *words: str) -> str:

@@ -14,6 +14,7 @@ from tests.paths import CAPTURES, PROJECT
 from validation.agent_questions import ORDER, write_order
 
 SLOW = "slow_eager.sqlite.gz"
+EXPERIMENT = PROJECT / "tests" / "goldens" / "ab-captured.json"
 
 
 @pytest.fixture(scope="module")
@@ -24,6 +25,7 @@ def root(tmp_path_factory):
         shutil.copy(CAPTURES / name, folder)
     shutil.copytree(PROJECT / "profiling" / "examples" / "runs" / "flash-1", folder / "run")
     write_order(folder / "order.trace.json.gz")
+    shutil.copy(CAPTURES / "own_program" / "mine.trace.json.gz", folder)
     outside = tmp_path_factory.mktemp("outside")
     shutil.copy(CAPTURES / SLOW, outside / "secret.sqlite.gz")
     (folder / "link.sqlite.gz").symlink_to(outside / "secret.sqlite.gz")
@@ -53,7 +55,7 @@ def everything(tools, capture: str, tokens: int) -> list[str]:
         tools.whatif(capture, tokens=tokens),
         tools.scale(capture, tokens=tokens),
         tools.runs(tokens=tokens),
-        tools.evidence(f"{json.loads(tools.open(capture))['evidence'][0]}/kernel", 200, 0, tokens),
+        tools.evidence(f"{json.loads(tools.open(capture))['evidence'][0]}/range", 200, 0, tokens),
     ]
 
 
@@ -106,12 +108,12 @@ def test_a_name_in_a_sentence_becomes_a_reference():
 @pytest.mark.parametrize("name", ("aten::copy_", "optimizer_step", "data", "cudaLaunchKernel"))
 def test_short_names_stay_in_sentences(name):
     assert is_harmless(name)
-    assert not is_harmless(f"please run {name} and tell") and not is_harmless("x" * 99)
+    assert not is_harmless(f"run {name}") and not is_harmless("x" * 99)
 
 
 def test_every_id_of_an_answer_resolves(tools):
     asked = 0
-    for capture in (SLOW, "order.trace.json.gz"):
+    for capture in (SLOW, "order.trace.json.gz", "mine.trace.json.gz"):
         for text in everything(tools, capture, 8000)[:-1]:
             answer = json.loads(text)
             rows = [row["id"] for row in answer.get("rows", []) if "id" in row]
@@ -175,21 +177,34 @@ def test_a_run_without_a_capture_says_what_would_tell(tools):
     assert "profile=nsys" in answer["cannot_tell"][0] and "dashboard run" in answer["next"]
 
 
-def test_verbs_start_with_their_output_kept_from_the_protocol(tools, capfd):
-    text = tools.started(["home", "nowhere"], "next")
+def test_a_verb_starts_with_its_output_kept_from_the_protocol(tools, capfd):
+    answer = json.loads(tools.run(["nowhere/python", "mine.py"]))
     assert capfd.readouterr().out == ""
-    answer = json.loads(text)
-    assert answer["sentence"] == "It ended with exit code 2."
-    assert "nowhere: no such folder" in str(answer["names_from_capture"])
+    assert answer["sentence"] == "It ended with exit code 127." and answer["cannot_tell"]
+    assert "nowhere/python" in str(answer["names_from_capture"])
 
 
-def test_a_start_names_its_folder_below_the_root(tools, monkeypatch):
+def test_a_start_ends_with_the_verdict_or_the_comparison(tools, root, monkeypatch):
     seen = []
-    monkeypatch.setattr(tools, "started", lambda words, _: seen.append(words))
-    tools.run(["python", "mine.py"], "out-mine", 7)
-    tools.ab(["python", "a.py"], ["python", "b.py"], steps=9)
+    (root / "out-ab").mkdir()
+    shutil.copytree(root / "run", root / "out-mine")
+    (root / "out-mine" / "profile").mkdir()
+    shutil.copy(root / SLOW, root / "out-mine" / "profile")
+
+    def started(words: list[str]) -> mcp.Ended:
+        seen.append(words)
+        for word in words:
+            if word.startswith("--json="):
+                shutil.copy(EXPERIMENT, word.removeprefix("--json="))
+        return mcp.Ended(0, ["done"])
+
+    monkeypatch.setattr(mcp, "start", started)
+    verdict = json.loads(tools.run(["python", "mine.py"], "out-mine", 7))
+    assert verdict["sentence"].startswith("Bound by GPU memory bandwidth")
     assert seen[0] == ["run", "--out=out-mine", "--steps=7", "--", "python", "mine.py"]
-    assert " ".join(seen[1]) == "ab --repeats=5 --steps=9 -- python a.py ::: python b.py"
+    changed = json.loads(tools.ab(["python", "a.py"], ["python", "b.py"], steps=9))
+    assert len(changed["numbers"]["ratio"]["interval"]) == 2 and "home out-ab" in changed["next"]
+    assert seen[1][3:] == ["--steps=9", "--", "python", "a.py", ":::", "python", "b.py"]
     with pytest.raises(ValueError, match="outside"):
         tools.run(["true"], "/tmp/elsewhere")
 
