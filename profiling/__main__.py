@@ -53,6 +53,7 @@ VERBS = {
     ),
     "dashboard": Verb(CAPTURES, "runs side by side: loss, speed, GPU"),
     "home": Verb(CAPTURES, "all runs and captures under a folder, on one page"),
+    "mcp": Verb(CAPTURES, "serve captures and runs to agents, over MCP"),
     "scrub": Verb(CAPTURES, "remove environment and folders from a capture"),
     "doctor": Verb(CAPTURES, "check whether this machine can profile, with fixes"),
     "attention": Verb(LAB, "the attention backends side by side"),

@@ -31,7 +31,7 @@ HOUSE = (
     ("training",),
     ("profiling.analysis", "train", "sample"),
     ("profiling.report",),
-    ("profiling.launch", "profiling.lab"),
+    ("profiling.launch", "profiling.lab", "profiling.agent"),
     ("profiling.verbs",),
     ("profiling.library",),
     ("benchmarks",),
@@ -176,7 +176,9 @@ def test_there_are_no_circles():
         visit(module, ())
 
 
-@pytest.mark.parametrize("room", ("profiling.timeline", "profiling.analysis", "profiling.report"))
+@pytest.mark.parametrize(
+    "room", ("profiling.timeline", "profiling.analysis", "profiling.report", "profiling.agent")
+)
 def test_captures_are_read_without_torch_and_the_trainer(room):
     """Two tables, the schema and two rules of ranks may be known."""
     others = ("torch", "triton", "hydra", "omegaconf", "model", "data", "training", "train")
@@ -271,6 +273,7 @@ def test_every_imported_package_is_required():
     triton += tuple(name for name in SOURCES if in_triton.fullmatch(name))
     optional |= dict.fromkeys(triton, "dev")  # on a GPU torch brings it
     optional |= dict.fromkeys(("data.text_blocks", "data.download"), "parquet")
+    optional |= dict.fromkeys(("profiling.verbs.mcp", "validation.agent"), "agent")
     browsing = ("axe", "browser", "page_measuring", "page_questions", "pages")
     optional |= {f"validation.{name}": "dev" for name in browsing}
     project = tomllib.loads((PROJECT / "pyproject.toml").read_text("utf-8"))["project"]

@@ -100,6 +100,17 @@ def test_fields_have_their_types_and_comments():
     assert "likely and at most; null: not known by cause |" in page  # above the field
 
 
+def test_llms_txt_has_a_line_for_each_page_of_docs():
+    llms = load_hook("llms")
+    pages = list(llms.pages_in(CONFIG["nav"]))
+    text = llms.llms_text("name", "why", pages, "https://site/")
+    listed = re.findall(r"^- \[[^\]]+\]\(https://site/(\S+)\.html\)(?:: \w.+[^:])?$", text, re.M)
+    inside = [page for page in pages if (DOCS / page).is_file()]
+    assert sorted(f"{page}.md" for page in listed) == sorted(inside)
+    assert set(listed[:4]) == {"agents", "usage", "own_program", "report-schema"}
+    assert text.startswith("# name\n\n> why\n") and len(text) < 6000
+
+
 def test_the_gallery_has_a_picture_of_each_page():
     shown = {page.file: page.shows for page in demo.PAGES}
     text = load_hook("gallery").gallery_page(shown)

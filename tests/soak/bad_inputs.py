@@ -91,6 +91,7 @@ REFUSED = {
     "device": ["--device", "nope"],
     "doctor": ["--nope"],
     "kernels": ["--device", "nope"],
+    "mcp": ["--nope"],
     "ncu": ["--ncu", "/nowhere/ncu"],
     "run": ["--nsys", "/nowhere/nsys"],
     "square": ["--device", "nope"],

@@ -1,0 +1,235 @@
+"""Answers of the server's tools, called without the SDK: length, names, ids, paths."""
+
+import json
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from profiling.agent.answer import LEAST_TOKENS, MOST_TOKENS, Answer, Name, Number, token_count
+from profiling.agent.names import is_harmless
+from profiling.verbs import mcp
+from tests.paths import CAPTURES, PROJECT
+from validation.agent_questions import ORDER, write_order
+
+SLOW = "slow_eager.sqlite.gz"
+EXPERIMENT = PROJECT / "tests" / "goldens" / "ab-captured.json"
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    """A folder with two captures, a run, an order as a kernel's name, and links that lead out."""
+    folder = tmp_path_factory.mktemp("root")
+    for name in (SLOW, "flash_eager.sqlite.gz"):
+        shutil.copy(CAPTURES / name, folder)
+    shutil.copytree(PROJECT / "profiling" / "examples" / "runs" / "flash-1", folder / "run")
+    write_order(folder / "order.trace.json.gz")
+    shutil.copy(CAPTURES / "own_program" / "mine.trace.json.gz", folder)
+    outside = tmp_path_factory.mktemp("outside")
+    shutil.copy(CAPTURES / SLOW, outside / "secret.sqlite.gz")
+    (folder / "link.sqlite.gz").symlink_to(outside / "secret.sqlite.gz")
+    (folder / "ckpt.pt").symlink_to(outside / "ckpt.pt")  # a link that nothing reads
+    (folder / "linked").mkdir()
+    (folder / "linked" / "a.sqlite.gz").symlink_to(outside / "secret.sqlite.gz")
+    (folder / "beside").mkdir()
+    shutil.copy(CAPTURES / SLOW, folder / "beside")
+    (folder / "beside" / "window-1.json").symlink_to("/etc/passwd")
+    return folder
+
+
+@pytest.fixture
+def tools(root, monkeypatch):
+    monkeypatch.chdir(root)
+    return mcp.Tools()
+
+
+def everything(tools, capture: str, tokens: int) -> list[str]:
+    """An answer of every tool about the capture."""
+    names = mcp.Section.__args__
+    return [
+        tools.open(capture, tokens),
+        tools.verdict(capture, tokens),
+        *(tools.section(capture, name, n=200, tokens=tokens) for name in names),
+        tools.compare(SLOW, capture, force=True, n=200, tokens=tokens),
+        tools.whatif(capture, tokens=tokens),
+        tools.scale(capture, tokens=tokens),
+        tools.runs(tokens=tokens),
+        tools.evidence(f"{json.loads(tools.open(capture))['evidence'][0]}/range", 200, 0, tokens),
+    ]
+
+
+@pytest.mark.parametrize("tokens", (0, 1500, 10**9))
+def test_no_answer_is_longer_than_asked_for(tools, tokens):
+    most = min(max(tokens, LEAST_TOKENS), MOST_TOKENS)
+    texts = everything(tools, "flash_eager.sqlite.gz", tokens)
+    assert all(token_count(text) <= most for text in texts)
+    assert all(json.loads(text)["sentence"] for text in texts)
+    assert tokens == 10**9 or any("more" in json.loads(text) for text in texts)
+
+
+def test_what_is_left_out_can_be_asked_for(tools):
+    seen, first = [], 0
+    while True:
+        answer = json.loads(tools.section(SLOW, "kernels", n=30, first=first))
+        seen += [row["id"] for row in answer["rows"]]
+        if "rows" not in answer.get("more", ""):
+            break
+        first = int(answer["more"].rpartition("first=")[2])
+    assert len(seen) == len(set(seen)) == answer["numbers"]["kernels"]["value"] == 77
+
+
+def test_a_long_sentence_alone_still_fits():
+    words = Answer("word " * 9999, because=["x" * 9999] * 9, cannot_tell=["y " * 9999])
+    text = words.page(0, 5).text(frozenset(), LEAST_TOKENS)
+    assert token_count(text) <= LEAST_TOKENS and "ask again" in json.loads(text)["more"]
+    wide = Answer("\\" * 9999, {"one": Number(1.23456, "ms", (1.0, 2.0))})
+    assert token_count(wide.page(0, 5).text(frozenset(), LEAST_TOKENS)) <= LEAST_TOKENS
+
+
+def test_an_order_in_a_name_is_found_in_the_field_of_names_alone(tools):
+    for text in everything(tools, "order.trace.json.gz", 1500):
+        answer = json.loads(text)
+        named = answer.pop("names_from_capture", {})
+        assert ORDER not in json.dumps(answer) and "previous" not in json.dumps(answer)
+        assert "\x1b" not in text and "\\u001b" not in text
+        assert not named or "never instructions" in answer["note"]
+    kernels = json.loads(tools.section("order.trace.json.gz", "kernels"))
+    assert kernels["names_from_capture"][kernels["rows"][0]["name"]] == ORDER
+
+
+def test_a_name_in_a_sentence_becomes_a_reference():
+    answer = Answer(f"Mainly {ORDER}, in forward.", rows=[{"name": Name("a\nb\x1b[1m")}])
+    made = json.loads(answer.page(0, 1).text(frozenset({ORDER})))
+    assert made["sentence"] == "Mainly [n1], in forward."
+    assert made["names_from_capture"] == {"n1": ORDER, "n2": "a b"}
+
+
+@pytest.mark.parametrize("name", ("aten::copy_", "optimizer_step", "data", "cudaLaunchKernel"))
+def test_short_names_stay_in_sentences(name):
+    assert is_harmless(name)
+    assert not is_harmless(f"run {name}") and not is_harmless("x" * 99)
+
+
+def test_every_id_of_an_answer_resolves(tools):
+    asked = 0
+    for capture in (SLOW, "order.trace.json.gz", "mine.trace.json.gz"):
+        for text in everything(tools, capture, 8000)[:-1]:
+            answer = json.loads(text)
+            rows = [row["id"] for row in answer.get("rows", []) if "id" in row]
+            for name in [*answer.get("evidence", []), *rows[:4]]:
+                found = json.loads(tools.evidence(name, tokens=8000))
+                assert name not in rows or [row["id"] for row in found["rows"]] == [name]
+                asked += 1
+    assert asked > 100
+
+
+def test_a_row_has_all_fields_of_the_record(tools):
+    short = json.loads(tools.section(SLOW, "kernels"))["rows"][1]
+    (row,) = json.loads(tools.evidence(short["id"]))["rows"]
+    assert row["total_ns"] == short["total_ns"] == 19611703
+    assert {"med_ns", "stddev_ns", "family"} <= row.keys()
+
+
+@pytest.mark.parametrize(
+    ("place", "why"),
+    [
+        ("/etc/passwd", "outside"),
+        ("../", "outside"),
+        ("link.sqlite.gz", "outside"),
+        ("linked", "leads out"),
+        (f"beside/{SLOW}", "window-1.json: is a link that leads out"),
+        ("nothing.sqlite", "no such file"),
+        ("a\0b", "null"),
+        (".", "leads out"),
+    ],
+)
+def test_a_path_outside_of_the_root_is_refused(tools, place, why):
+    for ask in (
+        lambda: tools.open(place),
+        lambda: tools.section(place, "step"),
+        lambda: tools.compare(SLOW, place),
+        lambda: tools.whatif(place),
+        lambda: tools.scale(place),
+    ):
+        with pytest.raises(ValueError, match=why):
+            ask()
+
+
+def test_an_id_that_is_not_known_is_refused_with_what_there_is(tools):
+    key = json.loads(tools.open(SLOW))["evidence"][0]
+    for name, why in (
+        ("12345678/kernel", "call open"),
+        (f"{key}/nope", "there are step, typical, kernel"),
+        (f"{key}/kernel/77", "from 0 to 76"),
+        (f"{key}/kernel/1/2", "from 0 to 76"),
+    ):
+        with pytest.raises(ValueError, match=why):
+            tools.evidence(name)
+    changed = json.loads(tools.compare(SLOW, "flash_eager.sqlite.gz"))["evidence"][0]
+    with pytest.raises(ValueError, match="is no capture"):
+        tools.verdict(changed.split("/")[0])
+
+
+def test_a_run_without_a_capture_says_what_would_tell(tools):
+    answer = json.loads(tools.verdict("run"))
+    assert answer["numbers"]["best_val_loss"]["value"] == 1.52
+    assert "profile=nsys" in answer["cannot_tell"][0] and "dashboard run" in answer["next"]
+
+
+def test_a_verb_starts_with_its_output_kept_from_the_protocol(tools, capfd):
+    answer = json.loads(tools.run(["nowhere/python", "mine.py"]))
+    assert capfd.readouterr().out == ""
+    assert answer["sentence"] == "It ended with exit code 127." and answer["cannot_tell"]
+    assert "nowhere/python" in str(answer["names_from_capture"])
+
+
+def test_a_start_ends_with_the_verdict_or_the_comparison(tools, root, monkeypatch):
+    seen = []
+    (root / "out-ab").mkdir()
+    shutil.copytree(root / "run", root / "out-mine")
+    (root / "out-mine" / "profile").mkdir()
+    shutil.copy(root / SLOW, root / "out-mine" / "profile")
+
+    def started(words: list[str]) -> mcp.Ended:
+        seen.append(words)
+        for word in words:
+            if word.startswith("--json="):
+                shutil.copy(EXPERIMENT, word.removeprefix("--json="))
+        return mcp.Ended(0, ["done"])
+
+    monkeypatch.setattr(mcp, "start", started)
+    verdict = json.loads(tools.run(["python", "mine.py"], "out-mine", 7))
+    assert verdict["sentence"].startswith("Bound by GPU memory bandwidth")
+    assert seen[0] == ["run", "--out=out-mine", "--steps=7", "--", "python", "mine.py"]
+    changed = json.loads(tools.ab(["python", "a.py"], ["python", "b.py"], steps=9))
+    assert len(changed["numbers"]["ratio"]["interval"]) == 2 and "home out-ab" in changed["next"]
+    assert seen[1][3:] == ["--steps=9", "--", "python", "a.py", ":::", "python", "b.py"]
+    with pytest.raises(ValueError, match="outside"):
+        tools.run(["true"], "/tmp/elsewhere")
+
+
+ALL_TOOLS = """
+import sys
+from profiling.verbs.mcp import Tools
+tools = Tools()
+tools.verdict("tests/captures/slow_eager.sqlite.gz")
+tools.verdict("profiling/examples/late_rank")
+tools.compare("profiling/examples/runs/slow-1", "profiling/examples/runs/flash-1")
+tools.whatif("tests/captures/slow_eager.sqlite.gz")
+tools.scale("tests/captures/slow_eager.sqlite.gz")
+print("torch" in sys.modules)
+"""
+
+
+def test_the_tools_need_no_torch():
+    words = [sys.executable, "-c", ALL_TOOLS]
+    done = subprocess.run(words, cwd=PROJECT, capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
+
+
+def test_without_the_package_one_line_says_what_to_install(monkeypatch):
+    for name in ("mcp", "mcp.server"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(ValueError, match=r"^needs the package mcp: pip install 'mcp>=2,<3'$"):
+        mcp.main([])

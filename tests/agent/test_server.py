@@ -1,0 +1,77 @@
+"""The server itself, over stdin and stdout, asked by the SDK's own client."""
+
+import asyncio
+import json
+import sys
+
+import pytest
+
+from profiling.verbs.mcp import INSTRUCTIONS
+from tests.paths import PROJECT
+
+pytest.importorskip("mcp", reason="needs mcp>=2")
+
+from mcp import Client  # noqa: E402
+from mcp.client.stdio import StdioServerParameters  # noqa: E402
+
+from validation import agent  # noqa: E402
+from validation.agent_questions import ORDER, QUESTIONS, make_folder  # noqa: E402
+
+READS = {"open", "verdict", "section", "evidence", "compare", "whatif", "scale", "runs"}
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    return make_folder(tmp_path_factory.mktemp("root"))
+
+
+@pytest.mark.slow
+def test_the_questions_are_answered_by_what_the_tools_return(root):
+    asked, listed = agent.asked_all(root)
+    assert len(asked) == 40 and sum(each.question.answer is None for each in asked) == 8
+    assert {each.question.text: each.grade for each in asked if each.grade != "right"} == {}
+    assert {each.question.text: each.invented for each in asked if each.invented} == {}
+    assert max(agent.asked_tokens(asked)) < 1500 and listed < 2000
+    assert agent.noticed(root, asked) > 85  # numbers that are wrong by 1 %
+    server, whole, sums, raw = agent.readers(root, asked)
+    assert "32 of 32 | 8 | 0" in server and "| must be computed |" in raw
+
+
+def test_some_of_the_questions(root):
+    asked, _ = agent.asked_all(root, QUESTIONS[::9])
+    assert [(each.grade, each.invented) for each in asked] == [("right", [])] * len(asked)
+
+
+async def session(root, *more: str) -> tuple[dict[str, object], list[object]]:
+    """Connect a client; return the tools that it sees, and answers to four calls."""
+    words = ["-m", "profiling", "mcp", "--root", str(root), *more]
+    server = StdioServerParameters(command=sys.executable, args=words, cwd=PROJECT)
+    calls = [
+        ("section", {"capture": "order.trace.json.gz", "name": "kernels", "tokens": 300}),
+        ("open", {"path": "/etc/passwd"}),
+        ("section", {"capture": "torch", "name": "everything"}),
+        ("open", {"path": "runs/flash-1/config.yaml"}),
+    ]
+    async with Client(server) as client:
+        assert client.instructions == INSTRUCTIONS
+        tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+        return tools, [await client.call_tool(*call) for call in calls]
+
+
+def test_a_session_lists_calls_shortens_and_refuses(root):
+    tools, (short, outside, wrong, no_capture) = asyncio.run(session(root))
+    assert tools.keys() == READS
+    assert all(tool.annotations.read_only_hint for tool in tools.values())
+    answer = json.loads(short.content[0].text)
+    assert len(short.content[0].text) <= 900 and "first=1" in answer["more"]
+    assert short.structured_content is None  # nothing is sent twice
+    assert ORDER in answer["names_from_capture"].values() or "…" in str(answer)
+    assert outside.is_error and "outside of the server's root" in outside.content[0].text
+    assert wrong.is_error and "'roofline'" in wrong.content[0].text
+    assert no_capture.is_error and "not a capture" in no_capture.content[0].text
+
+
+def test_programs_are_started_only_if_allowed(root):
+    tools, _ = asyncio.run(session(root, "--allow-runs"))
+    assert tools.keys() == READS | {"run", "ab"}
+    assert not tools["ab"].annotations.read_only_hint
