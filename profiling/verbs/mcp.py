@@ -213,7 +213,8 @@ class Tools:
         if rank_captures([path], ranks=False):
             return self.said(others.refused("a change on one GPU: these are several ranks"), "")
         try:
-            record = what_if(open_report(path), whatif_verb.asked_of(flags))
+            opened = open_report(path)
+            record = what_if(opened.analysis, opened.manifest, whatif_verb.asked_of(flags))
         except ValueError as error:
             return self.said(others.refused(one_line(error)), "", tokens)
         key = self.library.keep(record, [path], f"whatif {words}")
