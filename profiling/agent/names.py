@@ -15,7 +15,7 @@ from profiling.shared.kernel_names import short_name
 # fields of records that a captured program, its files or its machine filled in
 FIELDS = {
     *("name", "before", "after", "within", "phase", "step_name", "file", "group", "algorithm"),
-    *("gpu", "device", "command"),
+    *("gpu", "device", "command", "place", "function", "also", "longest"),
 }
 NAMED = {"by_phase", "host_ms"}  # fields whose keys are names
 # up to three words without a space, such as aten::copy_ or optimizer_step, hardly are an order

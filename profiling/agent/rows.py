@@ -21,6 +21,8 @@ REPORT: dict[str, Callable[[Report], Rows]] = {
     "typical": lambda report: [report.typical] if report.typical else [],
     "kernel": lambda report: report.kernels,
     "launch": lambda report: report.launches or [],
+    "line": lambda report: report.lines.lines if report.lines else [],
+    "prediction": lambda report: report.what_if.predictions if report.what_if else [],
     "family": lambda report: report.families,
     "api": lambda report: report.api,
     "os_call": lambda report: report.os_calls or [],

@@ -11,7 +11,10 @@ from profiling.report.ranks import document as of_ranks
 from profiling.report.single.verdict_line import verdict_line
 from profiling.shared.units import milliseconds
 
-Section = Literal["step", "idle", "kernels", "memory", "ranges", "roofline", "ranks", "health"]
+Section = Literal[
+    "step", "idle", "kernels", "lines", "memory", "ranges", "roofline", "ranks", "health"
+]
+LINE = "place function exact ms percent count longest"
 MEMOP = "operation count total_ns total_bytes pageable"
 RANGE = "name depth count host_ms gpu_ms median_ms"
 RANK = "rank step_ms compute_ms idle_ms communication.wait_ms communication.transfer_ms bottleneck"
@@ -116,6 +119,23 @@ def kernels(report: Report, key: str) -> Answer:
     )
 
 
+def lines(report: Report, key: str) -> Answer:
+    found = report.lines
+    if found is None:
+        why = (
+            "which line made a kernel: the capture has no stacks of Python; profile.stack=true, "
+            "`run --stack`, or torch.profiler with with_stack=True record them"
+        )
+        return Answer("Lines of the program are not known.", cannot_tell=[why])
+    share = {} if found.percent is None else {"with_line": Number(found.percent, "% of the time")}
+    return Answer(
+        f"Lines of the program's own code by the time of their {found.of}, ms a step; backward "
+        "counts for the line of its forward.",
+        share,
+        rows=numbered(key, "line", found.lines, LINE),
+    )
+
+
 def memory(report: Report, key: str) -> Answer:
     unknown = (
         "device memory that the program holds: allocations were not captured; nsys with "
@@ -207,6 +227,7 @@ OF_ONE: dict[Section, Callable[[Report, str], Answer]] = {
     "step": step,
     "idle": idle,
     "kernels": kernels,
+    "lines": lines,
     "memory": memory,
     "ranges": ranges,
     "roofline": roofline,

@@ -161,8 +161,8 @@ class Tools:
     def section(
         self, capture: str, name: Section, n: int = ROWS, first: int = 0, tokens: int = TOKENS
     ) -> str:
-        """One part of the report: step (times, parts), idle (causes), kernels, memory (copies),
-        ranges, roofline, ranks or health. n rows from row `first`."""
+        """One part of the report: step (times, parts), idle (causes), kernels, lines (of the
+        program), memory (copies), ranges, roofline, ranks or health. n rows from row `first`."""
 
         def part(report: Report | RanksReport, key: str) -> Answer:
             return sections.section(report, key, name)

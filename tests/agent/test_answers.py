@@ -4,12 +4,17 @@ import json
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
+from profiling.agent import sections
 from profiling.agent.answer import LEAST_TOKENS, MOST_TOKENS, Answer, Name, Number, token_count
 from profiling.agent.names import is_harmless
+from profiling.agent.rows import rows_at
+from profiling.analysis.records import Lines, LineSum
 from profiling.verbs import mcp
+from tests.helpers.captures import report_of
 from tests.paths import CAPTURES, PROJECT
 from validation.agent_questions import ORDER, write_order
 
@@ -233,3 +238,17 @@ def test_without_the_package_one_line_says_what_to_install(monkeypatch):
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(ValueError, match=r"^needs the package mcp: pip install 'mcp>=2,<3'$"):
         mcp.main([])
+
+
+def test_lines_of_the_program_are_rows_with_names_apart():
+    found = LineSum("a.py:7", "forward", True, [], 2, 3_000_000, 1.5, 75.0, {"launch": 1.5}, "gemm")
+    report = replace(
+        report_of("flash_eager"), lines=Lines("kernels", 4_000_000, 3_000_000, 75.0, [found])
+    )
+    answer = sections.section(report, "k", "lines")
+    assert answer.numbers["with_line"].value == 75.0 and not answer.cannot_tell
+    (row,) = answer.rows
+    assert (row["id"], row["place"], row["ms"]) == ("k/line/0", Name("a.py:7"), 1.5)
+    assert rows_at(report, "k", ["line", "0"]).rows[0]["longest"] == Name("gemm")
+    (why,) = sections.section(report_of("flash_eager"), "k", "lines").cannot_tell
+    assert "profile.stack=true" in why
