@@ -42,6 +42,8 @@ VERBS = {
     "report": Verb(CAPTURES, "where the time goes, and what limits the step", keeps_freed=True),
     "compare": Verb(CAPTURES, "what changed between two captures or runs", keeps_freed=True),
     "ab": Verb(CAPTURES, "two values of a key, or two commands, in turns: is one faster?"),
+    "baseline": Verb(CAPTURES, "keep a command's step times, for ab --against baseline:NAME"),
+    "history": Verb(CAPTURES, "kept baselines over the commits: table, CSV, page"),
     "bench": Verb(CAPTURES, "the table of speeds, compared with another checkout of nanoGPT"),
     "export": Verb(CAPTURES, "a capture for ui.perfetto.dev", keeps_freed=True),
     "log": Verb(CAPTURES, "add the report of a capture to its W&B run"),
