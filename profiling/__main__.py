@@ -44,6 +44,7 @@ VERBS = {
     "ab": Verb(CAPTURES, "two values of a key, or two commands, in turns: is one faster?"),
     "baseline": Verb(CAPTURES, "keep a command's step times, for ab --against baseline:NAME"),
     "history": Verb(CAPTURES, "kept baselines over the commits: table, CSV, page"),
+    "bisect": Verb(CAPTURES, "the commit that made a command slower, with an interval"),
     "bench": Verb(CAPTURES, "the table of speeds, compared with another checkout of nanoGPT"),
     "export": Verb(CAPTURES, "a capture for ui.perfetto.dev", keeps_freed=True),
     "log": Verb(CAPTURES, "add the report of a capture to its W&B run"),

@@ -4,7 +4,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -85,8 +85,10 @@ def worktree(root: Path, commit: Commit, place: Path) -> Iterator[Path]:
 
 
 def remove_worktree(root: Path, place: Path) -> None:
-    shutil.rmtree(place, ignore_errors=True)
-    git(root, "worktree", "prune")
+    if place.exists():
+        with suppress(ValueError):  # one that git was still making when it was killed
+            git(root, "worktree", "remove", "--force", "--force", str(place))
+        shutil.rmtree(place, ignore_errors=True)
 
 
 def same_folder(root: Path, tree: Path) -> Path:

@@ -85,11 +85,11 @@ def plan_places(
 ) -> Experiment:
     """The experiment of one command in two checkouts of the repository at `root`.
 
-    Raises as commands.plan_commands does, and for a command with the whole path of a file in the
-    repository: it would run the same file on both sides.
+    Raises as commands.plan_commands does, and for a command with the whole path of a file
+    that git knows: it would run the same file on both sides.
     """
     for typed in words:
-        if typed.startswith(f"{root}/"):
+        if typed.startswith(f"{root}/") and git.git(root, "ls-files", "--", typed):
             raise ValueError(f"{typed}: is the same file on both sides; name it relative")
     both = commands.plan_commands(
         [*words, commands.SEPARATOR, *words], steps, warm_up or commands.WARM_UP
