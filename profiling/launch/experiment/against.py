@@ -33,8 +33,10 @@ class Revision:
     root: Path
 
     def plan(self, words: list[str], steps: int | None, warm_up: int | None) -> Experiment:
-        labels = [f"{self.spelled} {self.commit.short}", "this folder"]
-        return plan_places(words, self.root, steps, warm_up, labels)
+        short = self.commit.short
+        is_hash = self.commit.hash.startswith(self.spelled)
+        name = short if is_hash else f"{self.spelled} {short}"
+        return plan_places(words, self.root, steps, warm_up, [name, "this folder"])
 
 
 @dataclass(frozen=True)
