@@ -49,9 +49,14 @@ class Bisection(msgspec.Struct, frozen=True, omit_defaults=True):
 
 def differs(found: Against, effect: float) -> Told | None:
     """Bad if two commits differ by `effect` (0.01: one per cent) or more, beyond the noise; good if
-    they are equal within it; None if this is not known yet."""
+    they are equal within it; None if this is not known yet.
+
+    The whole interval has to lie beyond half of the difference: with a worse estimate of it, its
+    middle would divide the commits at a wrong place.
+    """
     if found.verdict in ("slower", "faster"):
-        return "bad" if abs(math.log(found.ratio)) >= math.log1p(effect) else None
+        whole, nearest = abs(math.log(found.ratio)), min(abs(math.log(x)) for x in found.ci95)
+        return "bad" if whole >= math.log1p(effect) and nearest > whole / 2 else None
     return "good" if found.verdict == "equal" else None
 
 
