@@ -164,6 +164,18 @@ def test_a_killed_bisection_goes_on(planted, monkeypatch, capsys):
         run("--min-effect", "3")
 
 
+def test_ctrl_c_takes_the_worktrees_away_and_says_how_to_go_on(planted, monkeypatch, capsys):
+    planted(history(32, 9, 1.05))
+
+    def stopped(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(visits.commands, "time_command", stopped)
+    assert bisect.main(["main~32", "main", *COMMAND]) == 130
+    assert "stopped; the same command goes on in" in capsys.readouterr().out
+    assert subprocess.check_output(["git", "worktree", "list"], text=True).count("\n") == 1
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
