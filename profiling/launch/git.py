@@ -8,6 +8,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from cli.plain import without_controls
+
+OF_A_HOOK = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE")  # git sets them where a hook calls us
 FORMAT = ("--format=%H%x00%cd%x00%s", "--date=format-local:%Y-%m-%dT%H:%M:%SZ")
 
 
@@ -26,7 +29,8 @@ def git(folder: Path, *words: str) -> str:
     """Output of git in the folder. Raises ValueError with the last line of what it complains of."""
     try:
         command = ["git", "-C", str(folder), *words]
-        environ = os.environ | {"TZ": "UTC"}
+        inherited = {name: value for name, value in os.environ.items() if name not in OF_A_HOOK}
+        environ = inherited | {"TZ": "UTC"}
         done = subprocess.run(command, capture_output=True, text=True, env=environ)
     except OSError as error:
         raise ValueError(f"git cannot be started: {error.strerror}") from error
@@ -51,7 +55,12 @@ def commit_of(root: Path, revision: str) -> Commit:
         found = git(root, *words)
     except ValueError as error:
         raise ValueError(f"{revision}: no such commit in {root}") from error
-    return Commit(*git(root, "show", "--no-patch", *FORMAT, found).split("\0"))
+    return commit_in(git(root, "show", "--no-patch", *FORMAT, found))
+
+
+def commit_in(line: str) -> Commit:
+    """The commit in a line of FORMAT."""
+    return Commit(*map(without_controls, line.split("\0")))
 
 
 def commits_after(root: Path, good: Commit, bad: Commit) -> list[Commit]:
@@ -60,10 +69,11 @@ def commits_after(root: Path, good: Commit, bad: Commit) -> list[Commit]:
     Raises ValueError if `good` is no ancestor of `bad`.
     """
     span = f"{good.hash}..{bad.hash}"
-    words = ("log", "--first-parent", "--ancestry-path", "--reverse", *FORMAT)
-    commits = [Commit(*line.split("\0")) for line in git(root, *words, span).splitlines()]
-    if not commits or commits[-1] != bad:
+    behind = set(git(root, "rev-list", "--ancestry-path", span).split())
+    if bad.hash not in behind:
         raise ValueError(f"{good.short} is no ancestor of {bad.short}; give GOOD, then BAD")
+    lines = git(root, "log", "--first-parent", "--reverse", *FORMAT, span).split("\n")
+    commits = [commit for commit in map(commit_in, lines) if commit.hash in behind]
     return commits
 
 

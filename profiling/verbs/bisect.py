@@ -56,17 +56,18 @@ def main(argv: list[str]) -> int:
     flags = parse(argv)
     asked = asked_of(flags)
     try:
-        state = open_bisection(asked)
+        open_bisection(asked)  # mistakes end here, before a folder is made
     except commands.NotStarted as error:
         print(f"{sys.argv[0]}: {error}", file=sys.stderr)
         return error.status
     between = len(asked.commits) - 1
     say(f"{between} commits behind {asked.commits[0].short} up to {asked.commits[-1].short}")
     say(f"folder  {asked.folder}")
-    if state.visits:
-        say(f"{len(state.visits)} visits are already done")
     with Lock(asked.folder, f"--out {asked.folder}"):
         try:
+            state = open_bisection(asked)
+            if state.visits:
+                say(f"{len(state.visits)} visits are already done")
             state = bisect(asked, state)
         except STOPS as stopped:
             print(f"\nstopped; the same command goes on in {asked.folder}")
@@ -93,7 +94,7 @@ def parse(argv: list[str]) -> Namespace:
     add("--capture", "at the end capture the named commit and its parent, and say what changed")
     out = f"folder of the bisection, which goes on there (default {OUT}/GOOD-BAD)"
     add("--out DIR", out, Path)
-    add("--json FILE", "the result and all visits as JSON", new_file(".json", stdout=True))
+    add("--json FILE", "the result and all visits as JSON", new_file(".json"))
     end = argv.index("--") if "--" in argv else len(argv)
     flags = parser.parse_args(argv[:end])
     flags.words = argv[end + 1 :]

@@ -68,10 +68,6 @@ class Asked:
     capture: bool = False
     trees: dict[str, Path] = field(default_factory=dict)  # that are checked out, by commit
 
-    @property
-    def number(self) -> dict[str, int]:
-        return {commit.hash: number for number, commit in enumerate(self.commits)}
-
 
 def open_bisection(asked: Asked) -> Bisection:
     """The state in the folder, or a new one. Raises ValueError if another bisection is there."""
