@@ -12,6 +12,7 @@ import pytest
 
 from profiling.launch.bisect import visits
 from profiling.launch.bisect.search import left, next_commit
+from profiling.launch.git import commit_of, commits_after
 from profiling.verbs import bisect
 from tests.helpers.timed_commands import time_by_table
 from validation.bisect_histories import Row, plant, summary
@@ -201,6 +202,30 @@ def test_outside_of_a_repository_and_a_program_that_is_not_there(
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ValueError, match="is in no git repository"):
         bisect.main(["main~3", "main", *COMMAND])
+
+
+def test_commits_are_those_of_first_parents_behind_good(tmp_path):
+    """GOOD may lie on a branch that was merged; what was there before the merge is not behind it."""
+    plant(tmp_path, [{}])
+    git = ["git", "-C", tmp_path, "-c", "user.name=a", "-c", "user.email=a@b"]
+    commit = ["commit", "-q", "--allow-empty", "-m"]
+    for words in (
+        ["checkout", "-qb", "side"],
+        [*commit, "side 1"],
+        [*commit, "side 2"],
+        ["checkout", "-q", "main"],
+        [*commit, "main 2"],
+        ["merge", "-q", "--no-ff", "-m", "merge", "side"],
+        [*commit, "main 4"],
+    ):
+        subprocess.run([*git, *words], check=True)
+    main = commit_of(tmp_path, "main")
+
+    def behind(good: str) -> list[str]:
+        return [each.subject for each in commits_after(tmp_path, commit_of(tmp_path, good), main)]
+
+    assert behind("main~3") == ["main 2", "merge", "main 4"]
+    assert behind("side~1") == behind("side") == ["merge", "main 4"]
 
 
 def test_every_order_of_answers_ends_between_good_and_bad():
