@@ -205,7 +205,7 @@ def test_outside_of_a_repository_and_a_program_that_is_not_there(
 
 
 def test_commits_are_those_of_first_parents_behind_good(tmp_path):
-    """GOOD may lie on a branch that was merged; what was there before the merge is not behind it."""
+    """GOOD may lie on a merged branch: what was there before the merge is not behind it."""
     plant(tmp_path, [{}])
     git = ["git", "-C", tmp_path, "-c", "user.name=a", "-c", "user.email=a@b"]
     commit = ["commit", "-q", "--allow-empty", "-m"]
