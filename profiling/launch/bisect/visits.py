@@ -110,7 +110,7 @@ def bisect(asked: Asked, state: Bisection) -> Bisection:
     candidates = commits[first + 1 : last + 1]
     if len(candidates) > 1:
         names = ", ".join(commit.short for commit in candidates)
-        why = f"the difference came with one of {names}; the others of them were skipped"
+        why = f"the difference came with one of {names}; not each of them could be told"
         return ended(asked, state, candidates, why)
     return name(asked, state, place, commits[first], commits[last], whole)
 
