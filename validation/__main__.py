@@ -42,6 +42,7 @@ VALIDATION = Folder(
         "aa_trials": Program(
             "how often `ab` reports a difference between equal sides", "records=FILE"
         ),
+        "bisect_histories": Program("does `bisect` name the planted commit, and none without one?"),
         "busy_pairs": Program(
             "how often `compare` and `ab` report a difference on a busy CPU",
             "folder=FOLDER",

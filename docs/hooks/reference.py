@@ -32,6 +32,7 @@ if str(PROJECT) not in sys.path:
 
 from profiling.__main__ import VERBS  # noqa: E402
 from profiling.analysis.bench.bench_records import Bench  # noqa: E402
+from profiling.analysis.difference.baseline import Sitting  # noqa: E402
 from profiling.analysis.difference.comparison_records import Comparison, Experiment  # noqa: E402
 from profiling.analysis.hang.hang_records import Hang  # noqa: E402
 from profiling.analysis.memory.memory_records import MemoryComparison, MemoryReport  # noqa: E402
@@ -39,8 +40,9 @@ from profiling.analysis.ranks.rank_records import RanksReport  # noqa: E402
 from profiling.analysis.records import Report  # noqa: E402
 from profiling.analysis.scale.scale_records import Scale  # noqa: E402
 from profiling.analysis.whatif.whatif_records import WhatIf  # noqa: E402
+from profiling.launch.bisect.search import Bisection  # noqa: E402
 
-# what `python -m profiling ... --json FILE` writes
+# what `python -m profiling ... --json FILE` writes, and the file of a baseline
 RECORDS: dict[str, type] = {
     "report CAPTURE": Report,
     "report FOLDER": RanksReport,
@@ -48,6 +50,8 @@ RECORDS: dict[str, type] = {
     "compare": Comparison,
     "compare SNAPSHOT": MemoryComparison,
     "ab": Experiment,
+    "baseline": Sitting,
+    "bisect": Bisection,
     "scale": Scale,
     "whatif": WhatIf,
     "hang": Hang,

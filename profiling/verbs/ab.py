@@ -4,6 +4,7 @@ whether the step times differ.
   FILE KEY=VALUE   as for train.py; exactly one key has several values, separated by commas
   -- A ::: B       two commands of any training program in Python; NAME=VALUE words before a command
                    are variables of it, as in a shell
+  -- COMMAND       one command, with --against
 
 {flags}
 
@@ -17,6 +18,8 @@ examples
   python -m profiling ab config/shakespeare_char.yaml attention=slow,flash --fail-on-regression 5
   python -m profiling ab --steps 200 -- python mine.py --workers 0 ::: python mine.py --workers 4
   python -m profiling ab -- OMP_NUM_THREADS=1 python mine.py ::: OMP_NUM_THREADS=8 python mine.py
+  python -m profiling ab --against commit:main --fail-on-regression 2 -- python mine.py
+  python -m profiling ab --against baseline:main --fail-on-regression 2 -- python mine.py
   python -m profiling ab --predicted what.json:2 -- python mine.py ::: python mine.py --workers 4
 
 Processes run one after the other as A B B A A B ..., each from scratch, without a profiler and
@@ -45,6 +48,12 @@ What is seen from outside is compared: what ends a step, parameters, shapes of i
 step, ranks, the loss of one step. If nothing of it differs, the work may differ all the same. How
 long it all takes is said once each command has run. --capture explains the difference by a capture
 of each.
+
+--against commit:REV runs one command in a worktree of that commit and in this folder, in turns:
+what do the changes since REV cost? --against baseline:NAME runs it here alone, and holds it against
+what `baseline save NAME` kept. Nothing then runs in turns, so the interval counts sittings and
+their drift, not processes: three sittings of the baseline are a beginning, and with one only a
+difference beyond 30 % is called. Another GPU, CPU, number of cores, torch or CUDA is refused.
 
 --predicted holds the second value against a prediction of `whatif`: whether its step is in the
 predicted interval is printed, and appended to DIR/predictions.jsonl.
@@ -75,7 +84,7 @@ from profiling.analysis.runs.folder import newest_capture
 from profiling.analysis.statistics import EQUAL_WITHIN_PERCENT
 from profiling.analysis.whatif.checked import PREDICTIONS
 from profiling.launch import wandb_verdict
-from profiling.launch.experiment import captures, commands, predicted
+from profiling.launch.experiment import against, baselines, captures, commands, predicted
 from profiling.launch.experiment.ahead import duration_lines, processes_ahead
 from profiling.launch.experiment.plan import (
     FEWEST_TIMED,
@@ -106,9 +115,9 @@ from profiling.verbs.results import check_outputs, output_flags, show, show_answ
 OUT = Path("out-ab")
 
 STEPS = 300  # timed iterations of a process of the trainer
-WARM_UP_OF_COMMANDS = 20  # compiling is in the first steps of most programs
 USAGE = """python -m profiling ab [FLAGS] [FILE] KEY=A,B[,C] [KEY=VALUE ...]
-       python -m profiling ab [FLAGS] -- A ::: B"""
+       python -m profiling ab [FLAGS] -- A ::: B
+       python -m profiling ab [FLAGS] --against commit:REV|baseline:NAME -- COMMAND"""
 
 
 def main(argv: list[str], trainer: Path = TRAINER) -> int:
@@ -119,7 +128,7 @@ def main(argv: list[str], trainer: Path = TRAINER) -> int:
     except commands.NotStarted as error:
         print(f"{sys.argv[0]}: {error}", file=sys.stderr)
         return error.status
-    values = order(len(asked.factor.values), flags.repeats)
+    values = turns(flags, asked)
     folder = flags.out or fresh_folder(asked)
     experiment = open_experiment(folder, asked)
     if flags.dry_run:
@@ -144,16 +153,19 @@ def conduct(
 
     Raises ValueError for what the user can mend, and one of STOPS after Ctrl-C or SIGTERM.
     """
-    values = order(len(asked.factor.values), flags.repeats)
+    values = turns(flags, asked)
     experiment = open_experiment(folder, asked)
     captured: list[Comparison | None] = [None] * (len(asked.factor.values) - 1)
     announce(experiment, values, folder)
     if not asked.of_commands:
         check_and_estimate(flags, experiment, values, folder)
-    experiment = measure(experiment, values, time_by(flags, trainer), folder)
-    if flags.capture:
-        make_capture = capture_by(flags, experiment, trainer, folder)
-        captured = captures.explanations(experiment, make_capture)
+    with against.places_of(flags.against, folder) as places:
+        experiment = measure(experiment, values, time_by(flags, trainer, places), folder)
+        if flags.capture:
+            make_capture = capture_by(flags, experiment, trainer, folder, places)
+            captured = captures.explanations(experiment, make_capture)
+    if isinstance(flags.against, against.Baseline):
+        return flags.against.conclude(experiment, flags.equal_within)
     concluded = conclude(experiment, captured, flags.equal_within)
     begun = first_iterations(concluded, folder, flags.iterations)
     concluded = replace(concluded, first_iterations=begun)
@@ -178,7 +190,7 @@ def parse(argv: list[str]) -> tuple[Namespace, list[str]]:
         "of two commands: end each process behind so many steps (default: at its own end)"
     )
     add("--steps N", timed, within(int, FEWEST_TIMED))
-    untimed = f"of two commands: steps that are not timed (default {WARM_UP_OF_COMMANDS})"
+    untimed = f"of two commands: steps that are not timed (default {commands.WARM_UP})"
     add("--warm-up N", untimed, within(int, 1))
     side_by_side = "iterations 0 to N - 1 of each value's first process, side by side (default 5)"
     add("--iterations N", side_by_side, within(int, 0), default=5)
@@ -187,6 +199,8 @@ def parse(argv: list[str]) -> tuple[Namespace, list[str]]:
     gate_flag(parser)
     add("--no-capture", "make no captures at the end, so that nothing explains the difference")
     add("--capture", "of two commands: run each once more, and capture a window of its steps")
+    add("--against WHAT", against.HELP, against.word)
+    add("--baselines DIR", baselines.FOLDER_HELP, Path, default=baselines.FOLDER)
     add("--predicted FILE", predicted.HELP)
     add("--wandb PROJECT", wandb_verdict.HELP, wandb_verdict.project)
     out = (
@@ -217,8 +231,8 @@ def parse(argv: list[str]) -> tuple[Namespace, list[str]]:
 def check_form(flags: Namespace, words: list[str]) -> None:
     """Raise ValueError for what belongs to the other form of the verb; settle `capture`."""
     if flags.commands is None:
-        for name, given in (("--warm-up", flags.warm_up), ("--capture", flags.capture)):
-            if given:
+        for name in ("--warm-up", "--capture", "--against"):
+            if getattr(flags, name[2:].replace("-", "_")):
                 raise ValueError(f"{name}: only for two commands: ab -- A ::: B")
         flags.capture = not flags.no_capture
         return
@@ -231,28 +245,48 @@ def check_form(flags: Namespace, words: list[str]) -> None:
 def plan(flags: Namespace, words: list[str]) -> Experiment:
     if flags.commands is None:
         asked = plan_experiment(words, flags.steps or STEPS)
+    elif flags.against:
+        if flags.against[0] == against.BASELINE and (flags.capture or flags.predicted):
+            name = "--capture" if flags.capture else "--predicted"
+            raise ValueError(f"{name}: a baseline has step times alone; use --against commit:REV")
+        flags.against = against.opened(flags.against, flags.baselines)
+        asked = flags.against.plan(flags.commands, flags.steps, flags.warm_up)
     else:
-        warm_up = flags.warm_up or WARM_UP_OF_COMMANDS
+        warm_up = flags.warm_up or commands.WARM_UP
         asked = commands.plan_commands(flags.commands, flags.steps, warm_up)
     if flags.predicted:
         predicted.check_two_values(asked)
     return asked
 
 
-def time_by(flags: Namespace, trainer: Path) -> TimeProcess:
+def turns(flags: Namespace, asked: Experiment) -> list[int]:
+    """Number of the value for each process; those of a baseline come first and have run."""
+    if isinstance(flags.against, against.Baseline):
+        return [0] * len(asked.runs) + [1] * flags.repeats
+    return order(len(asked.factor.values), flags.repeats)
+
+
+def sides_of(flags: Namespace) -> commands.Sides:
+    words = flags.commands
+    return (words, words) if flags.against else commands.sides_of(words)
+
+
+def time_by(flags: Namespace, trainer: Path, places: commands.Places) -> TimeProcess:
     """The function that runs and times one process of the experiment."""
-    if flags.commands:
-        return partial(commands.time_command, commands.sides_of(flags.commands))
-    return timed_by(trainer)
+    if not flags.commands:
+        return timed_by(trainer)
+    time_one = partial(commands.time_command, sides_of(flags), places)
+    if isinstance(flags.against, against.Baseline):
+        return baselines.checked_on(flags.against.alike[-1], time_one)
+    return time_one
 
 
 def capture_by(
-    flags: Namespace, experiment: Experiment, trainer: Path, folder: Path
+    flags: Namespace, experiment: Experiment, trainer: Path, folder: Path, places: commands.Places
 ) -> Callable[[int], Path]:
     """The function that makes the capture of a value."""
     if flags.commands:
-        sides = commands.sides_of(flags.commands)
-        return partial(commands.capture_command, sides, experiment, folder)
+        return partial(commands.capture_command, sides_of(flags), places, experiment, folder)
     return partial(captures.capture, experiment, trainer, folder)
 
 
@@ -300,7 +334,7 @@ def announce(experiment: Experiment, values: list[int], folder: Path) -> None:
     done = len(experiment.runs)
     listed = f"{' '.join(names[:8])}{' ...' * (len(names) > 8)}"
     if experiment.of_commands:
-        announce_commands(experiment, len(names))
+        announce_commands(experiment, values)
     else:
         say(
             f"{len(names)} processes of {max_iters(experiment)} iterations, of which the first "
@@ -311,12 +345,13 @@ def announce(experiment: Experiment, values: list[int], folder: Path) -> None:
     say(f"folder  {folder}")
 
 
-def announce_commands(experiment: Experiment, processes: int) -> None:
+def announce_commands(experiment: Experiment, values: list[int]) -> None:
     """Print both commands, and for how long each process runs."""
+    in_turns = " as A B B A" if values[:2] == [0, 1] else ""
     until = f"stopped by force after {experiment.steps} more" if experiment.steps else "to its end"
     say(
-        f"{processes} processes as A B B A, each {until}; the first {experiment.warm_up} steps are "
-        "not timed"
+        f"{len(values)} processes{in_turns}, each {until}; the first {experiment.warm_up} steps "
+        "are not timed"
     )
     for side, line in zip(commands.SIDES, experiment.factor.values, strict=True):
         say(f"{side}  {line}")

@@ -384,7 +384,7 @@ def test_a_capture_by_nsys_gets_no_secrets(monkeypatch, tmp_path):
     """A report of nsys holds the environment, and is passed on."""
     environs = []
 
-    def stream(words, environ, file):
+    def stream(words, environ, file, folder):
         environs.append(environ)
         return Ended(0, "", None)
 

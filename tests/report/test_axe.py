@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from benchmarks.fleet.simulation import Fault, Fleet
 from profiling.analysis.bench.bench_records import Asked, Bench, Evaluation, TimedProcess, Work
 from profiling.analysis.bench.result import measures
+from profiling.analysis.difference.baseline import Machine, Sitting
 from profiling.analysis.difference.comparison import compare
 from profiling.analysis.difference.comparison_records import Experiment
 from profiling.analysis.memory.analysis import memory_report
@@ -22,6 +23,7 @@ from profiling.analysis.runs.folder import read_run
 from profiling.report.bench.document import bench_document
 from profiling.report.comparison.document import comparison_document, experiment_document
 from profiling.report.dashboard.document import dashboard_page
+from profiling.report.history import history_document, points_of
 from profiling.report.lab.compiled_document import compiled_document
 from profiling.report.memory.document import memory_document
 from profiling.report.ranks.document import ranks_document
@@ -93,6 +95,16 @@ def memory_page(folder: Path) -> str:
     return page(memory_document(memory_report([path]), path.name))
 
 
+def history_page(_: Path) -> str:
+    machine = Machine(None, "a CPU", 2, "2.13.0", None)
+    kept = ("python a.py", None, 20, [[1.0, 1.1, 1.2, 1.3, 1.4]] * 2, [2.0, 2.1], 1.5, machine)
+    sittings = [
+        Sitting(1, "main", f"2026-01-0{day}T00:00:00Z", None, False, None, *kept, {}, [])
+        for day in (1, 2)
+    ]
+    return page(history_document(points_of(sittings)))
+
+
 PAGES: dict[str, Callable[[Path], str]] = {
     "nsys": lambda _: report_page("flash_metrics"),
     "trace": lambda _: report_page("flash_eager.trace"),
@@ -104,6 +116,7 @@ PAGES: dict[str, Callable[[Path], str]] = {
     "compiled": compiled_page,
     "bench": bench_page,
     "memory": memory_page,
+    "history": history_page,
 }
 
 

@@ -39,10 +39,13 @@ from profiling.tools import nsight, nsys_tool
 
 SEPARATOR = ":::"
 SIDES = ("A", "B")
+WARM_UP = 20  # compiling is in the first steps of most programs
 USE = "give two commands with ::: between them, as in: ab -- A ::: B"
 VARIABLE = re.compile(r"[A-Za-z_]\w*=")
 TEMPORARY = "nsys.partial"
 Sides = tuple[list[str], list[str]]  # the words of A and those of B, as typed
+Places = tuple[Path | None, Path | None]  # the folders that A and B run in; None: this one
+HERE: Places = (None, None)
 
 
 class NotStarted(ValueError):
@@ -115,7 +118,7 @@ def capture_folder(folder: Path, value: int) -> Path:
 
 
 def time_command(
-    sides: Sides, experiment: Experiment, folder: Path, number: int, value: int
+    sides: Sides, places: Places, experiment: Experiment, folder: Path, number: int, value: int
 ) -> tuple[ProcessRun, Conditions]:
     """Run one process to its end, or for the steps that were asked for.
 
@@ -131,7 +134,8 @@ def time_command(
         stop_after=None if steps is None else warm_up + steps,
     )
     command = command_of(sides[value])
-    wall_s = run_hooked(command.words, command.environ, settings, run_dir, side)
+    place = places[value]
+    wall_s = run_hooked(command.words, command.environ, settings, run_dir, side, place)
     ms = step_times(run_dir, side)
     timed = [one for one in ms[warm_up:] if one is not None]
     made, needed = max(0, len(ms) - warm_up), steps or FEWEST_TIMED
@@ -160,9 +164,15 @@ def time_command(
 
 
 def run_hooked(
-    words: list[str], environ: dict[str, str], settings: HookSettings, run_dir: Path, side: str
+    words: list[str],
+    environ: dict[str, str],
+    settings: HookSettings,
+    run_dir: Path,
+    side: str,
+    place: Path | None = None,
 ) -> float:
-    """Run a command with the hook, its output in a log beside `run_dir`; seconds that it took.
+    """Run a command with the hook in a folder, its output in a log beside `run_dir`; seconds that
+    it took.
 
     Raises ValueError if it fails, and what cli.interrupts raises after Ctrl-C or SIGTERM.
     """
@@ -171,7 +181,7 @@ def run_hooked(
     log = run_dir.with_name(run_dir.name + ".log")
     started = time.perf_counter()
     with open(log, "wb") as file:
-        ended = stream(words, with_hook(environ, settings), file)
+        ended = stream(words, with_hook(environ, settings), file, place)
     if ended.stopped_by:
         stop(ended.stopped_by)
     if ended.status:
@@ -196,7 +206,9 @@ def conditions_of(run_dir: Path, line: str) -> Conditions:
     )
 
 
-def capture_command(sides: Sides, experiment: Experiment, folder: Path, value: int) -> Path:
+def capture_command(
+    sides: Sides, places: Places, experiment: Experiment, folder: Path, value: int
+) -> Path:
     """Path of a capture of one command, by nsys if it and a CUDA GPU are there, else by
     torch.profiler. It is made unless there is one already. Raises ValueError if it fails."""
     side, run_dir = SIDES[value], capture_folder(folder, value)
@@ -217,24 +229,26 @@ def capture_command(sides: Sides, experiment: Experiment, folder: Path, value: i
     tool = "nsys" if with_nsys else "torch.profiler"
     say(f"capture of {experiment.factor.labels[value]}: {tool}")
     if with_nsys:
-        run_under_nsys(command, settings, run_dir, side)
+        run_under_nsys(command, settings, run_dir, side, places[value])
     else:
-        run_hooked(command.words, command.environ, settings, run_dir, side)
+        run_hooked(command.words, command.environ, settings, run_dir, side, places[value])
     made = newest_capture(run_dir)
     if made is None:
         raise ValueError(f"{side} has no {CAPTURED_STEPS} steps behind the warm-up of {warm_up}")
     return made
 
 
-def run_under_nsys(command: Command, settings: HookSettings, run_dir: Path, side: str) -> None:
+def run_under_nsys(
+    command: Command, settings: HookSettings, run_dir: Path, side: str, place: Path | None = None
+) -> None:
     nsys = nsys_tool.find(None)
     options, _ = nsys_options(nsys, "light", 1, None, False, [])
-    partial = run_dir.with_name(f"{run_dir.name}-{TEMPORARY}")
+    partial = run_dir.resolve().with_name(f"{run_dir.name}-{TEMPORARY}")
     empty_folder(partial)
     words = whole_command(nsys, options, partial, command.words, None, None)
     environ = command.environ
     for name in nsight.secret_names(environ):  # a report of nsys holds the environment
         del environ[name]
-    run_hooked(words, environ, settings, run_dir, side)
+    run_hooked(words, environ, settings, run_dir, side, place)
     with open(run_dir.with_name(run_dir.name + ".log"), "a") as log, redirect_stdout(log):
         reports.finish(nsys, partial, run_dir / "profile", {"nsys": 1}, Ended(0, "", None))

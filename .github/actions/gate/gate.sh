@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# Compares this folder with the merge base, in turns. Its exit code goes to the outputs, for the comment to come first.
+set -uo pipefail
+
+folder="$RUNNER_TEMP/profiling-gate-$$"
+mkdir -p "$folder"
+echo "folder=$folder" >>"$GITHUB_OUTPUT"
+
+if ! merge_base="$(git merge-base "$BASE" HEAD)"; then
+  echo "::error::$BASE and HEAD have no merge base here; give actions/checkout fetch-depth: 0"
+  echo "exit-code=2" >>"$GITHUB_OUTPUT"
+  exit 0
+fi
+
+flags=(--against "commit:$merge_base" --repeats "$REPEATS" --warm-up "$WARM_UP" --fail-on-regression "$PERCENT")
+flags+=(--out "$folder/ab" --markdown "$folder/report.md" --json "$folder/result.json")
+if [ -n "$STEPS" ]; then flags+=(--steps "$STEPS"); fi
+if [ "$CAPTURE" = true ]; then flags+=(--capture); fi
+profiling-nanogpt ab "${flags[@]}" -- sh -c "$COMMAND" 2> >(tee "$folder/errors.txt" >&2)
+echo "exit-code=$?" >>"$GITHUB_OUTPUT"
