@@ -74,6 +74,10 @@ def test_steps_are_told_by_stacks_where_no_range_is(report):
     found = report(Training().make().run(3), external_annotations=marks)
     assert [step.event for step in found.steps] == [99, 299]
     assert found.steps_from == "by the ranges iteration 7"
+    ends = [mark | {"stage": "END"} for mark in marks]  # the last step is one only by its end
+    ends[1]["time_us"] += 350
+    found = report(Training().make().run(3), external_annotations=[*marks, *ends])
+    assert [step.event for step in found.steps] == [99, 349]
     assert [row.phase for row in found.phases] == ["forward", "backward", "optimizer"]
 
 
@@ -118,6 +122,11 @@ def test_a_leak_and_its_line(report):
     assert line(leak.place) == "train.py:55" and leak.bytes_per_step == 2 * MIB
     assert found.sentence.startswith("train.py:55 (main) keeps 2.0 MiB more with each step")
     assert report(Training(leak=2 * MIB).make().run(3)).answer == "peak"  # too few to tell
+
+
+def test_a_leak_of_more_steps_than_are_looked_at(report):
+    (leak,) = report(Training(layers=1, leak=MIB).make().run(900)).leaks
+    assert leak.bytes_per_step == MIB
 
 
 def test_fragmentation_and_what_holds_it(report):

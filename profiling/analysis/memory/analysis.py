@@ -333,7 +333,7 @@ def steps_of(memory: DeviceMemory) -> list[Step]:
 
 
 def leaks_of(memory: DeviceMemory) -> list[Leak]:
-    ends = finding.spread(memory.ends.events)
+    ends = memory.ends.events[-finding.MOST_STEPS :]
     found, count = memory.replayed.allocations, len(memory.stacks.lines) + 2
     kept = finding.bytes_kept(found, memory.line, ends, count)
     at_end = found.died == memory.count
