@@ -14,7 +14,7 @@ from profiling.report.document import (
     Tone,
     Verdict,
 )
-from profiling.shared.units import milliseconds, whole_percent
+from profiling.shared.units import counted, milliseconds, whole_percent
 
 NOTE = (
     "The captured steps, replayed without what a change takes away. Predicted, not measured: on "
@@ -166,7 +166,8 @@ def facts(result: WhatIf) -> list[tuple[str, str]]:
     pairs = [
         (
             "replayed",
-            f"{result.steps} steps, {result.operations:,} operations, {result.calls:,} calls",
+            f"{counted(result.steps, 'step')}, {counted(result.operations, 'operation')}, "
+            f"{counted(result.calls, 'call')}",
         ),
         ("captured", f"{milliseconds(result.captured_ms)} ms per step"),
         (

@@ -13,6 +13,7 @@ from profiling.analysis.whatif import whatif
 from profiling.analysis.whatif.changes import NO
 from profiling.analysis.whatif.whatif import Asked
 from profiling.analysis.whatif.whatif_records import Prediction, WhatIf
+from profiling.report.whatif import facts
 from profiling.shared.manifest import CapturedWindow, Laps, Manifest, WindowSteps
 from profiling.timeline.trace import GRAPH, Trace
 from tests.helpers.captures import APART, OWN, capture_of
@@ -78,6 +79,11 @@ def test_without_a_change_all_are_asked_of_which_there_is_something():
     eager = by_change(what_if(capture_of("flash_eager"), Asked()))
     assert {*eager} == {"--no data", "--no sync", "--no cpu", "--graphs"}
     assert "--graphs" not in by_change(what_if(capture_of("flash_compile"), Asked()))
+
+
+def test_one_step_is_no_steps():
+    found = what_if(capture_of("flash_eager"), Asked())
+    assert facts(replace(found, steps=1))[0][1].startswith("1 step, ")
 
 
 def test_together_is_one_prediction():

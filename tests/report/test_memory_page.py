@@ -34,6 +34,8 @@ def test_report_prints_the_answer_first_and_last(snapshot, capsys):
     answer = "train.py:55 (main) keeps 2.0 MiB more with each step. Peak 131.5 MiB in backward"
     assert printed.count(answer) == 2 or printed.count(answer[:70]) == 2
     assert "By kind at the peak" in printed and "What grows" in printed
+    report.main([snapshot(Training().make().run(1))])
+    assert "events · 1 step, by the ranges" in capsys.readouterr().out
     report.main([snapshot(out_of_memory())])
     printed = capsys.readouterr().out
     assert "What would have made room" in printed and "The allocation that failed" in printed

@@ -25,7 +25,7 @@ from profiling.report.document import (
     Verdict,
 )
 from profiling.report.memory.memory_charts import by_kind, timeline
-from profiling.shared.units import binary_bytes, milliseconds
+from profiling.shared.units import binary_bytes, counted, milliseconds
 
 TONES: dict[Answer, Tone] = {
     "out_of_memory": "bad",
@@ -134,9 +134,9 @@ def memory_document(report: MemoryReport, name: str) -> Document:
 
 
 def about(report: MemoryReport) -> str:
-    parts = [f"GPU {report.device}", f"{report.events:,} events"]
+    parts = [f"GPU {report.device}", counted(report.events, "event")]
     if report.steps:
-        parts.append(f"{report.steps[-1].step + 1} steps, {report.steps_from}")
+        parts.append(f"{counted(report.steps[-1].step + 1, 'step')}, {report.steps_from}")
     return " · ".join(parts)
 
 
