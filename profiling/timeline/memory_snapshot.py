@@ -238,7 +238,7 @@ def snapshot_of(path: Path, value: object, columns: Columns) -> Snapshot:
         if not isinstance(segment, dict):
             raise Unlike("a segment is no dict")
         by_device.setdefault(number(segment, "device", 0), []).append(segment)
-    events = {device: rows_of(trace) for device, trace in enumerate(traces) if trace}
+    events = rows_by_device(traces, len(columns.action))
     present = sorted({*by_device, *events})
     known, most = action_numbers(columns), path.stat().st_size // BLOCK_BYTES
     devices = [
@@ -256,10 +256,22 @@ def snapshot_of(path: Path, value: object, columns: Columns) -> Snapshot:
     )
 
 
-def rows_of(trace: object) -> slice | Ints:
+def rows_by_device(traces: list[object], left: int) -> dict[int, slice | Ints]:
+    """The rows of each device's events in the columns, which have `left` of them."""
+    rows: dict[int, slice | Ints] = {}
+    for device, trace in enumerate(traces):
+        if not isinstance(trace, list) or not all(isinstance(run, Rows) for run in trace):
+            raise Unlike("a device's trace is no list of events")
+        left -= sum(run.count for run in trace)
+        if left < 0:  # lists that are referred to again and again
+            raise Unlike("it has more events than its size allows")
+        if trace:
+            rows[device] = rows_of(trace)
+    return rows
+
+
+def rows_of(trace: list[Rows]) -> slice | Ints:
     """The rows of a device's events in the columns; mostly they follow each other."""
-    if not isinstance(trace, list) or not all(isinstance(run, Rows) for run in trace):
-        raise Unlike("a device's trace is no list of events")
     first = [run.first for run in trace]
     behind = [run.first + run.count for run in trace]
     if first[1:] == behind[:-1]:

@@ -10,6 +10,7 @@ instruction begins another, so bytes that are equal mean the same.
 import re
 import struct
 from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from mmap import mmap
 
@@ -78,6 +79,8 @@ class Columns:
     frames: dict[Frame, int] = field(default_factory=dict)
     stacks: dict[tuple[int, ...], int] = field(default_factory=dict)
     free_bytes: dict[int, int] = field(default_factory=dict)  # by row, of events that ran out
+    # the lists whose number is known, by their id, which is theirs as long as they are kept here
+    known: dict[int, tuple[Sequence[object], int]] = field(default_factory=dict)
 
     def frame(self, value: object) -> int:
         """The number of a frame. Raises ValueError for another value."""
@@ -96,7 +99,10 @@ class Columns:
             return NOTHING
         if not isinstance(frames, (list, tuple)):
             raise ValueError
-        return self.stacks.setdefault(tuple(map(self.frame, frames)), len(self.stacks))
+        if id(frames) not in self.known:
+            stack = tuple(map(self.frame, frames))
+            self.known[id(frames)] = frames, self.stacks.setdefault(stack, len(self.stacks))
+        return self.known[id(frames)][1]
 
     def add(self, event: dict[object, object]) -> None:
         """Append an event. Raises ValueError for a value of another type."""
