@@ -42,6 +42,7 @@ STATES = ("active_allocated", "active_awaiting_free", "inactive")
 ALLOC, FREE_REQUESTED, FREE_COMPLETED, SEGMENT_ALLOC, SEGMENT_FREE, MAP, UNMAP, OOM, _ = range(9)
 ALLOCATED, AWAITING, INACTIVE = range(3)
 BLOCK_BYTES = 16  # less than a block takes in any pickle
+MOST_BYTES = 1 << 50  # more than any memory has, and sums of it fit into 64 bits
 OTHER = len(ACTIONS)  # an action that this reader does not know
 Ints = NDArray[np.int64]
 Int32s = NDArray[np.int32]
@@ -60,7 +61,7 @@ class Settings(msgspec.Struct):
     """Keys of PYTORCH_CUDA_ALLOC_CONF on which the size of a block depends."""
 
     max_split_size: int = -1
-    roundup_power2_divisions: dict[str, int] = {}
+    roundup_power2_divisions: dict[int, int] = {}  # by MiB
 
 
 @dataclass(frozen=True)
@@ -250,7 +251,7 @@ def snapshot_of(path: Path, value: object, columns: Columns) -> Snapshot:
         for device in present
     ]
     annotations = msgspec.convert(value.get("external_annotations", []), list[Annotation])
-    settings = msgspec.convert(value.get("allocator_settings", {}), Settings)
+    settings = msgspec.convert(value.get("allocator_settings", {}), Settings, str_keys=True)
     return Snapshot(
         path, devices, list(columns.frames), list(columns.stacks), annotations, settings
     )
@@ -294,11 +295,14 @@ def events_of(columns: Columns, rows: slice | Ints, known: NDArray[np.int8]) -> 
         for row, free in columns.free_bytes.items()
         for event in np.flatnonzero(number_of == row)
     }
-    action = np.asarray(columns.action)[rows]
+    action, size = np.asarray(columns.action)[rows], np.asarray(columns.size)[rows]
+    action = known[action] if len(action) else action
+    if np.any((action < OOM) & ((size < 0) | (size >= MOST_BYTES))):
+        raise Unlike("an event has no possible size")
     return Events(
-        known[action] if len(action) else action,
+        action,
         np.asarray(columns.address)[rows],
-        np.asarray(columns.size)[rows],
+        size,
         time_us if len(time_us) and time_us.min() > 0 else None,
         np.asarray(columns.stack)[rows],
         free,
@@ -349,7 +353,7 @@ def stack_of(block: dict[object, object], columns: Columns) -> int:
 
 
 def number(values: dict[object, object], key: str, default: int | None = None) -> int:
-    value = values.get(key, default)
-    if not isinstance(value, int) or not 0 <= value < 1 << 63:
+    value, most = values.get(key, default), MOST_BYTES if key.endswith("size") else 1 << 63
+    if not isinstance(value, int) or not 0 <= value < most:
         raise Unlike(f"{key} is {value!r:.40}, not a number of bytes")
     return value

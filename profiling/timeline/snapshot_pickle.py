@@ -80,7 +80,7 @@ class Columns:
     stacks: dict[tuple[int, ...], int] = field(default_factory=dict)
     free_bytes: dict[int, int] = field(default_factory=dict)  # by row, of events that ran out
     # the lists whose number is known, by their id, which is theirs as long as they are kept here
-    known: dict[int, tuple[Sequence[object], int]] = field(default_factory=dict)
+    known: dict[int, tuple[list[object], int]] = field(default_factory=dict)
 
     def frame(self, value: object) -> int:
         """The number of a frame. Raises ValueError for another value."""
@@ -97,12 +97,14 @@ class Columns:
             return frames.number
         if frames is None:
             return NOTHING
-        if not isinstance(frames, (list, tuple)):
+        if not isinstance(frames, list):
             raise ValueError
         if id(frames) not in self.known:
-            stack = tuple(map(self.frame, frames))
-            self.known[id(frames)] = frames, self.stacks.setdefault(stack, len(self.stacks))
+            self.known[id(frames)] = frames, self.new_stack(frames)
         return self.known[id(frames)][1]
+
+    def new_stack(self, frames: Sequence[object]) -> int:
+        return self.stacks.setdefault(tuple(map(self.frame, frames)), len(self.stacks))
 
     def add(self, event: dict[object, object]) -> None:
         """Append an event. Raises ValueError for a value of another type."""
@@ -324,7 +326,7 @@ class SnapshotReader(Reader):
         frames = [self.memo.get(number) for number in numbers]
         if not all(isinstance(frame, dict) for frame in frames):
             return NOTHING
-        self.stack_numbers[written] = number = self.columns.stack_of(frames)
+        self.stack_numbers[written] = number = self.columns.new_stack(frames)
         return number
 
 

@@ -106,7 +106,7 @@ def test_blocks_take_the_rest_of_a_free_one(report):
     allocator.alloc(512, [])
     assert allocator.peak == 12 * MIB
     assert report(training).peak.allocated_bytes == allocator.peak
-    settings = Settings(roundup_power2_divisions={"1": 4, "256": 8})
+    settings = Settings(roundup_power2_divisions={1: 4, 256: 8})
     sizes = [MIB + 1, 300 * MIB, 700]
     assert rounded(np.array(sizes), settings).tolist() == [
         MIB + MIB // 4,

@@ -12,6 +12,9 @@ from profiling.timeline.memory_snapshot import ACTIONS, in_folder, read
 from profiling.timeline.snapshot_pickle import Columns, SnapshotReader
 from tests.helpers.memory_snapshots import Allocator, Training, pickled, snapshot_of
 
+EVENT = {"action": "alloc", "addr": 0, "size": -5}
+PARTS = {"roundup_power2_divisions": {"x": 4}}
+
 
 @pytest.fixture
 def path(tmp_path):
@@ -96,6 +99,9 @@ def test_other_files_are_named(path):
         pickled({"segments": [], "device_traces": [[1]]}): "no list of events",
         pickled({"segments": [{"address": 1, "blocks": [{"size": -1}]}]}): "no state",
         pickled({"segments": [], "external_annotations": 3}): "no memory snapshot: Expected",
+        pickled({"segments": [], "allocator_settings": PARTS}): "no memory snapshot: Expected",
+        pickled({"segments": [], "device_traces": [[EVENT | {"size": 1 << 62}]]}): "possible size",
+        pickled({"segments": [], "device_traces": [[EVENT]]}): "possible size",
     }
     for content, said in contents.items():
         path.write_bytes(content)
