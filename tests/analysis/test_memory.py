@@ -115,6 +115,15 @@ def test_blocks_take_the_rest_of_a_free_one(report):
     ]
 
 
+def test_events_that_are_missing_leave_the_peak_open(report):
+    """More would be allocated than is reserved, or other blocks lie there than at the end."""
+    training = Training().make().run(2)
+    events = [e for e in training.allocator.events if not str(e["action"]).startswith("free")]
+    for left in (events, [e | {"size": 9 * e["size"]} for e in training.allocator.events]):
+        found = report(training, device_traces=[left])
+        assert not found.reaches_back and "events are missing" in found.notes[0]
+
+
 def test_a_leak_and_its_line(report):
     found = report(Training(leak=2 * MIB).make().run(6))
     assert found.answer == "leak"
