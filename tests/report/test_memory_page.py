@@ -59,6 +59,7 @@ def test_files_have_all_of_it(snapshot, tmp_path, capsys):
     assert "By kind at the peak" in files[1].read_text()
     page = files[2].read_text()
     assert len(page) < 5_000_000 and "<b>&.py" not in page and "&lt;b&gt;&amp;.py" in page
+    assert "/home/me" not in page and "train.py:44 in main" in page
     assert 'id="timeline"' in page and "http://" not in page.partition("plotly")[0]
 
 
