@@ -37,7 +37,7 @@ from profiling.shared.units import counted
 from profiling.timeline.trace import GRAPH, Calls, Operations
 
 MOST_HELPFUL = 5  # changes in a report
-MOST_IN_REPORT = 200_000  # operations; replaying so many takes half a second
+MOST_IN_REPORT = 50_000  # operations; replaying so many takes a quarter of a second
 FEWEST_STEPS = 3  # the first and the last are not replayed
 # kind of capture -> causes that are no calls there: JAX's profiler has few waits, and as functions
 UNSEEN: dict[str, tuple[str, ...]] = {"jax": ("sync", "allocation")}
