@@ -15,6 +15,7 @@ from profiling.report.document import (
     Verdict,
 )
 from profiling.shared.units import counted, milliseconds, whole_percent
+from profiling.timeline.personal import without_folders
 
 NOTE = (
     "The captured steps, replayed without what a change takes away. Predicted, not measured: on "
@@ -153,8 +154,9 @@ def reasons(result: WhatIf) -> list[str]:
 
 
 def commands(result: WhatIf, named: Named = as_typed) -> list[str]:
-    tried = [row for row in result.predictions if row.try_it]
-    return [f"{named(row)}: python -m profiling {row.try_it}" for row in tried]
+    """The commands that measure the changes, without folders: pages and Markdown are shared."""
+    tried = [(named(row), row.try_it) for row in result.predictions if row.try_it]
+    return [f"{name}: python -m profiling {without_folders(words)}" for name, words in tried]
 
 
 def left(result: WhatIf, named: Named = as_typed) -> list[str]:
