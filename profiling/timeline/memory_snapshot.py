@@ -290,11 +290,8 @@ def events_of(columns: Columns, rows: slice | Ints, known: NDArray[np.int8]) -> 
     """The events in these rows, views of the columns where they follow each other."""
     time_us = np.asarray(columns.time_us)[rows]
     number_of = np.arange(len(columns.action))[rows] if columns.free_bytes else np.zeros(0)
-    free = {
-        int(event): free
-        for row, free in columns.free_bytes.items()
-        for event in np.flatnonzero(number_of == row)
-    }
+    failed = np.flatnonzero(np.isin(number_of, list(columns.free_bytes))).tolist()
+    free = {event: columns.free_bytes[int(number_of[event])] for event in failed}
     action, size = np.asarray(columns.action)[rows], np.asarray(columns.size)[rows]
     action = known[action] if len(action) else action
     if np.any((action < OOM) & ((size < 0) | (size >= MOST_BYTES))):
