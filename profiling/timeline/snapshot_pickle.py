@@ -37,6 +37,7 @@ REFERENCES = re.compile(rb"\]\x94(?:\((?:%s)+e|(?:%s)a)?" % (REFERENCE, REFERENC
 EACH = re.compile(rb"h(.)|j(.{4})", re.S)
 MOST_SHAPES = 16
 MOST_STACK = 1 << 16  # bytes of a list of references; a longer one takes the long way
+SHORT_STACK = 64  # frames; a longer list is looked at once, however often it is referred to
 LONG1 = b"\x8a"
 TELL_BYTES = 16 << 20  # read until the share is told and the pages are given back
 MOST_OPEN = 1 << 20  # values that a pickle of data leaves open at once
@@ -79,7 +80,7 @@ class Columns:
     frames: dict[Frame, int] = field(default_factory=dict)
     stacks: dict[tuple[int, ...], int] = field(default_factory=dict)
     free_bytes: dict[int, int] = field(default_factory=dict)  # by row, of events that ran out
-    # the lists whose number is known, by their id, which is theirs as long as they are kept here
+    # long lists whose number is known, by their id, which is theirs as long as they are kept here
     known: dict[int, tuple[list[object], int]] = field(default_factory=dict)
 
     def frame(self, value: object) -> int:
@@ -99,6 +100,8 @@ class Columns:
             return NOTHING
         if not isinstance(frames, list):
             raise ValueError
+        if len(frames) <= SHORT_STACK:
+            return self.new_stack(frames)
         if id(frames) not in self.known:
             self.known[id(frames)] = frames, self.new_stack(frames)
         return self.known[id(frames)][1]
