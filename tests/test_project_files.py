@@ -112,3 +112,8 @@ def test_a_policy_names_what_exists(name):
         assert set(SOAK.programs) & set(trials) == {
             *("fuzz", "damaged_captures", "damaged_checkpoints", "inputs", "wrong_inputs")
         }
+
+
+def test_no_package_is_committed():
+    listed = ["git", "ls-files", "*.whl", "*.tar.gz", "*.zip"]
+    assert not subprocess.check_output(listed, cwd=PROJECT, text=True)

@@ -74,6 +74,11 @@ def change_binary(value: float | None) -> str:
     return with_sign(value, binary_bytes(value))
 
 
+def counted(number: int, noun: str) -> str:
+    """A number of things: 1 step, 1,200 steps."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def percent(value: float | None) -> str:
     return ABSENT if value is None else f"{value:.1f} %"
 

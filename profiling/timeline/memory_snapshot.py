@@ -42,6 +42,7 @@ STATES = ("active_allocated", "active_awaiting_free", "inactive")
 ALLOC, FREE_REQUESTED, FREE_COMPLETED, SEGMENT_ALLOC, SEGMENT_FREE, MAP, UNMAP, OOM, _ = range(9)
 ALLOCATED, AWAITING, INACTIVE = range(3)
 BLOCK_BYTES = 16  # less than a block takes in any pickle
+MOST_BYTES = 1 << 50  # more than any memory has, and sums of it fit into 64 bits
 OTHER = len(ACTIONS)  # an action that this reader does not know
 Ints = NDArray[np.int64]
 Int32s = NDArray[np.int32]
@@ -60,7 +61,7 @@ class Settings(msgspec.Struct):
     """Keys of PYTORCH_CUDA_ALLOC_CONF on which the size of a block depends."""
 
     max_split_size: int = -1
-    roundup_power2_divisions: dict[str, int] = {}
+    roundup_power2_divisions: dict[int, int] = {}  # by MiB
 
 
 @dataclass(frozen=True)
@@ -238,7 +239,7 @@ def snapshot_of(path: Path, value: object, columns: Columns) -> Snapshot:
         if not isinstance(segment, dict):
             raise Unlike("a segment is no dict")
         by_device.setdefault(number(segment, "device", 0), []).append(segment)
-    events = {device: rows_of(trace) for device, trace in enumerate(traces) if trace}
+    events = rows_by_device(traces, len(columns.action))
     present = sorted({*by_device, *events})
     known, most = action_numbers(columns), path.stat().st_size // BLOCK_BYTES
     devices = [
@@ -250,16 +251,28 @@ def snapshot_of(path: Path, value: object, columns: Columns) -> Snapshot:
         for device in present
     ]
     annotations = msgspec.convert(value.get("external_annotations", []), list[Annotation])
-    settings = msgspec.convert(value.get("allocator_settings", {}), Settings)
+    settings = msgspec.convert(value.get("allocator_settings", {}), Settings, str_keys=True)
     return Snapshot(
         path, devices, list(columns.frames), list(columns.stacks), annotations, settings
     )
 
 
-def rows_of(trace: object) -> slice | Ints:
+def rows_by_device(traces: list[object], left: int) -> dict[int, slice | Ints]:
+    """The rows of each device's events in the columns, which have `left` of them."""
+    rows: dict[int, slice | Ints] = {}
+    for device, trace in enumerate(traces):
+        if not isinstance(trace, list) or not all(isinstance(run, Rows) for run in trace):
+            raise Unlike("a device's trace is no list of events")
+        left -= sum(run.count for run in trace)
+        if left < 0:  # lists that are referred to again and again
+            raise Unlike("it has more events than its size allows")
+        if trace:
+            rows[device] = rows_of(trace)
+    return rows
+
+
+def rows_of(trace: list[Rows]) -> slice | Ints:
     """The rows of a device's events in the columns; mostly they follow each other."""
-    if not isinstance(trace, list) or not all(isinstance(run, Rows) for run in trace):
-        raise Unlike("a device's trace is no list of events")
     first = [run.first for run in trace]
     behind = [run.first + run.count for run in trace]
     if first[1:] == behind[:-1]:
@@ -277,16 +290,16 @@ def events_of(columns: Columns, rows: slice | Ints, known: NDArray[np.int8]) -> 
     """The events in these rows, views of the columns where they follow each other."""
     time_us = np.asarray(columns.time_us)[rows]
     number_of = np.arange(len(columns.action))[rows] if columns.free_bytes else np.zeros(0)
-    free = {
-        int(event): free
-        for row, free in columns.free_bytes.items()
-        for event in np.flatnonzero(number_of == row)
-    }
-    action = np.asarray(columns.action)[rows]
+    failed = np.flatnonzero(np.isin(number_of, list(columns.free_bytes))).tolist()
+    free = {event: columns.free_bytes[int(number_of[event])] for event in failed}
+    action, size = np.asarray(columns.action)[rows], np.asarray(columns.size)[rows]
+    action = known[action] if len(action) else action
+    if np.any((action < OOM) & ((size < 0) | (size >= MOST_BYTES))):
+        raise Unlike("an event has no possible size")
     return Events(
-        known[action] if len(action) else action,
+        action,
         np.asarray(columns.address)[rows],
-        np.asarray(columns.size)[rows],
+        size,
         time_us if len(time_us) and time_us.min() > 0 else None,
         np.asarray(columns.stack)[rows],
         free,
@@ -337,7 +350,7 @@ def stack_of(block: dict[object, object], columns: Columns) -> int:
 
 
 def number(values: dict[object, object], key: str, default: int | None = None) -> int:
-    value = values.get(key, default)
-    if not isinstance(value, int) or not 0 <= value < 1 << 63:
+    value, most = values.get(key, default), MOST_BYTES if key.endswith("size") else 1 << 63
+    if not isinstance(value, int) or not 0 <= value < most:
         raise Unlike(f"{key} is {value!r:.40}, not a number of bytes")
     return value

@@ -10,6 +10,7 @@ instruction begins another, so bytes that are equal mean the same.
 import re
 import struct
 from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from mmap import mmap
 
@@ -36,6 +37,7 @@ REFERENCES = re.compile(rb"\]\x94(?:\((?:%s)+e|(?:%s)a)?" % (REFERENCE, REFERENC
 EACH = re.compile(rb"h(.)|j(.{4})", re.S)
 MOST_SHAPES = 16
 MOST_STACK = 1 << 16  # bytes of a list of references; a longer one takes the long way
+SHORT_STACK = 64  # frames; a longer list is looked at once, however often it is referred to
 LONG1 = b"\x8a"
 TELL_BYTES = 16 << 20  # read until the share is told and the pages are given back
 MOST_OPEN = 1 << 20  # values that a pickle of data leaves open at once
@@ -78,6 +80,8 @@ class Columns:
     frames: dict[Frame, int] = field(default_factory=dict)
     stacks: dict[tuple[int, ...], int] = field(default_factory=dict)
     free_bytes: dict[int, int] = field(default_factory=dict)  # by row, of events that ran out
+    # long lists whose number is known, by their id, which is theirs as long as they are kept here
+    known: dict[int, tuple[list[object], int]] = field(default_factory=dict)
 
     def frame(self, value: object) -> int:
         """The number of a frame. Raises ValueError for another value."""
@@ -94,8 +98,15 @@ class Columns:
             return frames.number
         if frames is None:
             return NOTHING
-        if not isinstance(frames, (list, tuple)):
+        if not isinstance(frames, list):
             raise ValueError
+        if len(frames) <= SHORT_STACK:
+            return self.new_stack(frames)
+        if id(frames) not in self.known:
+            self.known[id(frames)] = frames, self.new_stack(frames)
+        return self.known[id(frames)][1]
+
+    def new_stack(self, frames: Sequence[object]) -> int:
         return self.stacks.setdefault(tuple(map(self.frame, frames)), len(self.stacks))
 
     def add(self, event: dict[object, object]) -> None:
@@ -318,7 +329,7 @@ class SnapshotReader(Reader):
         frames = [self.memo.get(number) for number in numbers]
         if not all(isinstance(frame, dict) for frame in frames):
             return NOTHING
-        self.stack_numbers[written] = number = self.columns.stack_of(frames)
+        self.stack_numbers[written] = number = self.columns.new_stack(frames)
         return number
 
 

@@ -224,7 +224,8 @@ def parse(argv: list[str]) -> tuple[Namespace, list[str]]:
     flags.commands = argv[end + 1 :] if end < len(argv) else None
     check_form(flags, words)
     check_outputs(flags)
-    flags.predicted = predicted.read_prediction(flags.predicted) if flags.predicted else None
+    if flags.predicted is not None:
+        flags.predicted = predicted.read_prediction(flags.predicted)
     return flags, words
 
 

@@ -21,6 +21,8 @@ MORE = (
     "--html FILE writes it as a page with a timeline; python -m profiling compare A B shows what "
     "two snapshots differ in."
 )
+# flags of report and compare
+OF_CAPTURES = ["step", "phases", "process", "manifest", "steps", "each", "ranks", "force", "wandb"]
 
 
 def read_report(paths: list[Path], device: int | None = None) -> MemoryReport:
@@ -60,12 +62,15 @@ def compare_memory(flags: Namespace) -> int | None:
     for path in sides:
         if not is_snapshot(path):
             raise ValueError(f"{path}: is no memory snapshot, but the other side is one")
+    refuse_flags(flags)
     one, other = (read_report([path]) for path in sides)
     compared = difference.compare_memory(one, other, flags.equal_within)
     document = comparison_document(compared)
     written = write_outputs(flags, to_json(compared), document)
     if not written:
         show(document)
+        print()
+        show_answer(document)
     say_written(without_controls(compared.sentence), written)
     return gate_memory(compared, flags.fail_on_regression)
 
@@ -81,16 +86,7 @@ def gate_memory(compared: MemoryComparison, limit_percent: float | None) -> int:
 
 
 def refuse_flags(flags: Namespace) -> None:
-    """Raise ValueError for a flag that is about times."""
-    about_time = {
-        "--step": flags.step,
-        "--phases": flags.phases,
-        "--process": flags.process,
-        "--manifest": flags.manifest,
-        "--steps": flags.steps,
-        "--each": flags.each,
-        "--ranks": flags.ranks,
-    }
-    for name, given in about_time.items():
-        if given:
-            raise ValueError(f"{name}: has no meaning for a memory snapshot; leave it out")
+    """Raise ValueError for a flag that is about times, or about what a snapshot does not have."""
+    for name in OF_CAPTURES:
+        if getattr(flags, name, None):
+            raise ValueError(f"--{name}: has no meaning for a memory snapshot; leave it out")

@@ -128,7 +128,7 @@ def asked_of(flags: Namespace) -> Asked:
     return Asked(
         no=tuple(dict.fromkeys(flags.no)),
         graphs=flags.graphs,
-        scale=tuple(flags.scale),
+        scale=tuple(dict.fromkeys(flags.scale)),
         without=tuple(flags.without),
         together=flags.together,
         free_ms=flags.free,

@@ -74,6 +74,10 @@ def test_steps_are_told_by_stacks_where_no_range_is(report):
     found = report(Training().make().run(3), external_annotations=marks)
     assert [step.event for step in found.steps] == [99, 299]
     assert found.steps_from == "by the ranges iteration 7"
+    ends = [mark | {"stage": "END"} for mark in marks]  # the last step is one only by its end
+    ends[1]["time_us"] += 350
+    found = report(Training().make().run(3), external_annotations=[*marks, *ends])
+    assert [step.event for step in found.steps] == [99, 349]
     assert [row.phase for row in found.phases] == ["forward", "backward", "optimizer"]
 
 
@@ -102,13 +106,22 @@ def test_blocks_take_the_rest_of_a_free_one(report):
     allocator.alloc(512, [])
     assert allocator.peak == 12 * MIB
     assert report(training).peak.allocated_bytes == allocator.peak
-    settings = Settings(roundup_power2_divisions={"1": 4, "256": 8})
+    settings = Settings(roundup_power2_divisions={1: 4, 256: 8})
     sizes = [MIB + 1, 300 * MIB, 700]
     assert rounded(np.array(sizes), settings).tolist() == [
         MIB + MIB // 4,
         320 * MIB,
         1024,
     ]
+
+
+def test_events_that_are_missing_leave_the_peak_open(report):
+    """More would be allocated than is reserved, or other blocks lie there than at the end."""
+    training = Training().make().run(2)
+    events = [e for e in training.allocator.events if not str(e["action"]).startswith("free")]
+    for left in (events, [e | {"size": 9 * e["size"]} for e in training.allocator.events]):
+        found = report(training, device_traces=[left])
+        assert not found.reaches_back and "events are missing" in found.notes[0]
 
 
 def test_a_leak_and_its_line(report):
@@ -118,6 +131,11 @@ def test_a_leak_and_its_line(report):
     assert line(leak.place) == "train.py:55" and leak.bytes_per_step == 2 * MIB
     assert found.sentence.startswith("train.py:55 (main) keeps 2.0 MiB more with each step")
     assert report(Training(leak=2 * MIB).make().run(3)).answer == "peak"  # too few to tell
+
+
+def test_a_leak_of_more_steps_than_are_looked_at(report):
+    (leak,) = report(Training(layers=1, leak=MIB).make().run(900)).leaks
+    assert leak.bytes_per_step == MIB
 
 
 def test_fragmentation_and_what_holds_it(report):

@@ -13,6 +13,7 @@ from profiling.analysis.whatif import whatif
 from profiling.analysis.whatif.changes import NO
 from profiling.analysis.whatif.whatif import Asked
 from profiling.analysis.whatif.whatif_records import Prediction, WhatIf
+from profiling.report.whatif import commands, facts
 from profiling.shared.manifest import CapturedWindow, Laps, Manifest, WindowSteps
 from profiling.timeline.trace import GRAPH, Trace
 from tests.helpers.captures import APART, OWN, capture_of
@@ -78,6 +79,14 @@ def test_without_a_change_all_are_asked_of_which_there_is_something():
     eager = by_change(what_if(capture_of("flash_eager"), Asked()))
     assert {*eager} == {"--no data", "--no sync", "--no cpu", "--graphs"}
     assert "--graphs" not in by_change(what_if(capture_of("flash_compile"), Asked()))
+
+
+def test_a_document_counts_one_step_and_names_no_folders():
+    found = what_if(capture_of("flash_eager"), Asked())
+    assert facts(replace(found, steps=1))[0][1].startswith("1 step, ")
+    measured = replace(found.predictions[0], try_it="ab -- python /home/me/mine/train.py --lr=1")
+    (line,) = commands(replace(found, predictions=[measured]))
+    assert line == "--no data: python -m profiling ab -- python train.py --lr=1"
 
 
 def test_together_is_one_prediction():

@@ -112,6 +112,7 @@ def test_what_could_not_be_told_is_neither_inside_nor_outside(run_ab, capsys, fo
 @pytest.mark.parametrize(
     ("word", "message"),
     [
+        ("", "--predicted: names no file"),
         ("nowhere.json", "--predicted nowhere.json: cannot be read: No such file"),
         ("report.json", "missing required field `capture`"),
         ("what.json", r"name one of its predictions: what.json:1 \(--no data\), what.json:2 "),

@@ -34,6 +34,8 @@ def test_report_prints_the_answer_first_and_last(snapshot, capsys):
     answer = "train.py:55 (main) keeps 2.0 MiB more with each step. Peak 131.5 MiB in backward"
     assert printed.count(answer) == 2 or printed.count(answer[:70]) == 2
     assert "By kind at the peak" in printed and "What grows" in printed
+    report.main([snapshot(Training().make().run(1))])
+    assert "events · 1 step, by the ranges" in capsys.readouterr().out
     report.main([snapshot(out_of_memory())])
     printed = capsys.readouterr().out
     assert "What would have made room" in printed and "The allocation that failed" in printed
@@ -57,6 +59,7 @@ def test_files_have_all_of_it(snapshot, tmp_path, capsys):
     assert "By kind at the peak" in files[1].read_text()
     page = files[2].read_text()
     assert len(page) < 5_000_000 and "<b>&.py" not in page and "&lt;b&gt;&amp;.py" in page
+    assert "/home/me" not in page and "train.py:44 in main" in page
     assert 'id="timeline"' in page and "http://" not in page.partition("plotly")[0]
 
 
@@ -85,6 +88,13 @@ def test_flags_about_times_are_refused(snapshot, flag):
         report.main([snapshot(Training().make().run(2)), *flag])
 
 
+@pytest.mark.parametrize("flag", [["--wandb", "mine"], ["--force"], ["--ranks"]])
+def test_compare_refuses_flags_that_would_do_nothing(snapshot, flag):
+    one = snapshot(Training().make().run(2))
+    with pytest.raises(ValueError, match=f"^{flag[0]}: has no meaning for a memory snapshot"):
+        compare.main([one, one, *flag])
+
+
 def test_compare_says_which_needs_less_and_where(snapshot, tmp_path, capsys):
     one = snapshot(Training().make().run(3), "one.pickle")
     more = snapshot(Training(activation=7 * MIB).make().run(3), "more.pickle")
@@ -96,8 +106,9 @@ def test_compare_says_which_needs_less_and_where(snapshot, tmp_path, capsys):
         "model.py:71 (forward)",
         "model.py:88 (forward)",
     }
+    capsys.readouterr()
     assert compare.main([more, one]) == 0
-    assert "less at the peak" in capsys.readouterr().out
+    assert capsys.readouterr().out.count("less at the peak") == 2  # the answer, first and last
     assert compare.main([one, one]) == 0
     assert "Equal peaks" in capsys.readouterr().out
 

@@ -9,7 +9,11 @@ import numpy as np
 import pytest
 
 from profiling.timeline.memory_snapshot import ACTIONS, in_folder, read
+from profiling.timeline.snapshot_pickle import Columns, SnapshotReader
 from tests.helpers.memory_snapshots import Allocator, Training, pickled, snapshot_of
+
+EVENT = {"action": "alloc", "addr": 0, "size": -5}
+PARTS = {"roundup_power2_divisions": {"x": 4}}
 
 
 @pytest.fixture
@@ -95,6 +99,9 @@ def test_other_files_are_named(path):
         pickled({"segments": [], "device_traces": [[1]]}): "no list of events",
         pickled({"segments": [{"address": 1, "blocks": [{"size": -1}]}]}): "no state",
         pickled({"segments": [], "external_annotations": 3}): "no memory snapshot: Expected",
+        pickled({"segments": [], "allocator_settings": PARTS}): "no memory snapshot: Expected",
+        pickled({"segments": [], "device_traces": [[EVENT | {"size": 1 << 62}]]}): "possible size",
+        pickled({"segments": [], "device_traces": [[EVENT]]}): "possible size",
     }
     for content, said in contents.items():
         path.write_bytes(content)
@@ -130,6 +137,23 @@ def test_a_small_file_cannot_stand_for_billions_of_blocks(path):
     path.write_bytes(pickled({"segments": [segment] * 1000}))
     with pytest.raises(ValueError, match="more blocks than its size allows"):
         read(path)
+    event = {"action": "alloc", "size": 512, "frames": frames}
+    trace = [event | {"addr": at} for at in range(1000)]
+    for traces in ([trace] * 1000, [[*trace, *trace]]):
+        path.write_bytes(pickled({"segments": [], "device_traces": traces}))
+        with pytest.raises(ValueError, match="more events than its size allows|no list of events"):
+            read(path)
+
+
+def test_a_long_stack_is_looked_at_once(path, monkeypatch):
+    """Thousands of events may refer to one list of thousands of frames."""
+    calls = []
+    monkeypatch.setattr(Columns, "frame", lambda self, value: calls.append(value) or 0)
+    frames = [{"filename": "a.py", "line": 1, "name": "f"}] * 1000
+    events = [{"action": "alloc", "size": 512, "frames": frames, "addr": at} for at in range(100)]
+    path.write_bytes(pickled({"segments": [], "device_traces": [events]}))
+    read(path)
+    assert len(calls) == 1000
 
 
 def damage(content: bytes, generator: random.Random) -> bytes:
@@ -141,8 +165,6 @@ def damage(content: bytes, generator: random.Random) -> bytes:
 
 def test_equal_events_take_the_short_way(path):
     """Events of a known shape are read in runs of dozens and more."""
-    from profiling.timeline.snapshot_pickle import SnapshotReader
-
     training = Training().make().run(100)
     reader = SnapshotReader(pickled(training.snapshot()))
     value = reader.read()

@@ -48,7 +48,7 @@ KINDS = (("json", "json"), ("markdown", "md"), ("html", "html"))
 
 
 def test_nothing_that_can_be_told(capsys):
-    assert whatif.main([EAGER, "--scale", "gemm=0.9"]) == 3
+    assert whatif.main([EAGER, "--scale", "gemm=0.9", "--scale", "gemm=0.9", "--together"]) == 3
     assert "Cannot tell whether any of these" in capsys.readouterr().out
     assert whatif.main([EAGER, "--scale", "gemm=0.9", "--graphs"]) == 0
     assert whatif.main([EAGER, "--no", "copies"]) == 0

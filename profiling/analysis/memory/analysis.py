@@ -72,9 +72,22 @@ class DeviceMemory:
     def replayed(self) -> Replay:
         return replay(self.history, self.snapshot.settings)
 
+    @cached_property
+    def agrees(self) -> bool:
+        """Whether the events lead to the blocks at the end, and never to more than is reserved."""
+        replayed, blocks = self.replayed, self.history.blocks
+        final = int(blocks.size[blocks.state == ALLOCATED].sum())
+        fits = bool((replayed.allocated <= replayed.reserved).all())
+        return fits and final == int(replayed.allocated[-1])
+
     @property
     def count(self) -> int:
         return len(self.history.events.action)
+
+    @property
+    def reaches_back(self) -> bool:
+        """Whether the history has the program's peak."""
+        return self.count > 0 and self.replayed.reaches_back and self.agrees
 
     @cached_property
     def phases(self) -> Phases:
@@ -220,7 +233,7 @@ def report_on(memory: DeviceMemory) -> MemoryReport:
         answer=answer_of(memory, tightest, leaks),
         sentence="",
         peak=memory.moment(memory.replayed.peak) if memory.count else None,
-        reaches_back=bool(memory.count) and memory.replayed.reaches_back,
+        reaches_back=memory.reaches_back,
         at=at,
         tightest=tightest,
         kinds=kinds(memory, live),
@@ -333,7 +346,7 @@ def steps_of(memory: DeviceMemory) -> list[Step]:
 
 
 def leaks_of(memory: DeviceMemory) -> list[Leak]:
-    ends = finding.spread(memory.ends.events)
+    ends = memory.ends.events[-finding.MOST_STEPS :]
     found, count = memory.replayed.allocations, len(memory.stacks.lines) + 2
     kept = finding.bytes_kept(found, memory.line, ends, count)
     at_end = found.died == memory.count
@@ -413,7 +426,7 @@ def curve(memory: DeviceMemory) -> Curve:
 def notes(memory: DeviceMemory) -> list[str]:
     """Sentences on what the file does not tell, and what follows from that."""
     found = []
-    replayed, blocks = memory.replayed, memory.history.blocks
+    replayed = memory.replayed
     if not memory.count:
         found.append(
             "No history was recorded: this is what lay there when the snapshot was written, and "
@@ -428,8 +441,7 @@ def notes(memory: DeviceMemory) -> list[str]:
         if old.any():
             told = np.isin(memory.kind[old], (WEIGHTS, MOMENTS)).any()
             found.append(SIZES_TELL if told else NOTHING_TELLS)
-    final = int(blocks.size[blocks.state == ALLOCATED].sum())
-    if memory.count and final != int(replayed.allocated[-1]):
+    if memory.count and not memory.agrees:
         found.append(
             "The events and the blocks at the end do not agree, so some events are missing."
         )

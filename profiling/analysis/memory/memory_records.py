@@ -151,7 +151,7 @@ class MemoryReport:
     answer: Answer
     sentence: str
     peak: Moment | None  # None: no history
-    reaches_back: bool  # nothing was allocated before the history, so this is the program's peak
+    reaches_back: bool  # the history has all events of the program, so this is its peak
     at: Moment  # the moment that the tables are about: the peak, the failure, the end
     tightest: Moment  # when the allocator took the last memory from the GPU, or else `at`
     kinds: list[KindBytes]

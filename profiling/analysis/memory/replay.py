@@ -142,7 +142,7 @@ def rounded(asked: Ints, settings: Settings) -> Ints:
 def in_parts(asked: int, settings: Settings) -> int:
     """The size rounded up as roundup_power2_divisions says."""
     floor = 1 << (max(asked, 1).bit_length() - 1)
-    by_size = {int(mib): parts for mib, parts in settings.roundup_power2_divisions.items()}
+    by_size = settings.roundup_power2_divisions
     below = [mib for mib in by_size if mib << 20 <= floor]
     parts = by_size[max(below, default=min(by_size))]
     if parts > 1 and asked > LEAST * parts:

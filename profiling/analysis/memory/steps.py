@@ -13,7 +13,7 @@ from profiling.timeline.memory_snapshot import Annotation, Events, Ints
 
 NUMBERED = re.compile(r"(?:iteration|ProfilerStep#|step)[ #_]?\d+", re.IGNORECASE)
 UPDATE = re.compile(r"Optimizer\.step#")
-MOST_STEPS = 400  # ends at which what lines keep is counted
+MOST_STEPS = 400  # the last ends, at which what lines keep is counted
 LEAST_RISES = 3  # one after the other, after a first step that may differ
 
 
@@ -30,10 +30,7 @@ def step_ends(
 ) -> StepEnds:
     """The ends of steps: by ranges that have a number, by the optimizer's ranges, by stacks."""
     if events.time_us is not None:
-        for pattern, stage, words in (
-            (NUMBERED, "START", "by the ranges {}"),
-            (UPDATE, "END", "by the ranges {}"),
-        ):
+        for pattern, stage in ((NUMBERED, "END"), (NUMBERED, "START"), (UPDATE, "END")):
             found = [
                 mark
                 for mark in annotations
@@ -42,7 +39,7 @@ def step_ends(
             if found:
                 times = np.unique([mark.time_us for mark in found])
                 ends = np.searchsorted(events.time_us, times) - 1
-                return StepEnds(inside(ends, events), words.format(found[0].name))
+                return StepEnds(inside(ends, events), f"by the ranges {found[0].name}")
     updates = np.flatnonzero(phases.phase == Phase.OPTIMIZER)
     if not len(updates):
         return StepEnds(np.zeros(0, np.int64), None)
@@ -79,10 +76,3 @@ def growing(kept: Ints) -> list[tuple[int, int, int]]:
         if n >= max(LEAST_RISES, len(rises) // 2)
     ]
     return sorted(found, key=lambda row: -row[1])
-
-
-def spread(ends: Ints) -> Ints:
-    """A selection of the ends: at most MOST_STEPS, evenly, and the last."""
-    if len(ends) <= MOST_STEPS:
-        return ends
-    return ends[np.linspace(0, len(ends) - 1, MOST_STEPS).astype(np.int64)]

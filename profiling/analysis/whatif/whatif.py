@@ -33,10 +33,11 @@ from profiling.analysis.whatif.replay import replayed_ends, schedule_of, steady_
 from profiling.analysis.whatif.whatif_records import Gates, Prediction, WhatIf
 from profiling.analysis.whatif.work import Work, work_of
 from profiling.shared.manifest import Manifest
+from profiling.shared.units import counted
 from profiling.timeline.trace import GRAPH, Calls, Operations
 
 MOST_HELPFUL = 5  # changes in a report
-MOST_IN_REPORT = 200_000  # operations; replaying so many takes half a second
+MOST_IN_REPORT = 50_000  # operations; replaying so many takes a quarter of a second
 FEWEST_STEPS = 3  # the first and the last are not replayed
 # kind of capture -> causes that are no calls there: JAX's profiler has few waits, and as functions
 UNSEEN: dict[str, tuple[str, ...]] = {"jax": ("sync", "allocation")}
@@ -141,7 +142,7 @@ def reason_against(analysis: Analysis, manifest: Manifest | None) -> str | None:
     if steps.name is None:
         return "it contains no steps; put ranges around them, or name existing ones: --step NAME"
     if len(steps.start_ns) < FEWEST_STEPS:
-        count = f"{len(steps.start_ns)} step{'s' if len(steps.start_ns) > 1 else ''}"
+        count = counted(len(steps.start_ns), "step")
         return f"it contains {count}; at least {FEWEST_STEPS} are needed, as two are left out"
     return None
 

@@ -57,6 +57,8 @@ def read_prediction(word: str) -> Chosen:
     file, _, number = word.rpartition(":")
     if not file or not number.isdecimal() or Path(word).exists():
         file, number = word, ""
+    if not file:
+        raise ValueError("--predicted: names no file")
     try:
         found = read_json(Path(file), WhatIf)
     except ValueError as error:

@@ -17,6 +17,7 @@ from profiling.report.document import (
     Table,
     Verdict,
 )
+from profiling.shared.units import counted
 from profiling.tools.torch_compile import Call, GraphBreak, GraphEntry, Index, KernelEntry
 
 PAGE_ROWS = 60
@@ -52,13 +53,9 @@ def headline(index: Index) -> str:
     library = sum(call.is_library for graph in index.graphs for call in graph.calls)
     breaks = sum(each.count for each in index.graph_breaks)
     return (
-        f"{count_text(len(index.graphs), 'graph')}, {count_text(len(index.kernels), 'kernel')} "
-        f"written, {count_text(library, 'library call')}, {count_text(breaks, 'graph break')}"
+        f"{counted(len(index.graphs), 'graph')}, {counted(len(index.kernels), 'kernel')} "
+        f"written, {counted(library, 'library call')}, {counted(breaks, 'graph break')}"
     )
-
-
-def count_text(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def breaks_section(breaks: list[GraphBreak]) -> Section:

@@ -1,6 +1,7 @@
 """Document of a memory snapshot. Called by profiling.verbs.memory."""
 
 from collections.abc import Callable, Iterator
+from pathlib import PurePath
 
 from profiling.analysis.memory.memory_records import (
     Allocation,
@@ -25,7 +26,8 @@ from profiling.report.document import (
     Verdict,
 )
 from profiling.report.memory.memory_charts import by_kind, timeline
-from profiling.shared.units import binary_bytes, milliseconds
+from profiling.shared.units import binary_bytes, counted, milliseconds
+from profiling.timeline.personal import without_folders
 
 TONES: dict[Answer, Tone] = {
     "out_of_memory": "bad",
@@ -53,11 +55,10 @@ OF_ANSWER: dict[Answer, str] = {
 
 
 def where(place: Place) -> Cell:
-    """The line without its folders; the whole of it is behind."""
-    if place.line is None:
-        return Cell(place.function)
-    whole = f"{place.line} in {place.function}"
-    return Cell(short(place), whole if place.own else f"{whole} (of a library)")
+    """The line without its folders, which say who ran it; behind it, whether it is a library's."""
+    if place.line is None or place.own:
+        return Cell(short(place))
+    return Cell(short(place), f"{short(place)} of a library")
 
 
 LINES = [
@@ -104,7 +105,7 @@ PINNED = [
     Column("segments", "segments", "number"),
 ]
 DEVICES = [
-    Column("file", lambda row: Cell(row.file.rpartition("/")[2], row.file), "code", True),
+    Column("file", lambda row: PurePath(row.file).name, "code", True),
     Column("GPU", "device", "number", True),
     Column("rank", "rank", "number"),
     Column("peak", "peak_bytes", "binary", True),
@@ -116,7 +117,7 @@ DEVICES = [
 def stack_cell(row: Allocation) -> Cell:
     """The line of an allocation, with the stack behind it."""
     cell = where(row.place)
-    return Cell(cell.text, "\n".join(row.stack) or cell.whole)
+    return Cell(cell.text, "\n".join(map(without_folders, row.stack)) or cell.whole)
 
 
 def memory_document(report: MemoryReport, name: str) -> Document:
@@ -134,9 +135,9 @@ def memory_document(report: MemoryReport, name: str) -> Document:
 
 
 def about(report: MemoryReport) -> str:
-    parts = [f"GPU {report.device}", f"{report.events:,} events"]
+    parts = [f"GPU {report.device}", counted(report.events, "event")]
     if report.steps:
-        parts.append(f"{report.steps[-1].step + 1} steps, {report.steps_from}")
+        parts.append(f"{counted(report.steps[-1].step + 1, 'step')}, {report.steps_from}")
     return " · ".join(parts)
 
 
@@ -174,7 +175,7 @@ def failure(report: MemoryReport, moment: str) -> Section | None:
 def failure_facts(failed: OutOfMemory) -> list[tuple[str, str]]:
     return [
         ("asked for", binary_bytes(failed.asked_bytes)),
-        ("from", failed.place.line or failed.place.function),
+        ("from", short(failed.place)),
         ("left on the GPU", binary_bytes(failed.gpu_free_bytes)),
         ("largest free piece", binary_bytes(failed.largest_free_bytes)),
     ]
