@@ -5,6 +5,7 @@ import json
 import os
 import pty
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -372,7 +373,12 @@ def test_each_rank_of_torchrun_records_the_same_window(capfd):
         "dist.destroy_process_group()\n"
     )
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", "mine.py"]
-    assert run.main(["--kind", "torch", "--steps", "5", "--", PYTHON, *torchrun]) == 0
+    for _ in range(3):  # gloo itself aborts at the end now and then, of bare runs too
+        shutil.rmtree("out-run", ignore_errors=True)
+        code = run.main(["--kind", "torch", "--steps", "5", "--", PYTHON, *torchrun])
+        if "terminate called without an active exception" not in capfd.readouterr().err:
+            break
+    assert code == 0
     files = {path.name for path in Path("out-run/profile").iterdir()}
     ranks = {f"window-1-rank{rank}.{end}" for rank in (0, 1) for end in ("json", "trace.json.gz")}
     assert files == ranks
