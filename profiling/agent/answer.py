@@ -84,27 +84,27 @@ class Page:
         """The text, with texts of at most `words` characters and at most `texts` in a list."""
         names, answer = References(known, letters), self.answer
 
-        def said(text: str) -> str:
+        def fit(text: str) -> str:
             whole = names.in_words(text)
             return whole if words is None else cut(whole, words)
 
-        def listed(them: Sequence[str]) -> list[str]:
-            return [said(text) for text in them[:texts]]
+        def fit_all(them: Sequence[str]) -> list[str]:
+            return [fit(text) for text in them[:texts]]
 
         def cell(value: Cell) -> str | float | bool | None:
             if isinstance(value, Name):
                 return names.of(value.text)
-            return said(value) if isinstance(value, str) else shown(value)
+            return fit(value) if isinstance(value, str) else shown(value)
 
         content: dict[str, object] = {
-            "sentence": said(answer.sentence),
+            "sentence": fit(answer.sentence),
             "numbers": {name: spelled(number) for name, number in answer.numbers.items()},
-            "because": listed(answer.because),
+            "because": fit_all(answer.because),
             "rows": [{key: cell(value) for key, value in row.items()} for row in self.rows],
-            "advice": listed(answer.advice),
-            "cannot_tell": listed(answer.cannot_tell),
+            "advice": fit_all(answer.advice),
+            "cannot_tell": fit_all(answer.cannot_tell),
             "evidence": [*answer.evidence],
-            "next": said(answer.next),
+            "next": fit(answer.next),
             "more": self.more(words is not None),
         }
         content |= {"names_from_capture": names.names()}

@@ -117,7 +117,7 @@ def scaled(record: Scale, key: str) -> Answer:
     return Answer(f"{scale_report.headline(record)}.", numbers, chosen, rows)
 
 
-def listed(entries: Sequence[Entry], root: Path) -> Answer:
+def of_entries(entries: Sequence[Entry], root: Path) -> Answer:
     """Answer with the runs, captures and experiments under the root."""
     rows: list[Row] = []
     for entry in entries:

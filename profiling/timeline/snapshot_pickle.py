@@ -115,9 +115,9 @@ class Columns:
         numbers = [event.get(key, NOTHING) for key in ("addr", "size", "time_us")]
         if not isinstance(action, str):
             raise ValueError
-        address, size, time_us = (whole(number) for number in numbers)
+        address, size, time_us = (int64_of(number) for number in numbers)
         if "device_free" in event:
-            self.free_bytes[len(self.action)] = whole(event["device_free"])
+            self.free_bytes[len(self.action)] = int64_of(event["device_free"])
         stack = self.stack_of(event.get("frames"))
         self.action.append(self.actions.setdefault(action, len(self.actions)))
         self.address.append(address)
@@ -126,7 +126,7 @@ class Columns:
         self.stack.append(stack)
 
 
-def whole(value: object) -> int:
+def int64_of(value: object) -> int:
     """The value, if it is a whole number of 64 bits. Raises ValueError for another."""
     if not isinstance(value, int) or not -(1 << 63) <= value < 1 << 63:
         raise ValueError

@@ -152,7 +152,7 @@ class Tools:
         """Say what a capture or a run's folder is, with its id and the kinds of rows it has."""
         key = self.library.key_of(path)
         answer = others.opened(self.library.opened(key), key)
-        return self.said(answer, key, tokens)
+        return self.answer_text(answer, key, tokens)
 
     def verdict(self, capture: str, tokens: int = TOKENS) -> str:
         """Name what limits the step, the evidence, what each cause could gain, what to try."""
@@ -173,7 +173,7 @@ class Tools:
         """The rows behind an id of an answer, with all fields: ID, ID/kernel or ID/kernel/17."""
         key, *place = id.split("/")
         record = self.library.record_of(key)
-        return self.said(rows_at(record, key, place), key, tokens, first, n)
+        return self.answer_text(rows_at(record, key, place), key, tokens, first, n)
 
     def compare(
         self,
@@ -193,7 +193,7 @@ class Tools:
         key = self.library.keep(record, paths, f"compare {force}")
         command = command_of("compare", *pair, "--html", "comparison.html")
         answer = replace(others.compared(record, key), next=command)
-        return self.said(answer, key, tokens, first, n)
+        return self.answer_text(answer, key, tokens, first, n)
 
     def whatif(
         self,
@@ -211,15 +211,17 @@ class Tools:
         words += [word for cause in no or [] for word in ("--no", cause)]
         flags = whatif_verb.parse([*words, "--", str(path)])
         if rank_captures([path], ranks=False):
-            return self.said(others.refused("a change on one GPU: these are several ranks"), "")
+            return self.answer_text(
+                others.refused("a change on one GPU: these are several ranks"), ""
+            )
         try:
             opened = open_report(path)
             record = what_if(opened.analysis, opened.manifest, whatif_verb.asked_of(flags))
         except ValueError as error:
-            return self.said(others.refused(one_line(error)), "", tokens)
+            return self.answer_text(others.refused(one_line(error)), "", tokens)
         key = self.library.keep(record, [path], f"whatif {words}")
         command = command_of("whatif", *words, str(path), "--html", "whatif.html")
-        return self.said(replace(others.predicted(record, key), next=command), key, tokens)
+        return self.answer_text(replace(others.predicted(record, key), next=command), key, tokens)
 
     def scale(
         self,
@@ -237,17 +239,17 @@ class Tools:
         try:
             record = scale(open_report(path), asked, None, scale_verb.peak_bytes(path))
         except ValueError as error:
-            return self.said(others.refused(one_line(error)), "", tokens)
+            return self.answer_text(others.refused(one_line(error)), "", tokens)
         key = self.library.keep(record, [path], f"scale {words}")
         command = command_of("scale", *words, str(path), "--html", "scale.html")
         answer = replace(others.scaled(record, key), next=command)
-        return self.said(answer, key, tokens, first, n)
+        return self.answer_text(answer, key, tokens, first, n)
 
     def runs(self, n: int = ROWS, first: int = 0, tokens: int = TOKENS) -> str:
         """Runs, captures and experiments under the root, the newest first."""
-        answer = others.listed(list_entries(Path(".")), Path("."))
+        answer = others.of_entries(list_entries(Path(".")), Path("."))
         command = command_of("home", ".", "-o", "home.html")
-        return self.said(replace(answer, next=command), "", tokens, first, n)
+        return self.answer_text(replace(answer, next=command), "", tokens, first, n)
 
     def run(self, command: list[str], out: str = "out-run", steps: int | None = None) -> str:
         """Start a training program, wait until it ends, and name what limits a captured window of
@@ -256,7 +258,7 @@ class Tools:
         words = ["run", f"--out={folder}", *([f"--steps={steps}"] if steps else [])]
         ended = start([*words, "--", *command])
         if ended.code or newest_capture(folder) is None:
-            return self.said(others.started(ended.code, ended.lines), "")
+            return self.answer_text(others.started(ended.code, ended.lines), "")
         return self.verdict(out)
 
     def ab(self, a: list[str], b: list[str], repeats: int = 5, steps: int | None = None) -> str:
@@ -267,11 +269,11 @@ class Tools:
             words += [f"--steps={steps}"] if steps else []
             ended = start([*words, "--", *a, ":::", *b])
             if ended.code or not result.is_file():
-                return self.said(others.started(ended.code, ended.lines), "")
+                return self.answer_text(others.started(ended.code, ended.lines), "")
             (record,) = read_json(result, Experiment).comparisons
         key = self.library.keep(record, [Path("out-ab")], f"{a} {b} {record.sentence}")
         answer = replace(others.compared(record, key), next=command_of("home", "out-ab"))
-        return self.said(answer, key)
+        return self.answer_text(answer, key)
 
     def of_report(
         self,
@@ -284,10 +286,10 @@ class Tools:
         key = self.library.key_of(capture)
         record = self.library.opened(key)
         if isinstance(record, RunFolder):
-            return self.said(others.of_run(record, key), key, tokens)
-        return self.said(asked(record, key), key, tokens, first, n)
+            return self.answer_text(others.of_run(record, key), key, tokens)
+        return self.answer_text(asked(record, key), key, tokens, first, n)
 
-    def said(
+    def answer_text(
         self, answer: Answer, key: str, tokens: int = TOKENS, first: int = 0, n: int = ROWS
     ) -> str:
         """The answer's text, with ids that resolve, and with a command where it has none."""

@@ -115,7 +115,7 @@ def lines_of(folder: Path) -> Lines:
     return lines
 
 
-def found(lines: Lines) -> dict[str, list[str]]:
+def sources_by_place(lines: Lines) -> dict[str, list[str]]:
     return {row.place: sorted(row.found_ms) for row in lines.lines}
 
 
@@ -136,7 +136,7 @@ def program(tmp_path: Path) -> Path:
 
 def test_functions_are_found_without_their_source(tmp_path):
     lines = lines_of(tmp_path)
-    assert found(lines) == {
+    assert sources_by_place(lines) == {
         "model.py:7": ["forward", "launch"],
         "script.py:1": ["backward_call", "launch"],
         "loader.py:1": ["launch"],
@@ -151,7 +151,7 @@ def test_functions_are_found_without_their_source(tmp_path):
 
 def test_the_source_tells_lines_of_calls_that_it_has_once(program):
     lines = lines_of(program)
-    assert found(lines) == {
+    assert sources_by_place(lines) == {
         "model.py:8": ["forward", "launch"],  # self.product, made of nn.Linear
         "model.py:11": ["forward", "launch"],  # softmax, not the first line of its statement
         "model.py:10": ["launch"],  # the only +
@@ -172,7 +172,7 @@ def test_a_source_that_is_not_the_one_that_ran_tells_nothing(program, change):
         os.utime(path, (1, 1))
     else:
         os.utime(path, (4e9, 4e9))
-    assert "model.py:7" in found(lines_of(program))
+    assert "model.py:7" in sources_by_place(lines_of(program))
 
 
 @pytest.mark.parametrize("name", ["../model.py", "{}/model.py", "a\0.py", "x" * 5000 + ".py"])

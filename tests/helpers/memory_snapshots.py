@@ -110,16 +110,16 @@ class Allocator:
     def give(self, at: int, size: int) -> tuple[int, int]:
         """Make a range free, merged with its free neighbours; (size, address) of the whole."""
         place = bisect_left(self.free, (at, 0))
-        if place < len(self.free) and self.free[place][0] == at + size and self.one(at + size):
+        if place < len(self.free) and self.free[place][0] == at + size and self.can_join(at + size):
             size += self.free.pop(place)[1]
         before = self.free[place - 1] if place else (0, 0)
-        if sum(before) == at and self.one(at):
+        if sum(before) == at and self.can_join(at):
             del self.free[place - 1]
             at, size = before[0], before[1] + size
         insort(self.free, (at, size))
         return size, at
 
-    def one(self, at: int) -> bool:
+    def can_join(self, at: int) -> bool:
         """Whether a place is not the beginning of a segment of its own."""
         return self.expandable or at not in self.segments
 

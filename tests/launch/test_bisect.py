@@ -221,11 +221,11 @@ def test_commits_are_those_of_first_parents_behind_good(tmp_path):
         subprocess.run([*git, *words], check=True)
     main = commit_of(tmp_path, "main")
 
-    def behind(good: str) -> list[str]:
+    def subjects_after(good: str) -> list[str]:
         return [each.subject for each in commits_after(tmp_path, commit_of(tmp_path, good), main)]
 
-    assert behind("main~3") == ["main 2", "merge", "main 4"]
-    assert behind("side~1") == behind("side") == ["merge", "main 4"]
+    assert subjects_after("main~3") == ["main 2", "merge", "main 4"]
+    assert subjects_after("side~1") == subjects_after("side") == ["merge", "main 4"]
 
 
 def test_every_order_of_answers_ends_between_good_and_bad():

@@ -172,7 +172,7 @@ def visit(
         return state.visits[place], state
     say(f"\nvisit {place + 1}  {commit.short} {commit.subject}, against {against.short}")
     try:
-        found = measured(asked, place, commit, against, judge)
+        found = run_visit(asked, place, commit, against, judge)
     except Untestable as error:
         found = Visit(commit.hash, against.hash, "skipped", str(error), None, None, 0, 0.0)
     ratio = "" if found.ratio is None else f"{found.ratio:.4f}, {span(found)} of time, "
@@ -186,7 +186,7 @@ def visit_folder(asked: Asked, place: int, commit: git.Commit) -> Path:
     return asked.folder / "visits" / f"{place + 1:02d}-{commit.short}"
 
 
-def measured(
+def run_visit(
     asked: Asked,
     place: int,
     commit: git.Commit,

@@ -67,11 +67,11 @@ def lines_table(report: Report, texts: Texts) -> Table:
         Column("longest", lambda row: kernel_cell(row.longest), "code"),
     ]
     rows = report.lines.lines if report.lines else None
-    title, note = "Lines of the program", said(report.lines) if report.lines else ""
+    title, note = "Lines of the program", note_on(report.lines) if report.lines else ""
     return Table("lines", title, note, columns, rows, most=SHOWN, folded=True)
 
 
-def said(lines: Lines) -> str:
+def note_on(lines: Lines) -> str:
     """Sentences on what has a line, and what a line is."""
     what = "kernel time" if lines.of == "kernels" else "operators' time"
     note = (
