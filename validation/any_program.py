@@ -29,9 +29,8 @@ from functools import partial
 from pathlib import Path
 from threading import Event, Lock
 
-import msgspec
-
 from benchmarks.measuring import PROJECT, Keys, key, launcher
+from profiling.shared.json_records import append_lines, read_lines
 from profiling.shared.program_facts import read_program_facts
 from validation.frameworks import is_installed
 
@@ -154,14 +153,13 @@ class Record:
 
     def __init__(self, file: Path) -> None:
         self.file, self.lock, self.stopped = file, Lock(), Event()
-        lines = file.read_bytes().splitlines() if file.exists() else []
-        self.runs = [msgspec.json.decode(line, type=Run) for line in lines]
+        self.runs = read_lines(file, Run) if file.exists() else []
 
     def add(self, run: Run) -> None:
         if self.stopped.is_set():
             return
-        with self.lock, open(self.file, "ab") as file:
-            file.write(msgspec.json.encode(run) + b"\n")
+        with self.lock:
+            append_lines(self.file, [run])
             self.runs.append(run)
 
     def of(self, name: str) -> list[Run]:
