@@ -154,8 +154,9 @@ def find_nsys(given: str, programs: Sequence[Program]) -> Nsys:
 
 
 def ask_gpu(facts: Sequence[str]) -> str:
-    """Facts of the first GPU as nvidia-smi says them; empty where there is none."""
-    command = ["nvidia-smi", "-i", "0", f"--query-gpu={','.join(facts)}", "--format=csv,noheader"]
+    """Facts of PyTorch's first GPU as nvidia-smi says them; empty where there is none."""
+    first = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
+    command = ["nvidia-smi", "-i", first, f"--query-gpu={','.join(facts)}", "--format=csv,noheader"]
     with suppress(OSError, subprocess.SubprocessError):
         return subprocess.check_output(command, text=True, timeout=20).strip()
     return ""
