@@ -37,7 +37,12 @@ NSYS_OPTIONS = (
     "--cpuctxsw=none",
     "--capture-range=cudaProfilerApi",
 )
-ON_CPU = {SMALL: "1", "JAX_PLATFORMS": "cpu", "TRITON_INTERPRET": "1"}  # a try there
+ON_CPU = {  # a try there
+    SMALL: "1",
+    "JAX_PLATFORMS": "cpu",
+    "TRITON_INTERPRET": "1",
+    "NUMBA_ENABLE_CUDASIM": "1",
+}
 CHILD = (sys.executable, "-m", "validation.framework_programs")
 BLOCK_MS = 300.0  # a timed block takes about so long,
 FEWEST, MOST = 3, 300  # or so many steps, in threes: whole rounds of what each third step does

@@ -13,7 +13,7 @@ from tests.helpers.clock import FakeClock
 from tests.paths import PROJECT
 from validation import foreign, frameworks, judged
 from validation.framework_programs import session
-from validation.framework_programs.series import FRAMEWORKS, PROGRAMS, SEVENTH, SIXTH, Program
+from validation.framework_programs.series import FRAMEWORKS, PROGRAMS, SERIES, SIXTH, Program
 from validation.framework_programs.session import Device, Finished, Session
 from validation.frameworks import Measured
 from validation.judged import Judged
@@ -43,7 +43,7 @@ def test_the_table_has_every_program_and_each_says_what_is_planted():
     )
 
 
-@pytest.mark.parametrize("series", [SIXTH, SEVENTH])
+@pytest.mark.parametrize("series", SERIES.values(), ids=SERIES)
 def test_a_series_has_all_classes_and_controls(series):
     assert len(series) >= 30 and len({program.framework for program in series}) >= 10
     controls = [program for program in series if program.control]
@@ -96,7 +96,7 @@ def test_missing_packages_are_named_in_one_line(monkeypatch):
 
 def test_series_do_not_mix():
     config = foreign.ForeignConfig(programs="plain_control,vit_gc")
-    with pytest.raises(ValueError, match="those of series 6 and 7 run by themselves"):
+    with pytest.raises(ValueError, match="those of series 6 to 8 run by themselves"):
         foreign.main(config)
 
 

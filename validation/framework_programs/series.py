@@ -1,4 +1,4 @@
-"""Two series of programs of many frameworks: what is planted in each, and what may be said."""
+"""Three series of programs of many frameworks: what is planted in each, and what may be said."""
 
 from dataclasses import dataclass, field
 
@@ -29,11 +29,35 @@ FRAMEWORKS = {
     "seventh.with_flax": ("Flax", "flax optax jax"),
     "seventh.with_equinox": ("Equinox", "equinox diffrax jax"),
     "seventh.with_cupy": ("CuPy", "cupy-cuda13x"),
+    "eighth.plain_host": ("PyTorch", "torch"),
+    "eighth.plain_gpu": ("PyTorch", "torch"),
+    "eighth.diffusion": ("PyTorch", "torch"),
+    "eighth.with_h5py": ("PyTorch", "torch h5py"),
+    "eighth.with_lightning": ("Lightning", "pytorch-lightning"),
+    "eighth.with_torchaudio": ("torchaudio", "torchaudio"),
+    "eighth.with_onnxruntime": ("ONNX Runtime", "onnxruntime onnx"),
+    "eighth.with_torchvision": ("torchvision", "torchvision"),
+    "eighth.with_transformers": ("transformers", "transformers"),
+    "eighth.with_geometric": ("torch-geometric", "torch-geometric"),
+    "eighth.with_jax": ("JAX", "jax"),
+    "eighth.with_accelerate": ("accelerate", "accelerate"),
+    "eighth.with_cupy": ("CuPy", "cupy-cuda13x"),
+    "eighth.with_optax": ("Optax", "optax flax jax"),
+    "eighth.with_sentences": ("sentence-transformers", "sentence-transformers transformers"),
+    "eighth.with_e3nn": ("e3nn", "e3nn"),
+    "eighth.with_peft": ("PEFT", "peft transformers"),
+    "eighth.with_gpytorch": ("GPyTorch", "gpytorch"),
+    "eighth.with_numba": ("Numba", "numba-cuda"),
+    "eighth.with_numpyro": ("NumPyro", "numpyro"),
+    "eighth.with_botorch": ("BoTorch", "botorch"),
 }
-OF_JAX = ("with_jax", "with_numpyro", "seventh.with_flax", "seventh.with_equinox")
+OF_JAX = (
+    *("with_jax", "with_numpyro", "seventh.with_flax", "seventh.with_equinox"),
+    *("eighth.with_jax", "eighth.with_optax", "eighth.with_numpyro"),
+)
 OWN_PROFILERS: dict[str, str | None] = {
     **dict.fromkeys(OF_JAX, "jax.profiler"),
-    **dict.fromkeys(("with_cupy", "seventh.with_cupy")),
+    **dict.fromkeys(("with_cupy", "seventh.with_cupy", "eighth.with_cupy")),
 }
 
 
@@ -150,5 +174,80 @@ SEVENTH = (
     Program("seventh.with_cupy", "cupy_conjugate_gradients", "synchronization", "launch"),
     Program("seventh.with_cupy", "cupy_without_pool", "allocation", "synchronization"),
 )
-SERIES = {6: SIXTH, 7: SEVENTH}
-PROGRAMS = (*SIXTH, *SEVENTH)
+
+# a comment says why another verdict could be argued for
+EIGHTH = (
+    Program("eighth.plain_host", "plain_recompiles", "cpu", steps=4, settle=0),
+    # cudaFree waits for the GPU
+    Program(
+        "eighth.plain_host",
+        "plain_nearly_full",
+        "allocation",
+        "synchronization",
+        environ={"PYTORCH_CUDA_ALLOC_CONF": "max_split_size_mb:128"},
+    ),
+    # the launches are made by a loop of Python, and each kernel is small
+    Program("eighth.plain_host", "plain_advantages", "launch", "cpu,gpu_latency", steps=6),
+    # what the one block does is to read memory
+    Program("eighth.plain_gpu", "plain_particles", "gpu_latency", "gpu_memory"),
+    Program("eighth.plain_gpu", "plain_unpacks", "gpu_memory"),
+    # the products of int8 are quick beside the rounding of what comes out
+    Program("eighth.plain_gpu", "plain_int8", "gpu_compute", "gpu_memory", control=True),
+    Program("eighth.plain_gpu", "plain_recommender", "gpu_memory", control=True),
+    # each copy waits for the GPU, and the host computes the average itself
+    Program("eighth.diffusion", "diffusion_average", "copies", "synchronization,cpu"),
+    # norms and activations of the half that is not needed read and write memory
+    Program("eighth.diffusion", "diffusion_guidance", "gpu_compute", "gpu_memory"),
+    Program("eighth.diffusion", "diffusion_control", "gpu_compute", "gpu_memory", control=True),
+    Program("eighth.with_h5py", "hdf5_frames", "data", settle=12),
+    Program("eighth.with_lightning", "lightning_negatives", "data", settle=12),
+    # stacks are written down on the host; the looks for a NaN are syncs and small kernels
+    Program("eighth.with_lightning", "lightning_anomalies", "cpu", "synchronization,launch"),
+    Program("eighth.with_torchaudio", "audio_resamples", "data", settle=12),
+    # each slice is also a launch of a small kernel
+    Program("eighth.with_torchaudio", "audio_masks", "synchronization", "launch"),
+    # norms, activations and dropout between the products
+    Program("eighth.with_torchaudio", "audio_control", "gpu_compute", "gpu_memory", control=True),
+    # embeddings come to the host and scores go back
+    Program("eighth.with_onnxruntime", "onnx_on_cpu", "cpu", "copies,synchronization"),
+    # each copy is tiny: the time is that of asking for it and waiting
+    Program("eighth.with_torchvision", "vision_targets", "copies", "synchronization,cpu"),
+    # each text's words are asked for from the GPU
+    Program("eighth.with_transformers", "lm_bans_ngrams", "cpu", "synchronization,launch", steps=6),
+    # what follows each count is launched late
+    Program("eighth.with_geometric", "geometric_counts_graphs", "synchronization", "launch"),
+    Program("eighth.with_jax", "jax_sinkhorn", "synchronization", "launch", steps=24),
+    # Fourier transforms can be called arithmetic
+    Program("eighth.with_jax", "jax_turbulence", "gpu_memory", "gpu_compute", control=True),
+    Program("eighth.with_accelerate", "accelerate_offloads", "copies"),
+    # the pool is trimmed where the host waits
+    Program("eighth.with_cupy", "cupy_trims_pool", "allocation", "synchronization"),
+    # dispatching an operator of JAX is work of the host
+    Program("eighth.with_optax", "optax_outside_jit", "launch", "cpu"),
+    Program("eighth.with_sentences", "sentences_broadcast", "gpu_memory"),
+    # the weights of each edge are a product in float64
+    Program("eighth.with_e3nn", "e3nn_doubles", "gpu_memory", "gpu_compute"),
+    Program("eighth.with_peft", "peft_recomputes", "gpu_compute", "gpu_memory"),
+    # the kernel's matrix is written and read, and parts of the factorization are small
+    Program("eighth.with_gpytorch", "gp_forgets_factor", "gpu_compute", "gpu_memory,gpu_latency"),
+    Program("eighth.with_numba", "numba_soft_dtw", "gpu_latency", work_without=256 / 4),
+    # a kernel of a loop on the GPU ends before the next begins
+    Program(
+        "eighth.with_numpyro",
+        "numpyro_one_chain",
+        "gpu_latency",
+        "launch,gpu_gaps",
+        work_without=512,
+    ),
+    # SciPy's steps are the host's, each is asked for a number, and each kernel is small
+    Program(
+        "eighth.with_botorch",
+        "botorch_control",
+        "launch",
+        "cpu,synchronization,gpu_latency",
+        control=True,
+        steps=6,
+    ),
+)
+SERIES = {6: SIXTH, 7: SEVENTH, 8: EIGHTH}
+PROGRAMS = (*SIXTH, *SEVENTH, *EIGHTH)
