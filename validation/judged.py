@@ -1,4 +1,4 @@
-"""Verdicts of the report on captures of series 6 and 7, graded beside the truth, and counted."""
+"""Verdicts of the report on captures of series 6 to 8, graded beside the truth, and counted."""
 
 import os
 from collections import Counter
