@@ -118,8 +118,9 @@ class Repeated:
     """Blocks that forward calls one after the other, and what each keeps for backward."""
 
     count: int
-    times: int  # number of forwards in the history
+    forwards: int  # in the history
     row: Ints  # allocations that they keep
+    passed_on: Mask  # which are freed before the block's backward: the next one's input
     forward_end: Ints  # for each: the event with which its block's forward ends
     backward_begin: Ints  # likewise, the one with which its backward begins
 
@@ -145,37 +146,43 @@ def repeated_blocks(memory: DeviceMemory, count: int | None = None) -> Repeated:
     if not count:
         stacks = np.bincount(of_group[of_group > 1], minlength=1)
         count = int(stacks.argmax())
-    own = times % max(count, 2) == 0
-    if len(np.unique(group[own])) < LEAST_STACKS:
+    own = times % max(count, 1) == 0
+    if count < 2 or len(np.unique(group[own])) < LEAST_STACKS:
         raise ValueError("no blocks that repeat were found in forward")
     block = turns(group)[own] * count // times[own]
     rows = rows[own]
     which = made[rows] * count + block
-    last = np.zeros((len(phases.first) + 1) * count + 1, np.int64)
-    first = np.full(len(last), memory.count, np.int64)
-    ended = np.zeros(len(last), np.int64)
+    ended, last = np.zeros((2, (len(phases.first) + 1) * count + 1), np.int64)
     np.maximum.at(ended, which, found.born[rows])
     np.maximum.at(last, which, found.died[rows])
-    np.minimum.at(first, which, found.died[rows])
-    begin = np.where(block == count - 1, first[which], last[which + 1])
-    return Repeated(count, len(np.unique(made[rows])), rows, ended[which], begin)
+    # a block's backward begins with what is made once that of the next one has freed all it kept
+    births = np.sort(found.born)
+    later = np.searchsorted(births, last[which + 1], side="right")
+    begin, is_last = np.append(births, memory.count)[later], block == count - 1
+    passed_on = ~is_last & (found.died[rows] < begin)
+    passed_on |= is_last & np.isin(found.stack[rows], found.stack[rows[passed_on]])
+    first = np.full(len(last), memory.count, np.int64)
+    np.minimum.at(first, which[~passed_on], found.died[rows[~passed_on]])
+    begin = np.where(is_last, first[which] - 1, begin)
+    forwards = len(np.unique(made[rows]))
+    return Repeated(count, forwards, rows, passed_on, ended[which], begin)
 
 
 def recomputed(changed: Changed, blocks: Repeated, input_bytes: int | None) -> Changed:
     """The allocations if blocks keep their inputs alone, and are computed again in backward.
 
-    What dies before its own block's backward is an input of the next one, and stays. Where nothing
-    does, each block keeps `input_bytes` more, or if that is None at most its largest one. The peak
-    is known to one block's activations: what a block needs while it is computed again is not.
+    What is passed on stays. Where nothing is, each block keeps `input_bytes` more, or if that is
+    None at most its largest one. The peak is known to one block's activations: what a block needs
+    while it is computed again is not known.
     """
     found = changed.memory.replayed.allocations
-    again = found.died[blocks.row] > blocks.backward_begin
+    again = ~blocks.passed_on
     row, ended = blocks.row[again], blocks.forward_end[again]
     begin = blocks.backward_begin[again]
     died = changed.died.copy()
     died[row] = np.maximum(ended, found.born[row] + 1)
     asked = changed.asked[:, row]
-    one_block, more = int(asked[1].sum()) // (blocks.count * blocks.times), 0
+    one_block, more = int(asked[1].sum()) // (blocks.count * blocks.forwards), 0
     if again.all():
         more = blocks.count * (int(asked[1].max()) if input_bytes is None else input_bytes)
     beside = Bounds(-one_block if input_bytes is None else more - one_block, more, more + one_block)

@@ -38,9 +38,7 @@ def fit_of(
     for name, values in (("--batch", batches), ("--context", contexts)):
         if values and len(values) != len(memories):
             given = ",".join(map(str, values))
-            raise ValueError(
-                f"{name} {given}: give one number for each of {len(memories)} snapshots"
-            )
+            raise ValueError(f"{name} {given}: give one number for each of the snapshots")
     found = [
         program_of(memory, batches[n] if batches else None, contexts[n] if contexts else None)
         for n, memory in enumerate(memories)
@@ -124,8 +122,8 @@ def last(fitting: Callable[[int], bool]) -> int:
 
 
 def sentence(largest: Sequence[Largest], memory_bytes: int | None) -> str:
-    """The answer for the first key of which it is known."""
-    known = [row for row in largest if row.fits is not None and row.may_fit is not None]
+    """The answer for the batch, or else for the context."""
+    known = [row for row in largest[:2] if row.fits is not None and row.may_fit is not None]
     if not known:
         return f"What fits cannot be told: {largest[0].assumes.removeprefix('cannot tell: ')}"
     row = known[0]

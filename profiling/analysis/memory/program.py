@@ -160,10 +160,8 @@ class Program:
             changed = shared(self.having(MOMENTS, changed), [MOMENTS], plan.zero1, changed.beside)
             assumes.append("each rank updates its share, and has the batch of the snapshot")
         if plan.fsdp:
-            kinds = [WEIGHTS, GRADIENTS, MOMENTS]
-            changed = shared(
-                self.having(WEIGHTS, changed), kinds, plan.fsdp, self.gathered(changed)
-            )
+            beside = self.gathered(self.having(WEIGHTS, changed))
+            changed = shared(changed, (WEIGHTS, GRADIENTS, MOMENTS), plan.fsdp, beside)
             assumes.append("two blocks and what is outside of blocks are gathered at a time")
         return changed.peak, assumes
 
@@ -179,9 +177,8 @@ class Program:
             return None
         tokens = (plan.batch or keys.batch_size) * (plan.context or keys.block_size)
         number_bytes = 2 if keys.residual_dtype == "bfloat16" else FLOAT32_BYTES
-        return kept_for_backward(
-            matrices_of(model.blocks[0]), model.width, tokens, number_bytes, True
-        )
+        products = matrices_of(model.blocks[0])
+        return kept_for_backward(products, model.width, tokens, number_bytes, recomputed=True)
 
     def gathered(self, changed: Changed) -> Bounds:
         """Bytes beside a rank's share: least one block's weights, most four blocks'."""
