@@ -1,4 +1,4 @@
-"""What would fit by memory snapshots: peaks that are calculated by hand."""
+"""Predicts peaks by made-up memory snapshots: the numbers are calculated by hand."""
 
 import json
 from pathlib import Path
@@ -96,7 +96,7 @@ def test_one_batch_tells_by_divisibility(write):
 
 
 def test_what_may_be_a_copy_of_a_weight_is_an_interval(write):
-    """With 8 samples of 96 KiB an activation is as large as a weight in 16 bits."""
+    """Gives both answers where an activation is as large as a weight in 16 bits."""
     weight = 2 * 8 * 96 * 1024
     made = training(8, weight=weight, activation=weight // 2)
     state, most = 3 * LAYERS * weight, (LAYERS + 1) * weight  # of 16 samples
