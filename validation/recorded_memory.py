@@ -129,7 +129,7 @@ KINDS = {
 }
 
 
-def main(kind: str, batch: str, context: str, snapshot: str, json: str, *keys: str) -> None:
+def record(kind: str, batch: str, context: str, snapshot: str, json: str, *keys: str) -> None:
     tried = Tried(None, None, None, None)
     if ON_GPU:
         torch.cuda.memory._record_memory_history(max_entries=MOST_EVENTS, stacks="python")
@@ -143,4 +143,4 @@ def main(kind: str, batch: str, context: str, snapshot: str, json: str, *keys: s
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    record(*sys.argv[1:])
