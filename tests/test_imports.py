@@ -297,6 +297,7 @@ def test_every_imported_package_is_required():
             if within(module, "validation.foreign_programs") and name in foreign:
                 continue
             programs = ("validation.framework_programs", "validation.any_programs")
+            programs += ("validation.recorded_memory",)
             if any(within(module, folder) for folder in programs) and name in frameworks:
                 continue
             if (module, name) == ("validation.hta_shares", "hta"):  # a script for another Python

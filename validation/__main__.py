@@ -39,6 +39,9 @@ VALIDATION = Folder(
         ),
         "profiler_cost": Program("what each event costs the host under torch.profiler and nsys"),
         "predicted": Program("predictions of `scale` and the steps measured on several GPUs"),
+        "memory_fit": Program(
+            "peaks that `report --fit` predicts, and as they are tried", gpu=True
+        ),
         "aa_trials": Program(
             "how often `ab` reports a difference between equal sides", "records=FILE"
         ),

@@ -2,15 +2,17 @@
 
 import sys
 from argparse import Namespace
+from dataclasses import replace
 from pathlib import Path
 
 from cli.plain import plain, without_controls
 from cli.program import as_called
 from profiling.analysis.memory import difference
-from profiling.analysis.memory.analysis import memory_report
+from profiling.analysis.memory.analysis import memory_report, read_memory, report_of_highest
+from profiling.analysis.memory.fit import fit_of
 from profiling.analysis.memory.memory_records import MemoryComparison, MemoryReport
 from profiling.report.memory.comparison import comparison_document
-from profiling.report.memory.document import memory_document
+from profiling.report.memory.document import answer, memory_document
 from profiling.shared.json_records import to_json
 from profiling.timeline.memory_snapshot import is_snapshot
 from profiling.verbs.gate import CANNOT_TELL, REGRESSION
@@ -31,20 +33,30 @@ def read_report(paths: list[Path], device: int | None = None) -> MemoryReport:
         return memory_report(paths, device)
 
 
+def read_fit(paths: list[Path], flags: Namespace) -> MemoryReport:
+    """The report with what would fit, with a bar on a terminal. Raises ValueError."""
+    with reading_bar(paths[0]):
+        memories = [memory for path in paths for memory in read_memory(path)]
+        report = report_of_highest(memories, flags.device)
+        own = [memory for memory in memories if memory.history.device == report.device]
+        fit = fit_of(report, own, flags.batch, flags.context, flags.gpu_memory, flags.predict)
+    return replace(report, fit=fit)
+
+
 def report_memory(flags: Namespace, paths: list[Path]) -> None:
     """Report the snapshots: write what was asked for, or print it."""
     check_outputs(flags, *paths)
     refuse_flags(flags)
     for path in paths if any(place.is_dir() for place in flags.capture) else []:
         print(f"reading {plain(path)}", file=sys.stderr)
-    report = read_report(paths, flags.device)
+    report = read_fit(paths, flags) if flags.fit else read_report(paths, flags.device)
     document = memory_document(report, flags.capture[0].absolute().name)
     written = write_outputs(flags, to_json(report), document)
     if not written:
         show(document)
         print(as_called(f"\n{MORE}\n"))
         show_answer(document)
-    say_written(without_controls(report.sentence), written)
+    say_written(without_controls(answer(report)), written)
     if flags.open:
         import webbrowser
 

@@ -4,9 +4,9 @@ the others wait for, and why.
 {flags}
 
 A memory snapshot of PyTorch is reported, too: the peak by kind and by line, leaks, and what would
-have made room. Several captures, or a folder with the captures of several ranks, are reported
-together, on one page. Without one of these outputs the report is printed: one screen, or all of it
-with --full. The last line repeats the verdict.
+have made room; with --fit also what would fit. Several captures, or a folder with the captures of
+several ranks, are reported together, on one page. Without one of these outputs the report is
+printed: one screen, or all of it with --full. The last line repeats the verdict.
 
 examples
   python -m profiling report out-shakespeare-char
@@ -14,6 +14,8 @@ examples
   python -m profiling report nsys.sqlite --json - | jq .bottleneck
   python -m profiling report other.nsys-rep --step train_step --phases forward,backward
   python -m profiling report snapshot.pickle --html memory.html
+  python -m profiling report out-run --fit --gpu-memory 80GiB
+  python -m profiling report a.pickle b.pickle --fit --batch 8,16 --predict batch=48,fsdp=8
   python -m profiling report rank0.json.gz rank1.json.gz --html ranks.html
 
 exit code: 0, or 2 for a mistake in the command line or a capture that cannot be read
@@ -41,6 +43,7 @@ from profiling.shared.json_records import to_json
 from profiling.timeline.memory_snapshot import snapshots_at
 from profiling.timeline.opening import REPORT, newest
 from profiling.timeline.trace import Trace
+from profiling.verbs.fit_flags import check_fit, fit_flags
 from profiling.verbs.progress import reading_bar
 from profiling.verbs.results import (
     FLAGS,
@@ -86,6 +89,11 @@ def report_on(argv: list[str]) -> Report | None:
 
         report_memory(flags, snapshots)
         return None
+    if flags.fit:
+        raise ValueError(
+            f"--fit: {flags.capture[0]} is no memory snapshot; record one with profile=memory, or "
+            "python -m profiling run --kind memory -- COMMAND"
+        )
     opened = open_given(flags)
     if isinstance(opened, Capture):
         write(flags, opened)
@@ -161,7 +169,9 @@ def parse(argv: list[str]) -> Namespace:
     add("--process PID", "the process to report on, if there are several", int)
     beside = "the manifest of the window, if it is not next to the capture"
     add("--manifest FILE", beside, Path)
+    fit_flags(parser.add_argument_group("for memory snapshots, one or two of different batches"))
     flags = parser.parse_args(argv)
+    check_fit(flags)
     check_outputs(flags, *flags.capture, *filter(None, [flags.manifest]))
     check_choice(flags)
     if flags.each and flags.html in (None, STDOUT):

@@ -16,6 +16,7 @@ from configs.model import ModelConfig
 from configs.optimizers import OPTIMIZERS
 from configs.schema import Config
 from data.sequences import host_bytes
+from profiling.shared.memory_sizes import kept_for_backward, state_of
 from profiling.shared.model_description import (
     POSITIONS,
     Matrix,
@@ -29,7 +30,6 @@ log = logging.getLogger(__name__)
 
 HERE = "this machine"
 MODEL_KEYS = ("n_layer", "n_embd", "block_size")
-WEIGHT_BYTES = 4  # float32
 BLOCK_BYTES = 30_000  # measured: the Python objects of a block, on the host
 # measured: seconds to construct a block, and the number of blocks from which that is noticed
 BLOCK_S, MANY_BLOCKS = 0.0008, 3000
@@ -64,26 +64,22 @@ def model_bytes(config: Config, one_block: Shapes, shards: int) -> int:
     """Bytes of one rank's matrices, with gradients and moments, without the vocabulary's."""
     matrices = config.n_layer * sum(map(prod, block_matrices(one_block)))
     positions = prod(one_block.get(POSITIONS, (0,)))
-    kept = 2 * (matrices + positions)  # the weights and their gradients
-    kept += OPTIMIZERS[config.optimizer].moments_of(matrices, positions)
+    moments = OPTIMIZERS[config.optimizer].moments_of(matrices, positions)
+    state = state_of(matrices + positions, moments)
     masks = config.n_layer * config.block_size**2 if config.attention == "slow" else 0
-    return WEIGHT_BYTES * max(kept // shards, matrices + positions) + masks
+    return max(state.shared(shards).total, state.weights) + masks
 
 
 def activation_bytes(config: Config, one_block: Shapes) -> int:
-    """Least bytes that forward of one micro-batch keeps for backward; 0 with eval_only.
-
-    Whatever is computed again, backward needs what a block's products make but for the last one,
-    which is added to the residual stream. The output of attention's last product is added too, but
-    stands for its input.
-    """
+    """Least bytes that forward of one micro-batch keeps for backward; 0 with eval_only."""
     if config.eval_only:
         return 0
     number_bytes = 4 if config.dtype == "float32" else 2
-    kept = config.n_embd
-    if config.activation_checkpointing != "full":
-        kept = sum(outputs for outputs, _ in block_matrices(one_block)) - config.n_embd
-    return config.n_layer * config.batch_size * config.block_size * kept * number_bytes
+    tokens, recomputed = config.batch_size * config.block_size, config.activation_checkpointing
+    products = block_matrices(one_block)
+    return config.n_layer * kept_for_backward(
+        products, config.n_embd, tokens, number_bytes, recomputed == "full"
+    )
 
 
 def block_matrices(one_block: Shapes) -> list[Matrix]:

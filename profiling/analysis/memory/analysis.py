@@ -1,6 +1,6 @@
 """Makes the report on a memory snapshot."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -188,15 +188,18 @@ def memory_report(paths: Sequence[Path], device: int | None = None) -> MemoryRep
 
     Raises ValueError for files that cannot be read, and for a device that is in none.
     """
+    return report_of_highest((memory for path in paths for memory in read_memory(path)), device)
+
+
+def report_of_highest(memories: Iterable[DeviceMemory], device: int | None) -> MemoryReport:
     best: MemoryReport | None = None
     rows = []
-    for path in paths:
-        for memory in read_memory(path):
-            report = report_on(memory)
-            rows.append(row_of(report, path))
-            chosen = device is None or memory.history.device == device
-            if chosen and (best is None or height(report) > height(best)):
-                best = report
+    for memory in memories:
+        report = report_on(memory)
+        rows.append(row_of(report, memory.snapshot.file))
+        chosen = device is None or memory.history.device == device
+        if chosen and (best is None or height(report) > height(best)):
+            best = report
     if best is None:
         have = ", ".join(sorted({str(row.device) for row in rows}))
         raise ValueError(f"--device {device}: the snapshot has {have}")
@@ -249,6 +252,7 @@ def report_on(memory: DeviceMemory) -> MemoryReport:
         events=memory.count,
         notes=notes(memory),
         devices=[],
+        fit=None,
     )
     return replace(report, sentence=sentence(report))
 

@@ -1,7 +1,7 @@
 """Records of the report on a memory snapshot. docs/report-schema.md describes them field by
 field."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Literal
 
 SCHEMA_VERSION = 1
@@ -143,6 +143,66 @@ class DevicePeak:
 
 
 @dataclass(frozen=True)
+class Plan:
+    """Changes of a program that are made at once; None: as recorded."""
+
+    batch: int | None = None
+    context: int | None = None
+    layers: int | None = None
+    checkpointing: bool = False  # blocks keep their inputs, and are computed again
+    moments: bool = False  # in bfloat16
+    zero1: int | None = None  # ranks that share the moments
+    fsdp: int | None = None  # ranks that share weights, gradients and moments
+
+    @property
+    def text(self) -> str:
+        words = {
+            "checkpointing": "blocks computed again in backward",
+            "moments": "moments in bfloat16",
+            "zero1": f"moments shared by {self.zero1} ranks (ZeRO-1)",
+            "fsdp": f"all of the state shared by {self.fsdp} ranks (fsdp, ZeRO-3)",
+        }
+        given = {each.name: getattr(self, each.name) for each in fields(self)}
+        parts = [words.get(name, f"{name} {value}") for name, value in given.items() if value]
+        return ", ".join(parts) or "as recorded"
+
+
+@dataclass(frozen=True)
+class Largest:
+    """Largest value of a key that fits on the GPU."""
+
+    key: str  # batch, context, layers
+    now: int | None  # in the snapshot
+    fits: int | None  # up to this one it fits; 0: none does
+    may_fit: int | None  # beyond this one it does not
+    peak_bytes: int | None  # expected with `fits`
+    assumes: str  # or why it cannot be told
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """A peak as it would be after a change."""
+
+    change: str
+    peak_bytes: int | None  # expected; None: it cannot be told
+    least_bytes: int | None
+    most_bytes: int | None
+    phase: str | None  # in which it would be reached
+    fits: bool | None  # None: not known
+    assumes: str  # or why it cannot be told
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Sizes that would fit on the GPU, by the allocations of the snapshot."""
+
+    sentence: str
+    memory_bytes: int | None  # of the GPU; None: not known
+    largest: list[Largest]
+    predicted: list[Predicted]
+
+
+@dataclass(frozen=True)
 class MemoryReport:
     """Report on a GPU's memory: the peak, what lay there, and what put it there."""
 
@@ -167,6 +227,7 @@ class MemoryReport:
     events: int
     notes: list[str]
     devices: list[DevicePeak]  # of all files and devices that were given
+    fit: Fit | None  # None: it was not asked for
     schema_version: int = field(default=SCHEMA_VERSION, kw_only=True)
 
 

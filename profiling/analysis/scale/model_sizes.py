@@ -12,6 +12,7 @@ import msgspec
 
 from configs.sharing import Travel, decide_travel, has_equal_parts
 from profiling.shared.manifest import Manifest
+from profiling.shared.memory_sizes import FLOAT32_BYTES
 from profiling.shared.model_description import (
     HEAD,
     IN_BLOCK,
@@ -22,7 +23,6 @@ from profiling.shared.model_description import (
 )
 
 Count = Annotated[int, msgspec.Meta(ge=1, lt=2**31)]
-FLOAT32_BYTES = 4
 
 
 @dataclass(frozen=True)

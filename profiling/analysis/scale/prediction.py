@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from configs.optimizers import OPTIMIZERS
 from configs.sharing import SHARDED
 from profiling.analysis.scale.links import SPEEDS, Cost, Links, Speed
-from profiling.analysis.scale.model_sizes import FLOAT32_BYTES, ModelSizes, buckets
+from profiling.analysis.scale.model_sizes import ModelSizes, buckets
 from profiling.analysis.scale.replay import Replay, Work, replay_ddp, replay_sharded
 from profiling.analysis.scale.scale_records import (
     Choice,
@@ -18,12 +18,12 @@ from profiling.analysis.scale.scale_records import (
     ModelFacts,
     Prediction,
 )
+from profiling.shared.memory_sizes import STATE, fits, gathered_bytes, state_of
 from profiling.shared.units import milliseconds, size_bytes
 
 MODES: tuple[Mode, ...] = ("ddp", "fsdp", "hsdp")
 EXPOSED_PERCENT = 1.0  # of a step; below it communication is no limit
 CLEARLY_PERCENT = 5.0  # how much faster a mode without ddp's CUDA graphs has to be, to be chosen
-ROOM = 0.95  # share of a GPU's memory that a run may use
 
 
 @dataclass(frozen=True)
@@ -96,6 +96,8 @@ def prediction(
     all_reduce = work.all_reduce(gpus, machine.gpus_per_node) if mode == "ddp" else None
     if all_reduce == "copies":
         memory = replace(memory, gathered=work.received_bytes(gpus))
+    # without activations it can only be known not to fit
+    most = None if memory.activations is None else memory.known
     local = min(gpus, machine.gpus_per_node)
     return Prediction(
         gpus=gpus,
@@ -111,7 +113,7 @@ def prediction(
         sent_bytes=round(sum(cost.bytes_sent for cost in middle.sent)),
         limited_by="host" if step_ms["middle"] > middle.now else limit(middle),
         memory=memory,
-        fits=fits(memory, machine.memory_bytes),
+        fits=fits(memory.known, most, machine.memory_bytes),
         all_reduce=all_reduce,
         embedding_rows=mode == "ddp" and work.rows_for(gpus) is not None,
         shard_update=mode == "ddp" and work.shares_update,
@@ -154,28 +156,18 @@ def memory_of(
 
     Gradients stay whole between micro-steps. Activations are left unknown.
     """
-    whole = FLOAT32_BYTES * sizes.parameters
-    share = whole // shards
     gathered = 0
     if mode in SHARDED:
         stretch = max(map(len, sizes.travel.stretches))
         blocks = sizes.blocks if sizes.travel.kept else min(2 * stretch, sizes.blocks)
-        gathered = 2 * FLOAT32_BYTES * sizes.root_parameters + blocks * sizes.block_bytes
-        gathered += stretch * FLOAT32_BYTES * sizes.block_parameters
-    gradients = share if micro_steps == 1 else whole
+        gathered = gathered_bytes(
+            sizes.root_parameters, sizes.block_parameters, sizes.travel_bytes, blocks, stretch
+        )
     matrices = sizes.blocks * sum(sizes.matrices)
-    numbers = OPTIMIZERS[optimizer].moments_of(matrices, sizes.parameters - matrices)
-    moments = FLOAT32_BYTES * numbers // shards
-    return GpuMemory(share, gradients, moments, gathered, activations=None)
-
-
-def fits(memory: GpuMemory, memory_bytes: int | None) -> bool | None:
-    """Whether a run fits; None: not known. Without activations it can only be known not to fit."""
-    if memory_bytes is None:
-        return None
-    if memory.known > ROOM * memory_bytes:
-        return False
-    return None if memory.activations is None else True
+    moments = OPTIMIZERS[optimizer].moments_of(matrices, sizes.parameters - matrices)
+    whole = state_of(sizes.parameters, moments)
+    state = whole.shared(shards, STATE if micro_steps == 1 else ("weights", "moments"))
+    return GpuMemory(state.weights, state.gradients, state.moments, gathered, activations=None)
 
 
 def choices(rows: Sequence[Prediction]) -> list[Choice]:

@@ -22,13 +22,13 @@ from dataclasses import dataclass, field
 from configs.sharing import stages
 from profiling.analysis.scale.links import Cost, Links, Place
 from profiling.analysis.scale.model_sizes import (
-    FLOAT32_BYTES,
     EmbeddingRows,
     ModelSizes,
     buckets,
     shared_buckets,
 )
 from profiling.analysis.scale.scale_records import AllReduce, ReduceDtype, StepParts
+from profiling.shared.memory_sizes import FLOAT32_BYTES
 
 COPY_BYTES = 2  # per weight in the 16-bit copies with which the model computes
 

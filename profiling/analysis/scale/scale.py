@@ -9,7 +9,6 @@ from profiling.analysis.open_report import Capture
 from profiling.analysis.ranks.rank_records import RanksReport
 from profiling.analysis.scale import links
 from profiling.analysis.scale.model_sizes import (
-    FLOAT32_BYTES,
     Keys,
     ModelSizes,
     keys_of,
@@ -40,6 +39,7 @@ from profiling.analysis.scale.scale_records import (
 from profiling.analysis.scale.step_parts import step_parts
 from profiling.shared.gpu_clock import GpuClock
 from profiling.shared.hardware import peak_bytes_per_s
+from profiling.shared.memory_sizes import FLOAT32_BYTES
 from profiling.shared.units import whole_percent
 
 COPY_SHARE = 0.63  # share of the memory's bandwidth that copies of gradients reached on an H200

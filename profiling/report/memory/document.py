@@ -25,6 +25,7 @@ from profiling.report.document import (
     Tone,
     Verdict,
 )
+from profiling.report.memory.fit import fit_section
 from profiling.report.memory.memory_charts import by_kind, timeline
 from profiling.shared.units import binary_bytes, counted, milliseconds
 from profiling.timeline.personal import without_folders
@@ -142,7 +143,7 @@ def about(report: MemoryReport) -> str:
 
 
 def verdict(report: MemoryReport) -> Iterator[Block]:
-    yield Verdict(report.sentence, TONES[report.answer])
+    yield Verdict(answer(report), TONES[report.answer])
     at = report.at
     facts = [
         ("allocated", binary_bytes(at.allocated_bytes)),
@@ -154,8 +155,17 @@ def verdict(report: MemoryReport) -> Iterator[Block]:
     if report.peak:
         facts.append(("peak of the program", "yes" if report.reaches_back else "at least this"))
     yield Facts(facts, cards=True)
-    for note in report.notes:
+    for note in [report.sentence] * (report.fit is not None) + report.notes:
         yield Finding("note", note)
+
+
+def answer(report: MemoryReport) -> str:
+    """The sentence that answers what was asked: what fits, or where the memory goes."""
+    return report.fit.sentence if report.fit else report.sentence
+
+
+def fitting(report: MemoryReport, moment: str) -> Section | None:
+    return fit_section(report.fit) if report.fit else None
 
 
 def failure(report: MemoryReport, moment: str) -> Section | None:
@@ -249,6 +259,7 @@ def table_section(
 
 
 SECTIONS: list[Callable[[MemoryReport, str], Section | None]] = [
+    fitting,
     failure,
     leaks,
     kinds,

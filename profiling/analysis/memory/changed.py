@@ -1,0 +1,196 @@
+"""Plays a memory history again with allocations as a change would have them: larger or smaller,
+shared with other ranks, or dropped by forward and computed again in backward.
+
+What is predicted is the peak of allocated bytes. Each size is known as least, expected and most;
+the allocator's own part of that is up to 1 MiB of a free block that is too small to split off.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from profiling.analysis.memory.analysis import DeviceMemory
+from profiling.analysis.memory.growth import Growth, Mask, turns
+from profiling.analysis.memory.kinds import ACTIVATIONS, MOMENTS, WORKSPACE
+from profiling.analysis.memory.replay import LARGE_REST, SMALL, rounded
+from profiling.analysis.memory.stacks import OF_CHECKPOINT, Phase
+from profiling.timeline.memory_snapshot import Ints
+
+LEAST, EXPECTED, MOST = range(3)
+LEAST_STACKS = 3  # from which blocks keep something
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Bytes, and in which part of a step the expected ones are reached."""
+
+    least: int
+    expected: int
+    most: int
+    phase: str | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Changed:
+    """Allocations as they would be; a row of the recorded ones may be there twice."""
+
+    memory: DeviceMemory
+    row: Ints  # of the recorded allocation
+    born: Ints
+    died: Ints
+    asked: Ints  # (3, rows): least, expected, most
+    beside: Bounds  # bytes that are there besides
+
+    @property
+    def peak(self) -> Bounds:
+        found, settings = self.memory.replayed.allocations, self.memory.snapshot.settings
+        count = self.memory.count
+        recorded = found.asked[self.row]
+        rest = found.size[self.row] - rounded(recorded, settings)
+        can_rest = not self.memory.history.segments.expandable.any()
+        peaks, event = [], 0
+        for which, (asked, more) in enumerate(zip(self.asked, beside_of(self.beside), strict=True)):
+            block = rounded(asked, settings)
+            other = asked != recorded
+            large = LARGE_REST * (can_rest & (block > SMALL))
+            if which == LEAST:
+                block += np.where(large > 0, 0, rest)
+            else:
+                changed = large if which == MOST else np.minimum(rest, large)
+                block += np.where(other, changed, rest)
+            block[other & (asked == 0)] = 0
+            change = np.bincount(self.born + 1, block, count + 1)
+            gone = self.died < count
+            change -= np.bincount(self.died[gone] + 1, block[gone], count + 1)
+            allocated = np.cumsum(change)
+            highest = int(allocated.argmax())
+            peaks.append(int(allocated[highest]) + more)
+            event = highest - 1 if which == EXPECTED else event
+        least, expected, most = peaks
+        return Bounds(least, expected, most, self.memory.phase_at(event))
+
+
+def beside_of(bounds: Bounds) -> tuple[int, int, int]:
+    return bounds.least, bounds.expected, bounds.most
+
+
+def as_recorded(memory: DeviceMemory) -> Changed:
+    found = memory.replayed.allocations
+    rows = np.arange(len(found.asked))
+    asked = np.stack([found.asked] * 3)
+    born, died = found.born.astype(np.int64), found.died.astype(np.int64)
+    return Changed(memory, rows, born, died, asked, Bounds(0, 0, 0))
+
+
+def grown(changed: Changed, growth: Growth, value: int) -> Changed:
+    """The allocations with another value of a key, in proportion to what was changed before."""
+    recorded = changed.memory.replayed.allocations.asked
+    asked = growth.asked(value, recorded)[:, changed.row]
+    was = recorded[changed.row]
+    return replace(
+        changed,
+        asked=np.where(changed.asked == was, asked, changed.asked * asked // np.maximum(was, 1)),
+    )
+
+
+def with_parts(changed: Changed, rows: Mask, parts: int) -> Changed:
+    """The allocations, of which these recorded ones have one of so many parts."""
+    own = rows[changed.row]
+    return replace(changed, asked=np.where(own, -(-changed.asked // parts), changed.asked))
+
+
+def moments_halved(changed: Changed) -> Changed:
+    return with_parts(changed, changed.memory.kind == MOMENTS, 2)
+
+
+def shared(changed: Changed, kinds: Sequence[int], ranks: int, beside: Bounds) -> Changed:
+    """The allocations of one of `ranks` that share these kinds, and what updates make of them."""
+    memory = changed.memory
+    born_in = memory.phases.at(memory.replayed.allocations.born)
+    phase = np.append(memory.phases.phase, Phase.OTHER)[born_in]
+    rows = np.isin(memory.kind, kinds) | ((memory.kind == WORKSPACE) & (phase == Phase.OPTIMIZER))
+    return replace(with_parts(changed, rows, ranks), beside=beside)
+
+
+@dataclass(frozen=True, eq=False)
+class Repeated:
+    """Blocks that forward calls one after the other, and what each keeps for backward."""
+
+    count: int
+    forwards: int  # in the history
+    row: Ints  # allocations that they keep
+    passed_on: Mask  # which are freed before the block's backward: the next one's input
+    forward_end: Ints  # for each: the event with which its block's forward ends
+    backward_begin: Ints  # likewise, the one with which its backward begins
+
+
+def repeated_blocks(memory: DeviceMemory, count: int | None = None) -> Repeated:
+    """The blocks: what is made again and again from one stack. `count` is their number, if known.
+
+    Raises ValueError with a sentence if there are none, or if they are computed again already.
+    """
+    if any(OF_CHECKPOINT.search(file) for file, _, _ in memory.snapshot.frames):
+        raise ValueError("the program computes activations again already")
+    found, phases = memory.replayed.allocations, memory.phases
+    made, gone = phases.at(found.born), phases.at(found.died)
+    padded = np.append(phases.phase, Phase.OTHER)
+    kept = (memory.kind == ACTIVATIONS) & (padded[made] == Phase.FORWARD)
+    kept &= (found.died < memory.count) & (padded[gone] == Phase.BACKWARD) & (found.stack >= 0)
+    rows = np.flatnonzero(kept)
+    rows = rows[np.argsort(found.born[rows], kind="stable")]
+    alike, group = np.unique(np.stack([made[rows], found.stack[rows]]), axis=1, return_inverse=True)
+    group = group.reshape(-1)
+    of_group = np.bincount(group, minlength=alike.shape[1])
+    times = of_group[group]
+    if not count:
+        stacks = np.bincount(of_group[of_group > 1], minlength=1)
+        count = int(stacks.argmax())
+    own = times % max(count, 1) == 0
+    if count < 2 or len(np.unique(group[own])) < LEAST_STACKS:
+        raise ValueError("no blocks that repeat were found in forward")
+    block = turns(group)[own] * count // times[own]
+    rows = rows[own]
+    which = made[rows] * count + block
+    ended, last = np.zeros((2, (len(phases.first) + 1) * count + 1), np.int64)
+    np.maximum.at(ended, which, found.born[rows])
+    np.maximum.at(last, which, found.died[rows])
+    # a block's backward begins with what is made once that of the next one has freed all it kept
+    births = np.sort(found.born)
+    later = np.searchsorted(births, last[which + 1], side="right")
+    begin, is_last = np.append(births, memory.count)[later], block == count - 1
+    passed_on = ~is_last & (found.died[rows] < begin)
+    passed_on |= is_last & np.isin(found.stack[rows], found.stack[rows[passed_on]])
+    first = np.full(len(last), memory.count, np.int64)
+    np.minimum.at(first, which[~passed_on], found.died[rows[~passed_on]])
+    begin = np.where(is_last, first[which] - 1, begin)
+    forwards = len(np.unique(made[rows]))
+    return Repeated(count, forwards, rows, passed_on, ended[which], begin)
+
+
+def recomputed(changed: Changed, blocks: Repeated, input_bytes: int | None) -> Changed:
+    """The allocations if blocks keep their inputs alone, and are computed again in backward.
+
+    What is passed on stays. Where nothing is, each block keeps `input_bytes` more, or if that is
+    None at most its largest one. The peak is known to one block's activations: what a block needs
+    while it is computed again is not known.
+    """
+    found = changed.memory.replayed.allocations
+    again = ~blocks.passed_on
+    row, ended = blocks.row[again], blocks.forward_end[again]
+    begin = blocks.backward_begin[again]
+    died = changed.died.copy()
+    died[row] = np.maximum(ended, found.born[row] + 1)
+    asked = changed.asked[:, row]
+    one_block, more = int(asked[1].sum()) // (blocks.count * blocks.forwards), 0
+    if again.all():
+        more = blocks.count * (int(asked[1].max()) if input_bytes is None else input_bytes)
+    beside = Bounds(-one_block if input_bytes is None else more - one_block, more, more + one_block)
+    return replace(
+        changed,
+        row=np.append(changed.row, row),
+        born=np.append(changed.born, begin),
+        died=np.append(died, found.died[row]),
+        asked=np.concatenate([changed.asked, asked], axis=1),
+        beside=beside,
+    )

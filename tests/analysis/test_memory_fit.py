@@ -1,0 +1,266 @@
+"""Predicts peaks by made-up memory snapshots: the numbers are calculated by hand."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from profiling.analysis.memory.analysis import read_memory, report_of_highest
+from profiling.analysis.memory.fit import fit_of
+from profiling.analysis.memory.memory_records import Fit, Plan
+from profiling.verbs import report
+from tests.helpers.memory_snapshots import (
+    BACKWARD,
+    MAKE,
+    MIB,
+    STATE,
+    STEP,
+    ZERO,
+    Allocator,
+    Training,
+    in_forward,
+    out_of_memory,
+    pickled,
+)
+
+LAYERS, WEIGHT = 8, 3 * MIB + 1024
+EACH = 640 * 1024  # bytes of a sample's activation in a layer
+
+
+def training(batch: int, **keys) -> Training:
+    """A training without rests of free blocks: in expandable segments there are none."""
+    keys = {"layers": LAYERS, "weight": WEIGHT, "activation": batch * EACH} | keys
+    return Training(Allocator(expandable=True), **keys).make().run(3)
+
+
+def peak(batch: int) -> int:
+    """The highest moment is in the first layer of backward, or with small batches in the update.
+
+    There lie weights and moments, activations of all layers and one more, and a gradient; or all
+    gradients and a temporary.
+    """
+    state = 3 * LAYERS * WEIGHT
+    return state + max((LAYERS + 1) * batch * EACH + WEIGHT, (LAYERS + 1) * WEIGHT)
+
+
+@pytest.fixture
+def write(tmp_path):
+    def written(made: Training | Allocator, name: str = "a.pickle") -> Path:
+        path = tmp_path / name
+        made = made if isinstance(made, Training) else Training(made)
+        path.write_bytes(pickled(made.snapshot()))
+        return path
+
+    return written
+
+
+def fit(paths, batches=(), contexts=(), memory_bytes=None, plans=()) -> Fit:
+    memories = [memory for path in paths for memory in read_memory(path)]
+    found = report_of_highest(memories, None)
+    return fit_of(found, memories, batches, contexts, memory_bytes, plans)
+
+
+def peaks(found: Fit) -> dict[str, tuple[int, int, int]]:
+    return {r.change: (r.least_bytes, r.peak_bytes, r.most_bytes) for r in found.predicted}
+
+
+@pytest.mark.parametrize("expected", [5, 16, 32, 1000])
+def test_two_batches_tell_any_other(write, expected):
+    paths = [write(training(8)), write(training(12), "b.pickle")]
+    found = fit(paths, [8, 12], plans=[Plan(batch=expected)])
+    assert peaks(found)[f"batch {expected}"] == 3 * (peak(expected),)
+    assert found.predicted[0].assumes.endswith("through its sizes at batch 12 and 8")
+    assert found.predicted[0].phase == ("optimizer" if expected == 1 else "backward")
+
+
+def test_the_largest_batch(write):
+    paths = [write(training(8)), write(training(12), "b.pickle")]
+    memory = -(-peak(40) * 100 // 95)  # 95 % of it are for tensors
+    (batch, *_) = fit(paths, [8, 12], memory_bytes=memory).largest
+    assert (batch.now, batch.fits, batch.may_fit, batch.peak_bytes) == (12, 40, 40, peak(40))
+    found = fit(paths, [8, 12], memory_bytes=memory - 2)
+    assert found.largest[0].fits == 39
+    assert found.sentence.startswith("Batch 39 fits into ") and "; 12 was" in found.sentence
+    assert fit(paths, [8, 12], memory_bytes=1 << 20).sentence.startswith("No batch surely fits")
+    fits = {row.change: row.fits for row in found.predicted}
+    assert fits["batch 24"] is True and fits["batch 48"] is False
+
+
+def test_one_batch_tells_by_divisibility(write):
+    found = fit([write(training(8))], [8])
+    assert peaks(found)["batch 16"] == 3 * (peak(16),)
+    assert found.sentence == (
+        "What fits cannot be told: how much memory the GPU has is not known: give --gpu-memory "
+        "80GiB"
+    )
+
+
+def test_what_may_be_a_copy_of_a_weight_is_an_interval(write):
+    """Gives both answers where an activation is as large as a weight in 16 bits."""
+    weight = 2 * 8 * 96 * 1024
+    made = training(8, weight=weight, activation=weight // 2)
+    state, most = 3 * LAYERS * weight, (LAYERS + 1) * weight  # of 16 samples
+    least, _, highest = peaks(fit([write(made)], [8]))["batch 16"]
+    assert (least, highest) == (state + most, state + most + weight)
+
+
+@pytest.mark.parametrize(
+    "batches, why",
+    [
+        ([], "the batch of the snapshot is not known; give two snapshots"),
+        ([1], "every size is a multiple of a batch of 1; give two"),
+    ],
+)
+def test_what_cannot_be_told_says_what_to_record(write, batches, why):
+    found = fit([write(training(8))], batches, memory_bytes=1 << 36)
+    assert found.largest[0].assumes.startswith(f"cannot tell: {why}")
+    assert found.sentence.startswith("What fits cannot be told: ")
+
+
+def test_snapshots_of_two_programs_and_of_half_a_step_are_refused(write):
+    other = write(training(8, layers=5), "b.pickle")
+    why = fit([write(training(16)), other], [16, 8]).predicted[0].assumes
+    assert "is not in the other snapshot; give two of one program" in why
+    found = fit([write(out_of_memory(), "c.pickle")], [8])
+    assert "no whole step was recorded" in found.sentence and not found.predicted
+
+
+def test_a_workspace_that_one_snapshot_has_more_is_left_out(write):
+    """Turns of allocations are found again behind it."""
+
+    def made(batch: int, extra: bool) -> Training:
+        found = Training(Allocator(expandable=True), LAYERS, WEIGHT, batch * EACH).make()
+        found.step(0)
+        if extra:
+            found.allocator.alloc(MIB // 2, in_forward(70))
+        return found.run(2)
+
+    paths = [write(made(8, True)), write(made(12, False), "b.pickle")]
+    found = fit(paths, [8, 12], plans=[Plan(batch=32)])
+    assert peaks(found)["batch 32"] == 3 * (peak(32),)
+
+
+def test_scores_grow_as_the_square_of_the_context(write):
+    def made(context: int) -> Allocator:
+        allocator = Allocator(expandable=True)
+        weights = allocator.alloc(MIB, MAKE)
+        for _ in range(2):
+            kept = [allocator.alloc(context * 4096, in_forward(71))]
+            kept.append(allocator.alloc(context**2 * 64, in_forward(72)))
+            gradient = allocator.alloc(MIB, BACKWARD)
+            for address in kept:
+                allocator.release(address, BACKWARD)
+            allocator.release(allocator.alloc(512, STEP), STEP)
+            allocator.release(gradient, ZERO)
+        assert weights
+        return allocator
+
+    paths = [write(made(256)), write(made(512), "b.pickle")]
+    found = fit(paths, contexts=[256, 512], plans=[Plan(context=1024)])
+    assert peaks(found)["context 1024"] == 3 * (2 * MIB + 1024 * 4096 + 1024**2 * 64,)
+    one = fit(paths[1:], [8], [512])
+    assert "scores may grow as the square" in one.largest[1].assumes
+
+
+BLOCKS, KEPT, OUTPUT = 4, (4 * MIB, 6 * MIB, 8 * MIB), 2 * MIB
+
+
+def blocks() -> Allocator:
+    """Blocks with a weight of 1 MiB, which keep KEPT and their OUTPUT, the next one's input."""
+    allocator = Allocator(expandable=True)
+    for _ in range(BLOCKS):
+        allocator.alloc(MIB, MAKE)
+    moments: list[int] = []
+    for _ in range(3):
+        kept, outputs, gradients = [], [allocator.alloc(OUTPUT, in_forward(60))], []
+        for _ in range(BLOCKS):
+            kept.append([allocator.alloc(n, in_forward(70 + i)) for i, n in enumerate(KEPT)])
+            outputs.append(allocator.alloc(OUTPUT, in_forward(80)))
+        loss = allocator.alloc(512, BACKWARD)
+        for address in (outputs.pop(), loss):
+            allocator.release(address, BACKWARD)
+        while kept:
+            gradients.append(allocator.alloc(MIB, BACKWARD))
+            for address in (*kept.pop(), outputs.pop()):
+                allocator.release(address, BACKWARD)
+        moments = moments or [allocator.alloc(MIB, STATE) for _ in range(2 * BLOCKS)]
+        allocator.release(allocator.alloc(MIB, STEP), STEP)
+        for gradient in gradients:
+            allocator.release(gradient, ZERO)
+    return allocator
+
+
+def test_peaks_after_other_changes(write):
+    made = blocks()
+    state, gathered = 3 * BLOCKS * MIB, 2 * MIB + MIB  # two blocks' weights, one's gradient
+    first = OUTPUT + 512  # the first block's input, and the loss's gradient
+    assert made.peak == state + BLOCKS * (sum(KEPT) + OUTPUT) + first
+    found = fit([write(made)], memory_bytes=1 << 36)
+    least, expected, most = peaks(found)["blocks computed again in backward"]
+    # the inputs of all blocks, what one keeps that is computed again, its gradient
+    assert expected == state + BLOCKS * OUTPUT + sum(KEPT) + MIB
+    assert (expected - least, most - expected) == 2 * (sum(KEPT),)
+    by_change = {name: expected for name, (_, expected, _) in peaks(found).items()}
+    assert by_change["moments in bfloat16"] == made.peak - BLOCKS * MIB
+    assert by_change["moments shared by 8 ranks (ZeRO-1)"] == made.peak - 2 * BLOCKS * MIB * 7 // 8
+    shared = "all of the state shared by 2 ranks (fsdp, ZeRO-3)"
+    assert by_change[shared] == made.peak - state // 2 + gathered
+    layers = found.largest[2]
+    assert layers.now == BLOCKS and layers.fits == layers.may_fit
+    more = fit([write(made)], plans=[Plan(layers=8), Plan(checkpointing=True, moments=True)])
+    assert peaks(more)["layers 8"] == 3 * (2 * (made.peak - first) + first,)
+    both = "blocks computed again in backward, moments in bfloat16"
+    assert peaks(more)[both][1] == expected - BLOCKS * MIB
+
+
+def test_a_run_s_folder_says_batch_context_and_gpu(write, tmp_path):
+    path = write(training(8), "window-1.memory.pickle")
+    manifest = {"schema_version": 1, "kind": "memory", "window": {}, "files": [path.name]}
+    keys = {"batch_size": 8, "block_size": 64, "n_head": 2, "attention": "flash"}
+    gpus = [{"name": "GPU", "memory_bytes": 1 << 30}]
+    manifest |= {"config": keys, "environment": {"gpus": gpus}}
+    (tmp_path / "window-1.json").write_text(json.dumps(manifest))
+    found = fit([path])
+    assert found.memory_bytes == 1 << 30 and found.largest[0].now == 8
+    assert found.largest[1].now == 64 and found.largest[1].fits // 8 == found.largest[0].fits
+
+
+def test_report_with_fit(write, tmp_path, capsys):
+    paths = [str(write(training(8))), str(write(training(12), "b.pickle"))]
+    fitting = ["--fit", "--batch", "8,12", "--gpu-memory", "2GiB"]
+    report.main([*paths, *fitting, "--predict", "batch=32,moments"])
+    printed = capsys.readouterr().out
+    assert printed.count("Batch 332 fits into 2.00 GiB") == 2, "first and last"
+    assert "batch 32, moments in bfloat16" in printed and "note: Peak 1" in printed
+    assert "• context: the context of the snapshot is not known" in printed
+    file = tmp_path / "fit.json"
+    report.main([*paths, *fitting, "--json", str(file)])
+    content = json.loads(file.read_text())
+    assert content["peak"]["allocated_bytes"] == peak(12)
+    assert content["fit"]["largest"][0]["fits"] == 332
+    report.main([*paths, "--json", str(file)])
+    assert json.loads(file.read_text())["fit"] is None
+
+
+@pytest.mark.parametrize(
+    "flags, message",
+    [
+        (["--batch", "8"], "--batch: needs --fit"),
+        (["--fit", "--batch", "8,16"], "--batch 8,16: give one number for each of the snapshots"),
+        (["--fit", "--gpu-memory", "80"], "80: give a size such as 80GiB"),
+        (["--fit", "--batch", "0"], "0: give a number from 1 on"),
+        (["--fit", "--predict", "bacth=3"], "bacth=3: give checkpointing, moments, batch=N"),
+    ],
+)
+def test_mistakes_in_flags(write, capsys, flags, message):
+    try:
+        report.main([str(write(training(8))), *flags])
+        said = ""
+    except (ValueError, SystemExit) as error:
+        said = f"{error}{capsys.readouterr().err}"
+    assert message in said
+
+
+def test_fit_of_what_is_no_snapshot(tmp_path):
+    with pytest.raises(ValueError, match=r"--fit: .* is no memory snapshot; record one"):
+        report.main(["profiling/examples/slow_compile.sqlite.gz", "--fit"])
