@@ -38,6 +38,10 @@ VALIDATION = Folder(
             "predictions of `whatif` for these pairs, and how right they are", "out=OUT"
         ),
         "profiler_cost": Program("what each event costs the host under torch.profiler and nsys"),
+        "memory_judged": Program(
+            "memory snapshots of programs that are not ours, judged by what is known of them",
+            gpu=True,
+        ),
         "predicted": Program("predictions of `scale` and the steps measured on several GPUs"),
         "aa_trials": Program(
             "how often `ab` reports a difference between equal sides", "records=FILE"
