@@ -42,6 +42,10 @@ VALIDATION = Folder(
             "memory snapshots of programs that are not ours, judged by what is known of them",
             gpu=True,
         ),
+        "lines_share": Program(
+            "share of kernel time with a line of the program, and what recording stacks costs",
+            gpu=True,
+        ),
         "predicted": Program("predictions of `scale` and the steps measured on several GPUs"),
         "aa_trials": Program(
             "how often `ab` reports a difference between equal sides", "records=FILE"
