@@ -12,12 +12,13 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from profiling.verbs import demo
+from profiling.verbs import demo, report
 from tests.helpers.chromium import chromium, open_page
 from tests.paths import PROJECT
 from validation.browser import resize
 
 PICTURES = PROJECT / "docs" / "pictures"
+SNAPSHOT = PROJECT / "tests" / "captures" / "memory" / "leaky.pickle"
 SHEET = 703  # px between the margins of A4
 HERO = "#steps, #waterfall"  # so that verdict and kernel families fit one picture
 BUT_GPU = "#verdict, #s0-summary, #s0-loss, #s0-speed"  # so that the GPU's curves come first
@@ -25,7 +26,7 @@ BUT_GPU = "#verdict, #s0-summary, #s0-loss, #s0-speed"  # so that the GPU's curv
 
 @dataclass(frozen=True)
 class Picture:
-    page: str  # of the demo, or `home`
+    page: str  # of the demo, `home`, or `memory`, that of section 19 of the guide
     width: int
     height: int
     theme: str = "light"
@@ -42,6 +43,9 @@ TAKEN = {
     "report_print": Picture("report", SHEET, 1400, media="print"),
     "ranks_light": Picture("ranks", 1200, 1480, without="#waits"),
     "ranks_dark": Picture("ranks", 1200, 1480, "dark", without="#waits"),
+    "memory_light": Picture("memory", 1200, 1000),
+    "memory_phone": Picture("memory", 390, 1300),
+    "memory_print": Picture("memory", SHEET, 1400, media="print"),
     "dashboard_light": Picture("dashboard", 1200, 1000),
     "dashboard_dark": Picture("dashboard", 1200, 1000, "dark"),
     "dashboard_gpu_light": Picture("dashboard", 1200, 1000, without=BUT_GPU),
@@ -63,6 +67,7 @@ def main() -> None:
             compose_all(driver, Path(sys.argv[1]), Path(folder))
             return
         demo.main(["-o", folder, "--no-open"])
+        report.main([str(SNAPSHOT), "--html", f"{folder}/demo-memory.html"])
         for name, picture in TAKEN.items():
             page = Path(folder) / f"demo-{picture.page}.html"
             put(f"{name}.png", take_picture(driver, page, picture))

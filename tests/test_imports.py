@@ -294,7 +294,8 @@ def test_every_imported_package_is_required():
         for name in {name.split(".")[0] for name in imports(module)}:
             if name in sys.stdlib_module_names or name in {m.split(".")[0] for m in SOURCES}:
                 continue
-            if within(module, "validation.foreign_programs") and name in foreign:
+            of_others = ("validation.foreign_programs", "validation.memory_programs")
+            if any(within(module, each) for each in of_others) and name in foreign:
                 continue
             programs = ("validation.framework_programs", "validation.any_programs")
             programs += ("validation.recorded_memory",)

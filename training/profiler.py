@@ -21,7 +21,7 @@ from profiling.recording.torch_profiler import TorchRecorder
 from profiling.recording.window import Window
 from profiling.shared.json_records import read_json
 from profiling.shared.manifest import SCHEMA_VERSION, CapturedWindow, Manifest
-from profiling.shared.run_files import KINDS, TRIGGER, Trigger
+from profiling.shared.run_files import KINDS, STACK, TRIGGER, Trigger
 from training.disk.run_folder import environment
 from training.disk.run_parts import Run
 from training.machine.model_description import describe
@@ -190,7 +190,11 @@ def config_with_window(trigger: Trigger, config: Config, iteration: int, ranks: 
     known, steps = config.profile, trigger.steps or config.profile.steps
     if trigger.kind not in KINDS:
         raise ValueError(f"kind {trigger.kind}: must be one of {', '.join(KINDS)}")
-    profile = replace(known, kind=trigger.kind, steps=steps, windows=1, start=str(iteration))
+    kind, stack = trigger.kind, known.stack
+    if kind == STACK:
+        kind, stack = "torch", True
+    start = str(iteration)
+    profile = replace(known, kind=kind, stack=stack, steps=steps, windows=1, start=start)
     profile = replace(profile, start=str(iteration + profile.lead))
     profile.check_machine(ranks.device.type, ranks.world_size)
     attached = is_attached(os.environ)

@@ -38,6 +38,14 @@ VALIDATION = Folder(
             "predictions of `whatif` for these pairs, and how right they are", "out=OUT"
         ),
         "profiler_cost": Program("what each event costs the host under torch.profiler and nsys"),
+        "memory_judged": Program(
+            "memory snapshots of programs that are not ours, judged by what is known of them",
+            gpu=True,
+        ),
+        "lines_share": Program(
+            "share of kernel time with a line of the program, and what recording stacks costs",
+            gpu=True,
+        ),
         "predicted": Program("predictions of `scale` and the steps measured on several GPUs"),
         "memory_fit": Program(
             "peaks that `report --fit` predicts, and as they are tried", gpu=True

@@ -25,9 +25,10 @@ class StepTimes:
 
 
 # The request of `python -m profiling trigger` for a window in a run that is under way. Rank 0 looks
-# for it when it logs a row, and removes it (training.profiler).
+# for it when it logs a row, and removes it (training.profiler, and the hook's window.py).
 TRIGGER = "trigger.json"
-KINDS = ("torch", "memory", "nsys")
+STACK = "stack"  # torch.profiler, with Python's functions
+KINDS = ("torch", STACK, "memory", "nsys")
 
 
 @dataclass(frozen=True)

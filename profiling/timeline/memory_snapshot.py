@@ -167,12 +167,23 @@ def snapshots_at(places: Sequence[Path]) -> list[Path]:
     return found
 
 
+def snapshots_alone(place: Path) -> list[Path]:
+    """The snapshot, or those of a folder that has no capture; else []."""
+    if not place.is_dir():
+        return [place] if is_snapshot(place) else []
+    return [] if newest_capture(place) else in_folder(place)
+
+
 def capture_is_newer(folder: Path, snapshot: Path) -> bool:
+    newest = newest_capture(folder)
+    return newest is not None and opening.modified_ns(newest) > opening.modified_ns(snapshot)
+
+
+def newest_capture(folder: Path) -> Path | None:
     try:
-        newest = opening.newest(folder)
+        return opening.newest(folder)
     except ValueError:
-        return False
-    return opening.modified_ns(newest) > opening.modified_ns(snapshot)
+        return None
 
 
 def rank_of(path: Path) -> int | None:

@@ -3,11 +3,11 @@
 {flags}
 
 Captures are .sqlite, .sqlite.gz, .nsys-rep and torch.profiler's .json, .json.gz. Two memory
-snapshots (.pickle) are compared by their peaks: less, more, equal or cannot tell. If a folder has
-several, the newest is used. For two runs (their out_dir), the step times are those of the
-unprofiled iterations, and the newest capture in the folder explains them. In a folder of several
-runs of one configuration, such as a sweep over seeds, each run counts once; both sides must then
-have several.
+snapshots (.pickle) are compared by their peaks: less, more, equal or cannot tell; so are two
+folders of runs that have nothing else. If a folder has several, the newest is used. For two runs
+(their out_dir), the step times are those of the unprofiled iterations, and the newest capture in
+the folder explains them. In a folder of several runs of one configuration, such as a sweep over
+seeds, each run counts once; both sides must then have several.
 
 examples
   python -m profiling compare slow.sqlite flash.sqlite

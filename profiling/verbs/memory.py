@@ -14,7 +14,7 @@ from profiling.analysis.memory.memory_records import MemoryComparison, MemoryRep
 from profiling.report.memory.comparison import comparison_document
 from profiling.report.memory.document import answer, memory_document
 from profiling.shared.json_records import to_json
-from profiling.timeline.memory_snapshot import is_snapshot
+from profiling.timeline.memory_snapshot import is_snapshot, snapshots_alone
 from profiling.verbs.gate import CANNOT_TELL, REGRESSION
 from profiling.verbs.progress import reading_bar
 from profiling.verbs.results import check_outputs, say_written, show, show_answer, write_outputs
@@ -64,20 +64,22 @@ def report_memory(flags: Namespace, paths: list[Path]) -> None:
 
 
 def compare_memory(flags: Namespace) -> int | None:
-    """Compare two sides that are snapshots; return the exit code, or None if they are not.
+    """Compare two sides that are snapshots, or folders of runs that have nothing else.
 
-    Raises ValueError if only one of them is.
+    Returns the exit code, or None if they are not. Raises ValueError if only one is a snapshot.
     """
     sides = [flags.baseline, flags.candidate]
-    if not any(map(is_snapshot, sides)):  # the folder of a run is compared by its step times
-        return None
-    for path in sides:
-        if not is_snapshot(path):
-            raise ValueError(f"{path}: is no memory snapshot, but the other side is one")
+    snapshots = [snapshots_alone(side) for side in sides]
+    if not all(snapshots):
+        if not any(map(is_snapshot, sides)):
+            return None
+        path = sides[snapshots.index([])]
+        raise ValueError(f"{path}: is no memory snapshot, but the other side is one")
     refuse_flags(flags)
-    one, other = (read_report([path]) for path in sides)
+    one, other = map(read_report, snapshots)
     compared = difference.compare_memory(one, other, flags.equal_within)
-    document = comparison_document(compared)
+    names = (flags.baseline.absolute().name, flags.candidate.absolute().name)
+    document = comparison_document(compared, names)
     written = write_outputs(flags, to_json(compared), document)
     if not written:
         show(document)

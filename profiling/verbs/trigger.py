@@ -1,13 +1,16 @@
-"""Opens a capture window in a running training. The run checks for requests when it logs its next
-row, and the window of profile.steps iterations starts with the iteration after that. torch.profiler
-first warms up for profile.warmup iterations. A window that would contain an evaluation starts after
-it.
+"""Opens a capture window in a running training, or in a program that `run` started, which goes on.
+The run checks for requests when it logs its next row, and the window of profile.steps iterations
+starts with the iteration after that. torch.profiler first warms up for profile.warmup iterations. A
+window that would contain an evaluation starts after it.
+
+The memory's history begins with the window: what was allocated before has no line.
 
 {flags}
 
 examples
   python -m profiling trigger out-shakespeare-char
   python -m profiling trigger out-shakespeare-char --kind memory --steps 5
+  python -m profiling trigger out-run --kind stack
 """
 
 import time
@@ -32,7 +35,8 @@ def main(argv: list[str]) -> int:
         "--kind",
         choices=KINDS,
         default="torch",
-        help="nsys: only for a run that was started under nsys",
+        help="torch (the default), stack: torch.profiler with the lines of your code, memory: the "
+        "allocator's history, nsys: only for a run that was started under nsys",
     )
     flag(
         parser,

@@ -11,9 +11,13 @@ from profiling.analysis.memory.replay import rounded
 from profiling.timeline.memory_snapshot import Settings
 from tests.helpers.memory_snapshots import (
     MIB,
+    MODULE,
+    SITE,
     Allocator,
     OutOfMemory,
     Training,
+    frame,
+    in_main,
     out_of_memory,
     pickled,
     snapshot_of,
@@ -28,6 +32,7 @@ def report(tmp_path):
         found = memory_report([path])
         assert sum(row.bytes for row in found.kinds) == found.at.allocated_bytes
         assert sum(row.bytes for row in found.lines) == found.at.allocated_bytes
+        assert sum(row.bytes for row in found.modules) == found.at.allocated_bytes
         return found
 
     return made
@@ -154,6 +159,84 @@ def test_out_of_memory_and_what_would_have_sufficed(report):
     assert line(failed.place) == "model.py:71" and failed.gpu_free_bytes == 8 * MIB
     assert failed.enough and [free.kind for free in failed.frees] == ["activations"]
     assert found.sentence.startswith("Out of memory at model.py:71 (forward): 24.0 MiB were asked")
+
+
+MODEL = """class Block(nn.Module):
+    def __init__(self):
+        self.attention = Attention()
+
+    def forward(self, x):
+        return self.attention(x)
+
+
+class Attention(nn.Module):
+    def __init__(self):
+        self.product = nn.Linear(8, 8)
+
+    def forward(self, x):
+        return softmax(self.product(x))
+"""
+
+
+def test_modules_are_told_by_the_source_or_by_the_line_that_called_them(tmp_path, report):
+    """A class has what its forward and its making allocate; a Function of autograd is none."""
+    file = str(tmp_path / "model.py")
+    linear, call = f"{SITE}/torch/nn/modules/linear.py", frame(MODULE, 1784, "_call_impl")
+    block = [frame(file, 6, "forward"), call]
+    attention = [frame(file, 14, "forward"), call, *block]
+    making = [
+        frame(linear, 100, "__init__"),
+        frame(file, 11, "__init__"),
+        frame(file, 3, "__init__"),
+    ]
+    apply = frame(f"{SITE}/torch/autograd/function.py", 581, "apply")
+    of_frames = {
+        "made": in_main(9, *making),
+        "softmax": in_main(9, *attention),
+        "product": in_main(9, frame(linear, 134, "forward"), call, *attention),
+        "function": in_main(9, frame("/lib/mine.py", 3, "forward"), apply, *attention),
+        "alone": in_main(9, frame(linear, 134, "forward"), call),
+        "no module": in_main(9, frame("/home/me/trainer.py", 2, "__init__")),
+    }
+    training = Training()
+    for number, frames in enumerate(of_frames.values(), 1):
+        training.allocator.alloc(number * MIB, frames)
+
+    def sizes():
+        rows = report(training).modules
+        return {(row.module, row.told_by): row.bytes // MIB for row in rows}
+
+    assert sizes() == {
+        ("outside of modules", "none"): 6,
+        ("torch.nn linear at train.py:9", "call"): 5,
+        ("called at model.py:6", "call"): 6,
+        ("called at model.py:6 > torch.nn linear", "call"): 3,
+        ("made at model.py:3 > torch.nn linear", "call"): 1,
+    }
+    (tmp_path / "model.py").write_text(MODEL)
+    assert sizes() == {
+        ("outside of modules", "none"): 6,
+        ("torch.nn linear at train.py:9", "call"): 5,
+        ("Attention of model.py", "source"): 6,
+        ("Attention of model.py > torch.nn linear", "source"): 4,
+    }
+
+
+def test_lines_behind_the_largest_are_one_row(report):
+    training = Training()
+    for number in range(230):
+        training.allocator.alloc(MIB + 512 * number, in_main(number + 1))
+    found = report(training)
+    assert len(found.lines) == 201 and found.lines[-1].place.function == "30 other lines"
+    assert found.lines[-1].allocations == 30
+
+
+def test_code_that_is_not_the_user_s_is_the_same_as_in_captures(report):
+    """A kernel of this trainer counts for the line of its model that calls it."""
+    training, root = Training(), "/home/me/nano/"
+    kernel = [frame(f"{root}kernels/linear.py", 5, "apply"), frame(f"{root}model.py", 7, "forward")]
+    training.allocator.alloc(2 * MIB, [*kernel, frame(f"{root}training/step/step.py", 9, "step")])
+    assert line(report(training).lines[0].place) == "model.py:7"
 
 
 def test_fewest_blocks_make_room_and_those_that_pass_come_first():

@@ -23,9 +23,10 @@ def in_main(line: int, *inner: dict[str, object]) -> Frames:
 
 
 def in_forward(line: int) -> Frames:
-    return in_main(
-        40, frame("/home/me/model.py", line, "forward"), frame(MODULE, 1784, "_call_impl")
-    )
+    """The stack in a line of attention, 88, or of another module that a block calls."""
+    call, caller = frame(MODULE, 1784, "_call_impl"), 110 if line == 88 else 111
+    block = frame("/home/me/model.py", caller, "forward")
+    return in_main(40, frame("/home/me/model.py", line, "forward"), call, block, call)
 
 
 MAKE = in_main(10, frame(MODULE, 942, "_apply"), frame(MODULE, 1371, "to"))

@@ -363,6 +363,32 @@ def test_without_a_window_step_times_and_phases_are_told(capfd):
     assert not Path("out-run/profile").exists()
 
 
+ASKS = TRAIN.replace(
+    "    model(",
+    """    if step in (15, 35, 55, 75):
+        asked = ['damaged', '{"kind": "memory"}', '{"kind": "x"}', '{"kind": "stack", "steps": 3}']
+        open("out-run/trigger.json", "w").write(asked[step // 20])
+    model(""",
+)
+
+
+@pytest.mark.slow
+def test_a_window_with_stacks_is_recorded_on_request_and_the_program_goes_on(capfd):
+    """Requests that cannot be met are said, and neither the program nor the hook ends."""
+    Path("mine.py").write_text(ASKS)
+    assert run.main(["--kind", "none", "--", PYTHON, "mine.py", "120"]) == 0
+    notes = read_program_facts(Path("out-run"), 0).notes
+    assert [note.partition(":")[0] for note in notes] == ["trigger"] * 3
+    assert "damaged" in notes[0] and "memory: torch uses no GPU" in notes[1]
+    assert "x: it is none of torch, memory, nsys" in notes[2]
+    manifest = json.loads(Path("out-run/profile/window-1.json").read_text())
+    assert manifest["kind"] == "torch" and manifest["window"]["steps"] == 3
+    report.main(["out-run", "--json", "report.json"])
+    places = [row["place"] for row in json.loads(Path("report.json").read_text())["lines"]["lines"]]
+    assert any(place.startswith("mine.py:") for place in places)
+    assert not Path("out-run/trigger.json").exists()
+
+
 @pytest.mark.slow
 def test_each_rank_of_torchrun_records_the_same_window(capfd):
     of_ddp = TRAIN.replace("torch.nn.Linear(16, 16)", f"{DDP}(torch.nn.Linear(16, 16))")

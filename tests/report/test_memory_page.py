@@ -113,6 +113,18 @@ def test_compare_says_which_needs_less_and_where(snapshot, tmp_path, capsys):
     assert "Equal peaks" in capsys.readouterr().out
 
 
+def test_compare_takes_folders_that_have_snapshots_alone(snapshot, tmp_path, capsys):
+    for name, training in (("one", Training()), ("more", Training(activation=7 * MIB))):
+        (tmp_path / name).mkdir()
+        snapshot(training.make().run(3), f"{name}/profile/window-1.memory.pickle")
+    assert compare.main([str(tmp_path / "one"), str(tmp_path / "more")]) == 0
+    printed = capsys.readouterr().out
+    assert "more at the peak" in printed and "more against one" in printed
+    (tmp_path / "one" / "profile" / "a.trace.json").write_text("{}")
+    with pytest.raises(ValueError, match=r"no memory snapshot|a\.trace\.json"):
+        compare.main([str(tmp_path / "one"), str(tmp_path / "more")])
+
+
 def test_compare_cannot_tell_where_a_peak_is_not_known(snapshot, tmp_path, capsys):
     plain = snapshot(Training().make().run(3), "plain.pickle")
     failed = snapshot(out_of_memory(limit=110 * MIB), "failed.pickle")

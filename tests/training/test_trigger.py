@@ -56,8 +56,9 @@ def test_a_run_under_way_captures_when_it_is_asked_and_asked_again(start, tmp_pa
     assert first["kind"] == "torch" and first["config"]["profile"]["kind"] == "torch"
     assert first["window"]["complete"] and first["window"]["steps"] == 4
     assert len(first["step_ms"]["before"]["laps"]) > 3, "the run's own steps before it"
-    assert trigger.main([str(out_dir), "--steps", "2"]) == 0
-    assert window(out_dir, 2)["window"]["steps"] == 2
+    assert trigger.main([str(out_dir), "--steps", "2", "--kind", "stack"]) == 0
+    second = window(out_dir, 2)
+    assert second["window"]["steps"] == 2 and second["config"]["profile"]["stack"]
     assert refused(out_dir, "--kind", "memory").startswith("--kind memory: needs a CUDA GPU")
     said = end(process)
     assert "profile=torch: iterations " in said and "Traceback" not in said

@@ -20,16 +20,20 @@ from profiling.analysis.memory.memory_records import (
     Leak,
     LineBytes,
     MemoryReport,
+    ModuleBytes,
     Moment,
     OutOfMemory,
     PhaseBytes,
     Pinned,
     Place,
     Step,
+    ToldBy,
 )
+from profiling.analysis.memory.modules import OUTSIDE, named_modules
 from profiling.analysis.memory.replay import LEAST, Replay, replay
 from profiling.analysis.memory.sentence import AUTOGRAD, NO_STACK, sentence
 from profiling.analysis.memory.stacks import NAMES, Phase, Stacks, is_python, read_stacks
+from profiling.shared.units import counted
 from profiling.timeline import memory_snapshot
 from profiling.timeline.memory_snapshot import (
     ALLOCATED,
@@ -103,6 +107,18 @@ class DeviceMemory:
         stack = self.replayed.allocations.stack
         line, count = self.stacks.line[stack], len(self.stacks.lines)
         return np.where(stack < 0, count + 1, np.where(line < 0, count, line))
+
+    @cached_property
+    def modules(self) -> tuple[Ints, list[tuple[str, ToldBy]]]:
+        """(number of the module of each allocation, name of each and what told it)."""
+        named = named_modules(self.stacks.modules, self.snapshot.file)
+        without: list[tuple[str, ToldBy]] = [(n, "none") for n in (OUTSIDE, AUTOGRAD, NO_STACK)]
+        names = {name: n for n, name in enumerate(dict.fromkeys([*named, *without]))}
+        number_of = np.array([names[name] for name in [*named, without[0]]], np.int64)
+        number, line = number_of[self.stacks.module[self.replayed.allocations.stack]], self.line
+        count = len(self.stacks.lines)
+        number = np.where(line == count, len(names) - 2, number)
+        return np.where(line > count, len(names) - 1, number), list(names)
 
     @cached_property
     def ends(self) -> finding.StepEnds:
@@ -241,6 +257,7 @@ def report_on(memory: DeviceMemory) -> MemoryReport:
         tightest=tightest,
         kinds=kinds(memory, live),
         lines=lines(memory, live),
+        modules=modules(memory, live),
         largest=largest(memory, live),
         phases=phase_peaks(memory),
         steps=steps[-MOST_STEPS:],
@@ -286,26 +303,61 @@ def kinds(memory: DeviceMemory, live: NDArray[np.bool_]) -> list[KindBytes]:
     return sorted(rows, key=lambda row: -row.bytes)
 
 
-def lines(memory: DeviceMemory, live: NDArray[np.bool_]) -> list[LineBytes]:
-    size, kind, line = memory.replayed.allocations.size[live], memory.kind[live], memory.line[live]
-    count = len(memory.stacks.lines) + 2
-    by_kind = np.zeros((count, len(KINDS)), np.int64)
-    np.add.at(by_kind, (line, kind), size)
-    allocations = np.bincount(line, minlength=count)
+@dataclass(frozen=True)
+class Held:
+    """Live bytes of one line or one module."""
+
+    number: int  # of it; -1: all others together, of which there are `others`
+    kind: str
+    bytes: int
+    allocations: int
+    percent: float
+    others: int = 0
+
+
+def held_by(memory: DeviceMemory, live: NDArray[np.bool_], which: Ints) -> list[Held]:
+    """The live bytes of each number in `which`, the most first; they add up to all of them."""
+    size, kind = memory.replayed.allocations.size[live], memory.kind[live]
+    numbers, rows, counts = np.unique(which[live], return_inverse=True, return_counts=True)
+    by_kind = np.zeros((len(numbers), len(KINDS)), np.int64)
+    np.add.at(by_kind, (rows, kind), size)
     held = by_kind.sum(axis=1)
     total = max(int(held.sum()), 1)
-    order = np.argsort(-held, kind="stable")[:MOST_LINES]
+    order = np.argsort(-held, kind="stable")
+
+    def row(chosen: Ints, number: int, others: int = 0) -> Held:
+        kinds, share = by_kind[chosen].sum(axis=0), int(held[chosen].sum())
+        count = int(counts[chosen].sum())
+        return Held(number, KINDS[int(kinds.argmax())], share, count, 100 * share / total, others)
+
+    found = [row(order[n : n + 1], int(numbers[order[n]])) for n in range(len(order[:MOST_LINES]))]
+    rest = order[MOST_LINES:]
+    return [*found, row(rest, -1, len(rest))] if len(rest) else found
+
+
+def lines(memory: DeviceMemory, live: NDArray[np.bool_]) -> list[LineBytes]:
     return [
         LineBytes(
-            memory.place(n),
-            KINDS[int(by_kind[n].argmax())],
-            int(held[n]),
-            int(allocations[n]),
-            100 * int(held[n]) / total,
+            Place(None, counted(row.others, "other line"), False)
+            if row.others
+            else memory.place(row.number),
+            row.kind,
+            row.bytes,
+            row.allocations,
+            row.percent,
         )
-        for n in order.tolist()
-        if held[n]
+        for row in held_by(memory, live, memory.line)
     ]
+
+
+def modules(memory: DeviceMemory, live: NDArray[np.bool_]) -> list[ModuleBytes]:
+    number, names = memory.modules
+    rows = []
+    for row in held_by(memory, live, number):
+        others: tuple[str, ToldBy] = (counted(row.others, "other module"), "none")
+        name, told_by = others if row.others else names[row.number]
+        rows.append(ModuleBytes(name, told_by, row.kind, row.bytes, row.allocations, row.percent))
+    return rows
 
 
 def largest(memory: DeviceMemory, live: NDArray[np.bool_]) -> list[Allocation]:

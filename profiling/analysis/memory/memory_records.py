@@ -10,6 +10,10 @@ SCHEMA_VERSION = 1
 # is no history, so that the peak is not known
 Answer = Literal["out_of_memory", "leak", "fragmented", "peak", "state"]
 
+# source: the class was read there; call: the source is not at hand, so that the line stands for it;
+# none: the stack is of no module, or there is none
+ToldBy = Literal["source", "call", "none"]
+
 
 @dataclass(frozen=True)
 class Place:
@@ -48,6 +52,18 @@ class LineBytes:
     """Bytes from one line."""
 
     place: Place
+    kind: str  # the one with the most bytes
+    bytes: int
+    allocations: int
+    percent: float
+
+
+@dataclass(frozen=True)
+class ModuleBytes:
+    """Bytes from one module."""
+
+    module: str  # CLASS of FILE, or called at FILE:LINE, or made; behind it torch.nn's in it
+    told_by: ToldBy
     kind: str  # the one with the most bytes
     bytes: int
     allocations: int
@@ -216,6 +232,7 @@ class MemoryReport:
     tightest: Moment  # when the allocator took the last memory from the GPU, or else `at`
     kinds: list[KindBytes]
     lines: list[LineBytes]
+    modules: list[ModuleBytes]
     largest: list[Allocation]
     phases: list[PhaseBytes]
     steps: list[Step]

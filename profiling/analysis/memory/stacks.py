@@ -1,15 +1,17 @@
-"""Reads from a stack which part of a step it belongs to, and which line of the user's own code.
+"""Reads from a stack its part of a step, the line of the user's own code, and the module.
 
 Backward runs in threads of autograd. A stack with C++ frames has those of its engine; without them
 it is empty, or begins in a backward of Python.
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
 import numpy as np
 
+from profiling.analysis.source.own_code import own_files
 from profiling.timeline.memory_snapshot import Ints, Snapshot
 from profiling.timeline.snapshot_pickle import Frame
 
@@ -38,12 +40,11 @@ class Phase(IntEnum):
 
 
 NAMES = {Phase.FORWARD: "forward", Phase.BACKWARD: "backward", Phase.OPTIMIZER: "optimizer"}
-# the user's own code is none of these, nor C++
-LIBRARY_CODE = re.compile(
-    r"[/\\](?:site|dist)-packages[/\\]|[/\\]lib[/\\]python3|[/\\]_profiling_attach[/\\]|"
-    r"[/\\]torch[/\\](?:nn|optim|autograd|cuda|utils|distributed|amp|_\w+|functional\.py)|"
-    r"torchinductor_|^<(?!ipython)"
-)
+# a module's forward or making; that of a container or a wrapper is no part of its own
+NN_FOLDER = re.compile(r"[/\\]torch[/\\]nn[/\\]modules[/\\](?!module\.|container\.)")
+OF_TORCH = re.compile(r"[/\\]torch[/\\](?!nn[/\\]modules[/\\])|torchinductor_|^<")
+OF_FUNCTION = re.compile(r"[/\\]torch[/\\]autograd[/\\]function\.py$")
+FORWARD, INIT = "forward", "__init__"
 OF_MODULE = re.compile(r"[/\\]torch[/\\]nn[/\\]modules[/\\]module\.py$")
 OF_NN = re.compile(r"[/\\]torch[/\\]nn[/\\](?:modules[/\\]|functional\.py|attention)")
 OF_AUTOGRAD = re.compile(r"[/\\]torch[/\\]autograd[/\\](?:__init__|graph)\.py$")
@@ -76,22 +77,34 @@ REDUCER = re.compile(r"c10d::Reducer")
 
 
 @dataclass(frozen=True)
+class Module:
+    """A module as frames tell it: its forward, or its making, and the line that called it."""
+
+    frame: Frame | None  # of a class outside of torch.nn; None: none was around
+    inner: Frame | None  # of a class of torch.nn inside it
+    caller: Frame | None  # innermost line around these that is not of torch
+
+
+@dataclass(frozen=True)
 class Stacks:
-    """Role, phase and line of each stack, by its number. The last row is for no stack."""
+    """Role, phase, line and module of each stack, by its number. The last row is for no stack."""
 
     role: Ints
     phase: Ints
     line: Ints  # number in `lines`; -1: no frame of Python
     lines: list[tuple[str, int, str, bool]]  # file, line, function, whether it is the user's own
+    module: Ints  # number in `modules`; -1: no frame is of a module
+    modules: list[Module]
     has_cpp: bool
 
 
 def read_stacks(snapshot: Snapshot) -> Stacks:
     frames = snapshot.frames
-    own = [is_python(frame) and not LIBRARY_CODE.search(frame[0]) for frame in frames]
+    is_own = own_files({file for file, _, _ in frames})
+    own = [is_python(frame) and is_own(frame[0]) for frame in frames]
     roles = [role_of(frame) for frame in frames]
     lines: dict[tuple[str, int, str, bool], int] = {}
-    rows = []
+    modules, rows = ModulesOfStacks(frames), []
     for stack in snapshot.stacks:
         role = next((roles[n] for n in stack if roles[n]), Role.NONE)
         phase = phase_of(role, [roles[n] for n in stack], [frames[n] for n in stack])
@@ -100,17 +113,64 @@ def read_stacks(snapshot: Snapshot) -> Stacks:
         line = -1
         if number is not None:
             line = lines.setdefault((*frames[number], own[number]), len(lines))
-        rows.append((role, phase, line))
+        rows.append((role, phase, line, modules.number(of_python)))
     has_cpp = any("::" in name for _, _, name in frames)
-    empty = (Role.ABSENT, Phase.OTHER, -1)
+    empty = (Role.ABSENT, Phase.OTHER, -1, -1)
     table = np.array([*rows, empty], np.int64)
     without = np.array([len(stack) == 0 for stack in snapshot.stacks] + [False])
     if not has_cpp and len(frames):  # threads of autograd have no frame of Python
-        table[without] = (Role.BACKWARD, Phase.BACKWARD, -1)
+        table[without] = (Role.BACKWARD, Phase.BACKWARD, -1, -1)
     else:
         table[without] = empty
-    role, phase, line = table.T
-    return Stacks(role, phase, line, list(lines), has_cpp)
+    role, phase, line, module = table.T
+    return Stacks(role, phase, line, list(lines), module, list(modules.found), has_cpp)
+
+
+class ModulesOfStacks:
+    """Finds the module of each stack, and numbers the modules."""
+
+    def __init__(self, frames: Sequence[Frame]) -> None:
+        self.frames = frames
+        self.tells = [frame[2] in (FORWARD, INIT) and is_python(frame) for frame in frames]
+        self.of_nn = [bool(NN_FOLDER.search(file)) for file, _, _ in frames]
+        self.of_torch = [bool(OF_TORCH.search(file)) for file, _, _ in frames]
+        in_nn = re.compile(r"[/\\]torch[/\\]nn[/\\]modules[/\\]")
+        self.is_line = [
+            not torch and not in_nn.search(frame[0])
+            for frame, torch in zip(frames, self.of_torch, strict=True)
+        ]
+        self.found: dict[Module, int] = {}
+
+    def number(self, stack: Sequence[int]) -> int:
+        """The number of the module of a stack of Python, the innermost frame first; or -1."""
+        inner: Frame | None = None
+        for place, n in enumerate(stack):
+            if not self.tells[n]:
+                continue
+            if self.of_nn[n]:
+                inner = inner or self.frames[n]
+            elif self.is_module(stack, place, inner):
+                return self.kept(Module(self.frames[n], inner, self.line_of(stack[place + 1 :])))
+        return self.kept(Module(None, inner, self.line_of(stack))) if inner else -1
+
+    def is_module(self, stack: Sequence[int], place: int, inner: Frame | None) -> bool:
+        """Whether the frame is of a module outside of torch.nn, and not of a Function of autograd.
+
+        What makes modules of torch.nn is taken for one.
+        """
+        if self.of_torch[stack[place]]:
+            return False
+        if self.frames[stack[place]][2] == INIT:
+            return inner is not None and inner[2] == INIT
+        around = stack[place + 1 : place + 2]
+        return not any(OF_FUNCTION.search(self.frames[n][0]) for n in around)
+
+    def line_of(self, stack: Sequence[int]) -> Frame | None:
+        """The innermost frame that is not of torch, or None."""
+        return next((self.frames[n] for n in stack if self.is_line[n]), None)
+
+    def kept(self, module: Module) -> int:
+        return self.found.setdefault(module, len(self.found))
 
 
 def is_python(frame: Frame) -> bool:

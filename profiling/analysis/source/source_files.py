@@ -62,6 +62,11 @@ class SourceFile:
         ]
         return max(around, key=first_line, default=None)
 
+    def class_of(self, function: Scope) -> str | None:
+        """The name of the class of which the function is a method, or None."""
+        classes = (node for node in ast.walk(self.tree) if isinstance(node, ast.ClassDef))
+        return next((node.name for node in classes if function in node.body), None)
+
 
 def run_folder_of(capture: Path) -> Path:
     """The folder of the run whose profile/ has the capture, or else that of the capture."""

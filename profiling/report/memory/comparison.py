@@ -1,7 +1,5 @@
 """Document of two memory snapshots. Called by profiling.verbs.memory."""
 
-from pathlib import PurePath
-
 from profiling.analysis.memory.memory_records import (
     Change,
     KindBytes,
@@ -31,9 +29,9 @@ def columns(what: str) -> list[Column]:
     ]
 
 
-def comparison_document(compared: MemoryComparison) -> Document:
+def comparison_document(compared: MemoryComparison, names: tuple[str, str]) -> Document:
+    """The document of two sides with these names."""
     sides = compared.baseline, compared.candidate
-    one, other = (PurePath(side.file).name for side in sides)
     facts = [
         (name, f"{at_least(side)}{binary_bytes(side.peak_bytes)}")
         for name, side in zip(("baseline", "candidate"), sides, strict=True)
@@ -52,7 +50,7 @@ def comparison_document(compared: MemoryComparison) -> Document:
     lines = Table("lines", "By line", note, columns("line"), compared.lines)
     return Document(
         "Memory compared",
-        [f"{other} against {one}"],
+        [f"{names[1]} against {names[0]}"],
         [answer, Facts(facts, cards=True), *notes],
         [Section("kinds", "By kind", [chart, kinds]), Section("lines", "By line", [lines])],
     )

@@ -69,6 +69,13 @@ LINES = [
     Column("share", "percent", "percent", True),
     Column("allocations", "allocations", "number"),
 ]
+MODULES = [
+    Column("module", "module", "code", True),
+    Column("mostly", "kind", "text", True),
+    Column("size", "bytes", "binary", True),
+    Column("share", "percent", "percent", True),
+    Column("allocations", "allocations", "number"),
+]
 KINDS = [
     Column("kind", "kind", "text", True),
     Column("size", "bytes", "binary", True),
@@ -222,6 +229,19 @@ def by_line(report: MemoryReport, moment: str) -> Section:
     return table_section("lines", f"By line {moment}", note, LINES, report.lines)
 
 
+def by_module(report: MemoryReport, moment: str) -> Section:
+    note = (
+        "The innermost module outside of torch.nn whose forward ran or that was made, and behind "
+        "it torch.nn's inside. Gradients have none, because threads of autograd have no frames."
+    )
+    if any(row.told_by == "call" for row in report.modules):
+        note += (
+            " Frames have no classes: they are read from the source, and where that is not at "
+            "hand, or changed since, the line stands for them that called or made the module."
+        )
+    return table_section("modules", f"By module {moment}", note, MODULES, report.modules)
+
+
 def leaks(report: MemoryReport, moment: str) -> Section | None:
     note = "Lines that keep more with each step, up to the last."
     return table_section("leaks", "What grows", note, LEAKS, report.leaks) if report.leaks else None
@@ -264,6 +284,7 @@ SECTIONS: list[Callable[[MemoryReport, str], Section | None]] = [
     leaks,
     kinds,
     by_line,
+    by_module,
     over_time,
     pins,
     blocks_of,

@@ -17,7 +17,7 @@ from _profiling_attach.phases import Phases
 from _profiling_attach.run_files import ROW_STEPS, RunFiles
 from _profiling_attach.step_rule import LEVELS, StepRule
 from _profiling_attach.watch_torch import append_line
-from _profiling_attach.window import LEAD, START_OF_RANKS, Window, skip_destructors
+from _profiling_attach.window import KINDS, LEAD, START_OF_RANKS, Window, skip_destructors
 
 SHAPES_EVERY = 10  # forwards between two looks at the shapes of their arguments
 LOSS_STEPS = (10, 20, 40)  # whose loss is kept; all their marks are counted (phases.EVERY)
@@ -252,8 +252,9 @@ class Recorder:
         settings, start = self.settings, self.settings.start
         if settings.kind == "none":
             return None
-        if settings.kind != "torch" and not uses_gpu(self.torch):
-            self.notes.append(f"no window of {settings.kind}: torch uses no GPU in this process")
+        why = self.why_no_window(settings.kind)
+        if why:
+            self.notes.append(why)
             return None
         if start is None and self.files.world_size > 1:
             start = START_OF_RANKS
@@ -261,12 +262,29 @@ class Recorder:
 
     def requested_window(self, done):
         """The window that `profiling trigger` asks for, or None."""
-        request = self.files.take_request()
+        try:
+            request = self.files.take_request()
+        except ValueError as error:
+            self.notes.append(f"trigger: the request is damaged: {error}")
+            return None
         if request is None:
             return None
-        steps = request.get("steps") or self.settings.steps
-        kind = request.get("kind") or "torch"
-        return Window(self.torch, kind, done + 1, steps, self.settings.stack)
+        steps, kind = request.get("steps") or self.settings.steps, request.get("kind") or "torch"
+        stack = kind == "stack" or self.settings.stack
+        kind = "torch" if kind == "stack" else kind
+        why = self.why_no_window(kind)
+        if why:
+            self.notes.append(f"trigger: {why}")
+            return None
+        return Window(self.torch, kind, done + 1, steps, stack)
+
+    def why_no_window(self, kind):
+        """Words for why this process has no window of a kind; None where it has one."""
+        if kind not in KINDS:
+            return f"no window of {kind}: it is none of {', '.join(KINDS)}"
+        if kind != "torch" and not uses_gpu(self.torch):
+            return f"no window of {kind}: torch uses no GPU in this process"
+        return None
 
     def follow_window(self, window, done):
         if window.is_open:

@@ -109,14 +109,21 @@ class RunFiles:
     # windows
 
     def take_request(self):
-        """Take the request of `profiling trigger` for a window; None without one."""
+        """Take the request of `profiling trigger` for a window; None without one.
+
+        Raises ValueError for a file that is no such request.
+        """
         path = os.path.join(self.folder, REQUEST)
         if not os.path.exists(path):
             return None
-        with open(path) as file:
-            request = json.load(file)
-        if self.rank == 0:
-            os.remove(path)
+        try:
+            with open(path) as file:
+                request = json.load(file)
+        finally:
+            if self.rank == 0:
+                os.remove(path)
+        if not isinstance(request, dict) or not isinstance(request.get("steps") or 1, int):
+            raise ValueError(f"{request!r:.80}")
         return request
 
     def write_window(self, window):

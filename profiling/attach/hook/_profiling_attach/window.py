@@ -10,6 +10,7 @@ from contextlib import contextmanager
 
 from _profiling_attach.laps import CAPTURED, FREE, PREPARED, uses_gpu
 
+KINDS = ("torch", "memory", "nsys")
 LEAD = 3  # steps for which torch.profiler's tracer is on before the window
 SETTLING = 10  # steps whose two halves are compared
 STEADY = 0.10  # relative difference of their medians at which step times are steady
@@ -175,11 +176,18 @@ class Window:
         profiler.stop_trace()
 
     def record_allocations(self):
-        self.torch.cuda.memory._record_memory_history(max_entries=MOST_ALLOCATIONS)
+        """Record the history, unless the program does so itself."""
+        is_on = getattr(self.torch._C, "_cuda_isHistoryEnabled", None)
+        self.own_history = not (is_on and is_on())
+        if self.own_history:
+            self.torch.cuda.memory._record_memory_history(max_entries=MOST_ALLOCATIONS)
+        else:
+            self.notes.append("the program records the memory's history itself: it is longer")
 
     def write_allocations(self, stem):
         partial, path = stem + ".memory.tmp", stem + ".memory.pickle"
         self.torch.cuda.memory._dump_snapshot(partial)
-        self.torch.cuda.memory._record_memory_history(None)
+        if self.own_history:
+            self.torch.cuda.memory._record_memory_history(None)
         os.replace(partial, path)
         return [os.path.basename(path)]
