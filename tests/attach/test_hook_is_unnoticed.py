@@ -163,6 +163,7 @@ def test_torch_compile_sees_the_same_program(tmp_path, start):
         "        f(torch.randn(8, 16)).square().mean().backward(); optimizer.step()\n"
         "train(torch.compile(model, backend='eager')); print('model', seen())\n"
         "train(torch.compile(model, backend='eager', fullgraph=True)); print('full', seen())\n"
+        "train(model)\n"  # its class is marked now
         "loss = torch.compile(lambda x: model(x).square(), backend='eager', fullgraph=True)\n"
         "train(loss); print('loss', seen())\n"
         "whole = torch.compile(step, backend='eager')\n"

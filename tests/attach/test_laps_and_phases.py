@@ -39,22 +39,23 @@ def on_gpu():
 def test_laps_of_a_cpu_are_differences_of_its_clock():
     laps = Laps(NO_GPU)
     laps.last = 1_000_000
-    assert [laps.add(2_500_000, FREE), laps.add(3_000_000, CAPTURED)] == [1, 2]
-    assert laps.ms == [1.5, 0.5] and laps.with_label(CAPTURED) == [0.5]
+    laps.extend([2_500_000], FREE)
+    laps.extend([3_000_000, 7_000_000], CAPTURED)
+    assert laps.ms == [1.5, 0.5, 4.0] and laps.with_label(CAPTURED) == [0.5, 4.0]
     assert laps.with_label(FREE, first=1) == []
 
 
 def test_laps_of_a_gpu_are_read_as_far_as_it_has_come_and_none_is_waited_for(on_gpu):
-    for at in (2.0, 5.0, 9.0):
-        on_gpu.add(Event(at), FREE)
+    on_gpu.extend([Event(2.0), Event(5.0)], FREE)
+    on_gpu.extend([Event(9.0)], FREE)
     Event.clock = 5.5
     assert on_gpu.read() == 2 and on_gpu.ms == [2.0, 3.0, None]
+    assert [event.at for event in on_gpu.passed] == [0.0, 2.0], "ends of no step that is to be read"
     assert on_gpu.read(wait=True) == 3 and on_gpu.ms == [2.0, 3.0, 4.0]
 
 
 def test_a_lap_that_ends_inside_the_capture_of_a_graph_has_no_time(on_gpu):
-    for end in (Event(2.0), None, Event(9.0), Event(11.0)):
-        on_gpu.add(end, FREE)
+    on_gpu.extend([Event(2.0), None, Event(9.0), Event(11.0)], FREE)
     assert on_gpu.read(wait=True) == 4
     assert on_gpu.ms == [2.0, None, None, 2.0] and len(on_gpu.labels) == 4
     assert on_gpu.with_label(FREE) == [2.0, 2.0]

@@ -3,6 +3,14 @@
 import sys
 
 
+def tracing_check(torch):
+    """A function that is False as it runs, and True as torch.compile traces it.
+
+    Asked before all else, it keeps the hook's state out of what a compiled graph depends on.
+    """
+    return getattr(torch.compiler, "is_dynamo_compiling", torch.compiler.is_compiling)
+
+
 def hide(torch, *functions):
     """Hides these functions. Returns a note where this torch offers no way to do so."""
     try:

@@ -23,14 +23,14 @@ class Laps:
         self.labels = []
         self.last = None  # the moment at which the newest step ended
         self.pending = deque()  # (index in ms, event at the begin, event at the end)
+        self.passed = []  # events that are read, for new moments
+        self.now = time.perf_counter_ns if self.cuda is None else self.event_now
 
-    def now(self):
-        """The present moment; None inside the capture of a CUDA graph."""
-        if self.cuda is None:
-            return time.perf_counter_ns()
+    def event_now(self):
+        """The present moment on the GPU; None inside the capture of a CUDA graph."""
         if self.is_capturing():
             return None
-        event = self.cuda.Event(enable_timing=True)
+        event = self.passed.pop() if self.passed else self.cuda.Event(enable_timing=True)
         event.record()
         return event
 
@@ -38,18 +38,19 @@ class Laps:
         """Whether the capture of a CUDA graph is under way, which would hold what is launched."""
         return self.cuda is not None and self.cuda.is_current_stream_capturing()
 
-    def add(self, end, label):
-        """A step from `last` to `end`. Returns the number of steps so far."""
-        begin, self.last = self.last, end
+    def extend(self, ends, label):
+        """Add steps that ended at these moments, the first of which began at `last`."""
+        begin, self.last = self.last, ends[-1]
+        self.labels += [label] * len(ends)
         ms = self.ms
-        self.labels.append(label)
-        if self.cuda is None:
-            ms.append((end - begin) / 1e6)
-            return len(ms)
-        ms.append(None)
-        if begin is not None and end is not None:
-            self.pending.append((len(ms) - 1, begin, end))
-        return len(ms)
+        for end in ends:
+            if self.cuda is None:
+                ms.append((end - begin) / 1e6)
+            else:
+                if begin is not None and end is not None:
+                    self.pending.append((len(ms), begin, end))
+                ms.append(None)
+            begin = end
 
     def read(self, wait=False):
         """Read the laps whose ends the GPU has passed, or all of them. Returns how many are read
@@ -62,6 +63,7 @@ class Laps:
                 return index
             self.ms[index] = begin.elapsed_time(end)
             self.pending.popleft()
+            self.passed.append(begin)
         return len(self.ms)
 
     def with_label(self, label, first=0):

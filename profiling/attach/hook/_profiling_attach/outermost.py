@@ -6,7 +6,7 @@ classes. A hook on the modules themselves would be pickled and copied with them.
 
 import functools
 
-from _profiling_attach.dynamo import hide
+from _profiling_attach.dynamo import hide, tracing_check
 from _profiling_attach.step_rule import LEVELS
 
 CALLS = 8  # of one outermost module, after which the search ends
@@ -16,7 +16,7 @@ MOST_CLASSES = 4  # a model, a loss ...
 class OutermostModules:
     def __init__(self, torch, recorder):
         self.torch, self.recorder = torch, recorder
-        self.is_compiling = torch.compiler.is_compiling
+        self.is_compiling, self.is_traced = torch.compiler.is_compiling, tracing_check(torch)
         self.classes = set()
         self.calls = {}  # id of a module -> calls so far
 
@@ -55,10 +55,16 @@ class OutermostModules:
 
         `look` is called with the module behind each of them.
         """
-        is_compiling, recorder, level = self.is_compiling, self.recorder, LEVELS["forward"]
+        is_compiling, is_traced = self.is_compiling, self.is_traced
+        recorder, level = self.recorder, LEVELS["forward"]
+        plain = original is self.original and does_only_choose(original)
 
         def __call__(self, *args, **kwargs):
+            if is_traced():
+                return original(self, *args, **kwargs)
             if recorder.quiet_level > level or recorder.inside or is_compiling():
+                if plain and self._compiled_call_impl is None:
+                    return self._call_impl(*args, **kwargs)  # as it would, a frame less
                 return original(self, *args, **kwargs)
             recorder.enter("forward")
             try:
@@ -72,3 +78,8 @@ class OutermostModules:
         wrapper = functools.wraps(original)(__call__)
         hide(self.torch, wrapper)
         return wrapper
+
+
+def does_only_choose(call):
+    """Whether a module's __call__ does no more than to choose one of two methods, as torch's."""
+    return call.__code__.co_names == ("_compiled_call_impl", "_call_impl")

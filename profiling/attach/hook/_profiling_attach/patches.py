@@ -1,7 +1,7 @@
 """Hooks of torch's optimizers, and wrappers of a few of its functions.
 
-A wrapper asks is_compiling() first, so a graph that is compiled through it holds the original
-alone; dynamo.py hides the wrappers from frames that are compiled below them. Nothing is put on
+A wrapper asks is_traced() first, so a graph that is compiled through it holds the original alone;
+dynamo.py hides the wrappers from frames that are compiled below them. Nothing is put on
 modules, tensors or optimizers themselves, because programs pickle and copy these.
 """
 
@@ -9,7 +9,7 @@ import functools
 import sys
 
 from _profiling_attach import own_marks
-from _profiling_attach.dynamo import hide
+from _profiling_attach.dynamo import hide, tracing_check
 from _profiling_attach.outermost import OutermostModules
 from _profiling_attach.recorder import Recorder
 from _profiling_attach.step_rule import LEVELS
@@ -26,7 +26,7 @@ def attach(settings):
 class Patches:
     def __init__(self, torch, recorder):
         self.torch, self.recorder = torch, recorder
-        self.is_compiling = torch.compiler.is_compiling
+        self.is_compiling, self.is_traced = torch.compiler.is_compiling, tracing_check(torch)
         self.step_depth = 0  # of optimizers: a step that calls super().step() is one step
         self.closures = 0  # of optimizers that are being called
 
@@ -58,14 +58,15 @@ class Patches:
     # optimizers
 
     def before_step(self, optimizer, args, kwargs):
-        if self.is_compiling():
+        if self.is_traced():
             return None
         self.step_depth += 1
-        if self.step_depth > 1:
+        quiet = self.recorder.quiet_level >= 0
+        if self.step_depth > 1 or (quiet and len(args) == 1 and not kwargs):
             return None
-        closure = args[1] if len(args) > 1 else kwargs.get("closure")
-        if self.recorder.quiet_level < 0:
+        if not quiet:
             self.recorder.enter("optimizer")
+        closure = args[1] if len(args) > 1 else kwargs.get("closure")
         if not callable(closure):
             return None
         try:
@@ -95,7 +96,7 @@ class Patches:
         return call
 
     def after_step(self, optimizer, args, kwargs):
-        if self.is_compiling():
+        if self.is_traced():
             return
         if self.step_depth > 1:
             self.step_depth -= 1
@@ -116,14 +117,17 @@ class Patches:
         return __init__
 
     def mark_zero_grad(self, original):
-        is_compiling, recorder, patches = self.is_compiling, self.recorder, self
+        is_traced, recorder, patches = self.is_traced, self.recorder, self
         level = LEVELS["zero_grad"]
 
         def zero_grad(self, *args, **kwargs):
-            original(self, *args, **kwargs)
-            if recorder.quiet_level > level and not patches.step_depth:
+            if args or kwargs:
+                original(self, *args, **kwargs)
+            else:  # as most call it, and quicker
+                original(self)
+            if is_traced() or (recorder.quiet_level > level and not patches.step_depth):
                 return
-            if is_compiling() or patches.closures:
+            if patches.closures:
                 return
             patches.step_depth = 0  # a step that raised an error never came to its end
             if recorder.quiet_level <= level:
@@ -150,10 +154,11 @@ class Patches:
     # phases
 
     def mark_backward(self, original):
-        is_compiling, recorder, level = self.is_compiling, self.recorder, LEVELS["backward"]
+        is_compiling, is_traced = self.is_compiling, self.is_traced
+        recorder, level = self.recorder, LEVELS["backward"]
 
         def backward(*args, **kwargs):
-            if recorder.quiet_level > level or recorder.inside or is_compiling():
+            if is_traced() or recorder.quiet_level > level or recorder.inside or is_compiling():
                 return original(*args, **kwargs)
             recorder.keep_loss(args[0] if args else kwargs.get("tensors"))
             recorder.enter("backward")

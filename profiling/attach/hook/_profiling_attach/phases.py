@@ -1,12 +1,18 @@
 """Phases of a step (data, forward, backward, optimizer): their ranges and their time on the host.
 
-In a window each phase is a range in the capture. Outside, one step of twenty is timed, so that the
-others pay a comparison only.
+In a window each phase is a range in the capture. Outside, one step of twenty is timed, later one of
+a hundred, so that the others pay a comparison only.
 """
 
 import time
 
-EVERY = 20  # steps between two that are timed
+EVERY, EARLY = 20, 400  # steps between two that are timed, and the last step of which that holds
+EVERY_LATER = 100
+
+
+def is_timed(number):
+    """Whether the phases of this step are timed where no window is open. The first always are."""
+    return number % (EVERY if number <= EARLY else EVERY_LATER) == 0
 
 
 class Phases:
@@ -31,17 +37,16 @@ class Phases:
         """End the phase, and those left open inside it by an exception."""
         if not self.is_open(name):
             return
-        while True:
+        inner = None
+        while inner != name:
             inner, began, span = self.open.pop()
             if span is not None:
                 span.__exit__(None, None, None)
-            if inner == name:
-                if not self.is_open(name):  # one inside another of its name is in that one's time
-                    self.ns[name] = self.ns.get(name, 0) + time.perf_counter_ns() - began
-                return
+        if not self.is_open(name):  # one inside another of its name is in that one's time
+            self.ns[name] = self.ns.get(name, 0) + time.perf_counter_ns() - began
 
     def is_open(self, name):
-        return any(each == name for each, _, _ in self.open)
+        return name in [phase[0] for phase in self.open]
 
     def end_step(self, number):
         """Keep what the step took, if it was timed whole, and decide whether the next one is."""
@@ -52,7 +57,7 @@ class Phases:
                 ms.append(self.ns.get(name, 0) / 1e6)
             self.timed += 1
             self.ns = {}
-        self.on = self.ranges is not None or number % EVERY == 0
+        self.on = self.ranges is not None or is_timed(number)
 
     def close_ranges(self):
         """End the ranges of phases that are still open when a window closes."""

@@ -20,7 +20,7 @@ from _profiling_attach.watch_torch import append_line
 from _profiling_attach.window import KINDS, LEAD, START_OF_RANKS, Window, skip_destructors
 
 SHAPES_EVERY = 10  # forwards between two looks at the shapes of their arguments
-LOSS_STEPS = (10, 20, 40)  # whose loss is kept; all their marks are counted (phases.EVERY)
+LOSS_STEPS = (10, 20, 40)  # whose loss is kept; all their marks are counted (phases.py)
 OFF_LEVEL = 99  # above all kinds of marks
 MAIN_PHASES = ("data", "forward", "backward")  # inside one of these no other begins
 
@@ -64,11 +64,15 @@ class Recorder:
         self.sampled_backwards = 0
         self.backwards_before = 0  # the present step
         self.next_look = 0  # steps behind which there is more to do than to time them
+        self.steps_to_look = 0
+        self.quick_kind = self.quick_key = None  # of the mark that notes its moment, up to a look
+        self.new_ends = []  # moments of such marks, which are no laps yet
 
     def step_aside(self, error):
         """End the hook after an error of its own, which the launcher reads."""
         self.off, self.quiet_level = True, OFF_LEVEL
         self.phases.on = False
+        self.quick_kind = None
         said = f"{type(error).__name__}: {error}"
         self.notes.append(f"the hook stopped: {said}")
         with suppress(OSError):
@@ -90,7 +94,9 @@ class Recorder:
 
     def count(self, kind, what):
         """Number of marks that this object has left."""
-        return self.rule.counts.get((kind, id(what)), 0)
+        mark = (kind, id(what))
+        new = len(self.new_ends) if mark == self.rule.chosen else 0
+        return self.rule.counts.get(mark, 0) + new
 
     def enter(self, phase):
         if self.off:
@@ -142,21 +148,20 @@ class Recorder:
 
     def mark(self, kind, what=None):
         """An object has left a mark, which may end a step."""
-        if self.off:
-            return
         try:
-            mark, rule = (kind, id(what)), self.rule
-            if mark == rule.chosen and not self.phases.on:  # nearly all, so these are quick
-                rule.counts[mark] += 1
-                rule.replays = 0
-                laps, window = self.laps, self.window
-                now = laps.now()
-                if now is None:
-                    rule.was_captured = True
-                done = laps.add(now, FREE if window is None else window.label)
-                if done >= self.next_look:
-                    self.look(done)
+            if kind == self.quick_kind and id(what) == self.quick_key:  # nearly all
+                self.new_ends.append(self.laps.now())
+                self.steps_to_look -= 1
+                if self.steps_to_look <= 0:
+                    self.add_new_ends()
+                    self.count_backwards()
+                    self.look(len(self.laps.ms))
                 return
+            if self.off:
+                return
+            mark, rule = (kind, id(what)), self.rule
+            if self.new_ends and LEVELS[kind] > LEVELS[rule.chosen[0]]:  # which may take over
+                self.add_new_ends()
             if rule.ignores(mark):
                 return
             if self.laps is None:
@@ -168,9 +173,8 @@ class Recorder:
             moments = rule.ends_of_steps(mark, now)
             if before is not None and before != rule.chosen:
                 self.drop_steps()
-            if len(moments) == 1 and self.phases.on and self.laps.last is not None:
-                self.sampled_steps += 1
-                self.sampled_backwards += self.count("backward", None) - self.backwards_before
+            if len(moments) == 1 and self.laps.last is not None:
+                self.count_backwards()
             self.end_steps(moments, now)
             if moments:
                 self.backwards_before = self.count("backward", None)
@@ -183,6 +187,7 @@ class Recorder:
         if self.off or window is None or window.preparing:
             return
         try:
+            self.add_new_ends()
             if window.is_open and window.kind == "torch":
                 window.ended_by = "the program started its own torch.profiler"
                 self.close_window()
@@ -193,12 +198,30 @@ class Recorder:
 
     # steps
 
+    def count_backwards(self):
+        """Count those of the step that ends now, if all its marks were counted."""
+        if self.phases.on:
+            self.sampled_steps += 1
+            self.sampled_backwards += self.count("backward", None) - self.backwards_before
+
+    def add_new_ends(self):
+        """Make laps of the moments at which steps ended since the last look."""
+        ends, self.new_ends = self.new_ends, []
+        if not ends:
+            return
+        rule, window = self.rule, self.window
+        rule.counts[rule.chosen] += len(ends)
+        rule.replays = 0
+        rule.was_captured = rule.was_captured or None in ends
+        self.laps.extend(ends, FREE if window is None else window.label)
+
     def drop_steps(self):
         """Forget the steps so far: a mark of a higher kind has shown that they were none."""
         self.laps = Laps(self.torch)
         self.phases = Phases()
         self.losses = {}
         self.next_look = self.sampled_steps = self.sampled_backwards = 0
+        self.quick_kind = None
         if self.files:
             self.files.start_rows()
 
@@ -218,9 +241,10 @@ class Recorder:
             laps.last = moment
             return
         window = self.window
-        done = laps.add(moment, FREE if window is None else window.label)
-        if done >= self.next_look:
-            self.look(done)
+        laps.extend([moment], FREE if window is None else window.label)
+        self.steps_to_look = self.next_look - len(laps.ms)
+        if self.steps_to_look <= 0:
+            self.look(len(laps.ms))
 
     def look(self, done):
         """Decide what begins or ends behind `done` steps: timed phases, a window, a row."""
@@ -230,23 +254,26 @@ class Recorder:
         if window is not None and not self.is_past:
             self.follow_window(window, done)
         if done % ROW_STEPS == 0:
-            self.files.write_rows()
-            self.window = self.window or self.requested_window(done)
+            wrote = self.files.write_rows()
+            if self.window is None and (wrote or self.files.world_size > 1):  # ranks: all at once
+                self.window = self.requested_window(done)
         if self.settings.stop_after and done >= self.settings.stop_after:
             self.stop_program()
         self.next_look = self.step_to_look_at(done)
+        self.steps_to_look = self.next_look - done
+        self.quick_kind, self.quick_key = self.rule.chosen
         self.backwards_before = self.count("backward", None)
 
     def step_to_look_at(self, done):
         """The number of steps at which something can begin or end again."""
         if self.phases.on:
             return done + 1
-        steps = [done - done % ROW_STEPS + ROW_STEPS]
+        step = done - done % ROW_STEPS + ROW_STEPS
         if self.window is not None and self.window.start is not None:
-            steps.append(max(done + 1, self.window.start - LEAD))
+            step = min(step, max(done + 1, self.window.start - LEAD))
         if self.settings.stop_after:
-            steps.append(max(done + 1, self.settings.stop_after))
-        return min(steps)
+            step = min(step, max(done + 1, self.settings.stop_after))
+        return step
 
     def planned_window(self):
         settings, start = self.settings, self.settings.start
@@ -320,6 +347,7 @@ class Recorder:
         if self.pid != os.getpid() or self.laps is None:
             return
         try:
+            self.add_new_ends()
             self.end_steps(self.rule.decide_at_end(), None)
             if self.window is not None and self.window.is_open:
                 error = getattr(sys, "last_value", None)  # one that nobody caught

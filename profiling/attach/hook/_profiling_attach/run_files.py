@@ -12,7 +12,7 @@ import sys
 import time
 
 from _profiling_attach.laps import CAPTURED, FREE, uses_gpu
-from _profiling_attach.phases import EVERY
+from _profiling_attach.phases import is_timed
 
 ROW_STEPS = 10  # steps of a row, and between two looks at what is to be written
 FLUSH_S = 0.5  # between two writes of rows: what a kill loses at most
@@ -73,13 +73,14 @@ class RunFiles:
             file.write("".join(json.dumps(row) + "\n" for row in rows))
 
     def write_rows(self, at_end=False):
-        """Write the rows of the steps that the GPU has finished, at most twice a second."""
+        """Write the rows of the steps that the GPU has finished, at most twice a second. Returns
+        whether it did."""
         now_s = time.perf_counter()
         waits = self.recorder.phases.ms.get("data", ())
         self.seen.append((now_s - self.began_s, waits[-1] if len(waits) > self.waits else None))
         self.waits = len(waits)
         if not at_end and now_s - self.flushed_s < FLUSH_S:
-            return
+            return False
         self.flushed_s = now_s
         finished = self.recorder.laps.read(wait=at_end)
         rows = []
@@ -89,6 +90,7 @@ class RunFiles:
             self.rows_end = end
         if rows:
             self.append(rows)
+        return True
 
     def row(self, first, end):
         laps = self.recorder.laps
@@ -264,7 +266,7 @@ class RunFiles:
 
 def median_of_timed(laps):
     """Median of the steps whose phases are timed, without the first; None without any."""
-    timed = [ms for ms in laps.ms[EVERY::EVERY] if ms is not None]
+    timed = [ms for at, ms in enumerate(laps.ms) if at and ms is not None and is_timed(at)]
     return statistics.median(timed) if timed else None
 
 
