@@ -13,6 +13,7 @@ install traceml-ai).
 """
 
 import os
+import socket
 import subprocess
 import sys
 import tempfile
@@ -74,13 +75,22 @@ def model_us(way: Way, width: int, steps: int, gpu: bool) -> float:
         device = "cuda" if gpu else "cpu"
         words = [str(PROGRAM), str(width), str(steps), device, str(file)]
         if way == "traceml":
-            command = ["traceml", "run", "--mode", "summary", "--logs-dir", folder, words[0]]
+            command = ["traceml", "run", "--mode", "summary", "--logs-dir", folder]
+            command += ["--aggregator-port", str(free_port()), words[0]]
             run([*command, "--args", *words[1:], way], environ)
         else:
             settings = HookSettings(folder, ["model"], "none")  # no window
             environ = with_hook(environ, settings) if way == "hooked" else environ
             run([sys.executable, *words], environ)
         return float(file.read_text())
+
+
+def free_port() -> int:
+    """A port for TraceML's collector: several of these benchmarks may run at once."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+    return port
 
 
 def run(command: list[str], environ: dict[str, str]) -> str:
