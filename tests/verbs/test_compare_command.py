@@ -49,7 +49,9 @@ def by_hand(monkeypatch):
     return made
 
 
-def test_slow_against_flash_compiled_as_captured_on_a_gpu(tmp_path, capsys):
+def test_slow_against_flash_compiled_as_captured_on_a_gpu(tmp_path, capsys, monkeypatch):
+    replays = "profiling.analysis.open_report.what_would_help"
+    monkeypatch.setattr(replays, lambda *_: pytest.fail("a comparison shows no predictions"))
     found = compared(tmp_path, "slow_compile", "flash_compile")
     assert found["verdict"] == "faster"
     assert 0.80 < found["step_ms"]["ci95"][0] < found["step_ms"]["ci95"][1] < 0.83
