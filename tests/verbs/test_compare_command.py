@@ -43,7 +43,7 @@ def by_hand(monkeypatch):
         if path.stem not in made:
             raise ValueError(f"{path}: no such file")
         trace = SimpleNamespace(file=path)
-        return SimpleNamespace(report=made[path.stem](), manifest=None, trace=trace)
+        return SimpleNamespace(plain_report=made[path.stem](), manifest=None, trace=trace)
 
     monkeypatch.setattr(comparison_command, "open_report", open_report)
     return made
