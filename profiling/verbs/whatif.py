@@ -20,8 +20,9 @@ a capture that cannot be read or replayed
 
 import re
 import shlex
+import signal
 from argparse import ArgumentTypeError, Namespace
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -39,6 +40,7 @@ from profiling.verbs.report import CAPTURE
 from profiling.verbs.results import check_outputs, output_flags, say_written, show, write_outputs
 
 CANNOT_TELL = 3
+MATCHING_S = 2.0  # at most, to hold the pattern of --without against all names
 
 
 def main(argv: list[str]) -> int:
@@ -51,6 +53,8 @@ def main(argv: list[str]) -> int:
         )
     with reading_bar(flags.capture) as say:
         capture = open_report(flags.capture, flags.manifest, step=flags.step)
+        for wanted in flags.without:
+            check_time(wanted, capture.trace.names)
         say("replaying")
         result = what_if(capture.analysis, capture.manifest, asked_of(flags))
     write(flags, result)
@@ -120,8 +124,27 @@ def pattern(word: str) -> re.Pattern[str]:
     """Parse a regular expression. Raises ArgumentTypeError."""
     try:
         return re.compile(word)
-    except re.error as error:
+    except (re.error, OverflowError, RecursionError) as error:
         raise ArgumentTypeError(f"{word}: no regular expression: {error}") from None
+
+
+def check_time(wanted: re.Pattern[str], names: Iterable[str]) -> None:
+    """Raise ValueError for a pattern that goes back and forth in the names for too long."""
+
+    def stop(*_: object) -> None:
+        raise ValueError(
+            f"--without {wanted.pattern}: matching took over {MATCHING_S:g} s; write it without "
+            "repeats inside repeats, such as (a+)+"
+        )
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, MATCHING_S)
+    try:
+        for name in names:
+            wanted.fullmatch(name)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def asked_of(flags: Namespace) -> Asked:

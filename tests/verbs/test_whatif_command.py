@@ -72,6 +72,8 @@ def test_a_step_that_is_given(capsys):
         ([EAGER, "--scale", "gemm=-1"], "--scale: -1: must be 0 to 1000"),
         ([EAGER, "--scale", "gem=1"], "--scale gem: the steps have no such kernels; they have"),
         ([EAGER, "--without", "("], "(: no regular expression"),
+        ([EAGER, "--without", "a{99999999999999}"], "the repetition number is too large"),
+        ([EAGER, "--without", "(([a-z]*)*)*!"], "(([a-z]*)*)*!: matching took over 0.1 s"),
         ([EAGER, "--without", "nothing"], "--without nothing: no operator or range"),
         ([EAGER, "--free", "0"], "--free: 0: must be"),
         ([EAGER, "--step", "none"], "step=none: no range has this name"),
@@ -80,7 +82,8 @@ def test_a_step_that_is_given(capsys):
         ([EAGER, "--json", EAGER], "the name must end in .json"),
     ],
 )
-def test_mistakes_are_told_in_one_line(words, why, capsys):
+def test_mistakes_are_told_in_one_line(words, why, capsys, monkeypatch):
+    monkeypatch.setattr(whatif, "MATCHING_S", 0.1)
     with pytest.raises(SystemExit) as ended, user_errors():
         whatif.main(words)
     said = capsys.readouterr().err.splitlines()
