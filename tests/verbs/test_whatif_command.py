@@ -21,7 +21,7 @@ def test_predictions_what_they_leave_and_what_comes_next(capsys):
     assert whatif.main([*TRACE, "--graphs", "--no", "copies", "data"]) == 0
     said = capsys.readouterr().out
     words = " ".join(said.split())
-    assert "--graphs up to 0.429 6 % 6.99 6.50 to 7.83 the GPU" in words
+    assert "--graphs up to 0.429 6 % 6.99 6.50 to 7.42 the GPU" in words
     assert "--no copies nothing" in words and "--no data cannot tell" in words
     assert "ends 0.00 % off; round and round a step is 0.2 % off" in words
     assert "7.42 ms per step, measured around the window" in words

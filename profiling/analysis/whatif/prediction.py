@@ -7,6 +7,10 @@ without, each replayed in the same five of these worlds, because both share that
 Where the step without a profiler is known, the step with the change is scaled to it, without the
 stalls, unless the GPU is the bottleneck then. A known step that is too far from the replayed one
 does not help: then the replay counts, and the doubt is the wider one.
+
+What is shorter ends no later than the step as it is, and so does its interval. Where it would not,
+and the host limits the step, the prediction does not say by how much: on two series 14 of 93
+answers were so, and their gains were off by 79 % in the median, those of all by 6 %.
 """
 
 from collections.abc import Callable
@@ -32,8 +36,10 @@ from profiling.analysis.whatif.constants import (
     SURE,
 )
 from profiling.analysis.whatif.replay import Schedule, schedule_of, steady_ms
-from profiling.analysis.whatif.whatif_records import Answer, FreeStep, Prediction, StepSource
+from profiling.analysis.whatif.whatif_records import Answer, FreeStep, Limit, Prediction, StepSource
 from profiling.analysis.whatif.work import Work
+
+HOW_MUCH = "by how much: it depends on how fast the host is without a profiler"
 
 
 @dataclass(frozen=True)
@@ -122,9 +128,11 @@ class Scene:
     @cached_property
     def free(self) -> FreeStep:
         source: StepSource = "manifest" if self.from_manifest else "given"
+        replayed_ms, scaled = self.plain.step_ms(), self.factor is not None
         if self.given_ms is None:
-            return FreeStep(self.plain.step_ms(), "estimated", self.slowdown, self.launch_us)
-        return FreeStep(self.given_ms, source, self.slowdown, self.launch_us)
+            source = "estimated"
+        free_ms = replayed_ms if self.given_ms is None else self.given_ms
+        return FreeStep(free_ms, source, replayed_ms, scaled, self.slowdown, self.launch_us)
 
 
 def predict(scene: Scene, change: Change, try_it: str | None) -> Prediction:
@@ -139,10 +147,15 @@ def predict(scene: Scene, change: Change, try_it: str | None) -> Prediction:
     low_ms, high_ms = interval(scene, replays, step_ms)
     ratios = [1.0] if nothing else [*ratios, step_ms / free_ms]
     answer = answer_of(ratios)
+    limited_by: Limit = "host" if step_ms > LIMITED * floor_ms else "gpu"
+    reason = why_unknown(ratios) if answer == "cannot tell" else None
+    if (answer == "shorter" and high_ms > free_ms) or (answer == "longer" and low_ms < free_ms):
+        low_ms, high_ms = (low_ms, free_ms) if answer == "shorter" else (free_ms, high_ms)
+        reason = HOW_MUCH if limited_by == "host" else None
     return Prediction(
         change=change.words,
         answer=answer,
-        reason=why_unknown(ratios) if answer == "cannot tell" else None,
+        reason=reason,
         step_ms=step_ms,
         low_ms=low_ms,
         high_ms=high_ms,
@@ -150,7 +163,7 @@ def predict(scene: Scene, change: Change, try_it: str | None) -> Prediction:
         ratio_low=min(ratios),
         ratio_high=max(ratios),
         gpu_ms=min(floor_ms, step_ms),
-        limited_by="host" if step_ms > LIMITED * floor_ms else "gpu",
+        limited_by=limited_by,
         leaves=[*change.leaves],
         try_it=try_it,
     )

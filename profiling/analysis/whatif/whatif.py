@@ -93,7 +93,7 @@ def what_if(analysis: Analysis, manifest: Manifest | None, asked: Asked) -> What
 
 
 def what_would_help(analysis: Analysis, manifest: Manifest | None) -> WhatIf | None:
-    """The changes that are predicted to help most, for a report.
+    """The changes that are predicted to help most, for a report, first those that say by how much.
 
     None where nothing can be replayed, or so much that a report would have to wait for it.
     """
@@ -105,7 +105,7 @@ def what_would_help(analysis: Analysis, manifest: Manifest | None) -> WhatIf | N
     except ValueError:
         return None
     shorter = [each for each in found.predictions if each.answer == "shorter"]
-    shorter.sort(key=lambda each: each.step_ms)
+    shorter.sort(key=lambda each: (not each.has_size, each.step_ms))
     return replace(found, predictions=shorter[:MOST_HELPFUL])
 
 
