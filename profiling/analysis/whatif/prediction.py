@@ -35,7 +35,15 @@ from profiling.analysis.whatif.constants import (
     SAME,
     SURE,
 )
-from profiling.analysis.whatif.replay import Schedule, schedule_of, steady_ms
+from profiling.analysis.whatif.replay import (
+    GpuTimes,
+    HostTimes,
+    Schedule,
+    gpu_times,
+    host_times,
+    schedule_of,
+    steady_round_ms,
+)
 from profiling.analysis.whatif.whatif_records import Answer, FreeStep, Limit, Prediction, StepSource
 from profiling.analysis.whatif.work import Work
 
@@ -48,19 +56,27 @@ class Replays:
 
     quiet: Work  # without noted events
     slowdown: float  # of the host while captured
+    changed: Work  # the quiet work with the change
     change: Callable[[Work], Work] = lambda work: work
+    hosts: dict[float, HostTimes] = field(default_factory=dict)  # by factor, as the next
+    gpus: dict[float, GpuTimes] = field(default_factory=dict)
     replayed: dict[tuple[float, float], float] = field(default_factory=dict)
 
     @cached_property
     def schedule(self) -> Schedule:  # which does not depend on how fast they are
-        return schedule_of(self.change(self.quiet))
+        return schedule_of(self.changed)
 
     def step_ms(self, host: float = 1.0, gpu: float = 1.0) -> float:
         """A step whose times on the host and on the GPU are longer by these factors."""
         if (found := self.replayed.get((host, gpu))) is not None:
             return found
-        work = cost.scale_gpu(cost.scale_host(self.quiet, host / self.slowdown), gpu)
-        self.replayed[host, gpu] = step_ms = steady_ms(self.change(work), self.schedule)
+        if host not in self.hosts:
+            work = self.change(cost.scale_host(self.quiet, host / self.slowdown))
+            self.hosts[host] = host_times(work, self.schedule)
+        if gpu not in self.gpus:
+            self.gpus[gpu] = gpu_times(cost.scale_gpu(self.changed, gpu), self.schedule)
+        round_ms = steady_round_ms(self.hosts[host], self.gpus[gpu], self.schedule)
+        self.replayed[host, gpu] = step_ms = round_ms / self.quiet.steps
         return step_ms
 
     def changed_by(self, change: Callable[[Work], Work]) -> "Replays":
@@ -71,7 +87,7 @@ class Replays:
             for before, after in ((self.quiet.host, work.host), (self.quiet.gpu, work.gpu))
             for name, column in vars(after).items()
         )
-        return self if same else Replays(self.quiet, self.slowdown, change)
+        return self if same else Replays(self.quiet, self.slowdown, work, change)
 
     @property
     def gpu_ms(self) -> float:
@@ -98,7 +114,8 @@ class Scene:
     @cached_property
     def plain(self) -> Replays:
         """The steps without a change."""
-        return Replays(cost.without_events(self.cycle), self.slowdown)
+        quiet = cost.without_events(self.cycle)
+        return Replays(quiet, self.slowdown, quiet)
 
     @cached_property
     def stalled_ms(self) -> float:

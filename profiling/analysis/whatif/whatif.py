@@ -29,7 +29,7 @@ from profiling.analysis.whatif.constants import (
     STEADY_PERCENT,
 )
 from profiling.analysis.whatif.prediction import Scene, predict
-from profiling.analysis.whatif.replay import replayed_ends, schedule_of, steady_ms
+from profiling.analysis.whatif.replay import replayed_ends, steady_ms
 from profiling.analysis.whatif.whatif_records import Gates, Prediction, WhatIf
 from profiling.analysis.whatif.work import Work, work_of
 from profiling.shared.manifest import Manifest
@@ -167,7 +167,7 @@ def gates(window: Work, cycle: Work, captured_ms: float) -> Gates:
     end_ns = float(window.gpu.end_ns.max())
     off_ns = abs(float(replayed_ends(window).max()) - end_ns)
     end_percent = 100 * off_ns / (end_ns - float(window.host.start_ns[0]))
-    steady_percent = 100 * abs(steady_ms(cycle, schedule_of(cycle)) / captured_ms - 1)
+    steady_percent = 100 * abs(steady_ms(cycle) / captured_ms - 1)
     is_steady = cycle.steps == 1 or steady_percent <= STEADY_PERCENT
     return Gates(end_percent, steady_percent, end_percent <= END_PERCENT and is_steady)
 
