@@ -29,9 +29,11 @@ from pathlib import Path
 from cli.parser import Parser, flag, within
 from cli.plain import without_controls
 from cli.program import as_called
+from configs.backends import BACKENDS
 from profiling.analysis.open_report import open_report
 from profiling.analysis.ranks.found import rank_captures
 from profiling.analysis.whatif.changes import NO
+from profiling.analysis.whatif.swap import read_lab
 from profiling.analysis.whatif.whatif import Asked, what_if
 from profiling.analysis.whatif.whatif_records import WhatIf
 from profiling.shared.json_records import to_json
@@ -92,6 +94,13 @@ def parse(argv: list[str]) -> Namespace:
     group.add_argument(
         "--without", type=pattern, action="append", default=[], metavar="REGEX", help=without
     )
+    add(
+        "--swap attention=NAME",
+        "this trainer's other attention backend, as --lab measured both",
+        swapped_backend,
+    )
+    add("--lab FILE", "of python -m profiling attention --backward --json FILE", Path)
+    add("--batch N", "refused: nothing measured says how kernels grow", within(int, 1))
     add("--together", "all of these changes at once, not one by one")
     free = "the step without a profiler, in ms (from the manifest, else estimated)"
     flag(parser, "--free MS", free, within(float, 0.0001, 1e9))
@@ -104,7 +113,14 @@ def parse(argv: list[str]) -> Namespace:
         html="one HTML page",
     )
     flags = parser.parse_args(argv)
-    inputs = filter(None, [flags.capture, flags.manifest])
+    if flags.lab and not flags.swap:
+        raise ValueError("--lab: goes with --swap")
+    if flags.batch:
+        raise ValueError(
+            f"--batch {flags.batch}: no kernel was measured at another batch, so nothing says how "
+            "much longer it takes; measure steps of both: python -m profiling ab batch_size=A,B"
+        )
+    inputs = filter(None, [flags.capture, flags.manifest, flags.lab])
     check_outputs(flags, *(path for path in inputs if path.exists()))
     return flags
 
@@ -118,6 +134,14 @@ def scaled_family(word: str) -> tuple[str, float]:
         return family, within(float, 0, 1000)(factor)
     except ValueError:
         raise ArgumentTypeError(f"{word}: {factor} is no number") from None
+
+
+def swapped_backend(word: str) -> str:
+    """Parse attention=NAME. Raises ArgumentTypeError."""
+    key, _, name = word.partition("=")
+    if key != "attention" or name not in BACKENDS:
+        raise ArgumentTypeError(f"{word}: give attention=NAME, of {', '.join(BACKENDS)}")
+    return name
 
 
 def pattern(word: str) -> re.Pattern[str]:
@@ -153,6 +177,8 @@ def asked_of(flags: Namespace) -> Asked:
         graphs=flags.graphs,
         scale=tuple(dict.fromkeys(flags.scale)),
         without=tuple(flags.without),
+        attention=flags.swap,
+        lab=None if flags.lab is None else read_lab(flags.lab),
         together=flags.together,
         free_ms=flags.free,
     )

@@ -30,6 +30,7 @@ from profiling.analysis.whatif.constants import (
 )
 from profiling.analysis.whatif.prediction import Scene, predict
 from profiling.analysis.whatif.replay import replayed_ends, steady_ms
+from profiling.analysis.whatif.swap import Lab, swapped
 from profiling.analysis.whatif.whatif_records import Gates, Prediction, WhatIf
 from profiling.analysis.whatif.work import Work, work_of
 from profiling.shared.manifest import Manifest
@@ -38,6 +39,7 @@ from profiling.timeline.trace import GRAPH, Calls, Operations
 
 MOST_HELPFUL = 5  # changes in a report
 MOST_IN_REPORT = 50_000  # operations; replaying so many takes a quarter of a second
+SWAP = "--swap attention="
 FEWEST_STEPS = 3  # the first and the last are not replayed
 # kind of capture -> causes that are no calls there: JAX's profiler has few waits, and as functions
 UNSEEN: dict[str, tuple[str, ...]] = {"jax": ("sync", "allocation")}
@@ -51,12 +53,14 @@ class Asked:
     graphs: bool = False
     scale: tuple[tuple[str, float], ...] = ()  # (family, factor)
     without: tuple[re.Pattern[str], ...] = ()
+    attention: str | None = None  # another backend
+    lab: Lab | None = None  # times of both
     together: bool = False
     free_ms: float | None = None
 
     @property
     def nothing(self) -> bool:
-        return not (self.no or self.graphs or self.scale or self.without)
+        return not (self.no or self.graphs or self.scale or self.without or self.attention)
 
 
 def what_if(analysis: Analysis, manifest: Manifest | None, asked: Asked) -> WhatIf:
@@ -73,6 +77,8 @@ def what_if(analysis: Analysis, manifest: Manifest | None, asked: Asked) -> What
         raise ValueError(f"{name_of(analysis)}: its steps take no time; it may be damaged")
     found = gates(window, cycle, captured_ms)
     changes = [*changes_of(analysis, cycle, asked)]
+    if asked.attention:
+        changes.append(swapped(analysis, manifest, cycle, asked.attention, asked.lab))
     if asked.together and len(changes) > 1:
         changes = [together(changes)]
     predictions = [predict(scene, change, command_of(change, manifest)) for change in changes]
@@ -253,6 +259,8 @@ def swept_key(change: Change, config: dict[str, object]) -> str | None:
         return "cuda_graphs=false,true"
     if change in (NO["data"], NO["copies"]) and config.get("token_storage") == "mmap":
         return "token_storage=mmap,device"
+    if change.words.startswith(SWAP):
+        return f"attention={config.get('attention')},{change.words.removeprefix(SWAP)}"
     return None
 
 
