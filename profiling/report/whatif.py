@@ -24,7 +24,7 @@ NOTE = (
     "was known, by 21 % where it was not; gains of CUDA graphs were not among them. Low and high: "
     "the interval of the step, since host and GPU may be faster or slower without a profiler; half "
     "of those steps lay in it. "
-    "Some that are sure to be shorter do not tell by how much."
+    "Shorter without a figure: by how much cannot be told."
 )
 WORDS = {
     "--no data": "ready batches",
