@@ -72,7 +72,7 @@ def check_kept(out: Path, runs: Iterable[str]) -> None:
 
 
 def diagnose(name: str, planted: str, capture: Path) -> Diagnosis:
-    report = open_report(capture).report
+    report = open_report(capture).plain_report
     return Diagnosis(
         **vars(report.bottleneck),
         plant=name,

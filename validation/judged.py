@@ -123,7 +123,9 @@ def judge(
         known = manifest_of(with_ms / scale, captured_ms / scale)
         informed_ms = promised_ms(summarize(opened.analysis, known), program.planted, scale)
     verdict = report.bottleneck.verdict if report else None
-    estimated = report.health.estimated_added_ms if report else None
+    free_ms = report.estimated_free_ms if report else None
+    captured = report.what_if.captured_ms if report and report.what_if else None
+    estimated = captured - free_ms if captured is not None and free_ms is not None else None
     return Judged(
         program=program.name,
         framework=program.framework,

@@ -198,7 +198,7 @@ def predict_from(
             verdict = PREDICTED_BY[pair.change.kind].verdict
             for known in as_known(line, capture):
                 yield by_whatif(known, ask, opened, capture.ms)
-                gained = most_to_gain(opened.report, verdict, known.free_ms)
+                gained = most_to_gain(opened.plain_report, verdict, known.free_ms)
                 reason = None if gained else "nothing is ranked"
                 yield replace(known, by="most to gain", predicted=gained, reason=reason)
             if nsys_ai and capture.tool == "nsys":

@@ -45,16 +45,11 @@ def unknown_reason(report: Report) -> list[str]:
 
 
 def overhead(report: Report) -> dict[str, Number]:
-    """Time that capturing added to a step: measured, or estimated with its interval."""
-    health = report.health
+    """Time that capturing added to a step, if measured; else the estimated step without it."""
+    health, free_ms = report.health, report.estimated_free_ms
     if health.overhead_percent is not None:
         return {"capturing_added": Number(health.overhead_percent, "% of the step, measured")}
-    if health.estimated_added_ms is None:
-        return {}
-    least, most = health.estimated_least_ms, health.estimated_most_ms
-    interval = None if least is None or most is None else (least, most)
-    added = Number(health.estimated_added_ms, "ms per step, estimated", interval)
-    return {"capturing_added": added}
+    return {} if free_ms is None else {"without_profiler_estimated": Number(free_ms, "ms")}
 
 
 def step(report: Report, key: str) -> Answer:

@@ -31,10 +31,15 @@ class Capture:
         return self.analysis.trace
 
     @cached_property
-    def report(self) -> Report:
+    def plain_report(self) -> Report:
+        """The report without predictions, for those who show none: a replay takes a while."""
         named = self.manifest, self.manifest_name
-        report = summarize(self.analysis, *named, self.clocks, self.program_steps)
-        return replace(report, what_if=what_would_help(self.analysis, self.manifest))
+        return summarize(self.analysis, *named, self.clocks, self.program_steps)
+
+    @cached_property
+    def report(self) -> Report:
+        found = what_would_help(self.analysis, self.manifest)
+        return replace(self.plain_report, what_if=found)
 
     @cached_property
     def step_events(self) -> StepEvents | None:

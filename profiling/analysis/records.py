@@ -433,9 +433,8 @@ class LostKernels:
 class Health:
     overhead_percent: float | None = None  # how much longer capturing made a step
     free_step_ms: float | None = None  # step time without a profiler
-    estimated_added_ms: float | None = None  # added to a step by capturing; without a manifest
-    estimated_least_ms: float | None = None  # this and the next: the interval of that estimate
-    estimated_most_ms: float | None = None
+    # least, likely and most that recorded events delayed a typical step; None: measured, or unknown
+    recording_ms: list[float] | None = None
     findings: list[Finding] = field(default_factory=list)
     lost_kernels: LostKernels | None = None  # None: not known, the capture has no launching calls
 
@@ -551,6 +550,13 @@ class Report:
     @property
     def phases(self) -> list[RangeTotal]:
         return [row for row in self.ranges if row.depth == 0]
+
+    @property
+    def estimated_free_ms(self) -> float | None:
+        """Step without a profiler by the replay of `whatif`, where nobody measured it."""
+        found = self.what_if
+        told = found and found.free.source == "estimated" and found.gates.passed
+        return found.free.ms if found and told else None
 
     @property
     def on_cpu(self) -> bool:

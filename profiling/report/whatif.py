@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from profiling.analysis.whatif.constants import SURE
 from profiling.analysis.whatif.whatif_records import Prediction, WhatIf
 from profiling.report.document import (
     Block,
@@ -22,7 +23,8 @@ NOTE = (
     "16 unseen programs such a gain was off by 4 % in the median where the step without a profiler "
     "was known, by 21 % where it was not; gains of CUDA graphs were not among them. Low and high: "
     "the interval of the step, since host and GPU may be faster or slower without a profiler; half "
-    "of those steps lay in it."
+    "of those steps lay in it. "
+    "Shorter without a figure: by how much cannot be told."
 )
 WORDS = {
     "--no data": "ready batches",
@@ -55,7 +57,7 @@ def whatif_document(result: WhatIf) -> Document:
     return Document(
         f"What if: {result.capture}",
         [],
-        [Verdict(headline(result), tone)],
+        [Verdict(headline(result), tone), *(Verdict(line, "warning") for line in unscaled(result))],
         [Section("whatif", title, blocks, lead=NOTE)],
     )
 
@@ -65,6 +67,8 @@ def best_line(result: WhatIf) -> str | None:
     if not result.predictions:
         return None
     best, now = result.predictions[0], milliseconds(result.free.ms)
+    if not best.has_size:
+        return f"Predicted with {in_words(best)}: a shorter step, {span(best)} ms instead of {now}"
     step = f"{milliseconds(best.step_ms)} ms ({span(best)}) instead of {now}"
     return f"Predicted with {in_words(best)}: {gain(result, best)} less per step, {step}"
 
@@ -77,7 +81,18 @@ def help_section(result: WhatIf) -> Section:
         Bullets("What a change leaves", left(result, in_words)),
         Bullets("Measure it", commands(result, in_words)),
     ]
-    return Section("whatif", title, blocks, lead=NOTE)
+    return Section("whatif", title, blocks, lead=" ".join([NOTE, *unscaled(result)]))
+
+
+def unscaled(result: WhatIf) -> list[str]:
+    """A sentence where the step without a profiler is known, but the replay is another one."""
+    free = result.free
+    if free.source == "estimated" or free.scaled or abs(free.replayed_ms / free.ms - 1) <= SURE:
+        return []
+    return [
+        f"Predicted steps are not scaled to the {milliseconds(free.ms)} ms without a profiler: "
+        f"replayed without a change, a step takes {milliseconds(free.replayed_ms)} ms."
+    ]
 
 
 def as_typed(row: Prediction) -> str:
@@ -93,7 +108,9 @@ def headline(result: WhatIf) -> str:
     step = f"{milliseconds(result.free.ms)} ms per step without a profiler"
     shorter = [row for row in result.predictions if row.answer == "shorter"]
     if shorter:
-        best = min(shorter, key=lambda row: row.step_ms)
+        best = min(shorter, key=lambda row: (not row.has_size, row.step_ms))
+        if not best.has_size:
+            return f"Predicted: {best.change} makes a step shorter: {span(best)} ms of {step}"
         return (
             f"Predicted: {best.change} makes a step {gain(result, best)} shorter: "
             f"{milliseconds(best.step_ms)} ms ({span(best)}) of {step}"
@@ -120,13 +137,13 @@ def table(result: WhatIf, title: str, named: Column) -> Table:
     free_ms = result.free.ms
 
     def change(row: Prediction) -> str:
-        if row.answer in ("nothing", "cannot tell"):
+        if row.answer in ("nothing", "cannot tell") or not row.has_size:
             return row.answer
         up_to = "up to " if row.leaves and row.answer == "shorter" else ""
         return f"{up_to}{milliseconds(free_ms - row.step_ms)}"
 
     def share(row: Prediction) -> str | None:
-        told = row.answer in ("shorter", "longer")
+        told = row.answer in ("shorter", "longer") and row.has_size
         return whole_percent(1 - row.ratio) if told else None
 
     def limit(row: Prediction) -> str | None:
@@ -136,7 +153,7 @@ def table(result: WhatIf, title: str, named: Column) -> Table:
         named,
         Column("gain, ms", change, "number", True),
         Column("gain", share, "number", True),
-        Column("step, ms", lambda row: row.step_ms if is_told(row) else None, "ms", True),
+        Column("step, ms", lambda row: row.step_ms if row.has_size else None, "ms", True),
         Column("low to high", lambda row: span(row) if is_told(row) else None, "number", True),
         Column("limit then", limit, "text", True),
         Column("GPU alone, ms", "gpu_ms", "ms"),

@@ -194,7 +194,7 @@ def runs_of(path: Path, folders: Sequence[Path]) -> Compared:
     Raises ValueError if they differ in a key that changes a step, or in their conditions.
     """
     capture = newest_capture(folders[0])
-    report = open_report(capture).report if capture else None
+    report = open_report(capture).plain_report if capture else None
     why_none = "the first run has no capture, so families and kernels are not compared"
     first, *others = sides = [compared_run(read_run(run), report, why_none) for run in folders]
     for run in others:
@@ -237,9 +237,9 @@ def side(
         with reading_bar(capture) as say:
             analysed = open_report(capture, step=flags.step, phases=flags.phases)
             say("analysing")
-            _ = analysed.report
+            _ = analysed.plain_report
         manifest = None if flags.step else analysed.manifest  # it has times of iterations only
-        return compared_capture(analysed.report, manifest, analysed.trace.file)
+        return compared_capture(analysed.plain_report, manifest, analysed.trace.file)
     if capture is None:
         profile = run.folder / "profile"
         tool = "torch" if run.on_cpu else "nsys"
@@ -247,7 +247,8 @@ def side(
             f"run it with --kind {tool}" if run.command else f"train with profile={tool}"
         )
         return compared_run(run, None, why)
-    return compared_run(run, open_report(capture).report)  # of this project: its ranges are known
+    report = open_report(capture).plain_report  # of this project: its ranges are known
+    return compared_run(run, report)
 
 
 def next_steps(flags: Namespace, comparison: Comparison) -> Iterator[str]:

@@ -91,7 +91,7 @@ def report_page() -> str:
 
 
 def compare_page() -> str:
-    slow, flash = (compared_capture(open_report(path).report, None) for path in COMPARED)
+    slow, flash = (compared_capture(open_report(path).plain_report, None) for path in COMPARED)
     comparison = compare(slow, flash)
     return page(comparison_document(comparison), as_json=to_json(comparison))
 

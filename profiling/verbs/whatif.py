@@ -20,17 +20,20 @@ a capture that cannot be read or replayed
 
 import re
 import shlex
+import signal
 from argparse import ArgumentTypeError, Namespace
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
 
 from cli.parser import Parser, flag, within
 from cli.plain import without_controls
 from cli.program import as_called
+from configs.backends import BACKENDS
 from profiling.analysis.open_report import open_report
 from profiling.analysis.ranks.found import rank_captures
 from profiling.analysis.whatif.changes import NO
+from profiling.analysis.whatif.swap import read_lab
 from profiling.analysis.whatif.whatif import Asked, what_if
 from profiling.analysis.whatif.whatif_records import WhatIf
 from profiling.shared.json_records import to_json
@@ -39,6 +42,7 @@ from profiling.verbs.report import CAPTURE
 from profiling.verbs.results import check_outputs, output_flags, say_written, show, write_outputs
 
 CANNOT_TELL = 3
+MATCHING_S = 2.0  # at most, to hold the pattern of --without against all names
 
 
 def main(argv: list[str]) -> int:
@@ -51,6 +55,8 @@ def main(argv: list[str]) -> int:
         )
     with reading_bar(flags.capture) as say:
         capture = open_report(flags.capture, flags.manifest, step=flags.step)
+        for wanted in flags.without:
+            check_time(wanted, capture.trace.names)
         say("replaying")
         result = what_if(capture.analysis, capture.manifest, asked_of(flags))
     write(flags, result)
@@ -88,6 +94,13 @@ def parse(argv: list[str]) -> Namespace:
     group.add_argument(
         "--without", type=pattern, action="append", default=[], metavar="REGEX", help=without
     )
+    add(
+        "--swap attention=NAME",
+        "this trainer's other attention backend, as --lab measured both",
+        swapped_backend,
+    )
+    add("--lab FILE", "of python -m profiling attention --backward --json FILE", Path)
+    add("--batch N", "refused: nothing measured says how kernels grow", within(int, 1))
     add("--together", "all of these changes at once, not one by one")
     free = "the step without a profiler, in ms (from the manifest, else estimated)"
     flag(parser, "--free MS", free, within(float, 0.0001, 1e9))
@@ -100,7 +113,14 @@ def parse(argv: list[str]) -> Namespace:
         html="one HTML page",
     )
     flags = parser.parse_args(argv)
-    inputs = filter(None, [flags.capture, flags.manifest])
+    if flags.lab and not flags.swap:
+        raise ValueError("--lab: goes with --swap")
+    if flags.batch:
+        raise ValueError(
+            f"--batch {flags.batch}: no kernel was measured at another batch, so nothing says how "
+            "much longer it takes; measure steps of both: python -m profiling ab batch_size=A,B"
+        )
+    inputs = filter(None, [flags.capture, flags.manifest, flags.lab])
     check_outputs(flags, *(path for path in inputs if path.exists()))
     return flags
 
@@ -116,12 +136,39 @@ def scaled_family(word: str) -> tuple[str, float]:
         raise ArgumentTypeError(f"{word}: {factor} is no number") from None
 
 
+def swapped_backend(word: str) -> str:
+    """Parse attention=NAME. Raises ArgumentTypeError."""
+    key, _, name = word.partition("=")
+    if key != "attention" or name not in BACKENDS:
+        raise ArgumentTypeError(f"{word}: give attention=NAME, of {', '.join(BACKENDS)}")
+    return name
+
+
 def pattern(word: str) -> re.Pattern[str]:
     """Parse a regular expression. Raises ArgumentTypeError."""
     try:
         return re.compile(word)
-    except re.error as error:
+    except (re.error, OverflowError, RecursionError) as error:
         raise ArgumentTypeError(f"{word}: no regular expression: {error}") from None
+
+
+def check_time(wanted: re.Pattern[str], names: Iterable[str]) -> None:
+    """Raise ValueError for a pattern that goes back and forth in the names for too long."""
+
+    def stop(*_: object) -> None:
+        raise ValueError(
+            f"--without {wanted.pattern}: matching took over {MATCHING_S:g} s; write it without "
+            "repeats inside repeats, such as (a+)+"
+        )
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, MATCHING_S)
+    try:
+        for name in names:
+            wanted.fullmatch(name)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def asked_of(flags: Namespace) -> Asked:
@@ -130,6 +177,8 @@ def asked_of(flags: Namespace) -> Asked:
         graphs=flags.graphs,
         scale=tuple(dict.fromkeys(flags.scale)),
         without=tuple(flags.without),
+        attention=flags.swap,
+        lab=None if flags.lab is None else read_lab(flags.lab),
         together=flags.together,
         free_ms=flags.free,
     )

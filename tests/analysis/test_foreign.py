@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from profiling.analysis.analysis import Analysis
-from profiling.analysis.gpu_time.profiler_cost import recorded_overhead
+from profiling.analysis.gpu_time.profiler_cost import LIKELY, recorded_overhead
 from profiling.analysis.gpu_time.typical import are_typical, typical_step
 from profiling.analysis.summary import summarize
 from profiling.analysis.verdict.advice import advise
@@ -173,10 +173,10 @@ def test_what_capturing_costs_is_estimated_where_no_manifest_tells():
         body(program)
         program.build.range(begin, program.host, f"ProfilerStep#{number}", domain=None)
     found = report_of(program.trace())
-    assert found.health.estimated_added_ms == pytest.approx(2.0, rel=0.01)
+    assert found.health.recording_ms[LIKELY] == pytest.approx(2.0, rel=0.01)
     assert found.idle.by_cause["launch"] > 0.15 * found.window.step_ms.mean
     assert not VERDICT[found.bottleneck.verdict].waiting
-    assert "Capturing added about 2.00 ms" in " ".join(found.bottleneck.evidence)
+    assert "Recording its events may explain 2.00 ms" in " ".join(found.bottleneck.evidence)
 
 
 def test_overlapping_times_of_the_profiler_itself_count_once():

@@ -13,7 +13,7 @@ from profiling.analysis.whatif import whatif
 from profiling.analysis.whatif.changes import NO
 from profiling.analysis.whatif.whatif import Asked
 from profiling.analysis.whatif.whatif_records import Prediction, WhatIf
-from profiling.report.whatif import commands, facts
+from profiling.report.whatif import commands, facts, unscaled
 from profiling.shared.manifest import CapturedWindow, Laps, Manifest, WindowSteps
 from profiling.timeline.trace import GRAPH, Trace
 from tests.helpers.captures import APART, OWN, capture_of
@@ -50,7 +50,9 @@ def test_what_holds_of_every_capture(name):
         assert row.gpu_ms <= row.step_ms and row.low_ms <= row.step_ms <= row.high_ms
         assert row.step_ms <= result.free.ms  # all of these only take away
         assert row.ratio_low <= row.ratio <= row.ratio_high
-        assert (row.reason is not None) == (row.answer == "cannot tell")
+        assert row.answer != "shorter" or row.high_ms <= result.free.ms
+        vague = row.limited_by == "host" and row.high_ms == result.free.ms
+        assert row.has_size != (row.answer == "cannot tell" or row.answer == "shorter" and vague)
     assert rows["--scale gemm=0.5"].step_ms <= rows["--scale gemm=0.8"].step_ms
     nothing = rows["--no allocation"]
     assert nothing.answer == "nothing" and nothing.step_ms == result.free.ms
@@ -73,6 +75,14 @@ def test_the_step_is_given_measured_or_estimated():
     ]
     assert [each.source for each in found] == ["estimated", "manifest", "given"]
     assert [each.ms for each in found[1:]] == [12, 11.5]
+    assert [each.scaled for each in found] == [False, True, True]
+
+
+def test_a_step_that_the_replay_comes_nowhere_near_scales_nothing_and_a_sentence_says_so():
+    near, far = (what_if(capture_of("flash_eager"), Asked(free_ms=ms)) for ms in (12, 2))
+    assert unscaled(near) == [] and far.free.replayed_ms == near.free.replayed_ms
+    (line,) = unscaled(far)
+    assert "are not scaled to the 2.00 ms" in line and "a step takes 12.52 ms" in line
 
 
 def test_without_a_change_all_are_asked_of_which_there_is_something():

@@ -15,7 +15,7 @@ from profiling.analysis.whatif.changes import (
     without_times,
 )
 from profiling.analysis.whatif.prediction import Scene, predict
-from profiling.analysis.whatif.replay import schedule_of, steady_ms
+from profiling.analysis.whatif.replay import steady_ms
 from profiling.analysis.whatif.work import ALLOCATION, TRANSFER, WAITING, Work
 from profiling.timeline.trace import COPY
 from tests.helpers.whatif import US, Call, Op, made_work
@@ -27,7 +27,7 @@ LAUNCHES = [Call(5, 5, [Op(2, 6)]) for _ in range(3)]  # 30 us of the host
 
 def step_us(work: Work, change: Change | None = None) -> float:
     work = change.apply(work) if change else work
-    return 1e3 * steady_ms(work, schedule_of(work))
+    return 1e3 * steady_ms(work)
 
 
 def changed_us(calls: list[Call], change: Change) -> tuple[float, float]:

@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from profiling.analysis.whatif.replay import ROUNDS, replayed_ends, schedule_of, steady_ms
+from profiling.analysis.whatif.replay import ROUNDS, replayed_ends, steady_ms
 from profiling.analysis.whatif.work import OTHER, WAITING, Work
 from tests.helpers.whatif import US, Call, Op, loop, made_work
 
 
 def step_us(work: Work) -> float:
-    return 1e3 * steady_ms(work, schedule_of(work))
+    return 1e3 * steady_ms(work)
 
 
 def ends_us(work: Work) -> list[float]:
@@ -87,4 +87,4 @@ def test_rounds_equal_one_by_one():
         work = random_work(np.random.default_rng(seed), forward=True)
         _, gpu, host = loop(work, ROUNDS)
         expected = max(gpu[-1] - gpu[-2], host[-1] - host[-2])
-        assert steady_ms(work, schedule_of(work)) == pytest.approx(expected / 1e6, abs=1e-9), seed
+        assert steady_ms(work) == pytest.approx(expected / 1e6, abs=1e-9), seed

@@ -22,7 +22,7 @@ NO_DATA = Prediction(
 )  # fmt: skip
 GRAPHS = replace(NO_DATA, change="--graphs", step_ms=6.0, low_ms=5.5, high_ms=6.6)
 FOUND = WhatIf(
-    "a.sqlite", 12.0, 8, 100, 50, Gates(0, 0, True), FreeStep(10.0, "given", 1.0, 4.0),
+    "a.sqlite", 12.0, 8, 100, 50, Gates(0, 0, True), FreeStep(10.0, "given", 10.0, True, 1.0, 4.0),
     [NO_DATA, GRAPHS],
 )  # fmt: skip
 

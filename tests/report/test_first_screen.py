@@ -55,13 +55,18 @@ def test_it_fits_a_screen_with_the_verdict_once_more(name):
 
 
 def test_what_helps_most_is_one_line():
-    line = best_line(report_of("flash_eager").what_if)
+    report = report_of("flash_eager")
+    line = best_line(report.what_if)
     figures = r"([\d.]+) ms \(([\d.]+) to ([\d.]+)\) instead of ([\d.]+)"
     bound = r"up to [\d.]+ ms \(\d+ %\) less per step"  # graphs leave what may take longer
     found = re.fullmatch(f"Predicted with CUDA graphs: {bound}, {figures}", line)
     assert found, line
     step, low, high, now = map(float, found.groups())
     assert low < step < high < now
+    said = text_of(first_screen(report))
+    assert f"(about {now:.2f} without capturing)" in said  # and no other estimate of that step
+    assert "added" not in said
+    assert len(re.findall(r"without (capturing|a profiler)", said)) == 1
 
 
 def test_of_a_capture_without_steps_no_figure_is_one_of_a_step():

@@ -167,7 +167,9 @@ def ask(capture, change: str, free_ms: float | None) -> WhatIf:
         raise ValueError("a.sqlite: no loader")
     assert change == "--graphs"
     made = Prediction(change, "shorter", None, 13.1, 12.9, 13.4, 0.92, 0.9, 0.94, 12, "gpu", [], "")
-    free = FreeStep(free_ms or 14.9, "given" if free_ms else "estimated", 1.0, 4.0)
+    free = FreeStep(
+        free_ms or 14.9, "given" if free_ms else "estimated", 14.9, bool(free_ms), 1.0, 4.0
+    )
     return WhatIf("one.sqlite", 15.0, 18, 100, 50, Gates(0, 0, True), free, [made])
 
 

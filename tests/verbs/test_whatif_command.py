@@ -21,7 +21,7 @@ def test_predictions_what_they_leave_and_what_comes_next(capsys):
     assert whatif.main([*TRACE, "--graphs", "--no", "copies", "data"]) == 0
     said = capsys.readouterr().out
     words = " ".join(said.split())
-    assert "--graphs up to 0.429 6 % 6.99 6.50 to 7.83 the GPU" in words
+    assert "--graphs up to 0.429 6 % 6.99 6.50 to 7.42 the GPU" in words
     assert "--no copies nothing" in words and "--no data cannot tell" in words
     assert "ends 0.00 % off; round and round a step is 0.2 % off" in words
     assert "7.42 ms per step, measured around the window" in words
@@ -72,7 +72,13 @@ def test_a_step_that_is_given(capsys):
         ([EAGER, "--scale", "gemm=-1"], "--scale: -1: must be 0 to 1000"),
         ([EAGER, "--scale", "gem=1"], "--scale gem: the steps have no such kernels; they have"),
         ([EAGER, "--without", "("], "(: no regular expression"),
+        ([EAGER, "--without", "a{99999999999999}"], "the repetition number is too large"),
+        ([EAGER, "--without", "(([a-z]*)*)*!"], "(([a-z]*)*)*!: matching took over 0.1 s"),
         ([EAGER, "--without", "nothing"], "--without nothing: no operator or range"),
+        ([EAGER, "--swap", "attention=none"], "attention=none: give attention=NAME, of slow"),
+        ([EAGER, "--lab", EAGER], "--lab: goes with --swap"),
+        ([EAGER, "--swap", "attention=slow", "--lab", EAGER], "is damaged"),
+        ([EAGER, "--batch", "128"], "--batch 128: no kernel was measured at another batch"),
         ([EAGER, "--free", "0"], "--free: 0: must be"),
         ([EAGER, "--step", "none"], "step=none: no range has this name"),
         ([COMPILED, "--graphs"], "--graphs: flash_compile.sqlite.gz already runs in CUDA graphs"),
@@ -80,7 +86,8 @@ def test_a_step_that_is_given(capsys):
         ([EAGER, "--json", EAGER], "the name must end in .json"),
     ],
 )
-def test_mistakes_are_told_in_one_line(words, why, capsys):
+def test_mistakes_are_told_in_one_line(words, why, capsys, monkeypatch):
+    monkeypatch.setattr(whatif, "MATCHING_S", 0.1)
     with pytest.raises(SystemExit) as ended, user_errors():
         whatif.main(words)
     said = capsys.readouterr().err.splitlines()

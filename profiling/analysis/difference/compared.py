@@ -11,6 +11,7 @@ from statistics import fmean, median
 import msgspec
 
 from profiling.analysis.difference.comparison_records import KernelOnOneSide
+from profiling.analysis.gpu_time.profiler_cost import LIKELY
 from profiling.analysis.ranks.rank_records import RanksReport
 from profiling.analysis.records import Lines, RangeTotal, Report
 from profiling.analysis.runs.folder import SETTLING_ROWS, RunFolder
@@ -185,7 +186,7 @@ def free_laps_ms(manifest: Manifest | None) -> list[float]:
 
 def captured_step(report: Report) -> CapturedStep:
     """The mean step of a capture; without parts if it lost too many kernels to explain a step."""
-    steps = report.window.steps
+    steps, recording_ms = report.window.steps, report.health.recording_ms
     if report.health.no_verdict:
         return CapturedStep(steps)
     return CapturedStep(
@@ -193,7 +194,7 @@ def captured_step(report: Report) -> CapturedStep:
         gpu_parts(report),
         host_parts={f"host_{row.name}": row.host_ms / steps for row in report.phases},
         kernel_noise=report.typical.kernel_noise if report.typical else 0.0,
-        added_ms=report.health.measured_added_ms or report.health.estimated_added_ms or 0.0,
+        added_ms=report.health.measured_added_ms or (recording_ms[LIKELY] if recording_ms else 0.0),
         families={row.family: row.total_ns / steps / 1e6 for row in report.families},
         phases={row.name: phase_times(row, steps) for row in report.ranges},
         kernels=tuple(

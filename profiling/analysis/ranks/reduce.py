@@ -13,6 +13,7 @@ from profiling.analysis.columns import Intervals, concatenate_columns, union
 from profiling.analysis.gpu_time.attribution import OwnedOperations
 from profiling.analysis.gpu_time.breakdown import COMMUNICATION
 from profiling.analysis.gpu_time.idle import find_gaps
+from profiling.analysis.gpu_time.profiler_cost import MOST
 from profiling.analysis.gpu_time.slowed import Launches, alone_ns, launches_of, measure_slowdown
 from profiling.analysis.gpu_time.typical import causes_of_steps, parts_of_steps
 from profiling.analysis.gpu_work.families import FAMILIES
@@ -218,7 +219,8 @@ def reduce_rank(
 def most_added_ms(health: Health) -> float:
     """The most that capturing may have added to a step, in ms."""
     measured = health.measured_added_ms
-    return (health.estimated_most_ms or 0.0) if measured is None else measured
+    recording_ms = health.recording_ms[MOST] if health.recording_ms else 0.0
+    return recording_ms if measured is None else measured
 
 
 def notes_of(report: Report) -> list[str]:

@@ -88,7 +88,7 @@ def scale(
     `ranks` is a report whose collectives measure the links. `peak_bytes` is the most memory that
     the measured run used. Raises ValueError naming what is missing.
     """
-    manifest, report = capture.manifest, capture.report
+    manifest, report = capture.manifest, capture.plain_report
     keys = keys_of(manifest, capture.trace.file)
     assert manifest is not None  # or keys_of would have raised
     model = model_of(manifest, capture.trace.file)

@@ -26,7 +26,7 @@ def step_parts(capture: Capture, sizes: ModelSizes) -> StepParts:
     ValueError where the capture has no GPU activity, has lost too much, or has no forward and
     backward phases with kernels.
     """
-    analysis, report = capture.analysis, capture.report
+    analysis, report = capture.analysis, capture.plain_report
     owned, file = analysis.owned, analysis.trace.file
     if owned is None or not len(owned.row):
         raise ValueError(

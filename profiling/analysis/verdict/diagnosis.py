@@ -1,7 +1,7 @@
 """Name the bottleneck, with its evidence and what to try next. Called by summary.
 
-The typical step (gpu_time.typical) is judged, less the time that capturing added. It is estimated
-for each idle cause from the recorded events (gpu_time.profiler_cost). If the manifest has the
+The typical step (gpu_time.typical) is judged, less the idle time that recording explains. It is
+estimated for each cause from the recorded events (gpu_time.profiler_cost). If the manifest has the
 measured time, the estimates are scaled to it. Where the estimate's least and most lead to different
 verdicts, the evidence gives both.
 
@@ -137,8 +137,8 @@ def reading_sentences(different: list[Reading]) -> Iterator[str]:
             for reading in different
         ]
         yield (
-            f"The verdict depends on what capturing added: {', '.join(bound)}. The time of a step "
-            "without a profiler decides."
+            f"The verdict depends on how much idle time comes from recording: {', '.join(bound)}. "
+            "The time of a step without a profiler decides."
         )
 
 
@@ -334,9 +334,8 @@ def waiting_sentences(
 def overhead_sentence(health: Health, taken_off: float) -> str:
     if health.free_step_ms is None:
         return (
-            f"Capturing added about {taken_off:.2f} ms ({health.estimated_least_ms:.2f} to "
-            f"{health.estimated_most_ms:.2f}) of idle time to each step, judging by the recorded "
-            "events. That much is not counted as the program's."
+            f"Recording its events may explain {taken_off:.2f} ms of idle time in each step, which "
+            "is not counted as the program's."
         )
     return (
         f"Capturing made a step {health.overhead_percent:.0f} % longer "

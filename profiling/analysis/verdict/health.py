@@ -50,8 +50,7 @@ def health(
     """
     overhead = manifest.overhead_percent if manifest else None
     free_ms = free_step_ms(manifest)
-    estimated = estimated_ms(analysis) if free_ms is None else None
-    least_ms, likely_ms, most_ms = estimated or (None, None, None)
+    delay_ms = recording_ms(analysis) if free_ms is None else None
     lost = lost_kernels(analysis)
     findings = chain(
         loss_findings(analysis.losses),
@@ -63,7 +62,7 @@ def health(
         content_findings(analysis.trace, report),
         [Finding("note", problem)] if problem else [],
     )
-    return Health(overhead, free_ms, likely_ms, least_ms, most_ms, list(findings), lost)
+    return Health(overhead, free_ms, delay_ms, list(findings), lost)
 
 
 def lost_kernels(analysis: Analysis) -> LostKernels | None:
@@ -240,13 +239,14 @@ def content_findings(trace: Trace, report: Report) -> Iterator[Finding]:
         )
 
 
-def estimated_ms(analysis: Analysis) -> tuple[float, float, float] | None:
-    """Estimate of the ms that capturing added to a typical step: (least, likely, most).
+def recording_ms(analysis: Analysis) -> list[float] | None:
+    """Milliseconds that recorded events delayed a typical step: [least, likely, most], or None.
 
-    It stands in where no manifest has the measured time; None where nothing tells it.
+    A step without a profiler is another question, which whatif answers: the host as a whole is
+    slower while it is captured.
     """
     if (cost := analysis.profiler_cost) is None:
         return None
     chosen = are_typical(np.diff(analysis.bounds_ns))
-    least, likely, most = (cost.step_ns[:, chosen].mean(axis=1) / 1e6).tolist()
-    return least, likely, most
+    delay_ms: list[float] = (cost.step_ns[:, chosen].mean(axis=1) / 1e6).tolist()
+    return delay_ms

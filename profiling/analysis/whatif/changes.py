@@ -1,5 +1,6 @@
 """Changes to a Work: what it would be without a cause of idle time, with CUDA graphs, with kernels
-that take another time. Each makes a new one.
+that take another time. Each makes a new one. What it makes of the GPU's times does not depend on
+how fast the host is, nor the other way round: they are replayed at several speeds of both.
 """
 
 import re

@@ -7,6 +7,10 @@ without, each replayed in the same five of these worlds, because both share that
 Where the step without a profiler is known, the step with the change is scaled to it, without the
 stalls, unless the GPU is the bottleneck then. A known step that is too far from the replayed one
 does not help: then the replay counts, and the doubt is the wider one.
+
+What is shorter ends no later than the step as it is, and so does its interval. Where it would not,
+and the host limits the step, the prediction does not say by how much: on two series 14 of 93
+answers were so, and their gains were off by 79 % in the median, those of all by 6 %.
 """
 
 from collections.abc import Callable
@@ -31,9 +35,19 @@ from profiling.analysis.whatif.constants import (
     SAME,
     SURE,
 )
-from profiling.analysis.whatif.replay import Schedule, schedule_of, steady_ms
-from profiling.analysis.whatif.whatif_records import Answer, FreeStep, Prediction, StepSource
+from profiling.analysis.whatif.replay import (
+    GpuTimes,
+    HostTimes,
+    Schedule,
+    gpu_times,
+    host_times,
+    schedule_of,
+    steady_round_ms,
+)
+from profiling.analysis.whatif.whatif_records import Answer, FreeStep, Limit, Prediction, StepSource
 from profiling.analysis.whatif.work import Work
+
+HOW_MUCH = "by how much: it depends on how fast the host is without a profiler"
 
 
 @dataclass(frozen=True)
@@ -42,19 +56,27 @@ class Replays:
 
     quiet: Work  # without noted events
     slowdown: float  # of the host while captured
+    changed: Work  # the quiet work with the change
     change: Callable[[Work], Work] = lambda work: work
+    hosts: dict[float, HostTimes] = field(default_factory=dict)  # by factor, as the next
+    gpus: dict[float, GpuTimes] = field(default_factory=dict)
     replayed: dict[tuple[float, float], float] = field(default_factory=dict)
 
     @cached_property
     def schedule(self) -> Schedule:  # which does not depend on how fast they are
-        return schedule_of(self.change(self.quiet))
+        return schedule_of(self.changed)
 
     def step_ms(self, host: float = 1.0, gpu: float = 1.0) -> float:
         """A step whose times on the host and on the GPU are longer by these factors."""
         if (found := self.replayed.get((host, gpu))) is not None:
             return found
-        work = cost.scale_gpu(cost.scale_host(self.quiet, host / self.slowdown), gpu)
-        self.replayed[host, gpu] = step_ms = steady_ms(self.change(work), self.schedule)
+        if host not in self.hosts:
+            work = self.change(cost.scale_host(self.quiet, host / self.slowdown))
+            self.hosts[host] = host_times(work, self.schedule)
+        if gpu not in self.gpus:
+            self.gpus[gpu] = gpu_times(cost.scale_gpu(self.changed, gpu), self.schedule)
+        round_ms = steady_round_ms(self.hosts[host], self.gpus[gpu], self.schedule)
+        self.replayed[host, gpu] = step_ms = round_ms / self.quiet.steps
         return step_ms
 
     def changed_by(self, change: Callable[[Work], Work]) -> "Replays":
@@ -65,7 +87,7 @@ class Replays:
             for before, after in ((self.quiet.host, work.host), (self.quiet.gpu, work.gpu))
             for name, column in vars(after).items()
         )
-        return self if same else Replays(self.quiet, self.slowdown, change)
+        return self if same else Replays(self.quiet, self.slowdown, work, change)
 
     @property
     def gpu_ms(self) -> float:
@@ -92,7 +114,8 @@ class Scene:
     @cached_property
     def plain(self) -> Replays:
         """The steps without a change."""
-        return Replays(cost.without_events(self.cycle), self.slowdown)
+        quiet = cost.without_events(self.cycle)
+        return Replays(quiet, self.slowdown, quiet)
 
     @cached_property
     def stalled_ms(self) -> float:
@@ -122,9 +145,11 @@ class Scene:
     @cached_property
     def free(self) -> FreeStep:
         source: StepSource = "manifest" if self.from_manifest else "given"
+        replayed_ms, scaled = self.plain.step_ms(), self.factor is not None
         if self.given_ms is None:
-            return FreeStep(self.plain.step_ms(), "estimated", self.slowdown, self.launch_us)
-        return FreeStep(self.given_ms, source, self.slowdown, self.launch_us)
+            source = "estimated"
+        free_ms = replayed_ms if self.given_ms is None else self.given_ms
+        return FreeStep(free_ms, source, replayed_ms, scaled, self.slowdown, self.launch_us)
 
 
 def predict(scene: Scene, change: Change, try_it: str | None) -> Prediction:
@@ -139,10 +164,15 @@ def predict(scene: Scene, change: Change, try_it: str | None) -> Prediction:
     low_ms, high_ms = interval(scene, replays, step_ms)
     ratios = [1.0] if nothing else [*ratios, step_ms / free_ms]
     answer = answer_of(ratios)
+    limited_by: Limit = "host" if step_ms > LIMITED * floor_ms else "gpu"
+    reason = why_unknown(ratios) if answer == "cannot tell" else None
+    if (answer == "shorter" and high_ms > free_ms) or (answer == "longer" and low_ms < free_ms):
+        low_ms, high_ms = (low_ms, free_ms) if answer == "shorter" else (free_ms, high_ms)
+        reason = HOW_MUCH if limited_by == "host" else None
     return Prediction(
         change=change.words,
         answer=answer,
-        reason=why_unknown(ratios) if answer == "cannot tell" else None,
+        reason=reason,
         step_ms=step_ms,
         low_ms=low_ms,
         high_ms=high_ms,
@@ -150,7 +180,7 @@ def predict(scene: Scene, change: Change, try_it: str | None) -> Prediction:
         ratio_low=min(ratios),
         ratio_high=max(ratios),
         gpu_ms=min(floor_ms, step_ms),
-        limited_by="host" if step_ms > LIMITED * floor_ms else "gpu",
+        limited_by=limited_by,
         leaves=[*change.leaves],
         try_it=try_it,
     )

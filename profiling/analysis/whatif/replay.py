@@ -12,7 +12,7 @@ for another stream, and behind one that is waited for. Of each run the maximum i
 a loop over runs and waits, in the order of launches, adds how late the host is by then.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from profiling.analysis.whatif.waits import NEVER
 from profiling.analysis.whatif.work import Work
 
 ROUNDS = 4  # of the cycle; the last one counts
+WARM_UP = 8  # part of the cycle, to begin with: one over this
 STEADY_NS = 0.01  # rounds that differ by less are the same
 
 
@@ -44,20 +45,40 @@ class Schedule:
     third_row: NDArray[np.intp]  # they, stream by stream
     third_place: NDArray[np.intp]  # where the runs that begin with them are in the lists
     streams: NDArray[np.intp]  # (streams,) stream by stream: the first operation
+    carried: NDArray[np.intp]  # where the runs are in the lists that the next round waits for
+
+
+@dataclass(frozen=True)
+class HostTimes:
+    """Times of a schedule that hang on the host alone."""
+
+    begun_ns: np.ndarray  # (operations,) stream by stream: begin by their calls alone
+    add_ns: np.ndarray  # (waits,) to an awaited end, for the lateness of the host
+    total_ns: float  # of all calls and the times between
+
+
+@dataclass(frozen=True)
+class GpuTimes:
+    """Times of a schedule that hang on the GPU alone, as the levels of the module's docstring,
+    counted on through streams."""
+
+    level_ns: np.ndarray  # (operations,) stream by stream
+    ahead_ns: np.ndarray  # (operations,) likewise: the operation's time less its level
+    add_ns: np.ndarray  # (thirds,) to an awaited end, for the level of a run
+    end_ns: list[float]  # level at the end of each run, in the lists
+    before_ns: np.ndarray  # (streams,): level before the first operation
+    total_ns: np.ndarray  # (streams,): of all operations
 
 
 @dataclass(frozen=True)
 class Levels:
-    """Times of a schedule, as the levels of the module's docstring, counted on through streams."""
+    """Times of a schedule with one host and one GPU."""
 
     add_ns: list[float]  # to an awaited end, for the level of a run or the lateness of the host
     top_ns: list[float]  # highest level of a run if its calls are on time and nothing is before it
-    end_ns: list[float]  # level at the end of each run
     ahead_ns: np.ndarray  # (operations,) stream by stream: level of each by its call alone
-    level_ns: np.ndarray  # (operations,) stream by stream
-    before_ns: np.ndarray  # (streams,): level before the first operation
-    total_ns: np.ndarray  # (streams,): of all operations
-    host_ns: float  # the host's own time
+    host: HostTimes
+    gpu: GpuTimes
 
 
 @dataclass(frozen=True)
@@ -65,17 +86,18 @@ class Round:
     host_ns: float  # when the host has come to the end
     tail_ns: np.ndarray  # (streams,): end of the last operation
     ends_ns: list[float]  # of the runs, as all lists of the schedule
-    seeds_ns: list[float]  # level of each run's stream before it
-    late_ns: list[float]  # of the host at each run
+    # level of each run's stream before it, and how late the host is; empty if not asked for
+    seeds_ns: list[float] = field(default_factory=list)
+    late_ns: list[float] = field(default_factory=list)
 
 
 def replayed_ends(work: Work) -> NDArray[np.float64]:
     """(operations,) when each ends, in ns from the window's begin, replayed once as captured."""
     schedule = schedule_of(work)
-    levels = levels_of(work, schedule)
+    levels = levels_of(host_times(work, schedule), gpu_times(work, schedule), schedule)
     begin_ns = float(work.host.start_ns[0] - work.host.think_ns[0])
-    nothing = [NEVER] * len(schedule.stream)
-    once = play(schedule, levels, begin_ns, work.earlier_ns, nothing)
+    before = Round(begin_ns, work.earlier_ns, [NEVER] * len(schedule.stream))
+    once = play(schedule, levels, before, with_all=True)
     length = np.diff(schedule.start, append=len(levels.ahead_ns))
     reached = levels.ahead_ns + np.repeat(np.array(once.late_ns)[schedule.run_place], length)
     seeds = np.array(once.seeds_ns)[schedule.run_place]
@@ -87,60 +109,84 @@ def replayed_ends(work: Work) -> NDArray[np.float64]:
         strict=True,
     ):
         ends[rows] = np.maximum.accumulate(of_stream)
-    ends[work.by_stream] += levels.level_ns
+    ends[work.by_stream] += levels.gpu.level_ns
     return ends
 
 
-def steady_ms(cycle: Work, schedule: Schedule) -> float:
-    """Milliseconds of a step, replayed ROUNDS times: of the last round, by the GPU or the host."""
-    levels = levels_of(cycle, schedule)
-    nothing = [NEVER] * len(schedule.stream)
-    latest = play(schedule, levels, 0.0, np.full_like(levels.before_ns, NEVER), nothing)
-    step_ns, state = 0.0, relative_state(latest)
-    for _ in range(ROUNDS - 1):
-        before = latest
-        latest = play(schedule, levels, before.host_ns, before.tail_ns, before.ends_ns)
-        step_ns = latest.host_ns - before.host_ns
-        if (gpu_ns := latest.tail_ns.max()) > NEVER and before.tail_ns.max() > NEVER:
-            step_ns = max(step_ns, gpu_ns - before.tail_ns.max())
-        previous, state = state, relative_state(latest)
-        if np.allclose(state, previous, rtol=0, atol=STEADY_NS):
-            break  # and so are all rounds from here on
-    return float(step_ns) / 1e6 / cycle.steps
+def steady_ms(cycle: Work) -> float:
+    """Milliseconds of a step of the cycle, replayed round and round."""
+    schedule = schedule_of(cycle)
+    return (
+        steady_round_ms(host_times(cycle, schedule), gpu_times(cycle, schedule), schedule)
+        / cycle.steps
+    )
 
 
-def relative_state(latest: Round) -> NDArray[np.float64]:
+def steady_round_ms(host: HostTimes, gpu: GpuTimes, schedule: Schedule) -> float:
+    """Milliseconds of the last of ROUNDS rounds, by the GPU or the host.
+
+    Where a round ends as the last part alone does, all later ones would be like it.
+    """
+    levels = levels_of(host, gpu, schedule)
+    count = len(schedule.stream)
+    nothing = Round(0.0, np.full_like(gpu.before_ns, NEVER), [NEVER] * count)
+    before = play(schedule, levels, nothing, first=count - count // WARM_UP)
+    latest = play(schedule, levels, before)
+    if not ends_alike(schedule, before, latest):
+        latest = play(schedule, levels, nothing)
+        for _ in range(ROUNDS - 1):
+            before, latest = latest, play(schedule, levels, latest)
+            if ends_alike(schedule, before, latest):
+                break
+    round_ns = latest.host_ns - before.host_ns
+    if (gpu_ns := latest.tail_ns.max()) > NEVER and before.tail_ns.max() > NEVER:
+        round_ns = max(round_ns, gpu_ns - before.tail_ns.max())
+    return float(round_ns) / 1e6
+
+
+def ends_alike(schedule: Schedule, one: Round, other: Round) -> bool:
+    """Whether the rounds behind both will be alike."""
+    state, same = relative_state(schedule, one), relative_state(schedule, other)
+    return np.allclose(state, same, rtol=0, atol=STEADY_NS)
+
+
+def relative_state(schedule: Schedule, latest: Round) -> NDArray[np.float64]:
     """Times that the next round depends on, from the host's end on."""
-    return np.concatenate((latest.tail_ns, latest.ends_ns)) - latest.host_ns
+    ends_ns = [latest.ends_ns[place] for place in schedule.carried.tolist()]
+    return np.concatenate((latest.tail_ns, ends_ns)) - latest.host_ns
 
 
 def play(
-    schedule: Schedule,
-    levels: Levels,
-    begin_ns: float,
-    tail_ns: np.ndarray,
-    before_ns: list[float],
+    schedule: Schedule, levels: Levels, before: Round, *, first: int = 0, with_all: bool = False
 ) -> Round:
-    """One round. The host begins at `begin_ns`, the last operation of each stream ended at
-    `tail_ns`, and the runs of the round before at `before_ns`."""
-    late, count = begin_ns, len(schedule.stream)
-    ends = [NEVER] * count + before_ns + [NEVER]
+    """The round behind another, or what is left of it from the entry `first` on. `with_all` keeps
+    what each run met."""
+    late, count = before.host_ns, len(schedule.stream)
+    ends = [NEVER] * count + before.ends_ns + [NEVER]
     seeds, lates = [], []
-    reached = (tail_ns - levels.before_ns).tolist()
-    numbers = (schedule.stream, schedule.target, levels.add_ns, levels.top_ns, levels.end_ns)
-    for place, (stream, target, add, top, end) in enumerate(zip(*numbers, strict=True)):
-        seed = ends[target] + add
+    gpu = levels.gpu
+    reached = (before.tail_ns - gpu.before_ns).tolist()
+    numbers = (schedule.stream, schedule.target, levels.add_ns, levels.top_ns, gpu.end_ns)
+    left = (column[first:] if first else column for column in numbers)
+    for place, stream, target, add, top, end in zip(range(first, count), *left, strict=True):
         if stream < 0:
-            late = seed if seed > late else late
+            seed = ends[target] + add
+            if seed > late:
+                late = seed
         else:
-            seed = reached[stream] if reached[stream] > seed else seed
-            level = top + late if top + late > seed else seed
+            seed = reached[stream]
+            if target < 2 * count and (third := ends[target] + add) > seed:
+                seed = third
+            level = top + late
+            if seed > level:
+                level = seed
             reached[stream] = level
             ends[place] = level + end
-        seeds.append(seed)
-        lates.append(late)
-    tail = np.array(reached) + levels.before_ns + levels.total_ns
-    return Round(levels.host_ns + late, tail, ends[:count], seeds, lates)
+        if with_all:
+            seeds.append(seed)
+            lates.append(late)
+    tail = np.array(reached) + gpu.before_ns + gpu.total_ns
+    return Round(levels.host.total_ns + late, tail, ends[:count], seeds, lates)
 
 
 def schedule_of(work: Work) -> Schedule:
@@ -165,6 +211,7 @@ def schedule_of(work: Work) -> Schedule:
     stream = np.full(len(order), -1)
     stream[run_place] = work.gpu.stream[ordered[start]]
     streams = np.flatnonzero(np.diff(work.gpu.stream[ordered], prepend=-1))
+    carried = np.unique(target[(target >= len(order)) & (target < 2 * len(order))]) - len(order)
     return Schedule(
         stream.tolist(),
         target.tolist(),
@@ -176,30 +223,40 @@ def schedule_of(work: Work) -> Schedule:
         place[third],
         third_place,
         streams,
+        carried,
     )
 
 
-def levels_of(work: Work, schedule: Schedule) -> Levels:
-    host, gpu, ordered = work.host, work.gpu, work.by_stream
-    lengths = (gpu.took_ns + gpu.stream_lag_ns)[ordered]
-    level = np.cumsum(lengths)
+def host_times(work: Work, schedule: Schedule) -> HostTimes:
+    host, gpu, waiting = work.host, work.gpu, schedule.waiting
     returned = np.cumsum(host.think_ns + host.took_ns)
-    ready = (returned - host.took_ns)[gpu.call] + gpu.host_lag_ns + gpu.took_ns
-    ahead = ready[ordered] - level
-    start, third, waiting = schedule.start, schedule.third, schedule.waiting
-    add, top, end = np.zeros((3, len(schedule.stream)))
-    top[schedule.run_place] = np.maximum.reduceat(ahead, start)
+    begun = (returned - host.took_ns)[gpu.call] + gpu.host_lag_ns
+    add = host.wait_lag_ns[waiting] - returned[waiting]
+    return HostTimes(begun[work.by_stream], add, float(returned[-1]))
+
+
+def gpu_times(work: Work, schedule: Schedule) -> GpuTimes:
+    gpu, ordered, start = work.gpu, work.by_stream, schedule.start
+    took = gpu.took_ns[ordered]
+    lengths = took + gpu.stream_lag_ns[ordered]
+    level = np.cumsum(lengths)
+    add = (gpu.other_lag_ns + gpu.took_ns)[schedule.third] - level[schedule.third_row]
+    end = np.zeros(len(schedule.stream))
     end[schedule.run_place] = level[np.append(start[1:], len(level)) - 1]
-    add[schedule.wait_place] = host.wait_lag_ns[waiting] - returned[waiting]
-    add[schedule.third_place] = (gpu.other_lag_ns + gpu.took_ns)[third]
-    add[schedule.third_place] -= level[schedule.third_row]
     before, total = np.zeros((2, len(work.earlier_ns)))
     stream = gpu.stream[ordered[schedule.streams]]
     before[stream] = (level - lengths)[schedule.streams]
     total[stream] = np.add.reduceat(lengths, schedule.streams)
-    return Levels(
-        add.tolist(), top.tolist(), end.tolist(), ahead, level, before, total, float(returned[-1])
-    )
+    return GpuTimes(level, took - level, add, end.tolist(), before, total)
+
+
+def levels_of(host: HostTimes, gpu: GpuTimes, schedule: Schedule) -> Levels:
+    ahead = host.begun_ns + gpu.ahead_ns
+    add, top = np.zeros((2, len(schedule.stream)))
+    top[schedule.run_place] = np.maximum.reduceat(ahead, schedule.start)
+    add[schedule.wait_place] = host.add_ns
+    add[schedule.third_place] = gpu.add_ns
+    return Levels(add.tolist(), top.tolist(), ahead, host, gpu)
 
 
 def run_starts(

@@ -29,7 +29,8 @@ from profiling.analysis.whatif.constants import (
     STEADY_PERCENT,
 )
 from profiling.analysis.whatif.prediction import Scene, predict
-from profiling.analysis.whatif.replay import replayed_ends, schedule_of, steady_ms
+from profiling.analysis.whatif.replay import replayed_ends, steady_ms
+from profiling.analysis.whatif.swap import Lab, swapped
 from profiling.analysis.whatif.whatif_records import Gates, Prediction, WhatIf
 from profiling.analysis.whatif.work import Work, work_of
 from profiling.shared.manifest import Manifest
@@ -38,6 +39,7 @@ from profiling.timeline.trace import GRAPH, Calls, Operations
 
 MOST_HELPFUL = 5  # changes in a report
 MOST_IN_REPORT = 50_000  # operations; replaying so many takes a quarter of a second
+SWAP = "--swap attention="
 FEWEST_STEPS = 3  # the first and the last are not replayed
 # kind of capture -> causes that are no calls there: JAX's profiler has few waits, and as functions
 UNSEEN: dict[str, tuple[str, ...]] = {"jax": ("sync", "allocation")}
@@ -51,12 +53,14 @@ class Asked:
     graphs: bool = False
     scale: tuple[tuple[str, float], ...] = ()  # (family, factor)
     without: tuple[re.Pattern[str], ...] = ()
+    attention: str | None = None  # another backend
+    lab: Lab | None = None  # times of both
     together: bool = False
     free_ms: float | None = None
 
     @property
     def nothing(self) -> bool:
-        return not (self.no or self.graphs or self.scale or self.without)
+        return not (self.no or self.graphs or self.scale or self.without or self.attention)
 
 
 def what_if(analysis: Analysis, manifest: Manifest | None, asked: Asked) -> WhatIf:
@@ -73,6 +77,8 @@ def what_if(analysis: Analysis, manifest: Manifest | None, asked: Asked) -> What
         raise ValueError(f"{name_of(analysis)}: its steps take no time; it may be damaged")
     found = gates(window, cycle, captured_ms)
     changes = [*changes_of(analysis, cycle, asked)]
+    if asked.attention:
+        changes.append(swapped(analysis, manifest, cycle, asked.attention, asked.lab))
     if asked.together and len(changes) > 1:
         changes = [together(changes)]
     predictions = [predict(scene, change, command_of(change, manifest)) for change in changes]
@@ -93,7 +99,7 @@ def what_if(analysis: Analysis, manifest: Manifest | None, asked: Asked) -> What
 
 
 def what_would_help(analysis: Analysis, manifest: Manifest | None) -> WhatIf | None:
-    """The changes that are predicted to help most, for a report.
+    """The changes that are predicted to help most, for a report, first those that say by how much.
 
     None where nothing can be replayed, or so much that a report would have to wait for it.
     """
@@ -105,7 +111,7 @@ def what_would_help(analysis: Analysis, manifest: Manifest | None) -> WhatIf | N
     except ValueError:
         return None
     shorter = [each for each in found.predictions if each.answer == "shorter"]
-    shorter.sort(key=lambda each: each.step_ms)
+    shorter.sort(key=lambda each: (not each.has_size, each.step_ms))
     return replace(found, predictions=shorter[:MOST_HELPFUL])
 
 
@@ -167,7 +173,7 @@ def gates(window: Work, cycle: Work, captured_ms: float) -> Gates:
     end_ns = float(window.gpu.end_ns.max())
     off_ns = abs(float(replayed_ends(window).max()) - end_ns)
     end_percent = 100 * off_ns / (end_ns - float(window.host.start_ns[0]))
-    steady_percent = 100 * abs(steady_ms(cycle, schedule_of(cycle)) / captured_ms - 1)
+    steady_percent = 100 * abs(steady_ms(cycle) / captured_ms - 1)
     is_steady = cycle.steps == 1 or steady_percent <= STEADY_PERCENT
     return Gates(end_percent, steady_percent, end_percent <= END_PERCENT and is_steady)
 
@@ -253,6 +259,8 @@ def swept_key(change: Change, config: dict[str, object]) -> str | None:
         return "cuda_graphs=false,true"
     if change in (NO["data"], NO["copies"]) and config.get("token_storage") == "mmap":
         return "token_storage=mmap,device"
+    if change.words.startswith(SWAP):
+        return f"attention={config.get('attention')},{change.words.removeprefix(SWAP)}"
     return None
 
 

@@ -27,6 +27,8 @@ class FreeStep:
 
     ms: float
     source: StepSource
+    replayed_ms: float  # what the replay gives without a change
+    scaled: bool  # whether predicted steps are scaled from that to `ms`
     host_slowdown: float  # of the host while captured; at least 1
     launch_us: float | None  # median of the calls that launch a kernel; None: too few
 
@@ -37,7 +39,7 @@ class Prediction:
 
     change: str  # as it is typed: --no data
     answer: Answer
-    reason: str | None  # why it cannot be told
+    reason: str | None  # why it cannot be told, or not by how much
     step_ms: float
     low_ms: float
     high_ms: float
@@ -48,6 +50,11 @@ class Prediction:
     limited_by: Limit
     leaves: list[str]  # what the change does not remove, in words
     try_it: str | None  # the `ab` command that measures it; None: no key of ours makes the change
+
+    @property
+    def has_size(self) -> bool:
+        """Whether it says by how much the step changes."""
+        return self.reason is None
 
 
 @dataclass(frozen=True)

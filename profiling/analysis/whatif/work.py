@@ -298,7 +298,7 @@ def call_kinds(names: list[str], name: np.ndarray, gpu: Launched) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class Spans:
+class Spans(Table):
     """The host's calls in ns of the capture: the end of all before each, its begin, its end."""
 
     previous_ns: np.ndarray
@@ -342,8 +342,8 @@ def data_columns(
     foreign = times_named(trace, steps, FOREIGN_WAITS, trace.os_calls)
     think_ns = spans.start_ns - spans.previous_ns
     long = think_ns > LONG_NS
-    data_ns = spans.ns_of_think(phases)
-    data_ns = np.where(long, np.maximum(data_ns, spans.ns_of_think(foreign)), data_ns)
+    data_ns, rows = spans.ns_of_think(phases), np.flatnonzero(long)
+    data_ns[rows] = np.maximum(data_ns[rows], spans.rows(rows).ns_of_think(foreign))
     stall = long & (think_ns - data_ns > LONG_NS)
     in_data = phases.ns_within(spans.start_ns, spans.end_ns) > 0
     if not len(phases.start_ns):

@@ -43,7 +43,7 @@ def explanations(
             try:
                 analysed = open_report(make_capture(value))
                 file = analysed.trace.file
-                sides.append(compared_capture(analysed.report, analysed.manifest, file))
+                sides.append(compared_capture(analysed.plain_report, analysed.manifest, file))
             except ValueError as error:
                 say(f"there is no capture of {label} to explain the difference: {error}")
                 sides.append(None)

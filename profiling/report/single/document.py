@@ -236,6 +236,8 @@ def other_step_times(report: Report) -> list[tuple[str, str]]:
         return []
     free_ms = report.health.free_step_ms
     free = ABSENT if free_ms is None else f"{milliseconds(free_ms)} ms"
+    if (estimated_ms := report.estimated_free_ms) is not None:
+        free = f"about {milliseconds(estimated_ms)} ms, estimated"
     captured = [median_step(report)] if report.typical or report.on_cpu else []
     return [*captured, ("median step without capturing", free)]
 

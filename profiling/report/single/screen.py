@@ -63,10 +63,13 @@ def figures(report: Report) -> Iterator[str]:
     free_ms, mfu = report.health.free_step_ms, report.roofline and report.roofline.mfu
     step, median = report.typical, milliseconds(report.window.step_ms.median)
     without = f"{milliseconds(free_ms)} without capturing" if free_ms is not None else ""
+    estimated_ms = report.estimated_free_ms
     if report.window.step_name is None:
         yield f"whole capture {median} ms"
     elif step:  # the overhead of capturing is one of medians
         beside = f" (median {median}, {without})" if without else ""
+        if estimated_ms is not None:
+            beside = f" (about {milliseconds(estimated_ms)} without capturing)"
         yield f"step {milliseconds(step.ms)} ms{beside}"
     else:
         yield f"step {median} ms" + (f" ({without})" if without else "")
