@@ -151,13 +151,14 @@ def report(
     """Print what was seen, and the report of the newest capture or of all ranks."""
     try:
         if nsys:
+            without_gpu = seen.used_no_gpu(folder)
             reports.finish(
                 nsys,
                 folder / PARTIAL,
                 folder / "profile",
                 {"nsys": 1},
                 ended,
-                of_trainer=False,
+                reports.NO_GPU_IN_PROGRAM if without_gpu else reports.NO_WINDOW_OF_PROGRAM,
                 shown=progress_line,
             )
         captures = [path for path in (folder / "profile").glob("*") if path.is_file()]

@@ -604,6 +604,11 @@ def test_a_program_that_opens_no_window_is_told_of_whole(install, tmp_path, monk
     assert "nothing was recorded: no step of the program opened the window" in said
     assert "--whole records from the start to the end" in said
     assert not (tmp_path / "out-run").exists()
+    note = '{"notes": ["no window of nsys: torch uses no GPU in this process"]}'
+    line = f"mkdir out-run/facts; echo '{note}' > out-run/facts/rank0.json"
+    assert run.main(["--kind", "nsys", "--", "sh", "-c", line]) == 0
+    said = capfd.readouterr().err
+    assert "nothing was recorded: the program uses no GPU" in said and "--start" not in said
 
 
 @pytest.mark.parametrize(
