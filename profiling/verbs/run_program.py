@@ -23,6 +23,7 @@ from profiling.launch.any_program.start import (
 )
 from profiling.launch.doctor import disk, has_gpu
 from profiling.launch.process import Ended
+from profiling.shared.secrets import secret_names, without_secret_values
 from profiling.timeline.opening import ENDINGS
 from profiling.tools import nsight, nsys_tool
 from profiling.tools.nsys_tool import Nsys
@@ -45,7 +46,7 @@ def run_program(flags: Namespace, words: list[str]) -> int:
         say(message)
         return code
     folder: Path = flags.out or FOLDER
-    kept, window = nsight.without_secret_values(words), (flags.start, flags.steps or STEPS)
+    kept, window = without_secret_values(words), (flags.start, flags.steps or STEPS)
     settings = HookSettings(
         str(folder.absolute()), kept, kind, *window, flags.step, stack=flags.stack
     )
@@ -137,7 +138,7 @@ def under_nsys(
         flags.nsys_options,
         whole=flags.whole,
     )
-    removed = nsight.secret_names(environ)
+    removed = secret_names(environ)
     for note in [*notes, *command.environment_notes(nsys, removed)]:
         say(note)
     kept = {name: value for name, value in environ.items() if name not in removed}
