@@ -11,7 +11,7 @@ from typing import Literal
 import msgspec
 
 from profiling.analysis.whatif.whatif_records import WhatIf
-from profiling.shared.causes import Framework
+from profiling.shared.advice import Framework
 from profiling.shared.gpu_clock import GpuClock
 from profiling.shared.json_records import JsonObject
 from profiling.shared.manifest import AttentionFacts, CompileFacts, ProcessUse

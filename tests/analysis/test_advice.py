@@ -16,7 +16,8 @@ from profiling.analysis.records import (
 )
 from profiling.analysis.summary import summarize
 from profiling.analysis.verdict.advice import advise
-from profiling.shared.causes import VERDICT, VERDICTS, InForce
+from profiling.shared.advice import InForce
+from profiling.shared.causes import VERDICT, VERDICTS
 from profiling.shared.kernel_names import function_name
 from profiling.timeline.trace import Device
 from tests.helpers.captures import own, report_of

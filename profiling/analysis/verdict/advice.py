@@ -13,7 +13,8 @@ from profiling.analysis.gpu_time.idle import STAGED_BYTES
 from profiling.analysis.gpu_time.operators import TENSOR_FLOAT
 from profiling.analysis.records import CopySpeed, Cover, Report, Roofline, RooflineRow
 from profiling.analysis.verdict.health import WHOLE_GRAPHS
-from profiling.shared.causes import PART, VERDICT, InForce
+from profiling.shared.advice import InForce
+from profiling.shared.causes import PART, VERDICT
 from profiling.shared.host_work import HostWork, work_named
 from profiling.shared.kernel_names import function_name
 
