@@ -542,6 +542,7 @@ def test_the_verbs_on_the_command_line(start):
         (["--help"], 0, "the lab\n  attention "),
         (["run", "--help"], 0, "--nproc-per-node N"),
         (["runn"], 2, "profiling: error: runn: no such verb; did you mean run?"),
+        (["memory"], 2, "memory: no such verb; report reads memory snapshots"),
         (["run", "bogus=1"], 2, "profiling run: error: bogus: no such key"),
     ):
         process = start(["-m", "profiling", *arguments], PYTHONPATH=str(PROJECT))

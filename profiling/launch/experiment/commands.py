@@ -40,6 +40,7 @@ from profiling.tools import nsight, nsys_tool
 
 SEPARATOR = ":::"
 SIDES = ("A", "B")
+ALONE = "the command"  # as it is called where there is one
 WARM_UP = 20  # compiling is in the first steps of most programs
 USE = "give two commands with ::: between them, as in: ab -- A ::: B"
 VARIABLE = re.compile(r"[A-Za-z_]\w*=")
@@ -125,7 +126,8 @@ def time_command(
 
     Raises ValueError if it fails, or if too few of its steps were timed.
     """
-    side, run_dir = SIDES[value], run_folder(folder, number, value)
+    alone = len(experiment.factor.values) == 1
+    side, run_dir = ALONE if alone else SIDES[value], run_folder(folder, number, value)
     steps, warm_up = experiment.steps, experiment.warm_up
     kept = shlex.split(experiment.factor.values[value])
     settings = HookSettings(
