@@ -5,15 +5,8 @@ from dataclasses import fields, replace
 import pytest
 
 from profiling.analysis.analysis import Analysis
-from profiling.analysis.records import (
-    CallSum,
-    CaptureFacts,
-    KernelSum,
-    Report,
-    Roofline,
-    RooflineRow,
-    RunFacts,
-)
+from profiling.analysis.records import CaptureFacts, Report, Roofline, RooflineRow, RunFacts
+from profiling.analysis.sum_records import CallSum, KernelSum
 from profiling.analysis.summary import summarize
 from profiling.analysis.verdict.advice import advise
 from profiling.shared.advice import InForce
