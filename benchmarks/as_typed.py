@@ -21,11 +21,10 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-import msgspec
-
 from benchmarks.measuring import PROJECT, Keys, key, measure_in_turns, spread
 from benchmarks.timed_training import check_keys, time_training
 from profiling.launch.experiment.plan import LOG_INTERVAL
+from profiling.shared.json_records import append_lines, read_lines
 
 HEADER = (
     "| | ms per step | first process, s | second process, s | validation loss |\n"
@@ -83,7 +82,7 @@ def main(config: AsTypedConfig) -> None:
     out.mkdir(parents=True, exist_ok=True)
     ways = [way.strip() for way in config.ways.split(";")]
     names = [*ways, *([THEIRS] if config.against else [])]
-    earlier = read_pairs(out / RECORD)
+    earlier = read_lines(out / RECORD, MeasuredPair) if (out / RECORD).exists() else []
     measures = {name: partial(next_pair, name, earlier, config, out) for name in names}
     pairs = measure_in_turns(measures, config.rounds)
     print(HEADER)
@@ -99,20 +98,9 @@ def next_pair(name: str, earlier: list[MeasuredPair], config: AsTypedConfig, out
             earlier.remove(known)
             return known.pair
     measured = MeasuredPair(name, work, measure_pair(name, config, out))
-    with open(out / RECORD, "ab") as file:
-        file.write(msgspec.json.encode(measured) + b"\n")
+    append_lines(out / RECORD, [measured])
     print(row(name, [measured.pair]), file=sys.stderr)
     return measured.pair
-
-
-def read_pairs(record: Path) -> list[MeasuredPair]:
-    """Pairs that earlier commands wrote, in order. Raises ValueError where the file is damaged."""
-    if not record.exists():
-        return []
-    try:
-        return [msgspec.json.decode(line, type=MeasuredPair) for line in record.open("rb")]
-    except msgspec.DecodeError as error:
-        raise ValueError(f"{record}: {error}; remove it to measure anew") from error
 
 
 def row(name: str, pairs: list[Pair]) -> str:

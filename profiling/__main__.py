@@ -67,6 +67,7 @@ VERBS = {
     "compiled": Verb(LAB, "what torch.compile made: graphs, kernels, sources"),
 }
 
+READS_MEMORY = "; report reads memory snapshots, and run --kind memory makes one"
 HELP = """\
 Makes, checks and reads captures of training runs.
 
@@ -122,7 +123,8 @@ def start(verb: str, *arguments: str) -> None:
             print(NAME, version())
             return
         if verb not in VERBS:
-            raise ValueError(f"{verb}: no such verb{ending(verb, [*VERBS, *PROGRAMS])}")
+            hint = READS_MEMORY if verb == "memory" else ending(verb, [*VERBS, *PROGRAMS])
+            raise ValueError(f"{verb}: no such verb{hint}")
         if VERBS[verb].keeps_freed:
             keep_freed_memory()
         module = import_module(f"profiling.verbs.{verb}")

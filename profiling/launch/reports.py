@@ -50,6 +50,10 @@ NO_WINDOW_OF_PROGRAM = (
     "nothing was recorded: no step of the program opened the window",
     "--start N chooses its first step; --whole records from the start to the end, without steps",
 )
+NO_GPU_IN_PROGRAM = (
+    "nothing was recorded: the program uses no GPU through torch, and a window of nsys needs one",
+    "--kind torch records operators of a CPU; --whole records all that nsys sees, without steps",
+)
 
 
 def finish(
@@ -58,14 +62,14 @@ def finish(
     target: Path,
     expected: dict[str, int],
     ended: Ended,
-    of_trainer: bool = True,
+    unopened: tuple[str, str] = NO_WINDOW,
     shown: Shown = nullcontext,
 ) -> bool:
     """Move the reports from `folder` to `target`, export them, and print what to do next.
 
     `expected` maps a report's name to its number of windows; with several, nsys appends a number to
-    the name of each report. `ended` says how training ended, and `shown` shows what takes long.
-    Returns whether all reports and .sqlite exist.
+    the name of each report. `ended` says how training ended, `unopened` why no window opened and
+    how to go on, and `shown` shows what takes long. Returns whether all reports and .sqlite exist.
     """
     made = [move(path, target) for path in sorted(folder.glob("*.nsys-rep"))]
     left = [move(path, target) for path in sorted(folder.glob("*.qdstrm"))]
@@ -82,7 +86,7 @@ def finish(
             continue
         unread = paths_named(left, name)
         why, cure = (
-            explain_qdstrm(nsys, unread[0], ended.output) if unread else explain(ended, of_trainer)
+            explain_qdstrm(nsys, unread[0], ended.output) if unread else explain(ended, unopened)
         )
         print(as_called(f"\nno report {target / name}.nsys-rep: {why}\n  {cure}"))
     return complete
@@ -168,13 +172,11 @@ def explain_qdstrm(nsys: Nsys, qdstrm: Path, output: str) -> tuple[str, str]:
     )
 
 
-def explain(ended: Ended, of_trainer: bool) -> tuple[str, str]:
+def explain(ended: Ended, unopened: tuple[str, str]) -> tuple[str, str]:
     """(why, how to go on) for a run that left no capture."""
     for pattern, why, cure in CAUSES:
         if re.search(pattern, ended.output):
             return why, cure
-    if not of_trainer:
-        return NO_WINDOW_OF_PROGRAM
-    if ended.status:
+    if unopened == NO_WINDOW and ended.status:
         return "training ended before a window was opened", "its last lines are above"
-    return NO_WINDOW
+    return unopened

@@ -33,7 +33,7 @@ from profiling.report.comparison.document import comparison_document, experiment
 from profiling.report.ranks import document as of_ranks
 from profiling.report.single.screen import first_screen
 from profiling.report.single.verdict_line import verdict_line
-from profiling.tools.nsight import without_secret_values
+from profiling.shared.secrets import without_secret_values
 from profiling.verbs import ab as ab_verb
 from profiling.verbs import compare as compare_verb
 from profiling.verbs import report as report_verb

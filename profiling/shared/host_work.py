@@ -7,7 +7,7 @@ system's libraries. Read by profiling.analysis.verdict: the first row that match
 import re
 from dataclasses import dataclass
 
-from profiling.shared.causes import FOREIGN_TORCH, Advice
+from profiling.shared.advice import FOREIGN_TORCH, Advice
 
 
 @dataclass(frozen=True)

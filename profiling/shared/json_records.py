@@ -38,7 +38,7 @@ def read_json(path: Path, kind: type[T]) -> T:
 
 
 def append_lines(path: Path, records: Sequence[object]) -> None:
-    """Append each record as a line, all by one write; begins a new line where the last was cut off.
+    """Append each record as a line, all by one write. A last line that was cut off is removed.
 
     Raises ValueError if it cannot be written.
     """
@@ -46,7 +46,9 @@ def append_lines(path: Path, records: Sequence[object]) -> None:
     with name_path_in_errors(path), open(path, "ab+") as file:
         if file.tell():
             file.seek(-1, os.SEEK_END)
-            lines = lines if file.read() == b"\n" else b"\n" + lines
+            if file.read() != b"\n":
+                file.seek(0)
+                file.truncate(file.read().rfind(b"\n") + 1)
         file.write(lines)
 
 

@@ -1,4 +1,4 @@
-"""Takes the environment and the folders out of a capture, so that it can be passed on.
+"""Takes the environment, folders and tokens out of a capture, so that it can be passed on.
 
 nsys stores the environment of the traced program, and of every process above it: the shell's too,
 secrets and all, whatever the program itself was given. It also lists every process and thread of
@@ -17,8 +17,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from cli.files import check_place, resolve_link
+from profiling.shared.secrets import hide_tokens, without_secret_values
 from profiling.timeline.personal import NAMES, without_folders
-from profiling.tools.nsight import without_secret_values
 
 SQLITE, GZIP = b"SQLite format 3\0", b"\x1f\x8b"
 BLOCK_BYTES = 1 << 20
@@ -104,7 +104,7 @@ def scrub_tables(database: sqlite3.Connection) -> None:
             query = f'SELECT rowid, "{column}" FROM "{table}" WHERE typeof("{column}") = \'text\''
             for rowid, text in database.execute(query):
                 is_output = table == "StringIds" and rowid in printed
-                clean = "" if is_output else without_folders(text)
+                clean = "" if is_output else hide_tokens(without_folders(text))
                 if clean != text:
                     changed.append((clean, rowid))
             database.executemany(f'UPDATE "{table}" SET "{column}" = ? WHERE rowid = ?', changed)
@@ -169,4 +169,4 @@ def scrubbed_json(text: bytes) -> bytes:
     small = decoded.lower()
     if "USER" in decoded or any(hint in small for hint in HINTS):
         decoded = MEMBER.sub(r'\1""', decoded)
-    return without_folders(decoded).encode("utf-8")
+    return hide_tokens(without_folders(decoded)).encode("utf-8")

@@ -12,6 +12,8 @@ import shutil
 import subprocess
 from dataclasses import dataclass
 
+from profiling.shared.secrets import secret_names
+
 PLACES = {
     "nsys": (
         "/opt/nvidia/nsight-systems*/*/bin/nsys",
@@ -38,22 +40,6 @@ NOT_FOUND = {
 }
 VERSION = re.compile(r"\bversion (20\d\d(\.\d+)+)", re.I)
 ANSWER_S = 60.0  # the first start from a network disk is slow
-
-SECRET_NAME = re.compile(
-    r"KEY|(?<!TIK)TOKEN(?!IZ)|SECRET|PASSW|PASSPHRASE|(?<![A-Z\d])PASS(?![A-Z\d])|CREDENTIAL|AUTH|"
-    r"COOKIE|PRIVATE",
-    re.I,
-)
-SECRET_VALUE = re.compile(r"://[^/\s]*:[^/\s]+@")  # https://user:password@host
-PLAIN_VALUE = re.compile(r"[-+.\de_]{1,12}|true|false|none|null", re.I)  # of --max_tokens=2048
-OPTION = re.compile(r"[-+~]{1,2}[\w.-]+")  # Hydra's have + and ~
-# --name VALUE, NAME=VALUE, ["name"] = VALUE and "name": VALUE within a shell's line, a program, a
-# header, a URL or JSON
-NAMED = re.compile(
-    r"((?<!\S)-[\w.-]+\s+(?!-|\w+=)|(?<![\w.-])[\w.-]+[\"']?\]?(?:\s+=\s+|=|:\s*))"
-    r"(\"[^\"]*\"|'[^']*'|(?!--)(?:Bearer |Basic )?\S+)"
-)
-HIDDEN = "[hidden]"
 
 
 @dataclass(frozen=True)
@@ -113,47 +99,3 @@ def without_secrets() -> tuple[dict[str, str], list[str]]:
     """(environment of this process without secrets, the names of those left out)."""
     removed = secret_names(dict(os.environ))
     return {name: os.environ[name] for name in os.environ if name not in removed}, removed
-
-
-def secret_names(environ: dict[str, str]) -> list[str]:
-    """Names of the variables that look like secrets, by name or by a password inside a URL."""
-    return sorted(
-        name
-        for name, value in environ.items()
-        if SECRET_NAME.search(name) or SECRET_VALUE.search(value)
-    )
-
-
-def without_secret_values(words: list[str]) -> list[str]:
-    """The words of a command as a file may hold them: values that look like secrets are HIDDEN.
-
-    These are the values of options and variables whose names look like secrets, and passwords in
-    URLs. Numbers stay where the name says no password, and so do yes and no.
-    """
-    kept = []
-    for before, word in zip(["", *words], words, strict=False):
-        name, equals, value = word.partition("=")
-        is_value = before.startswith("-") and "=" not in before and not word.startswith("-")
-        if is_value and is_secret(before, word):
-            word = HIDDEN
-        elif equals and OPTION.fullmatch(name) and is_secret(name, value):
-            word = f"{name}={HIDDEN}"
-        else:  # may be a line of a shell with further names and values
-            word = hide_secrets(word)
-        kept.append(SECRET_VALUE.sub(f"://{HIDDEN}@", word))
-    return kept
-
-
-def hide_secrets(line: str) -> str:
-    """The line with HIDDEN for its secrets; what is none may be names and values itself."""
-    kept, end = "", 0
-    while named := NAMED.search(line, end):
-        hidden, start = is_secret(*named.groups()), named.end(1)
-        kept += line[end:start] + HIDDEN * hidden
-        end = named.end() if hidden else start
-    return kept + line[end:]
-
-
-def is_secret(name: str, value: str) -> bool:
-    is_plain = PLAIN_VALUE.fullmatch(value.strip("\"'")) and "PASS" not in name.upper()
-    return bool(SECRET_NAME.search(name)) and not is_plain

@@ -23,6 +23,7 @@ from profiling.launch.any_program.start import (
 )
 from profiling.launch.doctor import disk, has_gpu
 from profiling.launch.process import Ended
+from profiling.shared.secrets import secret_names, without_secret_values
 from profiling.timeline.opening import ENDINGS
 from profiling.tools import nsight, nsys_tool
 from profiling.tools.nsys_tool import Nsys
@@ -45,7 +46,7 @@ def run_program(flags: Namespace, words: list[str]) -> int:
         say(message)
         return code
     folder: Path = flags.out or FOLDER
-    kept, window = nsight.without_secret_values(words), (flags.start, flags.steps or STEPS)
+    kept, window = without_secret_values(words), (flags.start, flags.steps or STEPS)
     settings = HookSettings(
         str(folder.absolute()), kept, kind, *window, flags.step, stack=flags.stack
     )
@@ -137,7 +138,7 @@ def under_nsys(
         flags.nsys_options,
         whole=flags.whole,
     )
-    removed = nsight.secret_names(environ)
+    removed = secret_names(environ)
     for note in [*notes, *command.environment_notes(nsys, removed)]:
         say(note)
     kept = {name: value for name, value in environ.items() if name not in removed}
@@ -151,13 +152,14 @@ def report(
     """Print what was seen, and the report of the newest capture or of all ranks."""
     try:
         if nsys:
+            without_gpu = seen.used_no_gpu(folder)
             reports.finish(
                 nsys,
                 folder / PARTIAL,
                 folder / "profile",
                 {"nsys": 1},
                 ended,
-                of_trainer=False,
+                reports.NO_GPU_IN_PROGRAM if without_gpu else reports.NO_WINDOW_OF_PROGRAM,
                 shown=progress_line,
             )
         captures = [path for path in (folder / "profile").glob("*") if path.is_file()]

@@ -12,7 +12,7 @@ from profiling.agent import sections
 from profiling.agent.answer import LEAST_TOKENS, MOST_TOKENS, Answer, Name, Number, token_count
 from profiling.agent.names import is_harmless
 from profiling.agent.rows import rows_at
-from profiling.analysis.records import Lines, LineSum
+from profiling.analysis.sum_records import Lines, LineSum
 from profiling.verbs import mcp
 from tests.helpers.captures import report_of
 from tests.paths import CAPTURES, PROJECT

@@ -5,18 +5,12 @@ from dataclasses import fields, replace
 import pytest
 
 from profiling.analysis.analysis import Analysis
-from profiling.analysis.records import (
-    CallSum,
-    CaptureFacts,
-    KernelSum,
-    Report,
-    Roofline,
-    RooflineRow,
-    RunFacts,
-)
+from profiling.analysis.records import CaptureFacts, Report, Roofline, RooflineRow, RunFacts
+from profiling.analysis.sum_records import CallSum, KernelSum
 from profiling.analysis.summary import summarize
 from profiling.analysis.verdict.advice import advise
-from profiling.shared.causes import VERDICT, VERDICTS, InForce
+from profiling.shared.advice import InForce
+from profiling.shared.causes import VERDICT, VERDICTS
 from profiling.shared.kernel_names import function_name
 from profiling.timeline.trace import Device
 from tests.helpers.captures import own, report_of

@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from profiling.analysis.analysis import Analysis
-from profiling.analysis.records import Bottleneck, OperatorWork, Report
+from profiling.analysis.records import Bottleneck, Report
+from profiling.analysis.sum_records import OperatorWork
 from profiling.analysis.summary import summarize
 from profiling.analysis.verdict import gpu
 from profiling.analysis.verdict.diagnosis import waiting_verdict

@@ -10,9 +10,9 @@ import pytest
 from profiling.analysis.difference.compared import compared_capture
 from profiling.analysis.difference.comparison import compare
 from profiling.analysis.open_report import Capture, open_report
-from profiling.analysis.records import Lines
 from profiling.analysis.source.own_code import Frame, own_frames
 from profiling.analysis.source.source_files import SourceFiles
+from profiling.analysis.sum_records import Lines
 from profiling.report.comparison.document import comparison_document
 from profiling.report.renderers.markdown import markdown
 from profiling.report.renderers.page import page

@@ -6,7 +6,8 @@ import pytest
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.gpu_time.breakdown import split
 from profiling.analysis.gpu_time.overlap import copy_speeds, overlap
-from profiling.analysis.records import CopySpeed, Overlap
+from profiling.analysis.records import Overlap
+from profiling.analysis.sum_records import CopySpeed
 from tests.helpers.captures import OWN, capture_of, report_of
 from tests.helpers.programs import COPY, GEMM, H200, MEMSET, MS, TO_DEVICE, TO_HOST, Builder
 

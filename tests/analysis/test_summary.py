@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from profiling.analysis.analysis import Analysis
-from profiling.analysis.records import CounterMean, Report
+from profiling.analysis.records import Report
+from profiling.analysis.sum_records import CounterMean
 from profiling.analysis.summary import summarize
 from profiling.shared.causes import CAUSES, PART, VERDICT
 from profiling.shared.json_records import to_json

@@ -11,7 +11,7 @@ import pytest
 
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.gpu_work import sums
-from profiling.analysis.records import AllocationSum
+from profiling.analysis.sum_records import AllocationSum
 from profiling.timeline.trace import Trace
 from tests.helpers.captures import path_of, report_of, trace_of
 from tests.helpers.programs import COPY, MEMSET, MS, TO_DEVICE, Builder

@@ -63,8 +63,8 @@ def test_a_command_that_was_stopped_goes_on(tmp_path, monkeypatch, capsys):
     assert "| a=1 | 1.00 (1.00, 1.00) | 5.0 (1.0, 9.0) |" in capsys.readouterr().out
     BENCHMARKS.run(words)
     assert len(ended) == 10
-    (tmp_path / as_typed.RECORD).write_text("{")
-    with pytest.raises(ValueError, match="pairs.jsonl: .*remove it to measure anew"):
+    (tmp_path / as_typed.RECORD).write_text("{\n")
+    with pytest.raises(ValueError, match=r"pairs\.jsonl: line 1 is damaged"):
         BENCHMARKS.run(words)
 
 

@@ -12,15 +12,14 @@ from profiling.analysis.difference.compared import Compared, compared_capture
 from profiling.analysis.records import (
     Bottleneck,
     Breakdown,
-    FamilySum,
     Health,
     Idle,
-    KernelSum,
     RangeTotal,
     Report,
     RunFacts,
     StepTimes,
 )
+from profiling.analysis.sum_records import FamilySum, KernelSum
 from profiling.analysis.summary import summarize
 from profiling.shared.causes import CAUSES
 from profiling.shared.json_records import JsonObject

@@ -108,6 +108,14 @@ def test_another_cpu_is_refused_before_the_first_process(timed, monkeypatch):
     assert not Path("out-ab").exists()
 
 
+def test_a_command_alone_is_not_called_a(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match="^the command sets variables for no command: A=1"):
+        baseline.main(["save", "main", "--", "A=1"])
+    with pytest.raises(ValueError, match="^the command ended with exit code 1; its last lines"):
+        baseline.main(["save", "main", "--", "false"])
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -16,9 +16,11 @@ import pytest
 from cli.lock import Lock
 from configs.profiling import ProfileConfig
 from profiling.launch import command, rank
+from profiling.shared.secrets import secret_names, without_secret_values
 from profiling.timeline.scrub import without_folders
 from profiling.tools import nsight, nsys_tool
 from profiling.verbs import report, run, run_program
+from tests.helpers.planted_secrets import TOKENS
 from tests.helpers.processes import read_until
 from tests.paths import CAPTURES, FAKES, PROJECT
 
@@ -338,7 +340,7 @@ def test_secrets_do_not_reach_the_report(install, trainer, words, monkeypatch, c
     assert "\n[]\n" in said.out and "planted" not in said.out + said.err
     assert all(name in said.err for name in secrets) and "wandb login" in said.err
     assert shlex.split(said.out.splitlines()[0])[:2] == ["env", "-u"]
-    assert nsight.secret_names({"PWD": "/", "PATH": "a", "MONKEY": "1"}) == ["MONKEY"]
+    assert secret_names({"PWD": "/", "PATH": "a", "MONKEY": "1"}) == ["MONKEY"]
 
 
 @pytest.mark.parametrize(
@@ -362,7 +364,25 @@ def test_secrets_do_not_reach_the_report(install, trainer, words, monkeypatch, c
     ],
 )
 def test_a_file_never_gets_the_secrets_of_a_command(typed, kept):
-    assert shlex.join(nsight.without_secret_values(shlex.split(typed))) == (kept or typed)
+    assert shlex.join(without_secret_values(shlex.split(typed))) == (kept or typed)
+
+
+@pytest.mark.parametrize("token", TOKENS)
+def test_a_token_is_known_by_its_shape_whatever_its_name(token):
+    assert without_secret_values(["t.py", f"hub={token}", token]) == [
+        *("t.py", "hub=[hidden]", "[hidden]")
+    ]
+    assert secret_names({"A": f"x {token}", "B": token[:12], "C": f"a{token}"}) == ["A"]
+
+
+def test_what_only_begins_like_a_token_stays():
+    words = [
+        "sk-learn-experiment-with-long-name",
+        "hf_transfer",
+        "task-ABCDEFGHIJKLMNOPQRST1",
+        "ghp",
+    ]
+    assert without_secret_values(words) == words
 
 
 @pytest.mark.slow
@@ -522,6 +542,7 @@ def test_the_verbs_on_the_command_line(start):
         (["--help"], 0, "the lab\n  attention "),
         (["run", "--help"], 0, "--nproc-per-node N"),
         (["runn"], 2, "profiling: error: runn: no such verb; did you mean run?"),
+        (["memory"], 2, "memory: no such verb; report reads memory snapshots"),
         (["run", "bogus=1"], 2, "profiling run: error: bogus: no such key"),
     ):
         process = start(["-m", "profiling", *arguments], PYTHONPATH=str(PROJECT))
@@ -604,6 +625,11 @@ def test_a_program_that_opens_no_window_is_told_of_whole(install, tmp_path, monk
     assert "nothing was recorded: no step of the program opened the window" in said
     assert "--whole records from the start to the end" in said
     assert not (tmp_path / "out-run").exists()
+    note = '{"notes": ["no window of nsys: torch uses no GPU in this process"]}'
+    line = f"mkdir out-run/facts; echo '{note}' > out-run/facts/rank0.json"
+    assert run.main(["--kind", "nsys", "--", "sh", "-c", line]) == 0
+    said = capfd.readouterr().err
+    assert "nothing was recorded: the program uses no GPU" in said and "--start" not in said
 
 
 @pytest.mark.parametrize(

@@ -84,6 +84,7 @@ def test_input_is_the_programs(tmp_path):
     ("word", "code", "message"),
     [
         ("no-such-word", 127, "no-such-word: command not found"),
+        ("A=1", 127, "A=1: command not found; env A=1 COMMAND sets a variable"),
         ("./missing", 127, "./missing: no such file"),
         ("mine.py", 127, "mine.py: command not found; python mine.py starts the file of that name"),
         ("./mine.py", 126, "./mine.py: is not executable; name the program that runs it"),

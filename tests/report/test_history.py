@@ -51,7 +51,7 @@ def test_table_json_and_page(kept, capsys):
 
 @pytest.mark.parametrize(
     ("words", "said"),
-    [(["nowhere"], "nowhere: has no baseline; make one"), (["--name", "x"], "there are gpu, main")],
+    [(["nowhere"], "nowhere: no such folder; make one"), (["--name", "x"], "there are gpu, main")],
 )
 def test_what_is_not_there_is_said(kept, words, said):
     with pytest.raises(ValueError, match=said):

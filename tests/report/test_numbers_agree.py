@@ -20,7 +20,8 @@ from profiling.analysis.ranks.files import StepNames
 from profiling.analysis.records import Report
 from profiling.analysis.summary import summarize
 from profiling.report.renderers import markdown, page, terminal
-from profiling.report.single.document import key_figures, report_document
+from profiling.report.single.document import report_document
+from profiling.report.single.key_figures import key_figures
 from profiling.report.single.screen import first_screen
 from profiling.shared.causes import VERDICT
 from profiling.shared.json_records import to_json

@@ -9,7 +9,8 @@ import pytest
 from rich.console import Console
 
 from profiling.analysis.analysis import Analysis
-from profiling.analysis.records import CallSum, Overlap
+from profiling.analysis.records import Overlap
+from profiling.analysis.sum_records import CallSum
 from profiling.analysis.summary import summarize
 from profiling.report.document import Column, Table
 from profiling.report.kernel_label import kernel_label

@@ -12,6 +12,7 @@ from profiling.timeline.opening import open_capture
 from profiling.timeline.scrub import scrub, without_folders
 from profiling.verbs.scrub import main
 from tests.helpers.captures import event, small_export, small_trace, write_trace
+from tests.helpers.planted_secrets import TOKENS
 
 SECRET = "sk-planted-4711"
 
@@ -139,7 +140,7 @@ def plant(path):
         database.execute("INSERT INTO TARGET_INFO_SYSTEM_ENV VALUES (?, ?, ?, ?, ?)", row)
     for name in ("PROCESS_0:ENVIRONMENT_VARIABLE", "PROCESS_0:WORKING_DIR", "HOST_NAME"):
         database.execute("INSERT INTO META_DATA_CAPTURE VALUES (?, ?)", (name, SECRET))
-    folders = f"see /tmp/{SECRET}/log.txt"
+    folders = f"see /tmp/{SECRET}/log.txt of {TOKENS[0]}"
     database.execute(
         "INSERT INTO META_DATA_EXPORT VALUES ('EXPORT_PARAM_INPUT_PATH', ?)", (folders,)
     )
@@ -171,6 +172,7 @@ def test_a_secret_in_every_place_goes_and_every_number_stays(tmp_path, packed):
     assert main([str(path), "-o", str(out)]) == 0
     content = gzip.decompress(out.read_bytes()) if packed else out.read_bytes()
     assert content.startswith(b"SQLite format 3") and SECRET.encode() not in content
+    assert TOKENS[0].encode() not in content
     assert path.read_bytes() == original
     before, after = open_capture(path), open_capture(out)
     assert before.personal and not after.personal
@@ -184,12 +186,12 @@ def test_a_trace_loses_its_folders(tmp_path, monkeypatch, block_bytes):
     monkeypatch.setattr(scrubbing, "BLOCK_BYTES", block_bytes)
     trace = small_trace() | {"hostname": SECRET, "traceName": f"/home/{SECRET}/x.trace.json"}
     trace["distributedInfo"] = {"backend": "nccl", "SLURM_HOST": SECRET, "rank": 0}
-    trace["traceEvents"][0]["args"]["name"] = f"/opt/{SECRET}/python3"
+    trace["traceEvents"][0]["args"]["name"] = f"/opt/{SECRET}/python3 --hub {TOKENS[0]}"
     trace["traceEvents"].append(event("python_function", f"/home/{SECRET}/train.py(7): step", 1, 2))
     path = write_trace(tmp_path / "x.trace.json", trace)
     before = open_capture(path)
     scrub(path)
-    assert SECRET.encode() not in path.read_bytes()
+    assert SECRET not in path.read_text() and TOKENS[0] not in path.read_text()
     found = json.loads(path.read_text())
     assert found["traceName"] == "x.trace.json" and found["distributedInfo"]["rank"] == 0
     assert found["traceEvents"][-1]["name"] == "train.py(7): step"

@@ -168,8 +168,11 @@ def plain(monkeypatch, tmp_path):
     return monkeypatch
 
 
-def test_metrics_lines(tmp_path):
+def test_metrics_lines(tmp_path, caplog):
+    caplog.set_level("INFO")
     tracker = open_tracker(tmp_path / "out", FACTS, WandbConfig(mode="disabled"))
+    said = f"W&B: off, as wandb.mode=disabled says; the rows are in {tmp_path}/out/metrics.jsonl"
+    assert caplog.messages == [said]
     tracker.log({"iter": 0, "train/loss": 4.25, "perf/mfu": None, "lr": math.nan})
     tracker.summary({"val/loss": 1.5, "worst": math.inf})
     tracker.finish()

@@ -13,7 +13,7 @@ import pytest
 
 from profiling.analysis.difference.compared import compared_capture
 from profiling.analysis.difference.comparison import compare
-from profiling.analysis.records import FamilySum
+from profiling.analysis.sum_records import FamilySum
 from profiling.report.comparison.comparison_charts import waterfall
 from profiling.report.comparison.document import comparison_document
 from profiling.report.renderers.markdown import escape, markdown

@@ -25,6 +25,7 @@ from configs.schema import Config
 from profiling.recording.nvml import driver_version
 from profiling.shared.json_records import JsonObject, to_json
 from profiling.shared.run_files import BEGINNINGS, RUN_FILES, UNFINISHED
+from profiling.shared.secrets import without_secret_values
 from training.disk.checkpoint_file import read_checkpoint
 from training.disk.previous_runs import check_previous, make_way
 from training.disk.same_run import check_keys
@@ -135,7 +136,7 @@ def remove_unfinished(folder: Path) -> None:
 def environment() -> JsonObject:
     """Versions, hardware and commit, by which to judge whether two runs can be compared."""
     facts: JsonObject = {
-        "command": sys.argv,
+        "command": without_secret_values(sys.argv),
         "python": platform.python_version(),
         "platform": platform.platform(),
         "cpu_cores": os.cpu_count(),

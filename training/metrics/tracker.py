@@ -39,6 +39,9 @@ def open_tracker(
     mode = check_wandb(wandb)
     if mode == "offline" and wandb.mode == "auto":
         log.info("W&B: this run is recorded offline (no API key, or WANDB_MODE says so)")
+    if mode == "disabled":
+        why = "the environment" if wandb.mode == "auto" else "wandb.mode=disabled"
+        log.info("W&B: off, as %s says; the rows are in %s", why, out_dir / METRICS)
     files = JsonFiles(out_dir / METRICS, str(facts.in_force["data"]))
     files.append({"run": facts.in_force, "iter": facts.iteration})
     sinks: list[Sink] = [files]

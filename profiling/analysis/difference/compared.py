@@ -13,8 +13,9 @@ import msgspec
 from profiling.analysis.difference.comparison_records import KernelOnOneSide
 from profiling.analysis.gpu_time.profiler_cost import LIKELY
 from profiling.analysis.ranks.rank_records import RanksReport
-from profiling.analysis.records import Lines, RangeTotal, Report
+from profiling.analysis.records import RangeTotal, Report
 from profiling.analysis.runs.folder import SETTLING_ROWS, RunFolder
+from profiling.analysis.sum_records import Lines
 from profiling.shared.gpu_clock import GpuClock, gpu_clock
 from profiling.shared.json_records import JsonObject
 from profiling.shared.manifest import Manifest

@@ -8,7 +8,7 @@ import msgspec
 from profiling.analysis.difference.compared import Compared
 from profiling.analysis.difference.comparison_records import LineChange
 from profiling.analysis.difference.kernel_changes import CHANGED_SHARE, LEAST_SHARE
-from profiling.analysis.records import Lines, LineSum
+from profiling.analysis.sum_records import Lines, LineSum
 
 
 def line_changes(baseline: Compared, candidate: Compared) -> list[LineChange] | msgspec.UnsetType:

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from profiling.analysis.columns import depths, distinct, name_mask, parents, used_names
 from profiling.analysis.gpu_time.attribution import open_innermost, open_rows
-from profiling.analysis.records import LineSource
 from profiling.analysis.source.call_sites import kind_of
 from profiling.analysis.source.own_code import own_frames
+from profiling.analysis.sum_records import LineSource
 from profiling.timeline.trace import AutogradOperators, Ranges, Trace
 
 SOURCES: tuple[LineSource, ...] = get_args(LineSource)

@@ -13,8 +13,8 @@ from profiling.analysis.analysis import Analysis
 from profiling.analysis.gpu_time.launch_lines import SOURCES
 from profiling.analysis.gpu_time.launch_places import launch_places
 from profiling.analysis.gpu_work.sums import operators_of_steps
-from profiling.analysis.records import Lines, LineSource, LineSum
 from profiling.analysis.source.source_files import Place
+from profiling.analysis.sum_records import Lines, LineSource, LineSum
 
 
 @dataclass(frozen=True)

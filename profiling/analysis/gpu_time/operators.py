@@ -15,7 +15,7 @@ from profiling.analysis.analysis import Analysis
 from profiling.analysis.columns import distinct, name_mask
 from profiling.analysis.gpu_time.attribution import OwnedOperations, open_rows
 from profiling.analysis.gpu_work.operator_costs import Cost, cost_of
-from profiling.analysis.records import OperatorWork
+from profiling.analysis.sum_records import OperatorWork
 from profiling.shared.hardware import peak_bytes_per_s, peak_flops_per_s
 from profiling.timeline.trace import Device, ShapedOperators
 

@@ -10,7 +10,8 @@ from profiling.analysis.analysis import Analysis
 from profiling.analysis.columns import union
 from profiling.analysis.gpu_time.breakdown import COMMUNICATION
 from profiling.analysis.gpu_time.slowed import alone_ns, launches_of, measure_slowdown
-from profiling.analysis.records import CopySpeed, Overlap, OverlapKind
+from profiling.analysis.records import Overlap, OverlapKind
+from profiling.analysis.sum_records import CopySpeed
 from profiling.shared.hardware import link_bytes_per_s
 from profiling.timeline.trace import COPY, KERNEL, MEMSET, Device
 

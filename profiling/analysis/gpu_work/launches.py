@@ -7,7 +7,7 @@ block leave room for; a grid that is too small for the GPU does not reach it.
 import numpy as np
 
 from profiling.analysis.analysis import Analysis
-from profiling.analysis.records import Launch
+from profiling.analysis.sum_records import Launch
 from profiling.shared.hardware import MULTIPROCESSORS, WARP, resident_blocks
 from profiling.timeline.trace import KERNEL, Device
 

@@ -10,7 +10,7 @@ import numpy as np
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.columns import distinct, parents, used_names
 from profiling.analysis.gpu_work.families import FAMILIES
-from profiling.analysis.records import (
+from profiling.analysis.sum_records import (
     AllocationSum,
     CallSum,
     CounterMean,

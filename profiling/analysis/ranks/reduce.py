@@ -21,7 +21,7 @@ from profiling.analysis.ranks.collectives import Collectives, collectives_of, la
 from profiling.analysis.records import Health, Report
 from profiling.analysis.verdict.advice import in_force
 from profiling.analysis.verdict.health import PERSONAL
-from profiling.shared.causes import InForce
+from profiling.shared.advice import InForce
 from profiling.shared.gpu_clock import GpuClock
 from profiling.timeline.trace import KERNEL
 

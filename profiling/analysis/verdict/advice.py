@@ -11,9 +11,11 @@ from dataclasses import asdict
 from configs.backends import AUTO, is_fused
 from profiling.analysis.gpu_time.idle import STAGED_BYTES
 from profiling.analysis.gpu_time.operators import TENSOR_FLOAT
-from profiling.analysis.records import CopySpeed, Cover, Report, Roofline, RooflineRow
+from profiling.analysis.records import Cover, Report, Roofline, RooflineRow
+from profiling.analysis.sum_records import CopySpeed
 from profiling.analysis.verdict.health import WHOLE_GRAPHS
-from profiling.shared.causes import PART, VERDICT, InForce
+from profiling.shared.advice import InForce
+from profiling.shared.causes import PART, VERDICT
 from profiling.shared.host_work import HostWork, work_named
 from profiling.shared.kernel_names import function_name
 

@@ -5,7 +5,7 @@ Called by diagnosis.
 
 from collections.abc import Iterator
 
-from profiling.analysis.records import CopySpeed
+from profiling.analysis.sum_records import CopySpeed
 from profiling.shared.hardware import link_bytes_per_s
 from profiling.timeline.trace import Device
 

@@ -15,7 +15,7 @@ from profiling.analysis.gpu_time.idle import BATCH_BYTES, FROM_HOST, copies
 from profiling.analysis.gpu_work.families import FAMILIES
 from profiling.analysis.records import Loader, Program
 from profiling.analysis.steps.find import PROJECT_DOMAIN
-from profiling.shared.causes import Framework
+from profiling.shared.advice import Framework
 from profiling.shared.kernel_names import FLOAT64, LAYOUT, fused_attention
 from profiling.timeline.trace import COPY, KERNEL
 

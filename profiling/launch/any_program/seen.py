@@ -97,6 +97,12 @@ def lines_of_rank(
     return [seen, *notes, *window_lines(window, facts.steps, settings)]
 
 
+def used_no_gpu(folder: Path) -> bool:
+    """Whether a process of the command says that its window needs a GPU, which it does not use."""
+    said = (path.read_text(errors="replace") for path in folder.glob(f"{FACTS}/rank*.json"))
+    return any(f'"{NO_WINDOW}' in text for text in said)
+
+
 def first_window(folder: Path, rank: int) -> CapturedWindow | None:
     """The first window of a rank, or None if it has not closed."""
     for name in (f"window-1-rank{rank}.json", "window-1.json"):

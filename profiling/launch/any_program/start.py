@@ -49,7 +49,10 @@ def refusal(word: str, environ: Mapping[str, str] = os.environ) -> tuple[int, st
         if shutil.which(word, path=environ.get("PATH", os.defpath)):
             return None
         hint = f"; python {word} starts the file of that name" if path.is_file() else ""
-        hint = "; for a line of a shell, use sh -c 'LINE'" if " " in word else hint
+        if " " in word:
+            hint = "; for a line of a shell, use sh -c 'LINE'"
+        elif "=" in word:
+            hint = f"; env {word} COMMAND sets a variable"
         return NOT_FOUND, f"{word}: command not found{hint}"
     if not path.exists():
         return NOT_FOUND, f"{word}: no such file"

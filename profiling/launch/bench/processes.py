@@ -32,8 +32,8 @@ from profiling.launch.process import stream
 from profiling.shared.json_records import JsonObject, read_json, to_json
 from profiling.shared.manifest import Manifest
 from profiling.shared.run_files import remove_run
+from profiling.shared.secrets import secret_names
 from profiling.shared.units import milliseconds, number
-from profiling.tools import nsight
 
 PREPARED = Trial("prepare", "ours", 0)
 
@@ -125,7 +125,7 @@ def time_process(
     folder, words = command(plan, trial, known)
     run_dir, environ = plan.out_dir(trial), environment_for_others() if folder else dict(os.environ)
     if trial.kind == "captured" and folder:  # nsys keeps the environment
-        environ = {n: v for n, v in environ.items() if n not in nsight.secret_names(environ)}
+        environ = {n: v for n, v in environ.items() if n not in secret_names(environ)}
     remove_run(run_dir)  # left by a process that was stopped
     log = run_dir.with_name(run_dir.name + ".log")
     log.parent.mkdir(parents=True, exist_ok=True)

@@ -81,7 +81,8 @@ def read_sittings(folder: Path, names: list[str]) -> list[Sitting]:
             raise ValueError(f"{folder}: has no baseline {name}; {have}")
         found += [read_json(path, Sitting) for path in files]
     if not found:
-        raise ValueError(f"{folder}: has no baseline; make one: python -m profiling baseline save")
+        what = "has no baseline" if folder.is_dir() or folder == FOLDER else "no such folder"
+        raise ValueError(f"{folder}: {what}; make one: python -m profiling baseline save")
     return sorted(found, key=lambda sitting: sitting.when)
 
 
@@ -123,6 +124,8 @@ def sitting_of(experiment: Experiment, name: str) -> Sitting:
 
 def plan_series(words: list[str], steps: int | None, warm_up: int) -> Experiment:
     """The experiment of one command alone. Raises as commands.plan_commands does."""
+    if words and not commands.command_of(words).words:
+        raise ValueError(commands.no_program(commands.ALONE, words))
     both = commands.plan_commands([*words, commands.SEPARATOR, *words], steps, warm_up)
     line, name = both.factor.values[0], label(shlex.split(both.factor.values[0]))
     return replace(both, factor=Factor(COMMAND, [line], [name]))

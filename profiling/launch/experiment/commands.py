@@ -35,10 +35,12 @@ from profiling.launch.experiment.processes import Conditions, say
 from profiling.launch.process import Ended, stream
 from profiling.shared.json_records import JsonObject, read_json
 from profiling.shared.run_files import FACTS
+from profiling.shared.secrets import secret_names, without_secret_values
 from profiling.tools import nsight, nsys_tool
 
 SEPARATOR = ":::"
 SIDES = ("A", "B")
+ALONE = "the command"  # as it is called where there is one
 WARM_UP = 20  # compiling is in the first steps of most programs
 USE = "give two commands with ::: between them, as in: ab -- A ::: B"
 VARIABLE = re.compile(r"[A-Za-z_]\w*=")
@@ -78,7 +80,7 @@ def plan_commands(typed: list[str], steps: int | None, warm_up: int) -> Experime
             raise ValueError(f"{side} is empty: {USE}" if not words else no_program(side, words))
         if refused := refusal(command.words[0], command.environ):
             raise NotStarted(*refused)
-    kept = [nsight.without_secret_values(words) for words in (a, b)]  # results.json has them
+    kept = [without_secret_values(words) for words in (a, b)]  # results.json has them
     labels = list(command_labels(*kept))
     return Experiment(
         schema_version=SCHEMA_VERSION,
@@ -124,7 +126,8 @@ def time_command(
 
     Raises ValueError if it fails, or if too few of its steps were timed.
     """
-    side, run_dir = SIDES[value], run_folder(folder, number, value)
+    alone = len(experiment.factor.values) == 1
+    side, run_dir = ALONE if alone else SIDES[value], run_folder(folder, number, value)
     steps, warm_up = experiment.steps, experiment.warm_up
     kept = shlex.split(experiment.factor.values[value])
     settings = HookSettings(
@@ -247,7 +250,7 @@ def run_under_nsys(
     empty_folder(partial)
     words = whole_command(nsys, options, partial, command.words, None, None)
     environ = command.environ
-    for name in nsight.secret_names(environ):  # a report of nsys holds the environment
+    for name in secret_names(environ):  # a report of nsys holds the environment
         del environ[name]
     run_hooked(words, environ, settings, run_dir, side, place)
     with open(run_dir.with_name(run_dir.name + ".log"), "a") as log, redirect_stdout(log):

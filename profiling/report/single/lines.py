@@ -6,9 +6,10 @@ A page also shows the source around a line, where the file is at hand and has no
 import re
 from pathlib import Path
 
-from profiling.analysis.records import Lines, LineSum, Report
+from profiling.analysis.records import Report
 from profiling.analysis.source.own_code import Frame
 from profiling.analysis.source.source_files import SourceFiles
+from profiling.analysis.sum_records import Lines, LineSum
 from profiling.report.document import Block, Cell, Column, Section, Source, Table
 from profiling.report.kernel_label import kernel_cell
 from profiling.shared.units import milliseconds, percent

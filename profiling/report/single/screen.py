@@ -18,7 +18,8 @@ from profiling.report.document import (
     Verdict,
 )
 from profiling.report.single import tables
-from profiling.report.single.document import cpu_figures, gpu_name, judged, step_parts, subtitle
+from profiling.report.single.document import gpu_name, step_parts, subtitle
+from profiling.report.single.key_figures import cpu_figures, judged
 from profiling.report.single.lines import lines_table
 from profiling.report.single.verdict_line import verdict_line
 from profiling.report.whatif import best_line

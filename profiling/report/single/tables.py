@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from urllib.parse import urlencode
 
 from profiling.analysis.gpu_time.step_events import StepEvents
-from profiling.analysis.records import FamilySum, Gap, KernelSum, Report
+from profiling.analysis.records import Gap, Report
+from profiling.analysis.sum_records import FamilySum, KernelSum
 from profiling.report.document import Cell, Column, Table
 from profiling.report.kernel_label import kernel_cell
 from profiling.report.single.kernel_sources import Links

@@ -1,0 +1,82 @@
+"""Bottlenecks of a run without a GPU: rows of profiling.shared.causes.VERDICTS."""
+
+from dataclasses import replace
+
+from profiling.shared.advice import FUSED_ATTENTION, Advice, Verdict
+
+CPU_VERDICTS = (
+    Verdict(  # this and the next two: parts of a step
+        "evaluation",
+        "evaluation",
+        "the step waits for an evaluation",
+        waiting="an evaluation ran",
+        host=True,
+        advice=(
+            Advice(
+                "Evaluate less often, or on fewer batches.",
+                trainer="Evaluate less often, or on fewer batches: eval_interval, eval_iters.",
+            ),
+            Advice(
+                "Evaluate in larger batches: nothing is kept for a backward.",
+                pytorch="Evaluate in larger batches and under torch.inference_mode(): nothing is "
+                "kept for a backward.",
+            ),
+        ),
+    ),
+    Verdict(
+        "checkpoint",
+        "checkpoints",
+        "the step waits for a checkpoint",
+        waiting="a checkpoint was saved",
+        host=True,
+        advice=(
+            Advice("Save less often, or only what changed."),
+            Advice(
+                "Copy the state and write it in a thread or process of its own, so that training "
+                "goes on.",
+                pytorch="Copy the state and write it in a thread or process of its own, so that "
+                "training goes on: torch.distributed.checkpoint.async_save.",
+            ),
+        ),
+    ),
+    Verdict(
+        "logging",
+        "logging and metrics",
+        "the step waits for logging or metrics",
+        waiting="the CPU was logging or computing metrics",
+        host=True,
+        advice=(
+            Advice("Log and compute metrics only once every many steps."),
+            Advice("Keep values as tensors until they are logged, and write files in a thread."),
+        ),
+    ),
+    Verdict(  # no GPU took part, so that no part of the step can be idle
+        "cpu_only",
+        "the CPU",
+        "the run has no GPU",
+        advice=(
+            Advice(
+                "Compute on all cores: OMP_NUM_THREADS={cpu_cores}. PyTorch uses "
+                "{compute_threads} threads now.",
+                needs="cores_to_spare",
+            ),
+            Advice(
+                trainer="Fuse operators into C++ loops: compile=true, which takes about a minute "
+                "to compile.",
+                pytorch="Fuse operators into C++ loops: torch.compile(model), which takes about a "
+                "minute to compile.",
+                unless=("compile",),
+            ),
+            Advice(
+                trainer="Use PyTorch's fused attention, which supports no dropout on a CPU: "
+                "dropout=0 attention=flash.",
+                unless=("no_dropout",),
+            ),
+            replace(FUSED_ATTENTION, needs="no_dropout"),
+            Advice(
+                "Give each operator more work to split over threads: a larger batch.",
+                trainer="Give each operator more work to split over threads: a larger batch_size.",
+            ),
+        ),
+    ),
+)
