@@ -56,15 +56,9 @@ def compare_memory(flags: Namespace) -> int | None:
 
     Raises ValueError if only one of them is.
     """
-    sides = [flags.baseline, flags.candidate]
-    if not any(map(is_snapshot, sides)):  # the folder of a run is compared by its step times
+    compared = compared_snapshots(flags)
+    if compared is None:
         return None
-    for path in sides:
-        if not is_snapshot(path):
-            raise ValueError(f"{path}: is no memory snapshot, but the other side is one")
-    refuse_flags(flags)
-    one, other = (read_report([path]) for path in sides)
-    compared = difference.compare_memory(one, other, flags.equal_within)
     document = comparison_document(compared)
     written = write_outputs(flags, to_json(compared), document)
     if not written:
@@ -73,6 +67,22 @@ def compare_memory(flags: Namespace) -> int | None:
         show_answer(document)
     say_written(without_controls(compared.sentence), written)
     return gate_memory(compared, flags.fail_on_regression)
+
+
+def compared_snapshots(flags: Namespace) -> MemoryComparison | None:
+    """The difference of two sides that are snapshots, or None if neither is one.
+
+    Raises ValueError if only one of them is.
+    """
+    sides = [flags.baseline, flags.candidate]
+    if not any(map(is_snapshot, sides)):  # the folder of a run is compared by its step times
+        return None
+    for path in sides:
+        if not is_snapshot(path):
+            raise ValueError(f"{path}: is no memory snapshot, but the other side is one")
+    refuse_flags(flags)
+    one, other = (read_report([path]) for path in sides)
+    return difference.compare_memory(one, other, flags.equal_within)
 
 
 def gate_memory(compared: MemoryComparison, limit_percent: float | None) -> int:
