@@ -120,8 +120,8 @@ def test_what_did_not_run_is_said_and_a_token_that_may_not_write_costs_the_comme
 
 @pytest.mark.skipif(not shutil.which("git"), reason="needs git")
 def test_the_gate_compares_with_the_merge_base_and_keeps_the_exit_code(tmp_path):
-    repository, programs = tmp_path / "repository", tmp_path / "bin"
-    programs.mkdir()
+    repository, programs = tmp_path / "repository", tmp_path / "profiling-gate-venv" / "bin"
+    programs.mkdir(parents=True)
     (programs / "profiling-nanogpt").write_text('#!/bin/sh\nprintf "%s\\n" "$@" >args; exit 3\n')
     (programs / "profiling-nanogpt").chmod(0o755)
     git = ["git", "-C", repository, "-c", "user.name=a", "-c", "user.email=a@b"]
@@ -132,7 +132,6 @@ def test_the_gate_compares_with_the_merge_base_and_keeps_the_exit_code(tmp_path)
     environ = {"RUNNER_TEMP": str(tmp_path), "GITHUB_OUTPUT": str(tmp_path / "output")}
     environ |= {"COMMAND": "A=1 python 'my train.py'", "BASE": "main", "PERCENT": "2", "STEPS": ""}
     environ |= {"REPEATS": "6", "WARM_UP": "20", "CAPTURE": "true"}
-    environ |= {"PATH": f"{programs}:{os.environ['PATH']}"}
 
     def run(**more: str) -> str:
         command = ["bash", ACTION / "gate.sh"]

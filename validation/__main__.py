@@ -29,7 +29,7 @@ VALIDATION = Folder(
         "peers": Program(
             "nsys-ai, HTA and TraceLens on the captures of foreign series=6|7", "out=OUT"
         ),
-        "agent": Program("40 questions to the server of `profiling mcp`, and its answers"),
+        "agent": Program("48 questions to the server of `profiling mcp`, and its answers"),
         "any_program": Program("programs of others, run with the hook and without"),
         "pairs": Program(
             "programs with one plain change at a time, timed in turns and captured", gpu=True

@@ -1,11 +1,12 @@
-"""The server of `python -m profiling mcp`, asked 40 questions by the MCP SDK's own client.
+"""The server of `python -m profiling mcp`, asked 48 questions by the MCP SDK's own client.
 
     python -m validation agent
     python -m validation agent session=true
 
 No model is asked: counted is whether the answer is in what the tools returned, and in how many
 tokens, of three characters each. Beside it stand readers without the server, of whole files: the
-JSON of `report` or `compare`, the sums of `nsys stats`, and the captures themselves as text. A
+JSON of `report` or `compare`, the sums of `nsys stats`, and the captures themselves as text, their
+first 8,000 tokens or all. A
 number is invented if it is neither in that JSON nor in what the verb prints.
 """
 
@@ -13,6 +14,7 @@ import asyncio
 import gzip
 import io
 import json
+import pickle
 import re
 import sqlite3
 import statistics
@@ -31,7 +33,7 @@ from mcp.client.stdio import StdioServerParameters
 from mcp.types import CallToolResult
 
 from benchmarks.measuring import PROJECT, Keys, key
-from profiling.agent.answer import token_count
+from profiling.agent.answer import CHARACTERS_PER_TOKEN, MOST_TOKENS, token_count
 from validation.agent_questions import ID, QUESTIONS, SESSION, Call, Question, make_folder
 
 ROUNDED = 5.1e-4  # an answer has four digits
@@ -229,20 +231,35 @@ def asked_all(root: Path, questions: Sequence[Question] = QUESTIONS) -> tuple[li
     return asked, listed
 
 
-@cache
-def raw_tokens(path: Path) -> int:
-    """Tokens of a capture's whole content as text: its JSON, or its tables as SQL."""
+def raw_lines(path: Path) -> Iterator[str]:
+    """The whole content of a capture as text: its JSON, or its tables as SQL."""
     files = sorted(path.glob("*.gz")) if path.is_dir() else [path]
-    total = 0
     for file in files or sorted(path.glob("*.*")):
         content = gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
+        if file.suffix == ".pickle":  # which make_folder wrote
+            content = json.dumps(pickle.loads(content)).encode()
         if not content.startswith(b"SQLite"):
-            total += -(-len(content) // 3)
+            yield content.decode("utf-8", "replace")
             continue
         base = sqlite3.connect(":memory:")
         base.deserialize(content)
-        total += sum(token_count(line) for line in base.iterdump())
-    return total
+        yield from base.iterdump()
+
+
+@cache
+def raw_tokens(path: Path) -> int:
+    return sum(map(token_count, raw_lines(path)))
+
+
+@cache
+def raw_head(path: Path) -> str:
+    """The beginning of the text, as long as an answer of the server may be."""
+    length, head = CHARACTERS_PER_TOKEN * MOST_TOKENS, ""
+    for line in raw_lines(path):
+        head += f"{line}\n"[: length - len(head)]
+        if len(head) == length:
+            break
+    return head
 
 
 def of_sums(question: Question) -> bool:
@@ -304,10 +321,21 @@ def readers(root: Path, asked: Sequence[Asked]) -> Iterator[str]:
         found = sum(holds(texts[id(each)], each.question) for each in about)
         sizes = [token_count(texts[id(each)]) for each in asked if texts[id(each)]]
         yield row_of(name, f"{found} of {len(answerable)}", "-", "-", sizes)
-    whole = []
+    whole, heads = [], []
     for each in asked:
-        given = verb_of(each.question.calls[0])[1:]
-        whole.append(sum(raw_tokens(root / word) for word in given if (root / word).exists()))
+        given = [root / word for word in verb_of(each.question.calls[0])[1:]]
+        paths = [path for path in given if path.exists()]
+        whole.append(sum(map(raw_tokens, paths)))
+        heads.append("".join(map(raw_head, paths)))
+    found = sum(
+        holds(head, each.question)
+        for head, each in zip(heads, asked, strict=True)
+        if each.question.answer is not None
+    )
+    sizes = [*map(token_count, heads)]
+    yield row_of(
+        "the captures' beginning as text", f"{found} of {len(answerable)}", "-", "-", sizes
+    )
     yield row_of("the captures as text", "must be computed", "-", "-", whole)
 
 

@@ -2,12 +2,15 @@
 
     python -m validation bisect_histories
     python -m validation bisect_histories planted=2 without=1 least=20 most=30 out=out-try
+    python -m validation bisect_histories lanes=16
+    python -m validation bisect_histories gpu=true out=out-bisect-gpu
 
-Each history is a repository of a small CPU program, whose commits change a comment; one of them, by
-the seed, also makes the step longer by a share between `least` and `most` per cent. The program is
-deterministic but for the machine, so nothing else may run. What is done is kept in `out`: the same
-command goes on where it was stopped. On two quiet cores a planted history takes about 6 minutes,
-one without about 1.
+Each history is a repository of a small program, whose commits change a comment; one of them, by the
+seed, also makes the step longer by a share between `least` and `most` per cent: rounds of a hash on
+the CPU, or products of matrices on the GPU. The program is deterministic but for the machine, so
+nothing else may run. With `lanes` so many histories are bisected at once, all processes of one on a
+core of its own, and with a GPU of its own. What is done is kept in `out`: the same command goes on
+where it was stopped. On two quiet cores a planted history takes 6 minutes, one without 1.
 """
 
 import json
@@ -16,16 +19,24 @@ import random
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from queue import SimpleQueue
+
+import torch
 
 from benchmarks.measuring import PROJECT, Keys, key
+from profiling.analysis.difference.baseline import Machine
 from profiling.launch.bisect.search import Bisection
-from profiling.shared.json_records import append_lines, read_json, read_lines
+from profiling.launch.experiment.baselines import machine_of
+from profiling.shared.json_records import JsonObject, append_lines, read_json, read_lines
+from validation.pairs import ask_gpu
 
 ROWS = "histories.jsonl"
 MOST_VISITS = 8  # that a history of 32 commits may take
 ROUNDS = 8000  # of a hash in a step: some milliseconds, with C's pace
+PRODUCTS = 400  # of matrices in a step: some milliseconds of a large GPU
 PROGRAM = """\
 import hashlib
 import torch
@@ -39,12 +50,30 @@ for _ in range(140):
     hashlib.pbkdf2_hmac("sha256", b"a", b"b", rounds)
     optimizer.step()
 """
+ON_GPU = """\
+import torch
+rounds = int(open("rounds.txt").read())
+matrix = torch.randn(2048, 2048, device="cuda", dtype=torch.bfloat16)
+product = torch.empty_like(matrix)
+model = torch.nn.Linear(8, 8, device="cuda")
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for _ in range(140):
+    optimizer.zero_grad()
+    loss = model(torch.ones(8, 8, device="cuda")).sum()
+    loss.backward()
+    for _ in range(rounds):
+        torch.mm(matrix, matrix, out=product)
+    optimizer.step()
+    loss.item()
+"""
 
 
 @dataclass
 class HistoriesConfig(Keys):
-    planted: int = key(20, "histories with a slowdown", least=0)
-    without: int = key(20, "histories without one", least=0)
+    gpu: bool = key(False, "a program whose step is kernels on the GPU")
+    planted: int | None = key(None, "histories with a slowdown (20, or 5 on a GPU)", least=0)
+    without: int | None = key(None, "histories without one (20, or none on a GPU)", least=0)
+    lanes: int = key(1, "histories that are bisected at once", least=1)
     commits: int = key(32, "commits behind GOOD", least=2)
     least: float = key(2.0, "least slowdown in per cent", least=0.1)
     most: float = key(5.0, "greatest slowdown in per cent", least=0.1)
@@ -66,38 +95,101 @@ class Row:
     visits: int
     processes: int
     wall_s: float
+    lanes: int  # histories that were bisected at once
+    machine: Machine
 
 
 def main(config: HistoriesConfig) -> None:
     out = Path(config.out).resolve()
     out.mkdir(parents=True, exist_ok=True)
     rows = read_lines(out / ROWS, Row) if (out / ROWS).exists() else []
-    done = {row.history for row in rows}
-    for number in range(config.planted + config.without):
-        has_one = number < config.planted
-        history = f"{'planted' if has_one else 'without'}-{config.seed}-{number}"
-        if history not in done:
-            rows.append(judged(config, out / history, history, has_one))
+    done, free, machine = {row.history for row in rows}, lanes(config), this_machine(config.gpu)
+    planted = (5 if config.gpu else 20) if config.planted is None else config.planted
+    without = (0 if config.gpu else 20) if config.without is None else config.without
+    kinds = [True] * planted + [False] * without
+    place = f"{'gpu-' if config.gpu else ''}{config.seed}"
+    histories = {
+        f"{'planted' if has_one else 'without'}-{place}-{number}": has_one
+        for number, has_one in enumerate(kinds)
+    }
+
+    def judge(history: str) -> Row:
+        lane = free.get()
+        if lane.core is not None:
+            os.sched_setaffinity(0, {lane.core})  # of this thread, and of what it starts
+        try:
+            return judged(config, out / history, history, histories[history], lane, machine)
+        finally:
+            free.put(lane)
+
+    for row in rows:
+        if row.history in histories:
+            print(spelled(row), flush=True)
+    with ThreadPoolExecutor(config.lanes) as pool:
+        started = [pool.submit(judge, history) for history in histories if history not in done]
+        for each in as_completed(started):
+            rows.append(each.result())
             append_lines(out / ROWS, rows[-1:])
-        print(spelled(next(row for row in rows if row.history == history)), flush=True)
+            print(spelled(rows[-1]), flush=True)
     print(summary(rows))
 
 
-def judged(config: HistoriesConfig, folder: Path, history: str, has_one: bool) -> Row:
+@dataclass(frozen=True)
+class Lane:
+    """Core and GPU that a history has to itself; None: all that there are."""
+
+    core: int | None = None
+    gpu: str | None = None
+
+
+def lanes(config: HistoriesConfig) -> SimpleQueue[Lane]:
+    """The lanes, all free. Raises ValueError where the machine has fewer cores or GPUs."""
+    free: SimpleQueue[Lane] = SimpleQueue()
+    cores, visible = own_cores(), os.environ.get("CUDA_VISIBLE_DEVICES")
+    gpus = visible.split(",") if visible else [*map(str, range(torch.cuda.device_count()))]
+    for what, count in (("cores", len(cores)), *([("GPUs", len(gpus))] if config.gpu else [])):
+        if count < config.lanes:
+            raise ValueError(f"lanes={config.lanes}: this machine has {count} {what}")
+    for lane in range(config.lanes):
+        core = cores[lane] if config.lanes > 1 else None
+        free.put(Lane(core, gpus[lane] if config.gpu else None))
+    return free
+
+
+def own_cores() -> list[int]:
+    """A number for each core that this process may use; threads of one core share it."""
+    found: dict[str, int] = {}
+    for number in sorted(os.sched_getaffinity(0)):
+        told = Path(f"/sys/devices/system/cpu/cpu{number}/topology/thread_siblings_list")
+        found.setdefault(told.read_text() if told.exists() else str(number), number)
+    return list(found.values())
+
+
+def this_machine(gpu: bool) -> Machine:
+    facts: JsonObject = {"torch": str(torch.__version__)}
+    of_gpu: JsonObject = {"gpu": ask_gpu(["name"]), "cuda": torch.version.cuda}
+    return machine_of(facts | of_gpu if gpu else facts)
+
+
+def judged(
+    config: HistoriesConfig, folder: Path, history: str, has_one: bool, lane: Lane, machine: Machine
+) -> Row:
     """Plant a history in the folder, unless it is there, and bisect it."""
     chance = random.Random(history)
     place, percent = chance.randint(1, config.commits), chance.uniform(config.least, config.most)
+    usual, program = (PRODUCTS, ON_GPU) if config.gpu else (ROUNDS, PROGRAM)
     rounds = [
-        round(ROUNDS * (1 + percent / 100)) if has_one and number >= place else ROUNDS
+        round(usual * (1 + percent / 100)) if has_one and number >= place else usual
         for number in range(config.commits + 1)
     ]
     if not (folder / "planted").exists():
-        plant(folder, [{"rounds.txt": f"{each}\n", "train.py": PROGRAM} for each in rounds])
+        plant(folder, [{"rounds.txt": f"{each}\n", "train.py": program} for each in rounds])
         (folder / "planted").touch()
     result = folder / "result.json"
     flags = ["--repeats", config.repeats, "--most-repeats", config.most_repeats, "--json", result]
     words = ["bisect", f"main~{config.commits}", "main", *flags, "--", sys.executable, "train.py"]
     environ = os.environ | {"PYTHONPATH": str(PROJECT)}
+    environ |= {"CUDA_VISIBLE_DEVICES": lane.gpu} if lane.gpu is not None else {}
     begun = time.perf_counter()
     with open(folder / "bisect.log", "ab") as log:
         command = [sys.executable, "-m", "profiling", *map(str, words)]
@@ -118,6 +210,8 @@ def judged(config: HistoriesConfig, folder: Path, history: str, has_one: bool) -
         len(found.visits),
         sum(visit.processes for visit in found.visits),
         round(time.perf_counter() - begun, 1),
+        config.lanes,
+        machine,
     )
 
 

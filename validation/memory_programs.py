@@ -257,7 +257,7 @@ def planted_line(mark: str) -> str:
     return f"{Path(__file__).name}:{number}"
 
 
-def main(words: list[str]) -> None:
+def record(words: list[str]) -> None:
     name, folder = words[0], Path(words[1])
     torch.manual_seed(0)
     on_gpu = DEVICE == "cuda"
@@ -280,4 +280,4 @@ def main(words: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    record(sys.argv[1:])

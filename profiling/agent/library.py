@@ -10,12 +10,15 @@ from pathlib import Path
 from cli.plain import plain
 from profiling.agent.names import names_of
 from profiling.agent.rows import Record, tables
+from profiling.analysis.memory.memory_records import MemoryReport
 from profiling.analysis.ranks.rank_records import RanksReport
 from profiling.analysis.records import Report
 from profiling.analysis.runs.folder import RunFolder
 from profiling.analysis.runs.listing import LISTED, leads_out
+from profiling.timeline.memory_snapshot import ENDINGS
 
-Opened = Report | RanksReport | RunFolder
+Opened = Report | RanksReport | MemoryReport | RunFolder
+READ = (*LISTED, *ENDINGS)
 # files and folders of a run that are read with a capture in it
 READ_TOO = re.compile(r"window-.*\.json|step_times.*\.json|summary\.json|.*\.jsonl|.*\.yaml|facts")
 END_BYTES = 65_536  # of each end of a file, by which its content is known
@@ -25,6 +28,7 @@ END_BYTES = 65_536  # of each end of a file, by which its content is known
 class Kept:
     record: Record
     words: list[str]  # of the paths, for a command
+    command: list[str]  # words behind `profiling` that make its page
     names: frozenset[str]  # that no sentence may have
 
 
@@ -65,14 +69,19 @@ class Library:
         path = self.path_of(place)
         key = digest([path], "")
         if key not in self.kept:
-            self.keep(self.read(path), [path], "")
+            record, place = self.read(path), str(path)
+            page = ["report", place, "--html", "report.html"]
+            if isinstance(record, RunFolder):
+                page = ["dashboard", place, "-o", "runs.html"]
+            self.keep(record, [path], "", page)
         return key
 
-    def keep(self, record: Record, paths: Sequence[Path], question: str) -> str:
-        """Keep a record, made of `paths` to answer a question; return its id."""
+    def keep(self, record: Record, paths: Sequence[Path], question: str, command: list[str]) -> str:
+        """Keep a record, made of `paths` to answer a question; return its id. The command, words
+        behind `profiling`, makes its page."""
         key = digest(paths, question)
         names = frozenset() if isinstance(record, RunFolder) else names_of(record)
-        self.kept[key] = Kept(record, [str(path) for path in paths], names)
+        self.kept[key] = Kept(record, [str(path) for path in paths], command, names)
         return key
 
     def record_of(self, key: str) -> Record:
@@ -92,11 +101,8 @@ class Library:
         key, _, kind = name.partition("/")
         return key in self.kept and (not kind or kind in tables(self.kept[key].record))
 
-    def words_of(self, key: str) -> list[str]:
-        return self.kept[key].words
-
-    def is_run(self, key: str) -> bool:
-        return isinstance(self.kept[key].record, RunFolder)
+    def command_of(self, key: str) -> list[str]:
+        return self.kept[key].command
 
     def names_in(self, key: str) -> frozenset[str]:
         return self.kept[key].names if key else frozenset()
@@ -106,7 +112,7 @@ def read_with(path: Path) -> list[Path]:
     """The files that are read with the one at `path`: in its folder, in its run's, or below it."""
     if path.is_dir():
         below = [Path(at, name) for at, *both in os.walk(path) for name in sum(both, [])]
-        return [other for other in below if other.name.endswith(LISTED) or other.is_dir()]
+        return [other for other in below if other.name.endswith(READ) or other.is_dir()]
     folders = [path.parent, path.parent.parent] if path.parent.name == "profile" else [path.parent]
     beside = [other for folder in folders for other in folder.iterdir()]
     stem = path.name.split(".")[0]  # a .nsys-rep is read from the .sqlite beside it
@@ -123,7 +129,7 @@ def digest(paths: Sequence[Path], question: str) -> str:
     for path in paths:
         within = sorted(path.rglob("*")) if path.is_dir() else [path]
         for file in within:
-            if file.is_file() and (file == path or file.name.endswith(LISTED)):
+            if file.is_file() and (file == path or file.name.endswith(READ)):
                 known.update(f"{file.name}\0{file.stat().st_size}\0".encode(errors="replace"))
                 with open(file, "rb") as content:
                     known.update(content.read(END_BYTES))

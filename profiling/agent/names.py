@@ -15,7 +15,7 @@ from profiling.shared.kernel_names import short_name
 # fields of records that a captured program, its files or its machine filled in
 FIELDS = {
     *("name", "before", "after", "within", "phase", "step_name", "file", "group", "algorithm"),
-    *("gpu", "device", "command", "place", "function", "also", "longest"),
+    *("gpu", "device", "command", "place", "line", "function", "stack", "also", "longest"),
 }
 NAMED = {"by_phase", "host_ms"}  # fields whose keys are names
 # up to three words without a space, such as aten::copy_ or optimizer_step, hardly are an order
@@ -32,6 +32,7 @@ def names_of(record: object) -> frozenset[str]:
     found: set[str] = set()
     collect(msgspec.to_builtins(record), False, found)
     forms = found | {form for name in found for form in (whole_label(name), short_name(name))}
+    forms |= {re.split(r"[/\\]", name)[-1] for name in found}  # a file without its folders
     forms |= {plain(name) for name in forms}
     worded = (name for name in forms if any(map(str.isalnum, name)))
     return frozenset(name for name in worded if not is_harmless(name))

@@ -8,6 +8,7 @@ import numpy as np
 from profiling.agent.answer import Answer, Name, Number, Row
 from profiling.agent.rows import ids, numbered, tables
 from profiling.analysis.difference.comparison_records import Comparison
+from profiling.analysis.memory.memory_records import MemoryReport
 from profiling.analysis.ranks.rank_records import RanksReport
 from profiling.analysis.records import Report
 from profiling.analysis.runs.folder import RunFolder
@@ -23,7 +24,7 @@ UNCAPTURED = (
 )
 
 
-def opened(record: Report | RanksReport | RunFolder, key: str) -> Answer:
+def opened(record: Report | RanksReport | MemoryReport | RunFolder, key: str) -> Answer:
     """Answer with what was opened, and its id."""
     evidence = [key, *ids(key, tables(record))]
     match record:
@@ -32,6 +33,11 @@ def opened(record: Report | RanksReport | RunFolder, key: str) -> Answer:
         case RanksReport():
             numbers = {"ranks": Number(len(record.ranks), "captures")}
             return Answer(f"{key}: captures of several ranks.", numbers, evidence=evidence)
+        case MemoryReport():
+            numbers = {"events": Number(record.events, "events of the history")}
+            said = f"{key}: a memory snapshot of GPU {record.device}."
+            file: Row = {"file": Name(record.file)}
+            return Answer(said, numbers, rows=[file], evidence=evidence)
     facts, window = record.capture, record.window
     numbers = {"steps": Number(window.steps, "captured steps")}
     row: Row = {
@@ -140,6 +146,6 @@ def refused(why: str, key: str = "") -> Answer:
 
 def started(code: int, last: Sequence[str]) -> Answer:
     """Answer for a command that ended without a result, with the last lines that it printed."""
-    untold = "what limits the step: nothing was measured; the last lines may say why"
+    untold = "the answer: the measurement did not end; the last lines may say why"
     rows: list[Row] = [{"line": Name(line)} for line in last]
     return Answer(f"It ended with exit code {code}.", rows=rows, cannot_tell=[untold])

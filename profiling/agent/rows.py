@@ -7,13 +7,16 @@ import msgspec
 from profiling.agent.answer import Answer, Cell, Name, Row
 from profiling.agent.names import FIELDS
 from profiling.analysis.difference.comparison_records import Comparison
+from profiling.analysis.memory.memory_records import MemoryComparison, MemoryReport
 from profiling.analysis.ranks.rank_records import RanksReport
 from profiling.analysis.records import Report
 from profiling.analysis.runs.folder import RunFolder
 from profiling.analysis.scale.scale_records import Scale
 from profiling.analysis.whatif.whatif_records import WhatIf
 
-Record = Report | RanksReport | RunFolder | Comparison | WhatIf | Scale
+Record = (
+    Report | RanksReport | MemoryReport | RunFolder | Comparison | MemoryComparison | WhatIf | Scale
+)
 Rows = Sequence[object]
 
 REPORT: dict[str, Callable[[Report], Rows]] = {
@@ -45,6 +48,19 @@ RANKS: dict[str, Callable[[RanksReport], Rows]] = {
     "straggler": lambda report: [report.straggler] if report.straggler else [],
     "finding": lambda report: report.findings,
 }
+MEMORY: dict[str, Callable[[MemoryReport], Rows]] = {
+    "kind": lambda report: report.kinds,
+    "line": lambda report: report.lines,
+    "module": lambda report: report.modules,
+    "block": lambda report: report.largest,
+    "phase": lambda report: report.phases,
+    "step": lambda report: report.steps,
+    "leak": lambda report: report.leaks,
+    "pinned": lambda report: report.pinned,
+    "failure": lambda report: [report.out_of_memory] if report.out_of_memory else [],
+    "free": lambda report: report.out_of_memory.frees if report.out_of_memory else [],
+    "device": lambda report: report.devices if len(report.devices) > 1 else [],
+}
 COMPARISON: dict[str, Callable[[Comparison], Rows]] = {
     "bucket": lambda comparison: comparison.buckets or [],
     "family": lambda comparison: comparison.families or [],
@@ -62,6 +78,10 @@ def tables(record: Record) -> dict[str, Rows]:
             found = {kind: rows(record) for kind, rows in REPORT.items()}
         case RanksReport():
             found = {kind: rows(record) for kind, rows in RANKS.items()}
+        case MemoryReport():
+            found = {kind: rows(record) for kind, rows in MEMORY.items()}
+        case MemoryComparison():
+            found = {"kind": record.kinds, "line": record.lines}
         case Comparison():
             found = {kind: rows(record) for kind, rows in COMPARISON.items()}
         case WhatIf() | Scale():

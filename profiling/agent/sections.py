@@ -3,8 +3,10 @@
 from collections.abc import Callable
 from typing import Literal
 
+from profiling.agent import memory as of_memory
 from profiling.agent.answer import Answer, Name, Number, Row
 from profiling.agent.rows import numbered
+from profiling.analysis.memory.memory_records import MemoryReport
 from profiling.analysis.ranks.rank_records import RanksReport
 from profiling.analysis.records import Report
 from profiling.report.ranks import document as of_ranks
@@ -21,8 +23,10 @@ RANK = "rank step_ms compute_ms idle_ms communication.wait_ms communication.tran
 NO_GPU = "no GPU activity is in the capture; capture with profile=nsys or profile=torch on a GPU"
 
 
-def verdict(report: Report | RanksReport, key: str) -> Answer:
+def verdict(report: Report | RanksReport | MemoryReport, key: str) -> Answer:
     """Answer with what limits the step, the evidence, and what each cause could gain."""
+    if isinstance(report, MemoryReport):
+        return of_memory.verdict(report, key)
     if isinstance(report, RanksReport):
         return ranks(report, key)
     found = report.bottleneck
@@ -233,8 +237,10 @@ OF_BOTH: dict[Section, Callable[[Report | RanksReport, str], Answer]] = {
 }
 
 
-def section(report: Report | RanksReport, key: str, name: Section) -> Answer:
+def section(report: Report | RanksReport | MemoryReport, key: str, name: Section) -> Answer:
     """Answer with the part of the report of that name."""
+    if isinstance(report, MemoryReport):
+        return of_memory.section(report, key, name)
     if both := OF_BOTH.get(name):
         return both(report, key)
     if isinstance(report, Report):

@@ -26,6 +26,8 @@ Figure = dict[str, object]  # plotly's input: {"data": [...], "layout": {...}}
 @dataclass(frozen=True, kw_only=True)
 class Placed:
     places: Places = EVERYWHERE  # renderers that show the block
+    # anchors on a page of its rows, of its lines or of itself, by the names of an agent's answers
+    ids: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -199,6 +201,11 @@ class Document:
     sections: Sequence[Section]
     captures: str | None = None  # words of a shell that name them in their folder
     step_ms: float | None = None  # the step time that the verdict is about
+
+
+def row_ids(kind: str, rows: Sequence[object] | None) -> list[str]:
+    """Anchors of rows: kernel/0, kernel/1, ..."""
+    return [f"{kind}/{number}" for number in range(len(rows or []))]
 
 
 def is_shown(block: Block, place: Place) -> bool:

@@ -15,6 +15,7 @@ from profiling.report.document import (
     Section,
     Table,
     Verdict,
+    row_ids,
 )
 from profiling.shared.units import milliseconds, number, percent, size_bytes
 
@@ -112,7 +113,8 @@ def table(result: Scale) -> Table:
         Column("memory", lambda row: row.memory.known, "bytes", True),
     ]
     rows = result.predictions
-    return Table("scale", "On more GPUs", NOTE, columns, rows, most=len(rows), limit=len(rows))
+    most, ids = len(rows), row_ids("prediction", rows)
+    return Table("scale", "On more GPUs", NOTE, columns, rows, most=most, limit=most, ids=ids)
 
 
 def rounded(value: float) -> float:

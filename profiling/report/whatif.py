@@ -14,6 +14,7 @@ from profiling.report.document import (
     Table,
     Tone,
     Verdict,
+    row_ids,
 )
 from profiling.shared.units import counted, milliseconds, whole_percent
 from profiling.timeline.personal import without_folders
@@ -159,7 +160,8 @@ def table(result: WhatIf, title: str, named: Column) -> Table:
         Column("GPU alone, ms", "gpu_ms", "ms"),
     ]
     rows = result.predictions
-    return Table("whatif", title, NOTE, columns, rows, most=len(rows), limit=len(rows))
+    most, ids = len(rows), row_ids("prediction", rows)
+    return Table("whatif", title, NOTE, columns, rows, most=most, limit=most, ids=ids)
 
 
 def is_told(row: Prediction) -> bool:

@@ -68,16 +68,9 @@ def compare_memory(flags: Namespace) -> int | None:
 
     Returns the exit code, or None if they are not. Raises ValueError if only one is a snapshot.
     """
-    sides = [flags.baseline, flags.candidate]
-    snapshots = [snapshots_alone(side) for side in sides]
-    if not all(snapshots):
-        if not any(map(is_snapshot, sides)):
-            return None
-        path = sides[snapshots.index([])]
-        raise ValueError(f"{path}: is no memory snapshot, but the other side is one")
-    refuse_flags(flags)
-    one, other = map(read_report, snapshots)
-    compared = difference.compare_memory(one, other, flags.equal_within)
+    compared = compared_snapshots(flags)
+    if compared is None:
+        return None
     names = (flags.baseline.absolute().name, flags.candidate.absolute().name)
     document = comparison_document(compared, names)
     written = write_outputs(flags, to_json(compared), document)
@@ -87,6 +80,23 @@ def compare_memory(flags: Namespace) -> int | None:
         show_answer(document)
     say_written(without_controls(compared.sentence), written)
     return gate_memory(compared, flags.fail_on_regression)
+
+
+def compared_snapshots(flags: Namespace) -> MemoryComparison | None:
+    """The difference of two sides that hold snapshots and nothing else, or None if neither does.
+
+    Raises ValueError if only one is a snapshot.
+    """
+    sides = [flags.baseline, flags.candidate]
+    snapshots = [snapshots_alone(side) for side in sides]
+    if not all(snapshots):
+        if not any(map(is_snapshot, sides)):
+            return None
+        path = sides[snapshots.index([])]
+        raise ValueError(f"{path}: is no memory snapshot, but the other side is one")
+    refuse_flags(flags)
+    one, other = map(read_report, snapshots)
+    return difference.compare_memory(one, other, flags.equal_within)
 
 
 def gate_memory(compared: MemoryComparison, limit_percent: float | None) -> int:

@@ -1,22 +1,41 @@
 """Answers of the server's tools, called without the SDK: length, names, ids, paths."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from msgspec.structs import replace as replace_struct
 
 from profiling.agent import sections
 from profiling.agent.answer import LEAST_TOKENS, MOST_TOKENS, Answer, Name, Number, token_count
 from profiling.agent.names import is_harmless
-from profiling.agent.rows import rows_at
+from profiling.agent.rows import rows_at, tables
+from profiling.analysis.difference.comparison_records import Comparison
+from profiling.analysis.memory.memory_records import MemoryComparison, MemoryReport
+from profiling.analysis.ranks.rank_records import RanksReport
+from profiling.analysis.records import Report
 from profiling.analysis.sum_records import Lines, LineSum
+from profiling.analysis.whatif.whatif_records import WhatIf
+from profiling.launch.bisect.search import Bisection, Visit
+from profiling.report.comparison.document import comparison_document
+from profiling.report.memory import comparison as memory_comparison
+from profiling.report.memory.document import memory_document
+from profiling.report.ranks.document import ranks_document
+from profiling.report.renderers.page import page
+from profiling.report.scale import scale_document
+from profiling.report.single.document import report_document
+from profiling.report.whatif import whatif_document
+from profiling.shared.json_records import to_json
 from profiling.verbs import mcp
 from tests.helpers.captures import report_of
 from tests.paths import CAPTURES, PROJECT
 from validation.agent_questions import ORDER, write_order
+from validation.agent_snapshots import BLOCK, write_snapshot
 
 SLOW = "slow_eager.sqlite.gz"
 EXPERIMENT = PROJECT / "tests" / "goldens" / "ab-captured.json"
@@ -31,12 +50,21 @@ def root(tmp_path_factory):
     shutil.copytree(PROJECT / "profiling" / "examples" / "runs" / "flash-1", folder / "run")
     write_order(folder / "order.trace.json.gz")
     shutil.copy(CAPTURES / "own_program" / "mine.trace.json.gz", folder)
+    shutil.copy(CAPTURES / "flash_metrics.sqlite.gz", folder)
+    shutil.copytree(PROJECT / "profiling" / "examples" / "late_rank", folder / "ranks")
+    write_snapshot(folder / "held.pickle")
+    write_snapshot(folder / "leaks.pickle", leak=True)
+    (folder / "with_memory" / "profile").mkdir(parents=True)
+    write_snapshot(folder / "with_memory" / "profile" / "window-5.memory.pickle")
     outside = tmp_path_factory.mktemp("outside")
     shutil.copy(CAPTURES / SLOW, outside / "secret.sqlite.gz")
     (folder / "link.sqlite.gz").symlink_to(outside / "secret.sqlite.gz")
     (folder / "ckpt.pt").symlink_to(outside / "ckpt.pt")  # a link that nothing reads
     (folder / "linked").mkdir()
     (folder / "linked" / "a.sqlite.gz").symlink_to(outside / "secret.sqlite.gz")
+    (folder / "linked_memory").mkdir()
+    (folder / "linked_memory" / "out-of-memory.pickle").symlink_to(folder / "held.pickle")
+    (folder / "linked_memory" / "a.memory.pickle").symlink_to(outside / "secret.sqlite.gz")
     (folder / "beside").mkdir()
     shutil.copy(CAPTURES / SLOW, folder / "beside")
     (folder / "beside" / "window-1.json").symlink_to("/etc/passwd")
@@ -118,8 +146,15 @@ def test_short_names_stay_in_sentences(name):
 
 def test_every_id_of_an_answer_resolves(tools):
     asked = 0
-    for capture in (SLOW, "order.trace.json.gz", "mine.trace.json.gz"):
-        for text in everything(tools, capture, 8000)[:-1]:
+    of_memory = [
+        tools.verdict("leaks.pickle"),
+        tools.section("leaks.pickle", "memory"),
+        tools.section("leaks.pickle", "step"),
+        tools.compare("held.pickle", "leaks.pickle"),
+    ]
+    captures = (SLOW, "order.trace.json.gz", "mine.trace.json.gz")
+    for texts in (*(everything(tools, each, 8000)[:-1] for each in captures), of_memory):
+        for text in texts:
             answer = json.loads(text)
             rows = [row["id"] for row in answer.get("rows", []) if "id" in row]
             for name in [*answer.get("evidence", []), *rows[:4]]:
@@ -143,6 +178,7 @@ def test_a_row_has_all_fields_of_the_record(tools):
         ("../", "outside"),
         ("link.sqlite.gz", "outside"),
         ("linked", "leads out"),
+        ("linked_memory", "a.memory.pickle: is a link that leads out"),
         (f"beside/{SLOW}", "window-1.json: is a link that leads out"),
         ("nothing.sqlite", "no such file"),
         ("a\0b", "null"),
@@ -212,6 +248,93 @@ def test_a_start_ends_with_the_verdict_or_the_comparison(tools, root, monkeypatc
     assert seen[1][3:] == ["--steps=9", "--", "python", "a.py", ":::", "python", "b.py"]
     with pytest.raises(ValueError, match="outside"):
         tools.run(["true"], "/tmp/elsewhere")
+
+
+def test_a_bisection_ends_with_the_commit_or_says_that_there_is_none(tools, root, monkeypatch):
+    repository = root / "repository"
+    subprocess.run(["git", "init", "-q", repository], check=True)
+    (repository / "inside").mkdir()
+    visit = Visit("b" * 40, "a" * 40, "bad", None, 1.1, (1.08, 1.12), 10, 9.0)
+    new = Bisection(1, "a" * 40, "c" * 40, "python x.py", None, 20, 1.0, [visit], ["b" * 40])
+    said, seen = [replace_struct(new, named="b" * 40, sentence="bbbbbbbbbb is slower"), new], []
+
+    def started(words: list[str], folder) -> mcp.Ended:
+        seen.append((words, str(folder)))
+        place = next(word for word in words if word.startswith("--json="))
+        Path(place.removeprefix("--json=")).write_text(to_json(said[len(seen) - 1]))
+        return mcp.Ended(0, ["done"])
+
+    monkeypatch.setattr(mcp, "start", started)
+    asked = ("v1", "HEAD", ["python", "x.py", "; rm -rf /"], "repository/inside")
+    named, none = (json.loads(tools.bisect(*asked)) for _ in said)
+    (words, folder), _ = seen
+    assert folder == "repository/inside" and words[:3] == ["bisect", "v1", "HEAD"]
+    assert words[words.index("--") :] == ["--", "python", "x.py", "; rm -rf /"]
+    assert named["numbers"]["ratio"]["interval"] == [1.08, 1.12]
+    assert named["next"] == "git show bbbbbbbbbb" and named["rows"][0]["told"] == "bad"
+    assert none["sentence"] == "No commit is named." and "bbbbbbbbbb" in none["cannot_tell"][0]
+    for revision, where, why in (
+        ("--out=/tmp/x", "repository", "is no revision"),
+        ("v1", "..", "outside"),
+        ("v1", "run", "in no git repository"),
+    ):
+        with pytest.raises(ValueError, match=why):
+            tools.bisect(revision, "HEAD", ["true"], where)
+    monkeypatch.chdir(repository / "inside")  # the repository begins above the root
+    with pytest.raises(ValueError, match="outside"):
+        mcp.Tools().bisect("v1", "HEAD", ["true"])
+    assert len(seen) == 2
+
+
+def test_a_memory_snapshot_is_answered_about(tools):
+    for place in ("held.pickle", "with_memory"):
+        answer = json.loads(tools.verdict(place))
+        assert answer["numbers"]["peak"]["value"] == 17 * BLOCK and "cannot_tell" not in answer
+    rows = json.loads(tools.section("leaks.pickle", "memory", n=6))["rows"]
+    assert [row["id"].split("/")[1] for row in rows] == ["kind"] * 5 + ["line"]
+    (leak,) = json.loads(tools.verdict("leaks.pickle"))["rows"]
+    assert leak["bytes_per_step"] == BLOCK
+    assert "profile=nsys" in json.loads(tools.section("held.pickle", "kernels"))["cannot_tell"][0]
+    changed = json.loads(tools.compare("held.pickle", "leaks.pickle"))
+    assert "more at the peak" in changed["sentence"] and changed["numbers"]["ratio"]["value"] > 1.2
+    for ask in (tools.whatif, tools.scale):
+        assert "is a pickle" in json.loads(ask("held.pickle"))["cannot_tell"][0]
+    with pytest.raises(ValueError, match="is no memory snapshot"):
+        tools.compare("held.pickle", SLOW)
+
+
+def page_of(record) -> str:
+    match record:
+        case Report():
+            return page(report_document(record))
+        case RanksReport():
+            return page(ranks_document(record))
+        case MemoryReport():
+            return page(memory_document(record, "held"))
+        case MemoryComparison():
+            return page(memory_comparison.comparison_document(record))
+        case Comparison():
+            return page(comparison_document(record))
+        case WhatIf():
+            return page(whatif_document(record))
+    return page(scale_document(record))
+
+
+def test_every_id_is_an_anchor_of_the_page(tools):
+    """A row's own, or that of the only one of its kind; each once."""
+    for capture in (SLOW, "flash_metrics.sqlite.gz", "mine.trace.json.gz", "ranks", "leaks.pickle"):
+        tools.open(capture)
+    tools.compare(SLOW, "flash_eager.sqlite.gz", force=True)
+    tools.compare("held.pickle", "leaks.pickle")
+    tools.whatif("flash_eager.sqlite.gz")
+    records = [kept.record for kept in tools.library.kept.values()]
+    assert len(set(map(type, records))) == 6
+    for record in records:
+        anchors = re.findall(r' id="([^"]+)"', page_of(record))
+        assert len(anchors) == len(set(anchors))
+        for kind, rows in tables(record).items():
+            own = {f"{kind}/{number}" for number in range(len(rows))}
+            assert own <= set(anchors) or (len(rows) == 1 and kind in anchors), (type(record), kind)
 
 
 ALL_TOOLS = """

@@ -55,7 +55,7 @@ def test_the_skill_is_written_where_it_is_asked_for(tmp_path, capsys):
 def test_each_tool_is_in_the_table():
     table = set(re.findall(r"`(\w+)(?:\([^)]*\))?`", DOCS.partition("An answer is JSON")[0]))
     assert {"open", "verdict", "section", "evidence", "compare", "whatif", "scale"} <= table
-    assert {"runs", "run", "ab"} <= table
+    assert {"runs", "run", "ab", "bisect"} <= table
 
 
 def test_the_recorded_session_is_what_the_tools_say(tmp_path, monkeypatch):

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from profiling.analysis.difference.baseline import Machine
 from profiling.launch.bisect import visits
 from profiling.launch.bisect.search import left, next_commit
 from profiling.launch.git import commit_of, commits_after
@@ -243,10 +244,11 @@ def test_every_order_of_answers_ends_between_good_and_bad():
 
 
 def test_the_validation_counts():
+    here = 1, Machine(None, "a CPU", 2, "2.13", None)
     rows = [
-        Row("a", 3, 2.0, 3, 0, 7, 70, 60.0),
-        Row("b", 3, 2.0, 4, 0, 9, 70, 60.0),
-        Row("c", None, None, None, 3, 1, 10, 60.0),
+        Row("a", 3, 2.0, 3, 0, 7, 70, 60.0, *here),
+        Row("b", 3, 2.0, 4, 0, 9, 70, 60.0, *here),
+        Row("c", None, None, None, 3, 1, 10, 60.0, *here),
     ]
     assert "| 2 with a slowdown | 1 | 1 | 0 |" in summary(rows)
     assert "2 of 3 in at most 8 visits; 150 processes, 3 min" in summary(rows)

@@ -16,5 +16,6 @@ flags=(--against "commit:$merge_base" --repeats "$REPEATS" --warm-up "$WARM_UP" 
 flags+=(--out "$folder/ab" --markdown "$folder/report.md" --json "$folder/result.json")
 if [ -n "$STEPS" ]; then flags+=(--steps "$STEPS"); fi
 if [ "$CAPTURE" = true ]; then flags+=(--capture); fi
-profiling-nanogpt ab "${flags[@]}" -- sh -c "$COMMAND" 2> >(tee "$folder/errors.txt" >&2)
+program="$RUNNER_TEMP/profiling-gate-venv/bin/profiling-nanogpt"
+"$program" ab "${flags[@]}" -- sh -c "$COMMAND" 2> >(tee "$folder/errors.txt" >&2)
 echo "exit-code=$?" >>"$GITHUB_OUTPUT"

@@ -262,7 +262,8 @@ def why_section(number: int, comparison: Comparison, shades: Sequence[str]) -> S
     blocks = [*notes(comparison), replace(families, name=f"{families.name}-{number}")]
     for table in tables.comparison_tables(comparison):
         places = EVERYWHERE if table.name in IN_TEXT else PAGE
-        blocks.append(replace(table, name=f"{table.name}-{number}", places=places))
+        ids = () if number else table.ids  # a page has each anchor once
+        blocks.append(replace(table, name=f"{table.name}-{number}", places=places, ids=ids))
     lead = "From one capture of each. Captured steps are slower than the timed steps."
     return Section(
         f"why-{number}",

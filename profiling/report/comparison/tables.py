@@ -17,7 +17,7 @@ from profiling.analysis.difference.comparison_records import (
     KernelOnOneSide,
     LineChange,
 )
-from profiling.report.document import Column, Table
+from profiling.report.document import Column, Table, row_ids
 from profiling.report.kernel_label import kernel_cell
 from profiling.shared.causes import PART, part_named
 from profiling.shared.units import number
@@ -106,20 +106,22 @@ def bucket_label(bucket: str) -> str:
 
 def buckets(comparison: Comparison) -> Table:
     rows = list(comparison.buckets or [])
+    ids = row_ids("bucket", rows)
     if rows:
         both_ms = sum(row.baseline_ms for row in rows), sum(row.candidate_ms for row in rows)
         rows.append(BucketChange("mean step", *both_ms, sum(row.delta_ms for row in rows)))
     label = Column("part of the step", lambda row: bucket_label(row.bucket), "text", True)
     columns = [label, *side_by_side(comparison)]
     note = "ms per step. The parts do not overlap and add up to the mean step."
-    return Table("buckets", "Parts of the step", note, columns, rows, most=len(rows))
+    return Table("buckets", "Parts of the step", note, columns, rows, most=len(rows), ids=ids)
 
 
 def families(comparison: Comparison) -> Table:
     columns = [Column("family", "family", "text", True), *side_by_side(comparison)]
     note = "ms of kernel time per step. Kernels are matched by what they compute, not by name."
     rows = comparison.families
-    return Table("families", "Kernel families", note, columns, rows, most=MOST_ROWS)
+    ids = row_ids("family", rows)
+    return Table("families", "Kernel families", note, columns, rows, most=MOST_ROWS, ids=ids)
 
 
 def phases(comparison: Comparison) -> Table:
@@ -145,7 +147,8 @@ def phases(comparison: Comparison) -> Table:
         Column(f"host, {names[1]}", "candidate_host_ms", "ms", not gpu),
         Column("change", "delta_host_ms", "ms_change", not gpu),
     ]
-    return Table("phases", "Phases", note, columns, comparison.ranges, most=MOST_ROWS)
+    ids = row_ids("range", rows)
+    return Table("phases", "Phases", note, columns, rows, most=MOST_ROWS, ids=ids)
 
 
 def changed_kernels(comparison: Comparison) -> Table:
@@ -161,7 +164,8 @@ def changed_kernels(comparison: Comparison) -> Table:
         "without their number."
     )
     rows = comparison.kernels.changed[:SHOWN_KERNELS]
-    return Table("changed", "Kernels that changed", note, columns, rows, most=MOST_ROWS)
+    ids = row_ids("kernel", rows)
+    return Table("changed", "Kernels that changed", note, columns, rows, most=MOST_ROWS, ids=ids)
 
 
 def changed_lines(comparison: Comparison) -> Table:
@@ -202,7 +206,7 @@ def one_sided_kernels(name: str, title: str, only: list[KernelOnOneSide]) -> Tab
         Column("ms per step", "ms", "ms", True),
     ]
     note, rows = "Launches and time per step.", only[:SHOWN_KERNELS]
-    return Table(name, title, note, columns, rows, most=MOST_ROWS)
+    return Table(name, title, note, columns, rows, most=MOST_ROWS, ids=row_ids(name, rows))
 
 
 def config(comparison: Comparison) -> Table:

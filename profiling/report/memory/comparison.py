@@ -8,7 +8,17 @@ from profiling.analysis.memory.memory_records import (
     Verdict,
 )
 from profiling.report import document as blocks
-from profiling.report.document import Chart, Column, Document, Facts, Finding, Section, Table, Tone
+from profiling.report.document import (
+    Chart,
+    Column,
+    Document,
+    Facts,
+    Finding,
+    Section,
+    Table,
+    Tone,
+    row_ids,
+)
 from profiling.report.memory.memory_charts import by_kind
 from profiling.shared.units import binary_bytes
 
@@ -45,9 +55,11 @@ def comparison_document(compared: MemoryComparison, names: tuple[str, str]) -> D
         [("candidate", kinds_of(compared.kinds, 1)), ("baseline", kinds_of(compared.kinds, 0))]
     )
     chart = Chart("kinds", "allocated bytes at the peaks by kind", figure, 200)
-    kinds = Table("by-kind", "By kind", "", columns("kind"), compared.kinds)
+    ids = row_ids("kind", compared.kinds)
+    kinds = Table("by-kind", "By kind", "", columns("kind"), compared.kinds, ids=ids)
     note = "A line of both sides has the same file name, number and function."
-    lines = Table("lines", "By line", note, columns("line"), compared.lines)
+    ids = row_ids("line", compared.lines)
+    lines = Table("lines", "By line", note, columns("line"), compared.lines, ids=ids)
     return Document(
         "Memory compared",
         [f"{names[1]} against {names[0]}"],

@@ -1,6 +1,6 @@
 """Document of a memory snapshot. Called by profiling.verbs.memory."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import PurePath
 
 from profiling.analysis.memory.memory_records import (
@@ -24,6 +24,7 @@ from profiling.report.document import (
     Table,
     Tone,
     Verdict,
+    row_ids,
 )
 from profiling.report.memory.fit import fit_section
 from profiling.report.memory.memory_charts import by_kind, timeline
@@ -184,7 +185,14 @@ def failure(report: MemoryReport, moment: str) -> Section | None:
     else:
         words = "these would have sufficed" if failed.enough else "it would still not have fit"
         note = f"Freed together, {words}: {failed.assumed}."
-    frees = Table("frees", "What would have made room", note, LARGEST, failed.frees)
+    frees = Table(
+        "frees",
+        "What would have made room",
+        note,
+        LARGEST,
+        failed.frees,
+        ids=row_ids("free", failed.frees),
+    )
     blocks: list[Block] = [Facts(failure_facts(failed)), frees]
     return Section("failure", "The allocation that failed", blocks)
 
@@ -205,11 +213,16 @@ def kinds(report: MemoryReport, moment: str) -> Section:
         "Kinds are told by the stacks that allocated and freed, and by lifetimes; they add up to "
         "the allocated bytes. Workspace is gone after the phase that made it."
     )
-    table = Table("kinds", f"By kind {moment}", note, KINDS, report.kinds)
-    tips = [OF_ANSWER.get(report.answer, "")]
-    tips += [OF_KIND.get(row.kind, "") for row in report.kinds[:2]]
-    advice = Bullets("What lowers it", list(filter(None, tips)))
+    rows = report.kinds
+    table = Table("kinds", f"By kind {moment}", note, KINDS, rows, ids=row_ids("kind", rows))
+    advice = Bullets("What lowers it", tips(report))
     return Section("kinds", table.title, [Chart("kinds", label, figure, 150), table, advice])
+
+
+def tips(report: MemoryReport) -> list[str]:
+    found = [OF_ANSWER.get(report.answer, "")]
+    found += [OF_KIND.get(row.kind, "") for row in report.kinds[:2]]
+    return list(filter(None, found))
 
 
 def over_time(report: MemoryReport, moment: str) -> Section | None:
@@ -217,8 +230,10 @@ def over_time(report: MemoryReport, moment: str) -> Section | None:
         return None
     figure = timeline(report.curve, report.steps)
     label = "allocated and reserved bytes over time"
-    phases = Table("phases", "By phase", "", PHASES, report.phases)
-    steps = Table("steps", "By step", "", STEPS, report.steps, folded=True)
+    ids = row_ids("phase", report.phases)
+    phases = Table("phases", "By phase", "", PHASES, report.phases, ids=ids)
+    ids = row_ids("step", report.steps)
+    steps = Table("steps", "By step", "", STEPS, report.steps, folded=True, ids=ids)
     chart = Chart("timeline", label, figure, 340)
     lead = "Reserved is what the allocator took from the GPU, allocated what tensors have of it."
     return Section("timeline", "Over time", [chart, phases, steps], lead=lead)
@@ -226,7 +241,7 @@ def over_time(report: MemoryReport, moment: str) -> Section | None:
 
 def by_line(report: MemoryReport, moment: str) -> Section:
     note = "The innermost line of your own code, and of a library where a stack has none of it."
-    return table_section("lines", f"By line {moment}", note, LINES, report.lines)
+    return table_section("lines", f"By line {moment}", note, LINES, report.lines, "line")
 
 
 def by_module(report: MemoryReport, moment: str) -> Section:
@@ -239,12 +254,15 @@ def by_module(report: MemoryReport, moment: str) -> Section:
             " Frames have no classes: they are read from the source, and where that is not at "
             "hand, or changed since, the line stands for them that called or made the module."
         )
-    return table_section("modules", f"By module {moment}", note, MODULES, report.modules)
+    title = f"By module {moment}"
+    return table_section("modules", title, note, MODULES, report.modules, "module")
 
 
 def leaks(report: MemoryReport, moment: str) -> Section | None:
     note = "Lines that keep more with each step, up to the last."
-    return table_section("leaks", "What grows", note, LEAKS, report.leaks) if report.leaks else None
+    if not report.leaks:
+        return None
+    return table_section("leaks", "What grows", note, LEAKS, report.leaks, "leak")
 
 
 def pins(report: MemoryReport, moment: str) -> Section | None:
@@ -255,27 +273,26 @@ def pins(report: MemoryReport, moment: str) -> Section | None:
         "back to the GPU only when it is empty."
     )
     title = "Free and held when most was reserved"
-    return table_section("pinned", title, note, PINNED, report.pinned)
+    return table_section("pinned", title, note, PINNED, report.pinned, "pinned")
 
 
 def blocks_of(report: MemoryReport, moment: str) -> Section:
-    return table_section(
-        "largest", f"The largest allocations {moment}", "", LARGEST, report.largest
-    )
+    title = f"The largest allocations {moment}"
+    return table_section("largest", title, "", LARGEST, report.largest, "block")
 
 
 def devices(report: MemoryReport, moment: str) -> Section | None:
     if len(report.devices) < 2:
         return None
     note = "The report is about the one with the most."
-    return table_section("devices", "All GPUs", note, DEVICES, report.devices)
+    return table_section("devices", "All GPUs", note, DEVICES, report.devices, "device")
 
 
 def table_section(
-    name: str, title: str, note: str, columns: list[Column], rows: "list[object] | object"
+    name: str, title: str, note: str, columns: list[Column], rows: Sequence[object], kind: str
 ) -> Section:
-    assert isinstance(rows, list), "a table of records"
-    return Section(name, title, [Table(name, title, note, columns, rows)])
+    table = Table(name, title, note, columns, rows, ids=row_ids(kind, rows))
+    return Section(name, title, [table])
 
 
 SECTIONS: list[Callable[[MemoryReport, str], Section | None]] = [

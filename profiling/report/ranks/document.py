@@ -30,6 +30,7 @@ from profiling.report.document import (
     Timeline,
     Tone,
     Verdict,
+    row_ids,
 )
 from profiling.report.ranks import rank_charts
 from profiling.report.ranks.timeline import shown_note, shown_ranks, steps_note
@@ -131,7 +132,7 @@ def verdict(report: RanksReport) -> list[Block]:
     evidence += map(rank_sentence, late_rows(report)[:MOST_SAID])
     findings = [Finding(each.level, each.what, each.cure, places=TEXT) for each in report.findings]
     return [
-        Verdict(verdict_line(report), tone),
+        Verdict(verdict_line(report), tone, ids=["straggler"] if report.straggler else []),
         SideBySide(
             [
                 Bullets("Evidence", evidence),
@@ -264,7 +265,8 @@ def ranks_table(report: RanksReport, pages: Mapping[int, str]) -> Table:
     note = RANKS + COSTS_UNKNOWN * (report.verdict == "unknown")
     if together:
         note += LATE_TOGETHER.format(list_numbers([row.rank for row in late_rows(report)]))
-    return Table("ranks", "Ranks", note, columns, order, most=len(order), limit=16)
+    ids, most = [f"rank/{report.ranks.index(row)}" for row in order], len(order)
+    return Table("ranks", "Ranks", note, columns, order, most=most, limit=16, ids=ids)
 
 
 def shares_table(report: RanksReport) -> Table:
@@ -371,7 +373,9 @@ def collectives_section(report: RanksReport) -> Section:
         "NCCL's tests define it, from the time when all ranks have arrived."
     )
     note += SLOWS * is_slowed(report) + matching_text(report)
-    table = Table("collectives", "Collectives", note, columns, report.collectives)
+    rows = report.collectives
+    ids = row_ids("collective", rows)
+    table = Table("collectives", "Collectives", note, columns, rows, ids=ids)
     return Section("collectives", "Collectives", [table], lead=note)
 
 
@@ -401,6 +405,9 @@ MATCHED_BY: dict[MatchedBy, str] = {
 
 
 def health(report: RanksReport) -> Section:
-    findings: list[Block] = [Finding(each.level, each.what, each.cure) for each in report.findings]
+    findings: list[Block] = [
+        Finding(each.level, each.what, each.cure, ids=[f"finding/{number}"])
+        for number, each in enumerate(report.findings)
+    ]
     blocks = findings or [Paragraph("No problems found.")]
     return Section("health", "Health of the captures", blocks, "Health", places=("page",))

@@ -27,6 +27,7 @@ from profiling.report.document import (
     StepBar,
     Timeline,
     Verdict,
+    row_ids,
 )
 from profiling.report.single import step_charts, step_slices, tables
 from profiling.report.single.kernel_sources import Links
@@ -169,7 +170,7 @@ def verdict(report: Report) -> list[Block]:
         ),
         Bullets("Next", bottleneck.next, places=TEXT),
         Bullets("Largest possible gain", most, places=TEXT),
-        Bullets(limits, gains, folded=True),
+        Bullets(limits, gains, folded=True, ids=row_ids("gain", gains)),
         Bullets("This capture does not show", bottleneck.cannot_tell, folded=True),
         *(Finding(f.level, f.what, f.cure, places=MARKDOWN) for f in report.health.findings),
         *(
@@ -194,7 +195,7 @@ def step_chart(report: Report) -> list[Block]:
         return []
     note = f"Each moment of {whole} counts once: {counted}."
     return [
-        Chart("breakdown", label, figure, BAR_HEIGHT),
+        Chart("breakdown", label, figure, BAR_HEIGHT, ids=["typical"]),
         Paragraph(note, "note", places=PAGE),
     ]
 
@@ -331,7 +332,7 @@ def queue_facts(queue: LaunchQueue) -> Facts:
             f"median {median}, 5th to 95th percentile {short} to {long}",
         ),
     ]
-    return Facts(pairs, heading="Launch queue")
+    return Facts(pairs, heading="Launch queue", ids=["queue"])
 
 
 def roofline_section(report: Report) -> Section:
@@ -363,7 +364,10 @@ def health_section(report: Report) -> Section:
     blocks: list[Block] = [Facts(times, heading="Step times", places=PAGE)]
     if health.overhead_percent is not None:
         blocks.append(Paragraph(overhead(health.overhead_percent)))
-    blocks += [Finding(each.level, each.what, each.cure) for each in health.findings]
+    blocks += [
+        Finding(each.level, each.what, each.cure, ids=[f"finding/{number}"])
+        for number, each in enumerate(health.findings)
+    ]
     if not health.findings:
         blocks.append(Paragraph("No problems found."))
     if memory is not None:

@@ -10,7 +10,7 @@ from profiling.analysis.records import Report
 from profiling.analysis.source.own_code import Frame
 from profiling.analysis.source.source_files import SourceFiles
 from profiling.analysis.sum_records import Lines, LineSum
-from profiling.report.document import Block, Cell, Column, Section, Source, Table
+from profiling.report.document import Block, Cell, Column, Section, Source, Table, row_ids
 from profiling.report.kernel_label import kernel_cell
 from profiling.shared.units import milliseconds, percent
 
@@ -69,7 +69,8 @@ def lines_table(report: Report, texts: Texts) -> Table:
     ]
     rows = report.lines.lines if report.lines else None
     title, note = "Lines of the program", note_on(report.lines) if report.lines else ""
-    return Table("lines", title, note, columns, rows, most=SHOWN, folded=True)
+    ids = row_ids("line", rows)
+    return Table("lines", title, note, columns, rows, most=SHOWN, folded=True, ids=ids)
 
 
 def note_on(lines: Lines) -> str:

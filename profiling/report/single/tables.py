@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 from profiling.analysis.gpu_time.step_events import StepEvents
 from profiling.analysis.records import Gap, Report
 from profiling.analysis.sum_records import FamilySum, KernelSum
-from profiling.report.document import Cell, Column, Table
+from profiling.report.document import Cell, Column, Table, row_ids
 from profiling.report.kernel_label import kernel_cell
 from profiling.report.single.kernel_sources import Links
 from profiling.shared.causes import part_named
@@ -65,7 +65,7 @@ def phases(report: Report) -> Table:
             Column("kernels", "kernels", "number", True),
         ]
         note = "Per step. Host: how long the range was open. GPU: the kernels that it launched."
-    return Table("phases", "Phases", note, columns, rows, limit=20)
+    return Table("phases", "Phases", note, columns, rows, limit=20, ids=row_ids("range", rows))
 
 
 def ranges(report: Report) -> Table:
@@ -105,7 +105,9 @@ def families(report: Report) -> Table:
         SHARE,
     ]
     note = "Sums over the whole capture."
-    return Table("families", "Kernel families", note, columns, report.families)
+    rows = report.families
+    ids = row_ids("family", rows)
+    return Table("families", "Kernel families", note, columns, rows, ids=ids)
 
 
 def kernels(report: Report, sources: Links) -> Table:
@@ -123,7 +125,9 @@ def kernels(report: Report, sources: Links) -> Table:
     note = "Sums over the whole capture, equal to the nanosecond to those of nsys stats."
     if any(entry.name in sources for entry in report.kernels):
         note += " A kernel of torch.compile links to its source in each graph that contains it."
-    return Table("kernels", "Kernels", note, columns, report.kernels, folded=True)
+    rows = report.kernels
+    ids = row_ids("kernel", rows)
+    return Table("kernels", "Kernels", note, columns, rows, folded=True, ids=ids)
 
 
 def launches(report: Report) -> Table:
@@ -144,12 +148,15 @@ def launches(report: Report) -> Table:
         "room for; a grid with few blocks does not reach it."
     )
     rows, title = report.launches, "Launch geometry"
-    return Table("launches", title, note, columns, rows, folded=True)
+    ids = row_ids("launch", rows)
+    return Table("launches", title, note, columns, rows, folded=True, ids=ids)
 
 
 def api(report: Report) -> Table:
     note = "On the host, over the whole capture. A long synchronization is not a problem by itself."
-    return Table("api", "CUDA API calls", note, CALLS, report.api, folded=True)
+    rows = report.api
+    ids = row_ids("api", rows)
+    return Table("api", "CUDA API calls", note, CALLS, rows, folded=True, ids=ids)
 
 
 def os_calls(report: Report) -> Table:
@@ -158,7 +165,8 @@ def os_calls(report: Report) -> Table:
         "threads. Idle threads wait here, which is not a problem."
     )
     rows, title = report.os_calls, "OS runtime calls"
-    return Table("os_calls", title, note, CALLS, rows, folded=True)
+    ids = row_ids("os_call", rows)
+    return Table("os_calls", title, note, CALLS, rows, folded=True, ids=ids)
 
 
 def overlap(report: Report) -> Table:
@@ -184,7 +192,7 @@ def overlap(report: Report) -> Table:
             "step longer, even while it waits for other ranks, because its kernels occupy "
             "multiprocessors."
         )
-    return Table("overlap", "Overlap", note, columns, rows)
+    return Table("overlap", "Overlap", note, columns, rows, ids=row_ids("overlap", rows))
 
 
 def copies(report: Report) -> Table:
@@ -204,7 +212,7 @@ def copies(report: Report) -> Table:
         "because of their start-up time."
     )
     rows, title = report.copies, "Bandwidth of copies"
-    return Table("copies", title, note, columns, rows)
+    return Table("copies", title, note, columns, rows, ids=row_ids("copy", rows))
 
 
 def memops(report: Report) -> Table:
@@ -220,7 +228,9 @@ def memops(report: Report) -> Table:
         Column("pageable", "pageable", "number", True),
     ]
     note = "Over the whole capture. Pageable: copies from or to memory that is not pinned."
-    return Table("memops", "Copies and memsets", note, columns, report.memops, folded=True)
+    rows = report.memops
+    ids = row_ids("memop", rows)
+    return Table("memops", "Copies and memsets", note, columns, rows, folded=True, ids=ids)
 
 
 def operators(report: Report) -> Table:
@@ -231,7 +241,9 @@ def operators(report: Report) -> Table:
         Column("self", "self_ns", "ns", True),
     ]
     note = "PyTorch's operators on the host, over the window."
-    return Table("operators", "Operators", note, columns, report.operators, folded=True)
+    rows = report.operators
+    ids = row_ids("operator", rows)
+    return Table("operators", "Operators", note, columns, rows, folded=True, ids=ids)
 
 
 def operator_work(report: Report) -> Table:
@@ -254,7 +266,8 @@ def operator_work(report: Report) -> Table:
         "by the time of all that it launched. Above 100 %: bytes came from the cache."
     )
     rows, title = report.operator_work, "Operators by shape"
-    return Table("operator_work", title, note, columns, rows, most=SHAPES_SHOWN, folded=True)
+    ids, most = row_ids("operator_work", rows), SHAPES_SHOWN
+    return Table("operator_work", title, note, columns, rows, most=most, folded=True, ids=ids)
 
 
 def shapes_text(shapes: list[list[int]]) -> str:
@@ -271,8 +284,10 @@ def counters(report: Report) -> Table:
         Column("whole window", "mean_window", "number", True),
     ]
     note = "Means of the hardware counters. Counters that stayed at zero come last."
-    rows = report.gpu_metrics and sorted(report.gpu_metrics, key=lambda row: not row.mean_window)
-    return Table("metrics", "GPU metrics", note, columns, rows, folded=True)
+    found = report.gpu_metrics or []
+    order = sorted(range(len(found)), key=lambda number: not found[number].mean_window)
+    rows, ids = [found[number] for number in order], [f"counter/{number}" for number in order]
+    return Table("metrics", "GPU metrics", note, columns, rows, folded=True, ids=ids)
 
 
 def gaps(report: Report, events: StepEvents | None = None) -> Table:
@@ -296,7 +311,10 @@ def gaps(report: Report, events: StepEvents | None = None) -> Table:
         "The longest times in which nothing ran on the GPU. At: time since the start of the window."
     )
     rows = report.idle.gaps if report.idle else None
-    return Table("gaps", "Idle gaps", note, columns, rows, most=GAPS_SHOWN, limit=10, folded=True)
+    ids, most = row_ids("gap", rows), GAPS_SHOWN
+    return Table(
+        "gaps", "Idle gaps", note, columns, rows, most=most, limit=10, folded=True, ids=ids
+    )
 
 
 def place_of(gap: Gap) -> str:
@@ -321,4 +339,5 @@ def roofline(report: Report) -> Table:
         "of each family."
     )
     rows = report.roofline.families if report.roofline else None
-    return Table("roofline", "Roofline", note, columns, rows, limit=20, folded=True)
+    ids = row_ids("roofline", rows)
+    return Table("roofline", "Roofline", note, columns, rows, limit=20, folded=True, ids=ids)

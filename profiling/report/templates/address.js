@@ -42,10 +42,20 @@ function onAddress(name, follow) {
   follow([...choices.keys()]);
 }
 
+// Scrolls to what an agent's answer names ID/kernel/17 (docs/agents.md), or to where the page has more of its kind.
+// A page is of one capture or comparison, so that the ID itself tells nothing here.
+function showNamed(name) {
+  const id = name.replace(/^[0-9a-f]{8}\//, ""), kind = id.split("/")[0];
+  const place = document.getElementById(id) ?? document.getElementById(kind)
+    ?? document.getElementById(`${kind}/0`)?.closest(".sortable, details, section");
+  if (place) reveal(place);
+}
+
 function openAddress() {
   const keys = readChoices(), { section } = addressParts();
   choiceFollowers.forEach((follow) => follow(keys));
-  if (section && keys.length) document.getElementById(decodeURIComponent(section))?.scrollIntoView();
+  if (section?.includes("/")) showNamed(decodeURIComponent(section));
+  else if (section && keys.length) document.getElementById(decodeURIComponent(section))?.scrollIntoView();
   writeChoices();
 }
 

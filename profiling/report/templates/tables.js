@@ -71,6 +71,23 @@ function showRows(box) {
   all.textContent = box.dataset.all ? "fewer" : `all ${found.length}`;
 }
 
+// Scrolls to a row or to something else, and unfolds it; a keyboard and a screen reader go on from there.
+function reveal(place) {
+  for (let at = place.closest("details"); at; at = at.parentElement.closest("details")) at.open = true;
+  const isRow = place.matches("tr"), box = isRow && place.closest(".sortable");
+  if (isRow && place.hidden) {
+    box.dataset.all = "1";
+    showRows(box);
+  }
+  if (isRow && place.hidden) {
+    filterBy(box, "");
+    keepChoice(`${box.id.replace("table-", "")}.filter`, "");
+  }
+  place.tabIndex = -1;
+  place.scrollIntoView({ block: isRow ? "center" : "start" });
+  place.focus({ preventScroll: true });
+}
+
 // Returns numbers as measured and whole names; a unit is in the heading.
 function exported(box) {
   const heads = headsOf(box.querySelector("table"));

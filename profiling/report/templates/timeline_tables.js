@@ -71,7 +71,7 @@ function offerWays(event) {
     button.addEventListener("click", act);
   };
   const row = kind === "idle" ? rowOfGap(event) : rowsOfNames.get(`${kind} ${name}`);
-  if (row) offer(`row in ${TABLE_TITLES[row.closest(".sortable").id.replace("table-", "")]}`, () => revealRow(row));
+  if (row) offer(`row in ${TABLE_TITLES[row.closest(".sortable").id.replace("table-", "")]}`, () => reveal(row));
   const count = slicesCalled(name, kind).length;
   if (count > 1) for (const way of WAYS) offer(`${way} of ${count.toLocaleString("en")}`, () => leadTo(way, name, kind));
 }
@@ -83,21 +83,6 @@ function rowOfGap(event) {
     const [from, to] = timesOf(link.getAttribute("href"));
     return Math.abs((from + to) / 2 - middle) < 2;
   })?.closest("tr");
-}
-
-function revealRow(row) {
-  const table = row.closest(".sortable");
-  if (row.hidden) {
-    table.dataset.all = "1";
-    showRows(table);
-  }
-  if (row.hidden) {
-    filterBy(table, "");
-    keepChoice(`${table.id.replace("table-", "")}.filter`, "");
-  }
-  row.tabIndex = -1;
-  row.scrollIntoView({ block: "center" });
-  row.focus({ preventScroll: true });
 }
 
 // A row of the table of gaps, or its link, goes to the gap.
