@@ -220,6 +220,6 @@ def answer_of(ratios: list[float]) -> Answer:
 def why_unknown(ratios: list[float]) -> str:
     shorter, longer = 100 * (1 - min(ratios)), 100 * (max(ratios) - 1)
     most = f"{longer:.0f} % longer" if longer > shorter else f"{shorter:.0f} % shorter"
-    if max(ratios) < 1 or min(ratios) > 1:
+    if max(shorter, longer) <= 100 * SURE / SURE_SHARE:
         return f"at most {most}, too little to be sure of"
     return f"{most} or not at all: it depends on how fast the host is without a profiler"
