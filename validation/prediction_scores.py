@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from math import comb
 from statistics import median
+from typing import Literal
 
 import numpy as np
 
@@ -17,12 +18,14 @@ from validation.pair_records import Pair
 CONFIDENCE = 0.95  # at least, of the interval over rounds
 LEAST_SIGN = 0.03  # from this measured gain on a prediction must say shorter
 NOTHING = 0.01  # a smaller measured gain is none
+Bought = Literal["gain", "nothing", "undecided"]
 OURS = "whatif"
 LIMITS = {"gpu": "GPU", "host": "host", None: "not told"}
 KNOWN, UNKNOWN = "free step known", "capture only"
+IN_TURNS = "step in turns known"  # in the process that also timed the change
 COLUMNS = (
     "pairs", "programs", "GPUs", "predictions", "median", "90th percentile", "worst", "sign right",
-    "inside", "high / low", "abstained", "false shorter",
+    "inside", "high / low", "abstained", "false shorter", "undecided",
 )  # fmt: skip
 
 
@@ -45,10 +48,12 @@ def measured_of(pair: Pair) -> Measured:
     return Measured(median(pair.before_ms), step_ms, median_over_rounds(ratios))
 
 
-def buys_nothing(measured: Measured) -> bool:
-    """Whether the change is within the noise of the rounds, or gains less than 1 %."""
+def bought(measured: Measured) -> Bought:
+    """Class of the change; undecided where the rounds leave room for 3 % and for nothing."""
     ratio = measured.ratio
-    return ratio.low <= 1 <= ratio.high or 1 - ratio.middle < NOTHING
+    if ratio.high < 1 and 1 - ratio.middle >= NOTHING:
+        return "gain"
+    return "nothing" if ratio.low > 1 - LEAST_SIGN else "undecided"
 
 
 def is_answered(checked: CheckedPrediction) -> bool:
@@ -73,13 +78,14 @@ class Score:
     median_percent: float | None = None  # these three of the error; None: no answer
     p90_percent: float | None = None
     worst_percent: float | None = None
-    gains: int = 0  # measured ones of 3 % and more,
+    gains: int = 0  # measured for certain, of 3 % and more,
     said_shorter: int = 0  # of which so many were predicted as shorter
     with_interval: int = 0
     inside: int = 0
     width: float | None = None  # median of high over low
     nothing: int = 0  # measured to buy nothing,
     false_shorter: int = 0  # of which so many were predicted as shorter
+    undecided: int = 0  # by the measurement, whether a gain or nothing
 
 
 def score(checks: Sequence[CheckedPrediction]) -> Score:
@@ -94,8 +100,11 @@ def score(checks: Sequence[CheckedPrediction]) -> Score:
     if not answered:
         return counts
     errors = [error_percent(each) for each in answered]
-    gains = [each for each in answered if 1 - each.measured.ratio.middle >= LEAST_SIGN]
-    nothing = [each for each in answered if buys_nothing(each.measured)]
+    by_class = defaultdict[Bought, list[CheckedPrediction]](list)
+    for each in answered:
+        by_class[bought(each.measured)].append(each)
+    gains = [each for each in by_class["gain"] if 1 - each.measured.ratio.middle >= LEAST_SIGN]
+    nothing = by_class["nothing"]
     spans = [each.predicted for each in answered if each.predicted and each.inside is not None]
     return Score(
         **vars(counts)
@@ -110,6 +119,7 @@ def score(checks: Sequence[CheckedPrediction]) -> Score:
             "width": median(p.step_ms.high / p.step_ms.low for p in spans) if spans else None,
             "nothing": len(nothing),
             "false_shorter": count_shorter(nothing),
+            "undecided": len(by_class["undecided"]),
         }
     )
 
@@ -129,7 +139,9 @@ def place_of(checked: CheckedPrediction) -> tuple[object, ...]:
 
 
 def knowing(checked: CheckedPrediction) -> str:
-    return KNOWN if checked.free_source == "given" else UNKNOWN
+    if checked.free_source != "given":
+        return UNKNOWN
+    return IN_TURNS if checked.free_ms == checked.measured.before_ms else KNOWN
 
 
 def document(checks: Sequence[CheckedPrediction], heading: str) -> str:
@@ -139,7 +151,7 @@ def document(checks: Sequence[CheckedPrediction], heading: str) -> str:
     rivals = [each for each in checks if each.by != OURS and place_of(each) in places]
     parts = [heading, *without_prediction(checks)]
     parts += table("Rules, on the same predictions", [*ours, *rivals], rule_of)
-    for known in (KNOWN, UNKNOWN):
+    for known in (KNOWN, UNKNOWN, IN_TURNS):
         of_these = [each for each in ours if knowing(each) == known]
         title = f"By change and what limits the step behind it, {known}"
         parts += table(title, of_these, change_and_limit)
@@ -182,6 +194,7 @@ def row(label: str, found: Score) -> str:
     cells.append(f"{found.width:.2f}" if found.width else "–")
     cells.append(share(found.abstained, asked))
     cells.append(f"{found.false_shorter} of {found.nothing}" if found.nothing else "–")
+    cells.append(str(found.undecided))
     return f"| {label} | {' | '.join(cells)} |"
 
 
@@ -199,10 +212,10 @@ def without_prediction(checks: Iterable[CheckedPrediction]) -> list[str]:
 
 
 def false_ones(checks: Iterable[CheckedPrediction]) -> list[str]:
-    """Lines on each prediction of a shorter step where the change buys nothing."""
+    """Lines on each prediction of a shorter step where the change surely buys nothing."""
     lines = ["", "## False: predicted as shorter, and buys nothing", ""]
     for each in checks:
-        if is_answered(each) and buys_nothing(each.measured) and count_shorter([each]):
+        if is_answered(each) and bought(each.measured) == "nothing" and count_shorter([each]):
             assert each.predicted
             said, was = each.predicted.ratio, each.measured.ratio
             ratios = (f"{r.middle:.3f} ({r.low:.3f} to {r.high:.3f})" for r in (said, was))

@@ -34,6 +34,7 @@ from profiling.analysis.open_report import open_report
 from profiling.analysis.whatif.checked import (
     PREDICTIONS,
     CheckedPrediction,
+    Interval,
     is_inside,
     predicted_of,
     why_not,
@@ -51,6 +52,7 @@ from validation.prediction_rivals import most_to_gain, nsys_ai_estimate
 from validation.prediction_scores import document, latest, measured_of
 from validation.series_pairs import pairs_of_series
 
+SAME_PARTS = 0.1  # by which whole parts of a step may be off
 Ask = Callable[[Opening, str, float | None], WhatIf]  # capture, change, free step in ms
 
 
@@ -209,10 +211,12 @@ def predict_from(
 
 
 def as_known(line: CheckedPrediction, capture: Capture) -> list[CheckedPrediction]:
-    """The line from the capture alone, and one with the free step of its laps if it has any."""
+    """The line from the capture alone, one with the free step of its laps if it has any, and one
+    with the step that was measured in turns with the change."""
     line = replace(line, capture=capture.file, tool=capture.tool, free_source="estimated")
     laps = [*capture.laps_before_ms, *capture.laps_after_ms]
-    return [line, *(replace(line, free_ms=median(laps), free_source="given") for _ in laps[:1])]
+    known_ms = [*(median(laps) for _ in laps[:1]), line.measured.before_ms]
+    return [line, *(replace(line, free_ms=ms, free_source="given") for ms in known_ms)]
 
 
 def by_whatif(
@@ -225,17 +229,36 @@ def by_whatif(
     assert line.change
     try:
         found = ask(capture, line.change, line.free_ms)
+        parts = parts_of(captured_ms, found.captured_ms)
+        if parts > 1 and line.free_ms:
+            found = ask(capture, line.change, line.free_ms / parts)
     except ValueError as error:
         return replace(line, reason=str(error))
-    if not 1 / SAME_STEP < found.captured_ms / captured_ms < SAME_STEP:
+    if not parts:
         return replace(line, reason="the capture's steps are not the program's")
     (prediction,) = found.predictions
     predicted, reason = predicted_of(prediction), why_not(found, prediction)
+    predicted = replace(predicted, step_ms=times(predicted.step_ms, parts))
     return replace(
         line,
-        free_ms=found.free.ms,
+        free_ms=line.free_ms or found.free.ms * parts,
         free_source=found.free.source,
         predicted=predicted,
         reason=reason,
         inside=None if reason else is_inside(predicted, line.measured),
     )
+
+
+def parts_of(step_ms: float, found_ms: float) -> int:
+    """How many of the steps that were found in a capture make one of the program's, or 0.
+
+    A program whose step trains twice has two.
+    """
+    if 1 / SAME_STEP < found_ms / step_ms < SAME_STEP:
+        return 1
+    parts = round(step_ms / found_ms)
+    return parts if parts > 1 and abs(step_ms / found_ms / parts - 1) < SAME_PARTS else 0
+
+
+def times(step_ms: Interval, parts: int) -> Interval:
+    return Interval(step_ms.middle * parts, step_ms.low * parts, step_ms.high * parts)

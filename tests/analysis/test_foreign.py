@@ -51,6 +51,20 @@ def test_an_optimizers_kernels_end_the_steps():
     assert np.all(found.start_ns[1:] == found.end_ns[:-1])
 
 
+def test_one_kernel_again_and_again_ends_no_optimizer():
+    """AdamW with capturable=True has one for each parameter's step count between its parts."""
+    program = Program()
+    for _ in range(6):
+        program.launch(100 * US, 40)
+        program.launch(10 * US, 20, name=CLIP)
+        for _ in range(2):
+            program.launch(30 * US, 4, name=ADAM)
+            program.launch(2 * US, 40, name="step_count")
+        program.launch(30 * US, 4, name=ADAM)
+    found = Analysis(program.trace()).steps
+    assert (found.name, len(found.start_ns)) == ("optimizer's kernels", 6)
+
+
 def test_ranges_of_libraries_are_no_steps():
     program = trained()
     for call in program.build.calls[::10]:

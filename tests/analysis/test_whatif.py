@@ -87,7 +87,7 @@ def test_a_step_that_the_replay_comes_nowhere_near_scales_nothing_and_a_sentence
 
 def test_without_a_change_all_are_asked_of_which_there_is_something():
     eager = by_change(what_if(capture_of("flash_eager"), Asked()))
-    assert {*eager} == {"--no data", "--no sync", "--no cpu", "--graphs"}
+    assert {*eager} == {"--no sync", "--graphs"}
     assert "--graphs" not in by_change(what_if(capture_of("flash_compile"), Asked()))
 
 
@@ -96,7 +96,7 @@ def test_a_document_counts_one_step_and_names_no_folders():
     assert facts(replace(found, steps=1))[0][1].startswith("1 step, ")
     measured = replace(found.predictions[0], try_it="ab -- python /home/me/mine/train.py --lr=1")
     (line,) = commands(replace(found, predictions=[measured]))
-    assert line == "--no data: python -m profiling ab -- python train.py --lr=1"
+    assert line == "--no sync: python -m profiling ab -- python train.py --lr=1"
 
 
 def test_together_is_one_prediction():

@@ -119,6 +119,16 @@ def test_stalls_and_batches():
     program = Program()
     with program.step():
         program.launch(10 * US)
+        program.work(1 * MS)  # before a result is fetched: no batch
+        program.item()
+        program.work(2 * MS)
+        program.copy(10 * US)
+        program.launch(10 * US)
+    found = work(program.trace())
+    assert (found.host.data_ns > 0).tolist() == [False] * 3 + [True, False]
+    program = Program()
+    with program.step():
+        program.launch(10 * US)
         program.item()
         with program.phase("data"):
             program.work(500 * US)

@@ -13,7 +13,8 @@ NORM = re.compile(r"lpnorm|l2norm", re.I)  # norms of the gradients, well before
 STEP_NAME = "optimizer's kernels"
 FEWEST_STEPS = 3
 # a new step: between two kernels of the optimizer there are more than this share of the most
-# other kernels that lie between any two
+# other kernels that lie between any two, and not one kernel again and again: with capturable=True
+# AdamW has one for the step count of each parameter between its parts
 APART = 0.3
 
 
@@ -36,7 +37,10 @@ def optimizer_kernel_steps(
     if len(updates) < FEWEST_STEPS:
         return None
     between = np.diff(updates)
-    last = np.append(np.flatnonzero(between > max(8, APART * between.max())), len(updates) - 1)
+    differs = np.append(0, np.cumsum(np.diff(name) != 0))  # how often the kernel was another one
+    repeated = differs[updates[1:] - 1] == differs[updates[:-1] + 1]
+    new_step = (between > max(8, APART * between.max())) & ~repeated
+    last = np.append(np.flatnonzero(new_step), len(updates) - 1)
     if len(last) < FEWEST_STEPS:
         return None
     ends = calls.end_ns[call[updates[last]]]

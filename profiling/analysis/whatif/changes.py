@@ -12,12 +12,14 @@ import numpy as np
 
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.columns import Intervals, concatenate_columns, name_mask, union
-from profiling.analysis.gpu_time.idle import LONG_NS, STAGED_BYTES
+from profiling.analysis.gpu_time.idle import BATCH_BYTES, LONG_NS, STAGED_BYTES
 from profiling.analysis.gpu_work.families import FAMILIES
 from profiling.analysis.whatif.constants import (
     ASKING_NS,
     GRAPH_GAP_NS,
     GRAPH_LAG_NS,
+    HAND_OVER_NS,
+    PAUSE_NS,
     SCALAR_BYTES,
     USUAL_THINK_NS,
 )
@@ -34,33 +36,54 @@ class Change:
 
 
 def without_data(work: Work) -> Work:
-    """The next batch is there when it is asked for; its copy to the GPU stays."""
+    """The next batch is there when it is asked for: to be handed over takes at most HAND_OVER_NS of
+    each step, and its copy to the GPU stays."""
     host = work.host
-    think_ns = np.where(
-        host.think_ns > 0, np.maximum(host.think_ns - host.data_ns, 0), host.think_ns
-    )
+    step = np.cumsum(np.bincount(work.step_first[1:-1], minlength=len(host.kind)))
+    of_step = np.bincount(step, host.data_ns, minlength=work.steps)
+    data_ns = host.data_ns * (HAND_OVER_NS / np.maximum(of_step, HAND_OVER_NS))[step]
+    left_ns = np.maximum(host.think_ns - (host.data_ns - data_ns), 0)
+    think_ns = np.where(host.think_ns > 0, left_ns, host.think_ns)
     gone = host.in_data & (host.kind != LAUNCHING) & (host.kind != TRANSFER)
-    return drop(with_think(work, think_ns), gone)
+    work = replace(work, host=replace(host, think_ns=think_ns, data_ns=data_ns))
+    return drop(work, gone)
 
 
 def without_cpu(work: Work) -> Work:
-    """Stalls are as short as the host's other times, and what was fetched for them stays."""
-    host = work.host
-    short = host.think_ns[(host.think_ns > 0) & (host.think_ns < LONG_NS)]
-    usual_ns = float(np.median(short)) if len(short) else USUAL_THINK_NS
-    think_ns = np.where(host.is_stall, np.minimum(host.think_ns, usual_ns), host.think_ns)
+    """Pauses are as short as the host's other times, and what was fetched for them stays."""
+    host, pauses = work.host, long_pauses(work)
+    think_ns = np.where(pauses, host.data_ns + usual_think_ns(work), host.think_ns)
     large_home = work.gpu.to_host & (work.gpu.bytes > STAGED_BYTES)
     fetching = calls_of(work, large_home)
-    fed = right_before_stalls(work, fetching | (host.kind == WAITING))
+    fed = right_before(work, pauses, fetching | (host.kind == WAITING))
     if not (fed & fetching).any():
         return with_think(work, think_ns)
     return drop(with_think(work, think_ns), fed, large_home & fed[work.gpu.call])
 
 
-def right_before_stalls(work: Work, marked: np.ndarray) -> np.ndarray:
-    """(calls,) mask of the `marked` calls that no other call but questions parts from a stall."""
+def long_pauses(work: Work) -> np.ndarray:
+    """(calls,) mask of those with so long a pause before them, without data, that it is no
+    framework's own time: an optimizer that sorts its parameters takes up to a millisecond. Right
+    behind a copy home of more than a number, each stall is what the program does with it."""
+    host = work.host
+    fetched = calls_of(work, work.gpu.to_host & (work.gpu.bytes >= BATCH_BYTES))
+    pauses: np.ndarray = host.is_stall & (
+        (host.think_ns - host.data_ns > PAUSE_NS) | right_behind(work, fetched)
+    )
+    return pauses
+
+
+def usual_think_ns(work: Work) -> float:
+    think_ns = work.host.think_ns
+    short = think_ns[(think_ns > 0) & (think_ns < LONG_NS)]
+    return float(np.median(short)) if len(short) else USUAL_THINK_NS
+
+
+def right_before(work: Work, pauses: np.ndarray, marked: np.ndarray) -> np.ndarray:
+    """(calls,) mask of the `marked` calls that no other call but questions parts from one of the
+    `pauses`."""
     real = np.flatnonzero(work.host.kind != OTHER)
-    stop = np.searchsorted(real, np.flatnonzero(work.host.is_stall))
+    stop = np.searchsorted(real, np.flatnonzero(pauses))
     numbers = np.arange(len(real))
     unmarked = np.maximum.accumulate(np.where(marked[real], -1, numbers))
     begin = np.append(unmarked, -1)[stop - 1] + 1
@@ -89,17 +112,36 @@ def without_allocation(work: Work) -> Work:
 
 
 def without_copies(work: Work) -> Work:
-    """Nothing but numbers is copied between host and GPU."""
-    copied = (work.gpu.to_host | work.gpu.from_host) & (work.gpu.bytes > SCALAR_BYTES)
-    of_copies = np.append(copied, False)[work.host.awaited]
-    awaited = np.where(of_copies, -1, work.host.awaited)
-    return drop(with_awaited(work, awaited), calls_of(work, copied), copied)
+    """Nothing but numbers is copied between host and GPU, and the host has nothing to do with what
+    large copies brought home."""
+    host, copied = work.host, work.gpu.to_host | work.gpu.from_host
+    copied &= work.gpu.bytes > SCALAR_BYTES
+    large_home = work.gpu.to_host & (work.gpu.bytes > STAGED_BYTES)
+    handled = host.is_stall & right_behind(work, calls_of(work, large_home))
+    think_ns = np.where(handled, host.data_ns + usual_think_ns(work), host.think_ns)
+    work = without_waits_for(with_think(work, think_ns), copied)
+    return drop(work, calls_of(work, copied), copied)
+
+
+def without_waits_for(work: Work, operations: np.ndarray) -> Work:
+    awaits = np.append(operations, False)[work.host.awaited]
+    return with_awaited(work, np.where(awaits, -1, work.host.awaited))
+
+
+def right_behind(work: Work, marked: np.ndarray) -> np.ndarray:
+    """(calls,) mask of those that only waits and questions part from one of the `marked` calls; in
+    front of the first call comes the last one."""
+    own = ~np.isin(work.host.kind, (OTHER, WAITING))
+    latest = np.maximum.accumulate(np.where(own, np.arange(len(own)), -1))
+    latest = np.concatenate((latest[-1:], np.where(latest < 0, latest[-1], latest)[:-1]))
+    behind: np.ndarray = marked[latest]
+    return behind
 
 
 def with_graphs(work: Work) -> Work:
     """The host launches once: its short times are gone, and kernels follow each other at once."""
     host, gpu = work.host, work.gpu
-    stays = host.is_stall | (host.data_ns > 0) | (host.think_ns < 0)
+    stays = long_pauses(work) | (host.data_ns > 0) | (host.think_ns < 0)
     replayed = np.isin(host.kind, (LAUNCHING, WAITING, ALLOCATION))
     return replace(
         work,
@@ -225,7 +267,7 @@ NO = {
     "sync": Change("--no sync", without_sync, ("the kernels that make the values",)),
     "copies": Change("--no copies", without_copies, ("copies of up to 4 KiB and inside the GPU",)),
     "allocation": Change("--no allocation", without_allocation),
-    "cpu": Change("--no cpu", without_cpu, ("the host's times of up to 0.2 ms",)),
+    "cpu": Change("--no cpu", without_cpu, ("the host's pauses of up to 2 ms",)),
 }
 GRAPHS = Change(
     "--graphs", with_graphs, ("kernels as they are", "batches, copies and stalls of the host")

@@ -3,7 +3,7 @@
 They were chosen on 24 captures of 18 programs, by nsys 2025.3.1 and torch.profiler, each with a
 planted fault and timed without it, 2026-11-24. The answers were in sight, so how good they are is
 not known (docs/whatif.md). They may be tuned on the first half of the pairs there, and on nothing
-else.
+else: PAUSE_NS, HAND_OVER_NS and SURE_SHARE are, 2026-11-26.
 """
 
 # who waited for whom (waits, work)
@@ -34,6 +34,8 @@ ENOUGH_LAUNCHES = 20  # to tell a median
 
 # changes
 ASKING_NS = 10_000.0  # of the host before a call that is not made: what led to it
+PAUSE_NS = 2_000_000  # of the host between calls: a longer one is the program's own
+HAND_OVER_NS = 1_000_000  # of a step: taking a ready batch from workers through shared memory
 SCALAR_BYTES = 4_096  # copies up to this size stay: they are numbers
 GRAPH_GAP_NS = 300.0  # between kernels of a CUDA graph
 GRAPH_LAG_NS = 5_000.0  # from the launch of a graph to its kernels
@@ -49,7 +51,8 @@ LEAST_FACTOR, MOST_FACTOR = 0.65, 1.5  # of the known step to the replayed one, 
 MOST_STALLED = 2 / 3  # of the known step may be stalls for that
 GPU_BOUND = 1.02  # steps that are longer than the GPU's by no more are not scaled
 LIMITED = 1.03  # likewise, to call the GPU what limits the step
-SURE = 0.01  # by which all ratios must differ from 1
+SURE = 0.01  # of the step: a smaller change is nothing
+SURE_SHARE = 0.4  # of a predicted gain must be more than that: what is idle less is clocked lower
 SAME = 0.001  # ratios that differ from 1 by less change nothing
 
 # which captures are replayed (whatif)

@@ -34,6 +34,7 @@ from profiling.analysis.whatif.constants import (
     MOST_STALLED,
     SAME,
     SURE,
+    SURE_SHARE,
 )
 from profiling.analysis.whatif.replay import (
     GpuTimes,
@@ -48,6 +49,8 @@ from profiling.analysis.whatif.whatif_records import Answer, FreeStep, Limit, Pr
 from profiling.analysis.whatif.work import Work
 
 HOW_MUCH = "by how much: it depends on how fast the host is without a profiler"
+MOSTLY = 0.99  # of the time that batches take
+PACED = "the wait for the loader's workers, which set the pace"
 
 
 @dataclass(frozen=True)
@@ -102,6 +105,13 @@ class Scene:
     cycle: Work  # as captured
     given_ms: float | None  # the step without a profiler, where it is known
     from_manifest: bool = False
+    waits_for_workers: bool = False  # each step, for a batch that a loader's workers make
+
+    def is_paced(self, change: Callable[[Work], Work]) -> bool:
+        """Whether workers set the pace, with the change too: a shorter step waits longer."""
+        if not self.waits_for_workers:
+            return False
+        return loading_ns(change(self.cycle)) > MOSTLY * loading_ns(self.cycle)
 
     @cached_property
     def launch_us(self) -> float | None:
@@ -119,9 +129,7 @@ class Scene:
 
     @cached_property
     def stalled_ms(self) -> float:
-        host = self.cycle.host
-        stalled_ns = host.think_ns[host.is_stall].sum() + host.data_ns.sum()
-        return float(stalled_ns) / 1e6 / self.cycle.steps
+        return stalled_ms(self.cycle)
 
     @cached_property
     def factor(self) -> float | None:
@@ -131,6 +139,19 @@ class Scene:
             return None
         found = (self.given_ms - self.stalled_ms) / own_ms
         return found if LEAST_FACTOR <= found <= MOST_FACTOR else None
+
+    def excess_ms(self, change: Callable[[Work], Work]) -> float:
+        """Milliseconds of the step with the change that its stalls take longer than replayed.
+
+        Where stalls are most of a known step, they are what differs from the replayed one.
+        """
+        known_ms, plain_ms = self.given_ms, self.plain.step_ms()
+        if known_ms is None or self.stalled_ms < MOST_STALLED * known_ms:
+            return 0.0
+        if not LEAST_FACTOR <= known_ms / plain_ms <= MOST_FACTOR:
+            return 0.0
+        left = min(stalled_ms(change(self.cycle)) / self.stalled_ms, 1.0)
+        return (known_ms - plain_ms) * left
 
     @property
     def doubt(self) -> float:
@@ -145,7 +166,8 @@ class Scene:
     @cached_property
     def free(self) -> FreeStep:
         source: StepSource = "manifest" if self.from_manifest else "given"
-        replayed_ms, scaled = self.plain.step_ms(), self.factor is not None
+        replayed_ms = self.plain.step_ms()
+        scaled = self.factor is not None or self.excess_ms(lambda work: work) != 0
         if self.given_ms is None:
             source = "estimated"
         free_ms = replayed_ms if self.given_ms is None else self.given_ms
@@ -154,11 +176,14 @@ class Scene:
 
 def predict(scene: Scene, change: Change, try_it: str | None) -> Prediction:
     """The step with the change; `try_it` is the command that measures it."""
-    replays = scene.plain.changed_by(change.apply)
+    paced = scene.is_paced(change.apply)
+    replays = scene.plain if paced else scene.plain.changed_by(change.apply)
     ratios = [replays.step_ms(*world) / scene.plain.step_ms(*world) for world in scene.worlds]
     free_ms, floor_ms = scene.free.ms, replays.gpu_ms
     nothing = all(abs(ratio - 1) < SAME for ratio in ratios)
-    step_ms = free_ms if nothing else scaled_step(scene, replays.step_ms(), floor_ms)
+    step_ms = free_ms
+    if not nothing:
+        step_ms = scaled_step(scene, replays.step_ms(), floor_ms) + scene.excess_ms(change.apply)
     if max(ratios) < 1 + SAME:  # what only takes away makes no step longer
         step_ms = min(step_ms, free_ms)
     low_ms, high_ms = interval(scene, replays, step_ms)
@@ -181,9 +206,20 @@ def predict(scene: Scene, change: Change, try_it: str | None) -> Prediction:
         ratio_high=max(ratios),
         gpu_ms=min(floor_ms, step_ms),
         limited_by=limited_by,
-        leaves=[*change.leaves],
+        leaves=[*change.leaves, *([PACED] if paced else [])],
         try_it=try_it,
     )
+
+
+def loading_ns(work: Work) -> float:
+    return float(np.minimum(work.host.think_ns, work.host.data_ns).sum())
+
+
+def stalled_ms(work: Work) -> float:
+    """Milliseconds of a step that are stalls, or make its batch."""
+    host = work.host
+    stalled_ns = np.maximum(host.think_ns, 0)[host.is_stall | (host.data_ns > 0)].sum()
+    return float(stalled_ns) / 1e6 / work.steps
 
 
 def scaled_step(scene: Scene, replayed_ms: float, floor_ms: float) -> float:
@@ -204,16 +240,16 @@ def interval(scene: Scene, replays: Replays, step_ms: float) -> tuple[float, flo
 
 
 def answer_of(ratios: list[float]) -> Answer:
-    if all(abs(ratio - 1) < SAME for ratio in ratios):
+    if all(abs(ratio - 1) < SURE for ratio in ratios):
         return "nothing"
-    if max(ratios) < 1 - SURE:
+    if SURE_SHARE * (1 - max(ratios)) > SURE:
         return "shorter"
-    return "longer" if min(ratios) > 1 + SURE else "cannot tell"
+    return "longer" if SURE_SHARE * (min(ratios) - 1) > SURE else "cannot tell"
 
 
 def why_unknown(ratios: list[float]) -> str:
     shorter, longer = 100 * (1 - min(ratios)), 100 * (max(ratios) - 1)
-    if max(shorter, longer) <= 100 * SURE:
-        return "it changes the step by less than 1 %"
     most = f"{longer:.0f} % longer" if longer > shorter else f"{shorter:.0f} % shorter"
+    if max(shorter, longer) <= 100 * SURE / SURE_SHARE:
+        return f"at most {most}, too little to be sure of"
     return f"{most} or not at all: it depends on how fast the host is without a profiler"

@@ -10,6 +10,7 @@ import numpy as np
 from configs.schema import role_of
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.columns import name_mask, used_names
+from profiling.analysis.gpu_time.idle import FOREIGN_WAITS, times_named
 from profiling.analysis.gpu_time.losses import GRAPH_LAUNCH
 from profiling.analysis.gpu_work.families import FAMILIES
 from profiling.analysis.steps.find import used_gpus
@@ -25,6 +26,7 @@ from profiling.analysis.whatif.changes import (
 )
 from profiling.analysis.whatif.constants import (
     END_PERCENT,
+    HAND_OVER_NS,
     MOST_OVERLAPPING,
     STEADY_PERCENT,
 )
@@ -37,6 +39,7 @@ from profiling.shared.manifest import Manifest
 from profiling.shared.units import counted
 from profiling.timeline.trace import GRAPH, Calls, Operations
 
+BY_WORKERS = re.compile(r"enumerate\(DataLoader\)#_MultiProcessingDataLoaderIter.*")
 MOST_HELPFUL = 5  # changes in a report
 MOST_IN_REPORT = 50_000  # operations; replaying so many takes a quarter of a second
 SWAP = "--swap attention="
@@ -72,7 +75,7 @@ def what_if(analysis: Analysis, manifest: Manifest | None, asked: Asked) -> What
         raise ValueError(f"{name_of(analysis)}: nothing ran on the GPU in the steps to be replayed")
     captured_ms = float(np.diff(analysis.bounds_ns)[1:-1].mean()) / 1e6
     known_ms = free_step_ms(manifest) if asked.free_ms is None else asked.free_ms
-    scene = Scene(cycle, known_ms, from_manifest=asked.free_ms is None)
+    scene = Scene(cycle, known_ms, asked.free_ms is None, waits_for_workers(analysis))
     if not min(captured_ms, *(scene.plain.step_ms(*world) for world in scene.worlds)) > 0:
         raise ValueError(f"{name_of(analysis)}: its steps take no time; it may be damaged")
     found = gates(window, cycle, captured_ms)
@@ -155,6 +158,16 @@ def reason_against(analysis: Analysis, manifest: Manifest | None) -> str | None:
 
 def communicates(analysis: Analysis, name: np.ndarray) -> bool:
     return FAMILIES.index("communication") in analysis.family[used_names(name)]
+
+
+def waits_for_workers(analysis: Analysis) -> bool:
+    """Whether the steps wait longer for batches of other processes than these are handed over."""
+    trace, steps = analysis.trace, analysis.steps
+    waits = times_named(trace, steps, FOREIGN_WAITS, trace.os_calls)
+    waits = waits.union(times_named(trace, steps, BY_WORKERS, trace.ranges))
+    waits = waits.clip(int(steps.start_ns[0]), int(steps.end_ns[-1]))
+    waited_ns = (waits.end_ns - waits.start_ns).sum()
+    return bool(waited_ns > 2 * HAND_OVER_NS * len(steps.start_ns))
 
 
 def check_host(analysis: Analysis, window: Work) -> None:

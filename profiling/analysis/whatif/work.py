@@ -354,12 +354,12 @@ def data_columns(
 
 
 def makes_batch(gpu: Launched, row: np.ndarray) -> np.ndarray:
-    """(rows,) whether from each operation on a batch is copied to the GPU before the next kernel,
-    and the operation before it fetched no results."""
+    """(rows,) whether from each operation on a batch is copied to the GPU before the next kernel
+    and the next result, and the operation before it fetched no results."""
     large = gpu.bytes >= BATCH_BYTES
     fetched = np.concatenate(([False], gpu.to_host & large))[row]
     batch = next_of(gpu.from_host & large)[row]
-    kernel = next_of(gpu.kind == KERNEL)[row]
+    kernel = next_of((gpu.kind == KERNEL) | gpu.to_host)[row]
     made: np.ndarray = (batch < len(gpu.call)) & (batch < kernel) & ~fetched
     return made
 
