@@ -153,7 +153,7 @@ QUESTIONS = (
         "How long would a step of flash_eager be with CUDA graphs?",
         [("whatif", {"capture": EAGER, "graphs": True})],
         "rows.0.step_ms",
-        7.043,
+        7.038,
     ),
     Question(
         "How long would a step of torch be on 8 GPUs?",
