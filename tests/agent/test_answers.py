@@ -312,7 +312,7 @@ def page_of(record) -> str:
         case MemoryReport():
             return page(memory_document(record, "held"))
         case MemoryComparison():
-            return page(memory_comparison.comparison_document(record))
+            return page(memory_comparison.comparison_document(record, ("one", "other")))
         case Comparison():
             return page(comparison_document(record))
         case WhatIf():
