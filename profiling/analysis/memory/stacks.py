@@ -55,7 +55,9 @@ OF_DDP = re.compile(r"[/\\]torch[/\\]nn[/\\]parallel[/\\]distributed\.py$")
 OF_OPTIMIZER = re.compile(r"[/\\]torch[/\\]optim[/\\]|optim\w*\.py$", re.IGNORECASE)
 NEAR_OPTIMIZER = re.compile(r"[/\\]optim\w*[/\\][^/\\]+\.py$", re.IGNORECASE)
 STEPS = re.compile(r"step|update|foreach|fused")
+# Module.to and its like; inside _apply the innermost is the function that converts one tensor
 MOVES = {"_apply", "to", "cuda", "half", "bfloat16", "float", "to_empty", "type"}
+MOVES |= {"convert", "<lambda>"}
 LOADS = {
     "load_state_dict",
     "_load_from_state_dict",
