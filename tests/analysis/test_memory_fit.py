@@ -19,6 +19,7 @@ from tests.helpers.memory_snapshots import (
     Allocator,
     Training,
     in_forward,
+    in_main,
     out_of_memory,
     pickled,
 )
@@ -95,13 +96,24 @@ def test_one_batch_tells_by_divisibility(write):
     )
 
 
-def test_what_may_be_a_copy_of_a_weight_is_an_interval(write):
-    """Gives both answers where an activation is as large as a weight in 16 bits."""
+@pytest.mark.parametrize("padding", [0, 4096])
+def test_what_may_be_a_copy_of_a_weight_is_an_interval(write, padding):
+    """Gives both answers where an activation is as large as a weight in 16 bits, or a bit more."""
     weight = 2 * 8 * 96 * 1024
-    made = training(8, weight=weight, activation=weight // 2)
+    made = training(8, weight=weight, activation=weight // 2 + padding)
     state, most = 3 * LAYERS * weight, (LAYERS + 1) * weight  # of 16 samples
     least, _, highest = peaks(fit([write(made)], [8]))["batch 16"]
-    assert (least, highest) == (state + most, state + most + weight)
+    assert least == state + most + 2 * padding  # in the first layer's backward
+    assert highest == state + most + weight + 2 * (LAYERS + 1) * padding  # in the last one's
+
+
+def test_what_is_there_for_a_whole_step_is_an_interval(write):
+    """A table of the user's own does not grow, an input that stays does."""
+    made, table = Training(Allocator(expandable=True), LAYERS, WEIGHT, 8 * EACH), 64 * MIB
+    made.allocator.alloc(table, in_main(12))
+    found = fit([write(made.make().run(3))], [8])
+    assert peaks(found)["batch 16"] == (peak(16) + table, peak(16) + table, peak(16) + 2 * table)
+    assert found.predicted[0].assumes.endswith("but for what is there for a whole step")
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,8 @@
 Two snapshots of one program tell it exactly: an allocation of one is found in the other by its
 stack and its turn. One snapshot tells it by divisibility: what forward and backward make grows if
 its bytes are a multiple of the batch, or of batch and context. A copy of a weight can be that by
-chance, so that many blocks of its size may as well not grow.
+chance, so that many blocks of its size may as well not grow, nor may what is there for more than a
+whole step, unless it is an input.
 """
 
 import re
@@ -31,6 +32,7 @@ NODE = re.compile(r"torch::autograd::generated::\w+")
 OF_STEPS = (ACTIVATIONS, WORKSPACE, UNKNOWN)  # kinds that can grow
 MOST_UNLIKE = 0.02  # share of the peak that two snapshots of one program may not have in common
 MOST_EXTRA, AHEAD = 16, 4  # allocations that one side may have more of; that are looked at
+PADDED = 1.01  # a copy may have so many times the bytes: a vocabulary in a multiple of 64
 FRACTIONS = (1, 2, 4)  # a number of scores has so many bytes; a weight has so many of its copy
 
 
@@ -94,7 +96,8 @@ def growth_of_one(
     """
     asked = memory.replayed.allocations.asked
     grows = may_grow(memory) & (asked % unit == 0)
-    unsure = like_weights(memory, grows)
+    stays = grows & lives_for_a_step(memory)
+    unsure = stays | like_weights(memory, grows)
     linear = np.where(grows & ~unsure, asked / value, 0.0)
     square = np.zeros(len(asked))
     if heads:
@@ -104,8 +107,10 @@ def growth_of_one(
         unsure |= squares
     fixed = np.where((linear > 0) | (square > 0), 0.0, asked)
     words = f"what forward and backward make in multiples of {unit} bytes grows with the {key}"
-    if (unsure & (square == 0)).any():
+    if (unsure & ~stays & (square == 0)).any():
         words += ", but for what may be copies of weights"
+    if stays.any():
+        words += ", but for what is there for a whole step"
     return Growth(value, fixed, linear, square, unsure, words)
 
 
@@ -137,8 +142,8 @@ def may_grow(memory: DeviceMemory) -> Mask:
 def like_weights(memory: DeviceMemory, grows: Mask) -> Mask:
     """Mask of what grows, or belongs to a weight as its size says.
 
-    In forward that is a weight in 16 bits, in backward also what becomes its gradient. In one part
-    of a step there are no more of them than weights of that size.
+    In forward that is a weight in 16 bits, in backward also what becomes its gradient, each perhaps
+    padded. In one part of a step there are no more of them than weights of that size.
     """
     found, mask = memory.replayed.allocations, np.zeros(len(grows), np.bool_)
     part = memory.phases.at(found.born)
@@ -147,10 +152,21 @@ def like_weights(memory: DeviceMemory, grows: Mask) -> Mask:
     for which, copies in ((Phase.FORWARD, [2]), (Phase.BACKWARD, [1, 2])):
         sizes = np.concatenate([weights // copy for copy in copies])
         sizes, counts = np.unique(sizes, return_counts=True)
-        rows = np.flatnonzero(grows & (phase == which) & np.isin(found.asked, sizes))
-        alike = np.stack([part[rows], found.asked[rows]])
+        if not len(sizes):
+            continue
+        near = np.searchsorted(sizes, found.asked, side="right") - 1
+        is_near = (near >= 0) & (found.asked <= PADDED * sizes[near])
+        rows = np.flatnonzero(grows & (phase == which) & is_near)
+        alike = np.stack([part[rows], near[rows]])
         turn = turns(np.unique(alike, axis=1, return_inverse=True)[1].reshape(-1))
-        mask[rows[turn < counts[np.searchsorted(sizes, found.asked[rows])]]] = True
+        mask[rows[turn < counts[near[rows]]]] = True
+    return mask
+
+
+def lives_for_a_step(memory: DeviceMemory) -> Mask:
+    """Mask of what is there for more than a whole step: no activation, though perhaps an input."""
+    found, ends = memory.replayed.allocations, memory.ends.events
+    mask: Mask = np.searchsorted(ends, found.died) - np.searchsorted(ends, found.born) > 1
     return mask
 
 
