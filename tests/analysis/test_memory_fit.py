@@ -152,6 +152,36 @@ def test_a_workspace_that_one_snapshot_has_more_is_left_out(write):
     assert peaks(found)["batch 32"] == 3 * (peak(32),)
 
 
+def test_workspaces_of_other_algorithms_are_an_interval(write):
+    """Backward takes workspaces for batch 12 alone, too many to find its turns."""
+    own = [MIB + n * 512 for n in range(40)]
+
+    def made(batch: int, workspaces: list[int]) -> Training:
+        allocator = Allocator(expandable=True)
+        weights = allocator.alloc(MIB, MAKE)
+        for _ in range(3):
+            saved = [allocator.alloc(batch * EACH, in_forward(71)) for _ in range(20)]
+            for size in workspaces:
+                allocator.release(allocator.alloc(size, BACKWARD), BACKWARD)
+            gradients = [allocator.alloc(MIB, BACKWARD)]
+            scratch = [allocator.alloc(size, BACKWARD) for size in (*workspaces[:2], batch * EACH)]
+            for block in saved + scratch:
+                allocator.release(block, BACKWARD)
+            allocator.release(allocator.alloc(MIB, STEP), STEP)
+            allocator.release(gradients.pop(), ZERO)
+        assert weights
+        return Training(allocator)
+
+    paths = [write(made(8, [])), write(made(12, own), "b.pickle")]
+    found = fit(paths, [8, 12], plans=[Plan(batch=24)])
+    least = 2 * MIB + 21 * 24 * EACH
+    most = least + 2 * sum(own[:2])
+    assert peaks(found)["batch 24"] == (least, least + sum(own[:2]), most)
+    assert found.predicted[0].assumes.endswith("but for workspaces of other algorithms")
+    large = [write(made(8, [])), write(made(12, [200 * MIB] * 40), "b.pickle")]
+    assert "is not in the other snapshot" in fit(large, [8, 12]).predicted[0].assumes
+
+
 def test_scores_grow_as_the_square_of_the_context(write):
     def made(context: int) -> Allocator:
         allocator = Allocator(expandable=True)
