@@ -103,7 +103,7 @@ def trials() -> list[Trial]:
     short = trainer(8, 256, "attention=slow"), slow[1]
     full, compiled = "activation_checkpointing=full", "compile=true"
     wide = "n_layer=6 n_embd=1536"
-    floats, dropout, muon = "dtype=float32", "dropout=0.1", "optimizer=muon"
+    floats, dropout, muon = "dtype=float32 attention=efficient", "dropout=0.1", "optimizer=muon"
     hugging = [Run("transformers", batch, 512) for batch in (4, 8, 16)]
     pictures = [Run("torchvision", batch, 224) for batch in (32, 64, 128)]
     return [
@@ -241,11 +241,14 @@ def table_of(rows: Sequence[Row]) -> Iterator[str]:
     yield "|---|---|---|---:|---:|---:|---:|---|"
     for row in rows:
         guess, peak, error = row.predicted, row.tried.peak_bytes, row.error_percent
-        bounds = guess.least_bytes or 0, guess.most_bytes or 0
         cells = [row.program, " and ".join(row.snapshots), guess.change]
-        cells += [binary_bytes(guess.peak_bytes), " to ".join(map(binary_bytes, bounds))]
+        least, most, between, inside = guess.least_bytes, guess.most_bytes, "–", "–"
+        if least is not None and most is not None:
+            between = f"{binary_bytes(least)} to {binary_bytes(most)}"
+            inside = "yes" if least <= (peak or 0) <= most else "no"
+        cells += [binary_bytes(guess.peak_bytes), between]
         cells += [binary_bytes(peak), guess.assumes if error is None else f"{error:+.2f} %"]
-        cells.append("yes" if bounds[0] <= (peak or 0) <= bounds[1] else "no")
+        cells.append(inside)
         yield f"| {' | '.join(cells)} |"
     errors = [abs(row.error_percent) for row in rows if row.error_percent is not None]
     within = sum(error <= GOAL_PERCENT for error in errors)
