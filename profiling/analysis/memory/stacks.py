@@ -193,6 +193,8 @@ def role_of(frame: Frame) -> Role:
     if name not in NOT_A_STEP and (OF_OPTIMIZER.search(file) or (near and STEPS.search(name))):
         return Role.MOMENTS if name in STATE else Role.OPTIMIZER
     if OF_FSDP.search(file):
+        if name == "allocate":  # for the collective that calls it, which tells
+            return Role.NONE
         return Role.BUCKETS if "reduce" in name or "post_backward" in name else Role.WEIGHTS
     if OF_DDP.search(file) and "init" in name:
         return Role.BUCKETS
