@@ -107,6 +107,17 @@ def test_what_may_be_a_copy_of_a_weight_is_an_interval(write, padding):
     assert highest == state + most + weight + 2 * (LAYERS + 1) * padding  # in the last one's
 
 
+def test_the_workspace_of_cublas_does_not_grow(write):
+    """Has one of forward and one of autograd's thread, as on an H100."""
+    made = Training(Allocator(expandable=True), LAYERS, WEIGHT, 8 * EACH).make()
+    for frames in (in_forward(71), BACKWARD):
+        made.allocator.alloc(32 * MIB, frames)
+    path = write(made.run(3))
+    assert peaks(fit([path], [8]))["batch 16"] == 3 * (peak(16) + 64 * MIB,)
+    kinds = {row.kind: row.bytes for row in report_of_highest(read_memory(path), None).kinds}
+    assert kinds["workspace"] == 64 * MIB + 8 * EACH
+
+
 def test_what_is_there_for_a_whole_step_is_an_interval(write):
     """A table of the user's own does not grow, an input that stays does."""
     made, table = Training(Allocator(expandable=True), LAYERS, WEIGHT, 8 * EACH), 64 * MIB

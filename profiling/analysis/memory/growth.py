@@ -104,6 +104,8 @@ def growth_of_one(
     asked = memory.replayed.allocations.asked
     grows = may_grow(memory) & (asked % unit == 0)
     stays = grows & lives_for_a_step(memory)
+    grows &= ~stays | (memory.kind != WORKSPACE)  # such as cuBLAS's
+    stays &= grows
     unsure = stays | like_weights(memory, grows)
     linear = np.where(grows & ~unsure, asked / value, 0.0)
     square = np.zeros(len(asked))
