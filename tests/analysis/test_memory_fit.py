@@ -17,6 +17,7 @@ from tests.helpers.memory_snapshots import (
     STEP,
     ZERO,
     Allocator,
+    Frames,
     Training,
     in_forward,
     in_main,
@@ -218,11 +219,11 @@ def test_scores_grow_as_the_square_of_the_context(write):
 BLOCKS, KEPT, OUTPUT = 4, (4 * MIB, 6 * MIB, 8 * MIB), 2 * MIB
 
 
-def blocks() -> Allocator:
+def blocks(make: Frames = MAKE) -> Allocator:
     """Blocks with a weight of 1 MiB, which keep KEPT and their OUTPUT, the next one's input."""
     allocator = Allocator(expandable=True)
     for _ in range(BLOCKS):
-        allocator.alloc(MIB, MAKE)
+        allocator.alloc(MIB, make)
     moments: list[int] = []
     for _ in range(3):
         kept, outputs, gradients = [], [allocator.alloc(OUTPUT, in_forward(60))], []
@@ -264,6 +265,8 @@ def test_peaks_after_other_changes(write):
     assert peaks(more)["layers 8"] == 3 * (2 * (made.peak - first) + first,)
     both = "blocks computed again in backward, moments in bfloat16"
     assert peaks(more)[both][1] == expected - BLOCKS * MIB
+    unknown = fit([write(blocks(in_main(10)))], plans=[Plan(layers=8)]).predicted[0]
+    assert unknown.assumes.startswith("cannot tell: the snapshot has no such allocations")
 
 
 def test_a_run_s_folder_says_batch_context_and_gpu(write, tmp_path):
