@@ -7,9 +7,10 @@
 Our trainer eager, compiled and with its own kernels, nanoGPT, the Trainer of transformers and a
 model of timm, each captured by torch.profiler with stacks and without, in processes that take
 turns. The steps around each window are those without a profiler. A program has a row: how much of
-its kernels' time has a line, the three lines with the most ms per step, and the medians of its
-steps without a profiler, with it, and with stacks. OUT/runs.jsonl has each process: a command that
-was stopped goes on where it is typed again. `limit_s` ends it between processes.
+its kernels' time has a line, how much is in CUDA graphs and so has none, the three lines with the
+most ms per step, and the medians of its steps without a profiler, with it, and with stacks.
+OUT/runs.jsonl has each process: a command that was stopped goes on where it is typed again.
+`limit_s` ends it between processes.
 
 Where nsys is installed, one program is recorded with its backtraces of CUDA calls, of C and of
 Python, and OUT/nsys.log has the tables of the export that hold any, with their columns and first
@@ -58,6 +59,7 @@ MOST_ROWS = 8  # of a table in the log
 COLUMNS = (
     "program",
     "with a line",
+    "in a CUDA graph",
     "lines with the most, ms per step",
     "step without a profiler, ms",
     "torch.profiler",
@@ -77,8 +79,8 @@ class Program:
 
 PROGRAMS = {
     "eager": Program(("compile=false", "kernels=compiled")),
-    "compiled": Program(("compile=true", "kernels=compiled"), on_cpu=False),
-    "fused": Program(("kernels=fused",), on_cpu=False),
+    "compiled": Program(("compile=true", "kernels=compiled", "cuda_graphs=false"), on_cpu=False),
+    "fused": Program(("kernels=fused", "cuda_graphs=false"), on_cpu=False),
     "nanogpt": Program(
         script=("train.py", "config/train_shakespeare_char.py", "--compile=False")
         + ("--max_iters=120", "--eval_interval=1000", "--eval_iters=2", "--log_interval=20")
@@ -112,6 +114,7 @@ class Run:
     captured_ms: float | None  # and in it
     percent: float | None  # of the kernels' time that has a line; None: without stacks
     lines: list[str]  # the first three, with ms per step
+    replayed_percent: float | None = None  # by CUDA graphs, so without a line
 
 
 def main(config: LinesConfig) -> None:
@@ -260,13 +263,14 @@ def read_run(name: str, stack: bool, folder: Path) -> Run:
         captured_ms,
         lines.percent if lines else None,
         first,
+        100 * lines.replayed_ns / lines.total_ns if lines and lines.total_ns else None,
     )
 
 
 def print_table(names: list[str], runs: list[Run]) -> None:
     """Print a row for each program, and which are below the goal."""
     print(f"torch {torch.__version__}, {runs[-1].device if runs else 'nothing ran'}\n")
-    print(f"| {' | '.join(COLUMNS)} |\n|---|---:|---|---:|---:|---:|")
+    print(f"| {' | '.join(COLUMNS)} |\n|---|---:|---:|---|---:|---:|---:|")
     below = []
     for name in names:
         mine = [run for run in runs if run.program == name]
@@ -277,7 +281,9 @@ def print_table(names: list[str], runs: list[Run]) -> None:
         below += [name] * (percent < GOAL_PERCENT)
         free_ms = middle([run.free_ms for run in mine])
         times = [free_ms, *(middle([r.captured_ms for r in mine if r.stack == k]) for k in (0, 1))]
-        cells = [name, f"{percent:.1f} %", "; ".join(told[0].lines)]
+        replayed = told[0].replayed_percent
+        cells = [name, f"{percent:.1f} %", "–" if replayed is None else f"{replayed:.1f} %"]
+        cells.append("; ".join(told[0].lines))
         cells += [with_ratio(ms, free_ms if n else None) for n, ms in enumerate(times)]
         print(f"| {' | '.join(cells)} |")
     print(f"\nbelow {GOAL_PERCENT:g} %: {', '.join(below) or 'none'}")

@@ -16,7 +16,7 @@ checkpointing, optimizer) and two programs of others, transformers and torchvisi
 moments in bfloat16; about 4 minutes on an H100. What was measured is in OUT/measured as soon as it
 is there: a command that was stopped goes on where it is typed again, and tries again what failed,
 one at a time. `limit_s` starts no program later than that. The table is in OUT/table.md, too, all
-figures in OUT/predicted.jsonl; the snapshots, some 10 MB each, are in OUT/snapshots.
+figures in OUT/predicted.jsonl; the snapshots are in OUT/snapshots, compressed.
 
 Needs one GPU of 80 GB (PyTorch's allocator for a CPU has no history): `pip install transformers
 torchvision` for the programs of others, which are left out where these are missing. `small=true`
@@ -42,6 +42,7 @@ from profiling.shared.units import binary_bytes
 from profiling.verbs import report
 from validation.diagnoses import end_where_failed
 from validation.frameworks import is_installed
+from validation.packed_snapshots import pack, unpacked
 from validation.recorded_memory import Tried
 
 EAGER = (
@@ -103,7 +104,7 @@ def trials() -> list[Trial]:
     short = trainer(8, 256, "attention=slow"), slow[1]
     full, compiled = "activation_checkpointing=full", "compile=true"
     wide = "n_layer=6 n_embd=1536"
-    floats, dropout, muon = "dtype=float32", "dropout=0.1", "optimizer=muon"
+    floats, dropout, muon = "dtype=float32 attention=efficient", "dropout=0.1", "optimizer=muon"
     hugging = [Run("transformers", batch, 512) for batch in (4, 8, 16)]
     pictures = [Run("torchvision", batch, 224) for batch in (32, 64, 128)]
     return [
@@ -137,7 +138,7 @@ class FitConfig(Keys):
 
 def main(config: FitConfig) -> None:
     out = Path(config.out).resolve() / ("small" if config.small else "")
-    for name in ("measured", "snapshots", "logs"):
+    for name in ("measured", "snapshots", "runs", "logs"):
         (out / name).mkdir(parents=True, exist_ok=True)
     chosen = [trial for trial in trials() if trial.tried.kind == "trainer" or has(trial.tried.kind)]
     failed = run_all(config, out, list(runs_of(chosen)))
@@ -168,7 +169,7 @@ def measured_at(out: Path, run: Run) -> Path:
 
 
 def snapshot_at(out: Path, run: Run) -> Path:
-    return out / "snapshots" / f"{run.name}.pickle"
+    return out / "snapshots" / f"{run.name}.pickle.xz"
 
 
 def run_all(config: FitConfig, out: Path, runs: Sequence[Run]) -> list[str]:
@@ -192,9 +193,9 @@ def run_one(run: Run, small: bool, out: Path) -> bool:
     keys = merged(EAGER, run.keys, TINY if small else "")
     own = keys if run.kind == "trainer" else run.keys.split()
     batch, context = (2, 32) if small else (run.batch, run.context)
-    files = str(snapshot_at(out, run)), str(measured_at(out, run))
+    snapshot, measured = (out / "runs" / f"{run.name}.{kind}" for kind in ("pickle", "json"))
     command = [sys.executable, "-m", "validation.recorded_memory", run.kind, str(batch)]
-    command += [str(context), *files, *own]
+    command += [str(context), str(snapshot), str(measured), *own]
     environ = os.environ | ({"CUDA_VISIBLE_DEVICES": ""} if small else {})
     with open(out / "logs" / f"{run.name}.log", "wb") as log:
         try:
@@ -203,6 +204,10 @@ def run_one(run: Run, small: bool, out: Path) -> bool:
             ).returncode
         except subprocess.TimeoutExpired:
             code = -1
+    if not code:
+        if snapshot.exists():  # there is none on a CPU
+            pack(snapshot, snapshot_at(out, run))
+        measured.rename(measured_at(out, run))
     took_s = time.monotonic() - begin_s
     print(f"{run.name}: {'failed, ' if code else ''}{took_s:.0f} s", file=sys.stderr, flush=True)
     return not code
@@ -231,8 +236,8 @@ def row_of(trial: Trial, out: Path) -> Row | None:
 def reported(out: Path, runs: Sequence[Run], flags: Sequence[str] = ()) -> MemoryReport:
     """The JSON of `report` on the snapshots of these programs."""
     file = out / "report.json"
-    with redirect_stdout(StringIO()):
-        report.main([*(str(snapshot_at(out, run)) for run in runs), *flags, "--json", str(file)])
+    with unpacked([snapshot_at(out, run) for run in runs]) as paths, redirect_stdout(StringIO()):
+        report.main([*map(str, paths), *flags, "--json", str(file)])
     return read_json(file, MemoryReport)
 
 
@@ -241,11 +246,14 @@ def table_of(rows: Sequence[Row]) -> Iterator[str]:
     yield "|---|---|---|---:|---:|---:|---:|---|"
     for row in rows:
         guess, peak, error = row.predicted, row.tried.peak_bytes, row.error_percent
-        bounds = guess.least_bytes or 0, guess.most_bytes or 0
         cells = [row.program, " and ".join(row.snapshots), guess.change]
-        cells += [binary_bytes(guess.peak_bytes), " to ".join(map(binary_bytes, bounds))]
+        least, most, between, inside = guess.least_bytes, guess.most_bytes, "–", "–"
+        if least is not None and most is not None:
+            between = f"{binary_bytes(least)} to {binary_bytes(most)}"
+            inside = "yes" if least <= (peak or 0) <= most else "no"
+        cells += [binary_bytes(guess.peak_bytes), between]
         cells += [binary_bytes(peak), guess.assumes if error is None else f"{error:+.2f} %"]
-        cells.append("yes" if bounds[0] <= (peak or 0) <= bounds[1] else "no")
+        cells.append(inside)
         yield f"| {' | '.join(cells)} |"
     errors = [abs(row.error_percent) for row in rows if row.error_percent is not None]
     within = sum(error <= GOAL_PERCENT for error in errors)

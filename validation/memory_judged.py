@@ -7,8 +7,9 @@
 A language model of transformers, a convolutional one of torchvision, nanoGPT, an error for want of
 memory that is caught, a planted leak, planted fragmentation, FSDP on one GPU, a compiled model,
 expandable segments, and graphs that a list keeps: validation/memory_programs.py. Each runs in a
-process of its own, which writes OUT/NAME.pickle and OUT/NAME.json, what is true of it. A command
-that was stopped goes on where it is typed again; `limit_s` ends it between programs.
+process of its own, which writes a snapshot, kept compressed in OUT/snapshots, and OUT/NAME.json,
+what is true of it. A command that was stopped goes on where it is typed again; `limit_s` ends it
+between programs.
 
 Then each snapshot is read, and judged: whether the report's answer, the kind with the most bytes
 and the line are those that are known, whether kinds, lines and modules add up to what was
@@ -36,6 +37,7 @@ from profiling.shared.json_records import read_json
 from validation.framework_programs.parts import SMALL
 from validation.frameworks import is_installed
 from validation.memory_programs import NANOGPT, PROGRAMS, Truth
+from validation.packed_snapshots import pack, unpacked
 
 EACH_S, LONGEST_S = 30.0, 120.0  # a program is expected to take, with its start, and takes at most
 COLUMNS = (
@@ -99,8 +101,8 @@ def main(config: JudgedConfig) -> None:
     out.mkdir(parents=True, exist_ok=True)
     names = chosen(config.programs)
     failed = make_all(config, out, names)
-    snapshots = [name for name in names if (out / f"{name}.pickle").exists()]
-    judged = [judge(out, name) for name in snapshots if (out / f"{name}.json").exists()]
+    made = [name for name in names if snapshot_at(out, name).exists()]
+    judged = [judge(out, name) for name in made if (out / f"{name}.json").exists()]
     print_table(judged)
     if failed or any(row.faults for row in judged):
         sys.exit(f"memory_judged: {len(failed)} programs failed; not all is as it is known to be")
@@ -112,6 +114,10 @@ def chosen(names: str) -> list[str]:
     if unknown := [name for name in wanted if name not in PROGRAMS]:
         raise ValueError(f"programs={unknown[0]}: not one of {', '.join(PROGRAMS)}")
     return wanted
+
+
+def snapshot_at(out: Path, name: str) -> Path:
+    return out / "snapshots" / f"{name}.pickle.xz"
 
 
 def make_all(config: JudgedConfig, out: Path, names: list[str]) -> list[str]:
@@ -153,6 +159,9 @@ def make(name: str, out: Path, config: JudgedConfig) -> None:
     environ |= {SMALL: "1", "CUDA_VISIBLE_DEVICES": ""} if config.small else {}
     environ |= {NANOGPT: str(Path(config.nanogpt).resolve())} if config.nanogpt else {}
     run(environ, [sys.executable, "-m", "validation.memory_programs", name, str(out)])
+    snapshot = out / f"{name}.pickle"
+    if snapshot.exists():  # there is none on a CPU
+        pack(snapshot, snapshot_at(out, name))
 
 
 def run(environ: Mapping[str, str], command: list[str]) -> None:
@@ -168,10 +177,11 @@ def run(environ: Mapping[str, str], command: list[str]) -> None:
 
 
 def judge(out: Path, name: str) -> Judged:
-    path = out / f"{name}.pickle"
-    start = time.perf_counter()
-    report = memory_report([path])
-    read_s = time.perf_counter() - start
+    with unpacked([snapshot_at(out, name)]) as (path,):
+        snapshot_bytes = path.stat().st_size
+        start = time.perf_counter()
+        report = memory_report([path])
+        read_s = time.perf_counter() - start
     parts = (report.kinds, report.lines, report.modules)
     first = place_named(report)
     return Judged(
@@ -184,7 +194,7 @@ def judge(out: Path, name: str) -> Judged:
         peak_bytes=report.peak.allocated_bytes if report.peak else None,
         reaches_back=report.reaches_back,
         notes=report.notes,
-        snapshot_bytes=path.stat().st_size,
+        snapshot_bytes=snapshot_bytes,
         read_s=read_s,
     )
 

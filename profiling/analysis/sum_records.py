@@ -145,6 +145,7 @@ class Lines:
     of: Literal["kernels", "operators"]
     total_ns: int
     with_line_ns: int
+    replayed_ns: int  # by CUDA graphs, whose only line would be that of the replay: they have none
     percent: float | None  # with a line; None: nothing ran
     lines: list[LineSum]
 

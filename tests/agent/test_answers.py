@@ -366,7 +366,7 @@ def test_without_the_package_one_line_says_what_to_install(monkeypatch):
 def test_lines_of_the_program_are_rows_with_names_apart():
     found = LineSum("a.py:7", "forward", True, [], 2, 3_000_000, 1.5, 75.0, {"launch": 1.5}, "gemm")
     report = replace(
-        report_of("flash_eager"), lines=Lines("kernels", 4_000_000, 3_000_000, 75.0, [found])
+        report_of("flash_eager"), lines=Lines("kernels", 4_000_000, 3_000_000, 0, 75.0, [found])
     )
     answer = sections.section(report, "k", "lines")
     assert answer.numbers["with_line"].value == 75.0 and not answer.cannot_tell

@@ -149,6 +149,19 @@ def test_functions_are_found_without_their_source(tmp_path):
     assert sum(row.ms for row in lines.lines) == pytest.approx(0.09)
 
 
+def test_what_a_cuda_graph_replays_has_no_line(tmp_path):
+    path, replay = tmp_path / "run.trace.json", kernel("softmax", 170)
+    replay[0]["name"] = "cudaGraphLaunch"
+    found = [*events(), *kernel("product", 160), *replay]
+    path.write_text(json.dumps({"with_stack": 1, "traceEvents": found}))
+    report = open_report(path).report
+    assert report.lines is not None
+    assert (report.lines.total_ns, report.lines.with_line_ns) == (130_000, 100_000)
+    assert report.lines.replayed_ns == 10_000
+    printed = markdown(report_document(report))
+    assert "7.7 % is in a CUDA graph: its kernels have the line of the replay; capture" in printed
+
+
 def test_the_source_tells_lines_of_calls_that_it_has_once(program):
     lines = lines_of(program)
     assert sources_by_place(lines) == {

@@ -151,6 +151,31 @@ def test_fragmentation_and_what_holds_it(report):
     assert report(Training(activation=24 * MIB).make().run(3)).answer == "peak"
 
 
+@pytest.mark.parametrize("expandable", [False, True])
+def test_what_is_free_and_of_use_is_no_fragmentation(report, expandable):
+    """Small blocks need a segment of their own when all large ones are free, and so do pages."""
+    training = Training(Allocator(expandable=expandable), activation=24 * MIB).make().run(3)
+    fillers = [training.allocator.alloc(40 * MIB, in_main(65)) for _ in range(8)]
+    for address in fillers:
+        training.allocator.release(address, in_main(67))
+    training.kept = [training.allocator.alloc(MIB, in_main(66)) for _ in range(4)]
+    found = report(training)
+    assert found.answer == "peak" and not found.stranded_bytes
+    if expandable:  # between blocks, too
+        assert report(training.fragment(30).run(1)).answer == "peak"
+
+
+def test_fsdp_allocates_for_the_collective_that_asks(report):
+    """Says gradients of what a reduction makes, weights of what is gathered."""
+    file = f"{SITE}/torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py"
+    training = Training().make().run(1)
+    for size, asks in ((96 * MIB, "foreach_reduce"), (80 * MIB, "foreach_all_gather")):
+        frames = in_main(41, frame(file, 59, "allocate"), frame(file, 600, asks))
+        training.kept.append(training.allocator.alloc(size, frames))
+    kinds = {(row.bytes, row.kind) for row in report(training).largest}
+    assert {(96 * MIB, "gradients"), (80 * MIB, "weights")} <= kinds
+
+
 def test_out_of_memory_and_what_would_have_sufficed(report):
     training = out_of_memory()
     found = report(training)

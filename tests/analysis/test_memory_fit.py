@@ -17,8 +17,10 @@ from tests.helpers.memory_snapshots import (
     STEP,
     ZERO,
     Allocator,
+    Frames,
     Training,
     in_forward,
+    in_main,
     out_of_memory,
     pickled,
 )
@@ -95,13 +97,35 @@ def test_one_batch_tells_by_divisibility(write):
     )
 
 
-def test_what_may_be_a_copy_of_a_weight_is_an_interval(write):
-    """Gives both answers where an activation is as large as a weight in 16 bits."""
+@pytest.mark.parametrize("padding", [0, 4096])
+def test_what_may_be_a_copy_of_a_weight_is_an_interval(write, padding):
+    """Gives both answers where an activation is as large as a weight in 16 bits, or a bit more."""
     weight = 2 * 8 * 96 * 1024
-    made = training(8, weight=weight, activation=weight // 2)
+    made = training(8, weight=weight, activation=weight // 2 + padding)
     state, most = 3 * LAYERS * weight, (LAYERS + 1) * weight  # of 16 samples
     least, _, highest = peaks(fit([write(made)], [8]))["batch 16"]
-    assert (least, highest) == (state + most, state + most + weight)
+    assert least == state + most + 2 * padding  # in the first layer's backward
+    assert highest == state + most + weight + 2 * (LAYERS + 1) * padding  # in the last one's
+
+
+def test_the_workspace_of_cublas_does_not_grow(write):
+    """Has one of forward and one of autograd's thread, as on an H100."""
+    made = Training(Allocator(expandable=True), LAYERS, WEIGHT, 8 * EACH).make()
+    for frames in (in_forward(71), BACKWARD):
+        made.allocator.alloc(32 * MIB, frames)
+    path = write(made.run(3))
+    assert peaks(fit([path], [8]))["batch 16"] == 3 * (peak(16) + 64 * MIB,)
+    kinds = {row.kind: row.bytes for row in report_of_highest(read_memory(path), None).kinds}
+    assert kinds["workspace"] == 64 * MIB + 8 * EACH
+
+
+def test_what_is_there_for_a_whole_step_is_an_interval(write):
+    """A table of the user's own does not grow, an input that stays does."""
+    made, table = Training(Allocator(expandable=True), LAYERS, WEIGHT, 8 * EACH), 64 * MIB
+    made.allocator.alloc(table, in_main(12))
+    found = fit([write(made.make().run(3))], [8])
+    assert peaks(found)["batch 16"] == (peak(16) + table, peak(16) + table, peak(16) + 2 * table)
+    assert found.predicted[0].assumes.endswith("but for what is there for a whole step")
 
 
 @pytest.mark.parametrize(
@@ -140,6 +164,36 @@ def test_a_workspace_that_one_snapshot_has_more_is_left_out(write):
     assert peaks(found)["batch 32"] == 3 * (peak(32),)
 
 
+def test_workspaces_of_other_algorithms_are_an_interval(write):
+    """Backward takes workspaces for batch 12 alone, too many to find its turns."""
+    own = [MIB + n * 512 for n in range(40)]
+
+    def made(batch: int, workspaces: list[int]) -> Training:
+        allocator = Allocator(expandable=True)
+        weights = allocator.alloc(MIB, MAKE)
+        for _ in range(3):
+            saved = [allocator.alloc(batch * EACH, in_forward(71)) for _ in range(20)]
+            for size in workspaces:
+                allocator.release(allocator.alloc(size, BACKWARD), BACKWARD)
+            gradients = [allocator.alloc(MIB, BACKWARD)]
+            scratch = [allocator.alloc(size, BACKWARD) for size in (*workspaces[:2], batch * EACH)]
+            for block in saved + scratch:
+                allocator.release(block, BACKWARD)
+            allocator.release(allocator.alloc(MIB, STEP), STEP)
+            allocator.release(gradients.pop(), ZERO)
+        assert weights
+        return Training(allocator)
+
+    paths = [write(made(8, [])), write(made(12, own), "b.pickle")]
+    found = fit(paths, [8, 12], plans=[Plan(batch=24)])
+    least = 2 * MIB + 21 * 24 * EACH
+    most = least + 2 * sum(own[:2])
+    assert peaks(found)["batch 24"] == (least, least + sum(own[:2]), most)
+    assert found.predicted[0].assumes.endswith("but for workspaces of other algorithms")
+    large = [write(made(8, [])), write(made(12, [200 * MIB] * 40), "b.pickle")]
+    assert "is not in the other snapshot" in fit(large, [8, 12]).predicted[0].assumes
+
+
 def test_scores_grow_as_the_square_of_the_context(write):
     def made(context: int) -> Allocator:
         allocator = Allocator(expandable=True)
@@ -165,11 +219,11 @@ def test_scores_grow_as_the_square_of_the_context(write):
 BLOCKS, KEPT, OUTPUT = 4, (4 * MIB, 6 * MIB, 8 * MIB), 2 * MIB
 
 
-def blocks() -> Allocator:
+def blocks(make: Frames = MAKE) -> Allocator:
     """Blocks with a weight of 1 MiB, which keep KEPT and their OUTPUT, the next one's input."""
     allocator = Allocator(expandable=True)
     for _ in range(BLOCKS):
-        allocator.alloc(MIB, MAKE)
+        allocator.alloc(MIB, make)
     moments: list[int] = []
     for _ in range(3):
         kept, outputs, gradients = [], [allocator.alloc(OUTPUT, in_forward(60))], []
@@ -211,6 +265,8 @@ def test_peaks_after_other_changes(write):
     assert peaks(more)["layers 8"] == 3 * (2 * (made.peak - first) + first,)
     both = "blocks computed again in backward, moments in bfloat16"
     assert peaks(more)[both][1] == expected - BLOCKS * MIB
+    unknown = fit([write(blocks(in_main(10)))], plans=[Plan(layers=8)]).predicted[0]
+    assert unknown.assumes.startswith("cannot tell: the snapshot has no such allocations")
 
 
 def test_a_run_s_folder_says_batch_context_and_gpu(write, tmp_path):

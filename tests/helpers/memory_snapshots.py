@@ -29,7 +29,8 @@ def in_forward(line: int) -> Frames:
     return in_main(40, frame("/home/me/model.py", line, "forward"), call, block, call)
 
 
-MAKE = in_main(10, frame(MODULE, 942, "_apply"), frame(MODULE, 1371, "to"))
+MOVE = frame(MODULE, 1363, "convert"), frame(MODULE, 942, "_apply"), frame(MODULE, 1371, "to")
+MAKE = in_main(10, *MOVE)
 STATE, STEP = (in_main(44, frame(ADAMW, n, f)) for n, f in ((150, "_init_group"), (600, "step")))
 ZERO = in_main(46, frame(f"{SITE}/torch/optim/optimizer.py", 1010, "zero_grad"))
 BACKWARD: Frames = []  # autograd's thread has no frame of Python

@@ -11,14 +11,17 @@ from validation.lines_share import LinesConfig, Run, chosen, print_table, tables
 def test_a_row_has_the_share_the_lines_and_what_stacks_cost(capsys):
     runs = [
         Run("eager", False, "a GPU", 10.0, 12.0, None, []),
-        Run("eager", True, "a GPU", 10.0, 15.0, 96.04, ["model.py:7 3.1", "model.py:9 2"]),
+        Run("eager", True, "a GPU", 10.0, 15.0, 96.04, ["model.py:7 3.1", "model.py:9 2"], 1.25),
         Run("timm", True, "a GPU", None, None, 40.0, []),
     ]
     print_table(["eager", "timm", "fused"], runs)
     printed = capsys.readouterr().out
     lines = "model.py:7 3.1; model.py:9 2"
-    assert f"| eager | 96.0 % | {lines} | 10.000 | 12.000 (+20 %) | 15.000 (+50 %) |" in printed
-    assert "| timm | 40.0 % |  | – | – | – |" in printed and "below 95 %: timm" in printed
+    assert (
+        f"| eager | 96.0 % | 1.2 % | {lines} | 10.000 | 12.000 (+20 %) | 15.000 (+50 %) |"
+        in printed
+    )
+    assert "| timm | 40.0 % | – |  | – | – | – |" in printed and "below 95 %: timm" in printed
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="what is refused without a GPU")

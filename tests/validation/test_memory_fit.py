@@ -7,6 +7,7 @@ import pytest
 from tests.helpers.memory_snapshots import Allocator, Training, pickled
 from validation import memory_fit
 from validation.memory_fit import FitConfig, Run, Trial, main, merged, runs_of, trials
+from validation.packed_snapshots import pack
 from validation.recorded_memory import KINDS, Tried
 
 
@@ -29,7 +30,8 @@ def made_up(monkeypatch):
         if run.keys and ran.count(run.name) == 1:
             return False
         made, peak = training(run.batch), training(run.batch).allocator.peak
-        memory_fit.snapshot_at(out, run).write_bytes(pickled(made.snapshot()))
+        (out / "a.pickle").write_bytes(pickled(made.snapshot()))
+        pack(out / "a.pickle", memory_fit.snapshot_at(out, run))
         tried = {"gpu": "G", "memory_bytes": 1 << 36, "reserved_bytes": None}
         peak += 10 << 20 if run.keys else 0  # which is in no snapshot
         memory_fit.measured_at(out, run).write_text(json.dumps(tried | {"peak_bytes": peak}))

@@ -4,14 +4,24 @@ import pytest
 
 from profiling.shared.json_records import to_json
 from tests.helpers.memory_snapshots import MIB, Allocator, Training, out_of_memory, pickled
-from validation.memory_judged import JudgedConfig, chosen, judge, lack, main, print_table
+from validation.memory_judged import (
+    JudgedConfig,
+    chosen,
+    judge,
+    lack,
+    main,
+    print_table,
+    snapshot_at,
+)
 from validation.memory_programs import PROGRAMS, Truth, planted_line
+from validation.packed_snapshots import pack
 
 
 @pytest.fixture
 def judged(tmp_path):
     def made(training: Training, answer, kind, planted, peak=None):
         (tmp_path / "leak.pickle").write_bytes(pickled(training.snapshot()))
+        pack(tmp_path / "leak.pickle", snapshot_at(tmp_path, "leak"))
         peak = training.allocator.peak if peak is None else peak
         truth = Truth("leak", answer, kind, planted, peak, "2.11.0", "a GPU")
         (tmp_path / "leak.json").write_text(to_json(truth))

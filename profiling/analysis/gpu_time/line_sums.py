@@ -1,6 +1,7 @@
 """Sum up the kernels of the steps by the line that made them. Called by summary.
 
-Without a GPU it is the time of PyTorch's operators, each without those inside it.
+What a CUDA graph replays has no line, as that of the replay says nothing, unless inductor has told
+it. Without a GPU it is the time of PyTorch's operators, each without those inside it.
 """
 
 from collections import defaultdict
@@ -10,8 +11,10 @@ from typing import Literal
 import numpy as np
 
 from profiling.analysis.analysis import Analysis
-from profiling.analysis.gpu_time.launch_lines import SOURCES
+from profiling.analysis.columns import name_mask
+from profiling.analysis.gpu_time.launch_lines import COMPILED, SOURCES
 from profiling.analysis.gpu_time.launch_places import launch_places
+from profiling.analysis.gpu_time.losses import GRAPH_LAUNCH
 from profiling.analysis.gpu_work.sums import operators_of_steps
 from profiling.analysis.source.source_files import Place
 from profiling.analysis.sum_records import Lines, LineSource, LineSum
@@ -27,6 +30,7 @@ class Work:
     launch_ns: np.ndarray
     thread: np.ndarray
     process: np.ndarray
+    replayed: np.ndarray  # mask of what a CUDA graph launched
 
 
 @dataclass
@@ -44,7 +48,8 @@ def lines(analysis: Analysis) -> Lines | None:
     if stacks is None or work is None:
         return None
     found = launch_places(analysis, stacks, work.name, work.launch_ns, work.thread, work.process)
-    has = found.place >= 0
+    replayed = work.replayed & (found.source != COMPILED)
+    has = (found.place >= 0) & ~replayed
     keys = np.stack((found.place[has], found.source[has], work.name[has])).astype(np.int64)
     distinct, which, counts = np.unique(keys, axis=1, return_inverse=True, return_counts=True)
     took_ns = np.zeros(len(counts), np.int64)
@@ -63,6 +68,7 @@ def lines(analysis: Analysis) -> Lines | None:
         of=work.kind,
         total_ns=whole_ns,
         with_line_ns=with_line_ns,
+        replayed_ns=int(work.took_ns[replayed].sum()),
         percent=100 * with_line_ns / whole_ns if whole_ns else None,
         lines=sorted(rows, key=lambda row: (-row.total_ns, row.place)),
     )
@@ -89,10 +95,12 @@ def work_of(analysis: Analysis) -> Work | None:
     owned = analysis.owned
     if owned is not None:
         ran, call = owned.kernels_and_graphs, owned.call[owned.kernels_and_graphs]
-        calls = analysis.trace.calls
-        process = np.full(len(call), -1)
-        if calls is not None:
+        trace, process = analysis.trace, np.full(len(call), -1)
+        replayed = np.zeros(len(call), bool)
+        if (calls := trace.calls) is not None:
             process[call >= 0] = calls.process[call[call >= 0]]
+            launches = name_mask(trace.names, calls.name, GRAPH_LAUNCH.fullmatch)
+            replayed[call >= 0] = launches[call[call >= 0]]
         return Work(
             "kernels",
             owned.name[ran],
@@ -100,8 +108,10 @@ def work_of(analysis: Analysis) -> Work | None:
             owned.launch_ns[ran],
             owned.thread[ran],
             process,
+            replayed,
         )
     if (found := operators_of_steps(analysis)) is None:
         return None
     table, self_ns = found
-    return Work("operators", table.name, self_ns, table.start_ns, table.thread, table.process)
+    none = np.zeros(len(table.name), bool)
+    return Work("operators", table.name, self_ns, table.start_ns, table.thread, table.process, none)

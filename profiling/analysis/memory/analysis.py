@@ -10,7 +10,13 @@ from numpy.typing import NDArray
 
 from profiling.analysis.memory import steps as finding
 from profiling.analysis.memory.kinds import KINDS, MOMENTS, WEIGHTS, Phases, kinds_of, phases_of
-from profiling.analysis.memory.layout import frees_for, pinned, segments_at
+from profiling.analysis.memory.layout import (
+    SMALL_SEGMENT,
+    frees_for,
+    pinned,
+    segments_at,
+    stranded,
+)
 from profiling.analysis.memory.memory_records import (
     Allocation,
     Answer,
@@ -37,7 +43,11 @@ from profiling.shared.units import counted
 from profiling.timeline import memory_snapshot
 from profiling.timeline.memory_snapshot import (
     ALLOCATED,
+    MAP,
     OOM,
+    SEGMENT_ALLOC,
+    SEGMENT_FREE,
+    UNMAP,
     DeviceHistory,
     Ints,
     Snapshot,
@@ -46,7 +56,8 @@ from profiling.timeline.memory_snapshot import (
 MOST_LINES, MOST_LARGEST, MOST_FRAMES = 200, 40, 12
 MOST_POINTS = 4000
 MOST_STEPS = 200  # in the report
-FRAGMENTED_PERCENT, FRAGMENTED_BYTES = 20.0, 64 << 20  # from here on it is the answer
+# from here on it is the answer: free between blocks, and reserved beyond the peak of allocated
+FRAGMENTED_PERCENT, FRAGMENTED_BYTES, BEYOND_PERCENT = 33.0, 64 << 20, 10.0
 LEAK_BYTES, LEAK_PERCENT = 1 << 20, 0.1  # likewise, in all, and of the peak
 IN_ONE_PIECE = (
     "the blocks lie next to each other, or next to free bytes, in one segment, so that one piece "
@@ -138,12 +149,16 @@ class DeviceMemory:
 
     @cached_property
     def tightest(self) -> int:
-        """The event after which the allocator holds the most, as what it had free did not do.
+        """The event after which the allocator holds most large segments: what was free did not do.
 
-        It is `at` if all was held before the history.
+        It is `at` if all were held before the history.
         """
-        most = int(np.argmax(self.replayed.reserved)) - 1
-        if most < 0:
+        events = self.history.events
+        size = np.where(events.size > SMALL_SEGMENT, events.size, 0)
+        taken = np.isin(events.action, (SEGMENT_ALLOC, MAP)) * size
+        held: Ints = np.cumsum(taken - np.isin(events.action, (SEGMENT_FREE, UNMAP)) * size)
+        most = int(np.argmax(held)) if len(held) else -1
+        if most < 0 or held[most] <= 0:
             return self.at
         return min(most + 1, self.count - 1)  # the allocation for which it was taken
 
@@ -246,15 +261,17 @@ def report_on(memory: DeviceMemory) -> MemoryReport:
     at = memory.moment(memory.at)
     tightest = memory.moment(memory.tightest)
     leaks, held = leaks_of(memory), pinned_at(memory)
+    free = stranded(memory.history, memory.replayed, memory.tightest)
     report = MemoryReport(
         file=str(memory.snapshot.file),
         device=memory.history.device,
-        answer=answer_of(memory, tightest, leaks),
+        answer=answer_of(memory, free, leaks),
         sentence="",
         peak=memory.moment(memory.replayed.peak) if memory.count else None,
         reaches_back=memory.reaches_back,
         at=at,
         tightest=tightest,
+        stranded_bytes=free,
         kinds=kinds(memory, live),
         lines=lines(memory, live),
         modules=modules(memory, live),
@@ -274,7 +291,7 @@ def report_on(memory: DeviceMemory) -> MemoryReport:
     return replace(report, sentence=sentence(report))
 
 
-def answer_of(memory: DeviceMemory, tightest: Moment, leaks: list[Leak]) -> Answer:
+def answer_of(memory: DeviceMemory, stranded_bytes: int, leaks: list[Leak]) -> Answer:
     if not memory.count:
         return "state"
     if memory.ran_out is not None:
@@ -283,10 +300,9 @@ def answer_of(memory: DeviceMemory, tightest: Moment, leaks: list[Leak]) -> Answ
     kept = sum(leak.bytes_per_step * leak.steps for leak in leaks)
     if kept >= LEAK_BYTES and 100 * kept >= LEAK_PERCENT * most:
         return "leak"
-    if (
-        tightest.inactive_bytes >= FRAGMENTED_BYTES
-        and 100 * tightest.inactive_bytes >= FRAGMENTED_PERCENT * tightest.reserved_bytes
-    ):
+    reserved = int(memory.replayed.reserved.max())
+    much = max(FRAGMENTED_BYTES, FRAGMENTED_PERCENT / 100 * reserved)
+    if stranded_bytes >= much and 100 * (reserved - most) >= BEYOND_PERCENT * reserved:
         return "fragmented"
     return "peak"
 

@@ -52,7 +52,7 @@ def fit_of(
     if not has_peak(report):
         why = "no whole step was recorded; record one, with a smaller batch if memory runs out"
         return Fit(f"What fits cannot be told: {why}", memory_bytes, [], [])
-    held = report.tightest.inactive_bytes if report.answer == "fragmented" else 0
+    held = report.stranded_bytes if report.answer == "fragmented" else 0
     room = None if memory_bytes is None else int(ROOM * memory_bytes) - held
     largest = [largest_of(program, key, room) for key in KEYS]
     asked = [*plans, *usual(program)]

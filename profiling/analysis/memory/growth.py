@@ -3,7 +3,8 @@
 Two snapshots of one program tell it exactly: an allocation of one is found in the other by its
 stack and its turn. One snapshot tells it by divisibility: what forward and backward make grows if
 its bytes are a multiple of the batch, or of batch and context. A copy of a weight can be that by
-chance, so that many blocks of its size may as well not grow.
+chance, so that many blocks of its size may as well not grow, nor may what is there for more than a
+whole step, unless it is an input.
 """
 
 import re
@@ -29,8 +30,10 @@ Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 NODE = re.compile(r"torch::autograd::generated::\w+")
 OF_STEPS = (ACTIVATIONS, WORKSPACE, UNKNOWN)  # kinds that can grow
-MOST_UNLIKE = 0.02  # share of the peak that two snapshots of one program may not have in common
+# share of the peak that two snapshots of one program may not have in common, and with workspaces
+MOST_UNLIKE, MOST_UNLIKE_WORKSPACE = 0.02, 0.25
 MOST_EXTRA, AHEAD = 16, 4  # allocations that one side may have more of; that are looked at
+PADDED = 1.01  # a copy may have so many times the bytes: a vocabulary in a multiple of 64
 FRACTIONS = (1, 2, 4)  # a number of scores has so many bytes; a weight has so many of its copy
 
 
@@ -43,6 +46,7 @@ class Growth:
     linear: Floats
     square: Floats
     unsure: Mask  # may as well be in proportion, or not grow
+    passing: Mask  # those of them that another algorithm may do without
     assumes: str
 
     def asked(self, value: int, recorded: Ints) -> Ints:
@@ -52,7 +56,7 @@ class Growth:
         in_proportion = -(-recorded * value // self.value)
         slower = np.where(self.square > 0, in_proportion, recorded)
         bounds = np.stack([slower, in_proportion, expected])
-        least = np.where(self.unsure, bounds.min(axis=0), expected)
+        least = np.where(self.unsure, np.where(self.passing, 0, bounds.min(axis=0)), expected)
         most = np.where(self.unsure, bounds.max(axis=0), expected)
         return np.stack([least, expected, most])
 
@@ -63,7 +67,8 @@ def growth_of_pair(
     """Growth between snapshots of one program at two values. Raises ValueError if it is not one."""
     rows, others = rows_in_common(memory, other, other_value / value)
     for side, found in ((memory, rows), (other, others)):
-        if (unlike := share_of_peak_without(side, found)) > MOST_UNLIKE:
+        whole, unlike = share_of_peak_without(side, found)
+        if unlike > MOST_UNLIKE or (unlike := whole) > MOST_UNLIKE_WORKSPACE:
             raise ValueError(
                 f"{unlike:.0%} of the peak of {side.snapshot.file.name} is not in the other "
                 f"snapshot; give two of one program, of as many steps, with another {key} alone"
@@ -80,9 +85,13 @@ def growth_of_pair(
     square[rows] = np.where(squares, one / value**2, 0)
     unsure = may_grow(memory)
     unsure[rows] = False
-    fixed[unsure], linear[unsure] = 0, asked[unsure] / value
+    passing = unsure & (memory.kind == WORKSPACE)
+    grows = unsure & ~passing
+    fixed[grows], linear[grows] = 0, asked[grows] / value
     words = f"each allocation grows in a line through its sizes at {key} {value} and {other_value}"
-    return Growth(value, fixed, linear, square, unsure, words)
+    if passing[memory.replayed.allocations.live_at(memory.replayed.peak)].any():
+        words += ", but for workspaces of other algorithms"
+    return Growth(value, fixed, linear, square, unsure, passing, words)
 
 
 def growth_of_one(
@@ -94,7 +103,10 @@ def growth_of_one(
     """
     asked = memory.replayed.allocations.asked
     grows = may_grow(memory) & (asked % unit == 0)
-    unsure = like_weights(memory, grows)
+    stays = grows & lives_for_a_step(memory)
+    grows &= ~stays | (memory.kind != WORKSPACE)  # such as cuBLAS's
+    stays &= grows
+    unsure = stays | like_weights(memory, grows)
     linear = np.where(grows & ~unsure, asked / value, 0.0)
     square = np.zeros(len(asked))
     if heads:
@@ -104,9 +116,11 @@ def growth_of_one(
         unsure |= squares
     fixed = np.where((linear > 0) | (square > 0), 0.0, asked)
     words = f"what forward and backward make in multiples of {unit} bytes grows with the {key}"
-    if (unsure & (square == 0)).any():
+    if (unsure & ~stays & (square == 0)).any():
         words += ", but for what may be copies of weights"
-    return Growth(value, fixed, linear, square, unsure, words)
+    if stays.any():
+        words += ", but for what is there for a whole step"
+    return Growth(value, fixed, linear, square, unsure, np.zeros_like(unsure), words)
 
 
 def growth_of_layers(
@@ -120,9 +134,9 @@ def growth_of_layers(
     state = np.isin(memory.kind, (WEIGHTS, GRADIENTS, MOMENTS))
     linear = np.where(state, asked * block / max(whole, 1), 0.0)
     linear[kept] = asked[kept] / layers
-    unsure = np.zeros(len(asked), np.bool_)
+    none, square = np.zeros(len(asked), np.bool_), np.zeros(len(asked))
     words = f"{layers} blocks with {block:,} bytes of weights each, and what they keep for backward"
-    return Growth(layers, asked - layers * linear, linear, np.zeros(len(asked)), unsure, words)
+    return Growth(layers, asked - layers * linear, linear, square, none, none, words)
 
 
 def may_grow(memory: DeviceMemory) -> Mask:
@@ -137,8 +151,8 @@ def may_grow(memory: DeviceMemory) -> Mask:
 def like_weights(memory: DeviceMemory, grows: Mask) -> Mask:
     """Mask of what grows, or belongs to a weight as its size says.
 
-    In forward that is a weight in 16 bits, in backward also what becomes its gradient. In one part
-    of a step there are no more of them than weights of that size.
+    In forward that is a weight in 16 bits, in backward also what becomes its gradient, each perhaps
+    padded. In one part of a step there are no more of them than weights of that size.
     """
     found, mask = memory.replayed.allocations, np.zeros(len(grows), np.bool_)
     part = memory.phases.at(found.born)
@@ -147,10 +161,21 @@ def like_weights(memory: DeviceMemory, grows: Mask) -> Mask:
     for which, copies in ((Phase.FORWARD, [2]), (Phase.BACKWARD, [1, 2])):
         sizes = np.concatenate([weights // copy for copy in copies])
         sizes, counts = np.unique(sizes, return_counts=True)
-        rows = np.flatnonzero(grows & (phase == which) & np.isin(found.asked, sizes))
-        alike = np.stack([part[rows], found.asked[rows]])
+        if not len(sizes):
+            continue
+        near = np.searchsorted(sizes, found.asked, side="right") - 1
+        is_near = (near >= 0) & (found.asked <= PADDED * sizes[near])
+        rows = np.flatnonzero(grows & (phase == which) & is_near)
+        alike = np.stack([part[rows], near[rows]])
         turn = turns(np.unique(alike, axis=1, return_inverse=True)[1].reshape(-1))
-        mask[rows[turn < counts[np.searchsorted(sizes, found.asked[rows])]]] = True
+        mask[rows[turn < counts[near[rows]]]] = True
+    return mask
+
+
+def lives_for_a_step(memory: DeviceMemory) -> Mask:
+    """Mask of what is there for more than a whole step: no activation, though perhaps an input."""
+    found, ends = memory.replayed.allocations, memory.ends.events
+    mask: Mask = np.searchsorted(ends, found.died) - np.searchsorted(ends, found.born) > 1
     return mask
 
 
@@ -203,13 +228,14 @@ def aligned(one: Ints, two: Ints, asked: Ints, theirs: Ints, ratio: float) -> tu
     """The elements of both that belong together, where one side has a few more than the other.
 
     An element is extra if without it the next ones have sizes that stay, or grow by the ratio.
+    Where there are many, the elements with such sizes belong together.
     """
     if len(one) > len(two):
         two, one = aligned(two, one, theirs, asked, 1 / ratio)
         return one, two
     extra = len(two) - len(one)
-    if not len(one) or extra > MOST_EXTRA:
-        return one[:0], two[:0]
+    if extra > MOST_EXTRA:
+        return alike_in_size(one, two, asked, theirs, ratio)
     likely = (1.0, ratio, ratio**2)
 
     def fit(first: int, second: int) -> int:
@@ -222,6 +248,22 @@ def aligned(one: Ints, two: Ints, asked: Ints, theirs: Ints, ratio: float) -> tu
             skipped += 1
         kept.append(place + skipped)
     return one, two[kept]
+
+
+def alike_in_size(
+    one: Ints, two: Ints, asked: Ints, theirs: Ints, ratio: float
+) -> tuple[Ints, Ints]:
+    """The elements of both whose sizes grow by the ratio or its square, or else stay."""
+    left: dict[float, list[int]] = {}
+    for element in two[::-1].tolist():
+        left.setdefault(int(theirs[element]), []).append(element)
+    pairs = []
+    for element in one.tolist():
+        sizes = (int(asked[element]) * grown for grown in (ratio, ratio**2, 1.0))
+        if found := next((left[size] for size in sizes if left.get(size)), None):
+            pairs.append((element, found.pop()))
+    ones, twos = np.array(pairs, np.int64).reshape(-1, 2).T
+    return ones, twos
 
 
 def part_of_step(memory: DeviceMemory) -> Ints:
@@ -249,10 +291,12 @@ def functions_of_stacks(memory: DeviceMemory) -> list[object]:
     return [*(tuple(filter(None, (telling[n] for n in stack))) for stack in stacks), None]
 
 
-def share_of_peak_without(memory: DeviceMemory, rows: Ints) -> float:
-    """Share of the bytes at the peak that are not of these allocations."""
+def share_of_peak_without(memory: DeviceMemory, rows: Ints) -> tuple[float, float]:
+    """Share of the bytes at the peak that are not of these allocations: all, and no workspaces."""
     found = memory.replayed.allocations
     live = found.live_at(memory.replayed.peak)
     without = live.copy()
     without[rows] = False
-    return float(found.size[without].sum() / max(int(found.size[live].sum()), 1))
+    no_workspace = without & (memory.kind != WORKSPACE)
+    whole = max(int(found.size[live].sum()), 1)
+    return found.size[without].sum() / whole, found.size[no_workspace].sum() / whole

@@ -23,7 +23,9 @@ KINDS = (
     "unknown",
 )
 WEIGHTS, GRADIENTS, MOMENTS, ACTIVATIONS, WORKSPACE, LIBRARY, UNKNOWN = range(7)
-CUBLAS_BYTES = 8_519_680  # cuBLAS's workspace, PyTorch's default before Hopper
+# cuBLAS's workspace, PyTorch's default before Hopper and from then on, and what it is taken for
+CUBLAS_BYTES = {8_519_680: (UNKNOWN, ACTIVATIONS, GRADIENTS), 32 << 20: (ACTIVATIONS, GRADIENTS)}
+MOST_CUBLAS = 4  # one for each thread and stream that multiplies; more are a program's own
 OF_ROLE = {
     Role.WEIGHTS: WEIGHTS,
     Role.ZERO_GRAD: GRADIENTS,
@@ -79,9 +81,21 @@ def kinds_of(found: Allocations, stacks: Stacks, phases: Phases, count: int) -> 
     kind[old & gone & (freed == Role.ZERO_GRAD)] = GRADIENTS
     kind[old & gone & (freed == Role.OPTIMIZER)] = MOMENTS
     kind[(role == Role.NONE) & gone & (freed == Role.ZERO_GRAD)] = GRADIENTS
-    kind[(kind == UNKNOWN) & (found.size == CUBLAS_BYTES) & ~gone] = WORKSPACE
+    kind[of_cublas(kind, found, ~gone)] = WORKSPACE
     by_size(kind, found, old & ~gone & (kind == UNKNOWN), phases, count)
     return kind
+
+
+def of_cublas(kind: Ints, found: Allocations, stays: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Mask of cuBLAS's workspaces: few of one size, which stay, and no gradients of weights."""
+    mask = np.zeros(len(kind), np.bool_)
+    for size, taken_for in CUBLAS_BYTES.items():
+        alike = (found.asked == size) & stays
+        rows = alike & np.isin(kind, taken_for)
+        weights = alike & (kind == WEIGHTS)
+        if rows.sum() <= MOST_CUBLAS and not weights.any():
+            mask |= rows
+    return mask
 
 
 def by_size(

@@ -8,9 +8,10 @@ from numpy.typing import NDArray
 
 from profiling.analysis.memory.kinds import ACTIVATIONS, UNKNOWN, WORKSPACE
 from profiling.analysis.memory.replay import Replay, segment_ends
-from profiling.timeline.memory_snapshot import DeviceHistory, Ints
+from profiling.timeline.memory_snapshot import SEGMENT_ALLOC, DeviceHistory, Ints
 
 MOST_FREES = 3
+SMALL_SEGMENT = 2 << 20  # bytes; blocks of 1 MiB and less are in segments of this size alone
 PASSING = (ACTIVATIONS, WORKSPACE, UNKNOWN)  # kinds that a program can do without more easily
 
 
@@ -42,6 +43,27 @@ def segments_at(history: DeviceHistory, replayed: Replay, event: int) -> list[Se
         finishes = np.append(start, found.address[own] + found.size[own])
         segments.append(Segment(start, end, own, np.maximum(begins - finishes, 0)))
     return segments
+
+
+def stranded(history: DeviceHistory, replayed: Replay, event: int) -> int:
+    """Free bytes between blocks when an allocation took a large segment, if more than it asked for.
+
+    They are those of other segments of its stream, as far as streams are known. 0: there were less,
+    none was taken, or segments are expandable, where free pages anywhere serve.
+    """
+    events, segments = history.events, history.segments
+    if segments.expandable.any() or event < 1 or events.action[event - 1] != SEGMENT_ALLOC:
+        return 0
+    taken = int(events.address[event - 1])
+    stream_of = dict(zip(segments.address.tolist(), segments.stream.tolist(), strict=True))
+    stream = stream_of.get(taken)
+    free = 0
+    for segment in segments_at(history, replayed, event):
+        is_large = segment.end - segment.start > SMALL_SEGMENT
+        if segment.used and is_large and segment.start != taken:
+            same = stream is None or stream_of.get(segment.start, stream) == stream
+            free += int(segment.gaps.sum()) if same else 0
+    return free if free >= events.size[event] else 0
 
 
 def pinned(segments: list[Segment], line: Ints, size: Ints) -> list[tuple[int, int, int, int]]:

@@ -6,8 +6,8 @@ from typing import Literal
 
 SCHEMA_VERSION = 1
 # out_of_memory: the GPU had no more; leak: some lines keep more with each step; fragmented: more
-# was taken from the GPU while much of what was reserved lay free; peak: none of these; state: there
-# is no history, so that the peak is not known
+# was taken from the GPU while much of what was reserved lay free between blocks; peak: none of
+# these; state: there is no history, so that the peak is not known
 Answer = Literal["out_of_memory", "leak", "fragmented", "peak", "state"]
 
 # source: the class was read there; call: the source is not at hand, so that the line stands for it;
@@ -229,7 +229,9 @@ class MemoryReport:
     peak: Moment | None  # None: no history
     reaches_back: bool  # the history has all events of the program, so this is its peak
     at: Moment  # the moment that the tables are about: the peak, the failure, the end
-    tightest: Moment  # when the allocator took the last memory from the GPU, or else `at`
+    tightest: Moment  # when the allocator took the last large segment from the GPU, or else `at`
+    # free then between blocks of other segments, and more than was asked for; 0: not as much
+    stranded_bytes: int
     kinds: list[KindBytes]
     lines: list[LineBytes]
     modules: list[ModuleBytes]

@@ -41,6 +41,7 @@ OF_TWO = {
     "batch": "give two snapshots of different batches and --batch 8,16, or --batch 8 for this one",
     "context": "give two snapshots of different contexts and --context 512,1024",
 }
+NO_STATE = "the snapshot has no such allocations: record from before the model"
 
 
 @dataclass(frozen=True)
@@ -102,6 +103,8 @@ class Program:
             return whole - len(model.blocks) * block, block
         found = self.memory.replayed.allocations
         live = found.live_at(self.memory.at) & (self.memory.kind == WEIGHTS)
+        if not live.any():
+            raise ValueError(NO_STATE)
         sizes, counts = np.unique(found.asked[live], return_counts=True)
         of_blocks = counts // self.blocks.count
         block = int((sizes * of_blocks).sum())
@@ -167,7 +170,7 @@ class Program:
 
     def having(self, kind: int, changed: Changed) -> Changed:
         if not (self.memory.kind == kind).any():
-            raise ValueError("the snapshot has no such allocations: record from before the model")
+            raise ValueError(NO_STATE)
         return changed
 
     def input_bytes(self, plan: Plan) -> int | None:

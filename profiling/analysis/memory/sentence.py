@@ -26,9 +26,11 @@ def sentence(report: MemoryReport) -> str:
             f"step. {peak}: {what(report)}"
         )
     if report.answer == "fragmented":
-        free, held = report.tightest.inactive_bytes, report.tightest.reserved_bytes
-        share = f"{binary_bytes(free)} of {binary_bytes(held)}"
-        return f"Fragmented: {share} reserved lay free and did not fit. {peak}: {what(report)}"
+        free, held = report.stranded_bytes, report.tightest.reserved_bytes
+        share = f"{binary_bytes(free)} of {binary_bytes(held)} reserved"
+        return (
+            f"Fragmented: {share} lay free between blocks and did not fit. {peak}: {what(report)}"
+        )
     return f"{peak}: {what(report)}"
 
 

@@ -55,7 +55,9 @@ OF_DDP = re.compile(r"[/\\]torch[/\\]nn[/\\]parallel[/\\]distributed\.py$")
 OF_OPTIMIZER = re.compile(r"[/\\]torch[/\\]optim[/\\]|optim\w*\.py$", re.IGNORECASE)
 NEAR_OPTIMIZER = re.compile(r"[/\\]optim\w*[/\\][^/\\]+\.py$", re.IGNORECASE)
 STEPS = re.compile(r"step|update|foreach|fused")
+# Module.to and its like; inside _apply the innermost is the function that converts one tensor
 MOVES = {"_apply", "to", "cuda", "half", "bfloat16", "float", "to_empty", "type"}
+MOVES |= {"convert", "<lambda>"}
 LOADS = {
     "load_state_dict",
     "_load_from_state_dict",
@@ -191,6 +193,8 @@ def role_of(frame: Frame) -> Role:
     if name not in NOT_A_STEP and (OF_OPTIMIZER.search(file) or (near and STEPS.search(name))):
         return Role.MOMENTS if name in STATE else Role.OPTIMIZER
     if OF_FSDP.search(file):
+        if name == "allocate":  # for the collective that calls it, which tells
+            return Role.NONE
         return Role.BUCKETS if "reduce" in name or "post_backward" in name else Role.WEIGHTS
     if OF_DDP.search(file) and "init" in name:
         return Role.BUCKETS

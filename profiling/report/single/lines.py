@@ -80,6 +80,11 @@ def note_on(lines: Lines) -> str:
         f"{percent(lines.percent)} of the {what} in the steps comes from a line of the program's "
         "own code, the innermost one that was open. Backward counts for the line of its forward."
     )
+    if lines.replayed_ns:
+        note += (
+            f" {percent(100 * lines.replayed_ns / lines.total_ns)} is in a CUDA graph: its kernels "
+            "have the line of the replay; capture with cuda_graphs=false for their own lines."
+        )
     if not all(row.exact for row in lines.lines):
         note += (
             " PyTorch records functions: where the source is not at hand, or does not tell which "
