@@ -369,6 +369,7 @@ ASKS = TRAIN.replace(
     """    if step in (15, 35, 55, 75):
         asked = ['damaged', '{"kind": "memory"}', '{"kind": "x"}', '{"kind": "stack", "steps": 3}']
         open("out-run/trigger.json", "w").write(asked[step // 20])
+        __import__("time").sleep(0.6)  # the hook looks at most twice a second
     model(""",
 )
 
