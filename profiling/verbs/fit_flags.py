@@ -61,6 +61,8 @@ def plan_of(words: str) -> Plan:
     given: dict[str, int | bool] = {}
     for word in words.split(","):
         name, _, value = word.partition("=")
+        if name in given:
+            raise ArgumentTypeError(f"{words}: has {name} twice; give --predict for each")
         if name in ALONE and not value:
             given[name] = True
         elif name in NUMBERED:
