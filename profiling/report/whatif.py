@@ -59,7 +59,7 @@ def whatif_document(result: WhatIf) -> Document:
         f"What if: {result.capture}",
         [],
         [Verdict(headline(result), tone), *(Verdict(line, "warning") for line in unscaled(result))],
-        [Section("whatif", title, blocks, lead=NOTE)],
+        [Section("whatif", title, blocks, lead=NOTE if result.predictions else "")],
     )
 
 
