@@ -94,12 +94,12 @@ def compared(record: Comparison, key: str) -> Answer:
 def predicted(record: WhatIf, key: str) -> Answer:
     """Answer with the step behind each change."""
     fields = "change answer step_ms low_ms high_ms limited_by"
-    rows = [
-        {name: cell for name, cell in row.items() if name in ("id", "change", "answer")}
-        if row["answer"] == "cannot tell"
-        else row
-        for row in numbered(key, "prediction", record.predictions, fields)
-    ]
+    rows = numbered(key, "prediction", record.predictions, fields)
+    for row, prediction in zip(rows, record.predictions, strict=True):
+        if not prediction.has_size:
+            del row["step_ms"]
+        if prediction.answer == "cannot tell":
+            del row["low_ms"], row["high_ms"], row["limited_by"]
     untold = [f"{row.change}: {row.reason}" for row in record.predictions if row.reason]
     unit = f"ms without a profiler, {record.free.source}"
     numbers = {"step": Number(record.free.ms, unit), "captured": Number(record.captured_ms, "ms")}

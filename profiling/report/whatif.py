@@ -47,19 +47,19 @@ LIMITS = {"gpu": "the GPU", "host": "the host"}
 def whatif_document(result: WhatIf) -> Document:
     passed = result.gates.passed
     tone: Tone = "plain" if passed else "warning"
-    title = "Predicted steps"
+    title = "Predicted steps" if result.predictions else "The replay"
     blocks: list[Block] = [
         table(result, title, Column("change", "change", "code", True)),
         Bullets("Cannot tell", reasons(result)),
         Bullets("What a change leaves", left(result)),
         Bullets("Measure it", commands(result), places=("markdown", "page")),
-        Facts(facts(result), heading="The replay"),
+        Facts(facts(result), heading="The replay" if result.predictions else None),
     ]
     return Document(
         f"What if: {result.capture}",
         [],
         [Verdict(headline(result), tone), *(Verdict(line, "warning") for line in unscaled(result))],
-        [Section("whatif", title, blocks, lead=NOTE)],
+        [Section("whatif", title, blocks, lead=NOTE if result.predictions else "")],
     )
 
 
@@ -121,6 +121,8 @@ def headline(result: WhatIf) -> str:
         return f"Cannot tell: {reason}"
     if any(row.answer == "cannot tell" for row in result.predictions):
         return f"Cannot tell whether any of these makes the step shorter: {step}"
+    if not result.predictions:
+        return f"None of the changes that can be replayed makes the step shorter: {step}"
     return f"None of these makes the step shorter: {step}"
 
 

@@ -25,7 +25,7 @@ class StepTimes:
 
 
 # The request of `python -m profiling trigger` for a window in a run that is under way. Rank 0 looks
-# for it when it logs a row, and removes it (training.profiler, and the hook's window.py).
+# for it when it logs a row, and removes it (training.profiler, and the hook's run_files.py).
 TRIGGER = "trigger.json"
 STACK = "stack"  # torch.profiler, with Python's functions
 KINDS = ("torch", STACK, "memory", "nsys")

@@ -9,11 +9,13 @@ SECRET_NAME = re.compile(
 )
 PASSWORD = re.compile(r"://[^/\s]*:[^/\s]+@")  # https://user:password@host
 # beginnings and lengths as GitHub, GitLab, Slack, AWS and Hugging Face publish them; `sk-` is of
-# OpenAI, Anthropic and others, whose lengths differ (github.com/gitleaks/gitleaks has the same)
+# OpenAI, Anthropic and others, whose lengths differ (github.com/gitleaks/gitleaks has the same), or
+# of those whose keys are hexadecimal digits
 TOKEN = re.compile(
     r"(?<![A-Za-z0-9_])(?:gh[pousr]_[A-Za-z0-9]{36,}|github_pat_\w{22,}|glpat-[\w-]{20,}|"
     r"xox[abeoprs]-[\w-]{10,}|A(?:KIA|SIA)[A-Z0-9]{16}(?![A-Za-z0-9])|hf_[A-Za-z0-9]{30,}|"
-    r"sk-(?=[\w-]*\d)(?=[\w-]*[A-Z])[\w-]{20,})"
+    r"sk-(?=[\w-]{0,200}\d)(?=[\w-]{0,200}[A-Z])[\w-]{20,}|"  # bounds: names may be hostile
+    r"sk-(?:[a-z\d]{1,20}-){0,3}[a-f\d]{32,})"
 )
 TOKEN_BEGINS = (  # quicker to look for
     *("ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "xox", "AKIA", "ASIA"),

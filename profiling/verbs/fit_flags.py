@@ -61,10 +61,15 @@ def plan_of(words: str) -> Plan:
     given: dict[str, int | bool] = {}
     for word in words.split(","):
         name, _, value = word.partition("=")
+        if name in given:
+            raise ArgumentTypeError(f"{words}: has {name} twice; give --predict for each")
         if name in ALONE and not value:
             given[name] = True
         elif name in NUMBERED:
-            given[name] = count(value)
+            try:
+                given[name] = count(value)
+            except ArgumentTypeError:
+                raise ArgumentTypeError(f"{word}: give {name}=N, a number from 1 on") from None
         else:
             names = ", ".join([*ALONE, *(f"{name}=N" for name in NUMBERED)])
             raise ArgumentTypeError(f"{word}: give {names}")

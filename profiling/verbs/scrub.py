@@ -1,6 +1,7 @@
 """\
-Removes the environment and the folders from captures so that they can be shared. All numbers and
-the names of kernels and ranges stay.
+Removes the environment, the folders and tokens from captures so that they can be shared. All
+numbers and the names of kernels and ranges stay. Tokens are known by their shape, such as ghp_...,
+hf_... or sk-...
 
 nsys stores the environment of the traced program and of all its parent processes, including the
 shell and its secrets, even if the program itself did not get them. It also lists every process and

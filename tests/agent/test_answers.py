@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace as replace_struct
 
-from profiling.agent import sections
+from profiling.agent import others, sections
 from profiling.agent.answer import LEAST_TOKENS, MOST_TOKENS, Answer, Name, Number, token_count
 from profiling.agent.names import is_harmless
 from profiling.agent.rows import rows_at, tables
@@ -169,6 +169,17 @@ def test_a_row_has_all_fields_of_the_record(tools):
     (row,) = json.loads(tools.evidence(short["id"]))["rows"]
     assert row["total_ns"] == short["total_ns"] == 19611703
     assert {"med_ns", "stddev_ns", "family"} <= row.keys()
+
+
+def test_a_step_of_which_only_the_sign_is_known_is_no_number(tools):
+    key = json.loads(tools.whatif(SLOW))["rows"][0]["id"].partition("/")[0]
+    record = tools.library.record_of(key)
+    last = record.predictions[-1]
+    assert last.answer == "shorter" and others.predicted(record, key).rows[-1]["step_ms"]
+    vague = replace(record, predictions=[replace(last, reason="by how much: it depends")])
+    answer = others.predicted(vague, key)
+    assert "step_ms" not in answer.rows[0] and answer.rows[0]["high_ms"] == last.high_ms
+    assert answer.cannot_tell == ["--graphs: by how much: it depends"]
 
 
 @pytest.mark.parametrize(

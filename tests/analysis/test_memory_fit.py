@@ -305,6 +305,8 @@ def test_report_with_fit(write, tmp_path, capsys):
         (["--fit", "--batch", "8,16"], "--batch 8,16: give one number for each of the snapshots"),
         (["--fit", "--gpu-memory", "80"], "80: give a size such as 80GiB"),
         (["--fit", "--batch", "0"], "0: give a number from 1 on"),
+        (["--fit", "--predict", "moments,batch="], "batch=: give batch=N, a number from 1 on"),
+        (["--fit", "--predict", "batch=8,batch=16"], "has batch twice; give --predict for each"),
         (["--fit", "--predict", "bacth=3"], "bacth=3: give checkpointing, moments, batch=N"),
     ],
 )

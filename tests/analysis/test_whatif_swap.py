@@ -66,6 +66,7 @@ def test_around_each_softmax_as_much_counts_as_the_lab_measured():
         ("flash", lab(replace(SHAPE, dropout=0.0), flash=FLASH, slow=SLOW), "nothing measured"),
         ("flash", replace(lab(flash=FLASH, slow=SLOW), device="H100"), "nothing measured"),
         ("flash", lab(flash=SLOW, slow=SLOW), "another program or GPU clock"),
+        ("triton", lab(triton=FLASH, slow=SLOW), "the kernels of triton's forward are not found"),
         ("slow", lab(flash=FLASH, slow=SLOW), "the capture already has it"),
         ("unknown", None, "needs a capture of this trainer"),
     ],

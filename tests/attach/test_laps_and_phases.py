@@ -1,5 +1,6 @@
 """Step times without waiting for the GPU, and phases of the steps that are timed."""
 
+import os
 from types import SimpleNamespace
 
 import pytest
@@ -144,3 +145,16 @@ def test_no_window_opens_in_steps_that_ended_before_their_mark_was_known(monkeyp
     monkeypatch.setattr(Recorder, "end_step", lambda self, moment: self.look(moment))
     recorder.end_steps([1, 2, 3], now=3)
     assert opened == [3] and not recorder.is_past
+
+
+def test_what_trains_behind_the_end_of_the_process_is_not_looked_at():
+    """Such as a handler of atexit that was registered before the first step."""
+    optimizer, recorder = object(), object.__new__(Recorder)
+    recorder.pid, recorder.laps = os.getpid(), SimpleNamespace(now=lambda: 1)
+    recorder.window = recorder.files = None
+    recorder.new_ends, recorder.steps_to_look = [], 5
+    recorder.rule = SimpleNamespace(decide_at_end=lambda: ())
+    recorder.quick_kind, recorder.quick_key = "optimizer", id(optimizer)
+    recorder.end()
+    recorder.mark("optimizer", optimizer)
+    assert recorder.off and recorder.new_ends == []

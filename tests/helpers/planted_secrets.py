@@ -6,3 +6,4 @@ TOKENS = [
     begin + "aB3d" * 10
     for begin in ("ghp_", "gho_", "github_pat_", "glpat-", "xoxb-", "xoxp-", "hf_", "sk-proj-")
 ] + [begin + "Q7ZK" * 4 for begin in ("AKIA", "ASIA")]
+TOKENS += [begin + "0f9e" * 8 for begin in ("sk-", "sk-or-v1-")]

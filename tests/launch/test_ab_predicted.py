@@ -89,6 +89,16 @@ def test_values_of_other_size_are_compared_for_the_work_of_the_first(run_ab):
     assert checked.measured.step_ms.middle == pytest.approx(8.0)
 
 
+def test_where_only_the_sign_was_told_no_step_is_called_predicted(run_ab, capsys):
+    vague = replace(NO_DATA, reason="by how much: it depends")
+    Path("what.json").write_text(to_json(replace(FOUND, predictions=[vague])))
+    assert run_ab("--predicted", "what.json", *TRAINED) == 0
+    line = "predicted shorter: 7.50 to 8.50 ms, measured 8.01 ms (7.88 to 8.14): inside"
+    assert line in capsys.readouterr().out
+    (checked,) = read_lines(Path("out/predictions.jsonl"), CheckedPrediction)
+    assert checked.inside and checked.reason == vague.reason
+
+
 @pytest.mark.parametrize(
     ("found", "why"),
     [

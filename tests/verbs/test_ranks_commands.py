@@ -68,7 +68,7 @@ def test_a_page_has_a_timeline_of_all_and_a_page_for_each(late, tmp_path):
     for rank in range(4):
         assert (tmp_path / f"ranks-rank{rank}.html").stat().st_size > 100_000
         # in the first column: the last ones are out of sight on a phone
-        first = f'<tr><td class="number" data-value="{rank}">'
+        first = f'<tr id="rank/{rank}"><td class="number" data-value="{rank}">'
         assert f'{first}<a href="ranks-rank{rank}.html">{rank}</a>' in text
     data = json.loads(text.split('id="timeline-data">')[1].split("</script>")[0])
     labels = [row["label"] for row in data["rows"]]

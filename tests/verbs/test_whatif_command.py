@@ -53,6 +53,10 @@ def test_nothing_that_can_be_told(capsys):
     assert whatif.main([EAGER, "--scale", "gemm=0.9", "--graphs"]) == 0
     assert whatif.main([EAGER, "--no", "copies"]) == 0
     assert "None of these makes the step shorter" in capsys.readouterr().out
+    assert whatif.main([str(CAPTURES / "slow_compile.sqlite.gz")]) == 0  # nothing to list
+    said = capsys.readouterr().out
+    assert "None of the changes that can be replayed makes" in said
+    assert "Predicted steps" not in said and said.count("The replay\n") == 1
 
 
 def test_a_step_that_is_given(capsys):

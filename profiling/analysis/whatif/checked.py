@@ -58,7 +58,7 @@ class CheckedPrediction:
     free_ms: float | None = None  # step before the change, as the rule took it
     free_source: StepSource | None = None
     predicted: Predicted | None = None  # None: refused
-    reason: str | None = None  # why there is no answer
+    reason: str | None = None  # why there is no answer, or not by how much
     measured: Measured
     inside: bool | None  # whether the measured step is in the predicted interval; None: no answer
     when: str  # UTC
@@ -105,9 +105,14 @@ def spelled(checked: CheckedPrediction) -> str:
     if checked.inside is None or not checked.predicted:
         return f"predicted: cannot tell ({checked.reason}), {measured}"
     place = "inside" if checked.inside else "outside"
-    return f"predicted {spelled_ms(checked.predicted.step_ms)}, {measured}: {place}"
+    step, answer = checked.predicted.step_ms, checked.predicted.answer
+    said = spelled_ms(step) if checked.reason is None else f"{answer}: {span(step)} ms"
+    return f"predicted {said}, {measured}: {place}"
 
 
 def spelled_ms(step: Interval) -> str:
-    low, high = milliseconds(step.low), milliseconds(step.high)
-    return f"{milliseconds(step.middle)} ms ({low} to {high})"
+    return f"{milliseconds(step.middle)} ms ({span(step)})"
+
+
+def span(step: Interval) -> str:
+    return f"{milliseconds(step.low)} to {milliseconds(step.high)}"

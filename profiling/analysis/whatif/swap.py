@@ -137,6 +137,11 @@ def swapped(
     times = np.ones(len(cycle.gpu.call))
     for backward, now_ms, then_ms in zip((False, True), one, other, strict=True):
         rows = attention_rows(cycle, ran, backward, calls, now_ms)
+        if not len(rows):
+            raise ValueError(
+                f"{words}: the kernels of {before}'s {DIRECTIONS[backward]} are not found in the "
+                "capture, or not in each call"
+            )
         held_ms = float(cycle.gpu.took_ns[rows].sum()) / 1e6 / calls
         if not 1 / LAB_AGREES <= held_ms / now_ms <= LAB_AGREES:
             raise ValueError(

@@ -112,7 +112,7 @@ def check_prediction(experiment: Experiment, chosen: Chosen) -> CheckedPredictio
         free_ms=found.free.ms,
         free_source=found.free.source,
         predicted=predicted,
-        reason=reason,
+        reason=reason or prediction.reason,  # where only the sign is told, why not by how much
         measured=measured,
         inside=None if reason else is_inside(predicted, measured),
         when=f"{datetime.now(UTC):%Y-%m-%dT%H:%MZ}",

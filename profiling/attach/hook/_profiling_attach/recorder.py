@@ -363,7 +363,7 @@ class Recorder:
                 self.files.write_end()
         except Exception as error:
             self.step_aside(error)
-        self.off = True
+        self.off, self.quick_kind = True, None  # what trains after this is written nowhere
 
 
 def shape_of(tensor):
