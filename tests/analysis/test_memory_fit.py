@@ -24,6 +24,7 @@ from tests.helpers.memory_snapshots import (
     out_of_memory,
     pickled,
 )
+from tests.paths import CAPTURES
 
 LAYERS, WEIGHT = 8, 3 * MIB + 1024
 EACH = 640 * 1024  # bytes of a sample's activation in a layer
@@ -322,3 +323,9 @@ def test_mistakes_in_flags(write, capsys, flags, message):
 def test_fit_of_what_is_no_snapshot(tmp_path):
     with pytest.raises(ValueError, match=r"--fit: .* is no memory snapshot; record one"):
         report.main(["profiling/examples/slow_compile.sqlite.gz", "--fit"])
+
+
+def test_nothing_fits_for_ever_into_a_program_that_leaks(capsys):
+    leaky = str(CAPTURES / "memory" / "leaky.pickle")
+    report.main([leaky, "--fit", "--gpu-memory", "80GiB", "--batch", "8"])
+    assert "What fits cannot be told: more stays with each step" in capsys.readouterr().out

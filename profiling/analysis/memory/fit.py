@@ -52,6 +52,9 @@ def fit_of(
     if not has_peak(report):
         why = "no whole step was recorded; record one, with a smaller batch if memory runs out"
         return Fit(f"What fits cannot be told: {why}", memory_bytes, [], [])
+    if report.answer == "leak":
+        why = "more stays with each step, so every size ends out of memory; end that first"
+        return Fit(f"What fits cannot be told: {why}", memory_bytes, [], [])
     held = report.stranded_bytes if report.answer == "fragmented" else 0
     room = None if memory_bytes is None else int(ROOM * memory_bytes) - held
     largest = [largest_of(program, key, room) for key in KEYS]

@@ -51,11 +51,20 @@ function showNamed(name) {
   if (place) reveal(place);
 }
 
+// An address that somebody cut or typed may hold a % that means nothing.
+function decoded(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
+}
+
 function openAddress() {
   const keys = readChoices(), { section } = addressParts();
   choiceFollowers.forEach((follow) => follow(keys));
-  if (section?.includes("/")) showNamed(decodeURIComponent(section));
-  else if (section && keys.length) document.getElementById(decodeURIComponent(section))?.scrollIntoView();
+  if (section?.includes("/")) showNamed(decoded(section));
+  else if (section && keys.length) document.getElementById(decoded(section))?.scrollIntoView();
   writeChoices();
 }
 
