@@ -405,9 +405,10 @@ class Report:
     @property
     def estimated_free_ms(self) -> float | None:
         """Step without a profiler by the replay of `whatif`, where nobody measured it."""
-        found = self.what_if
-        told = found and found.free.source == "estimated" and found.gates.passed
-        return found.free.ms if found and told else None
+        result = self.what_if
+        if result is None or result.free.source != "estimated" or not result.gates.passed:
+            return None
+        return result.free.ms
 
     @property
     def on_cpu(self) -> bool:
