@@ -24,11 +24,10 @@ import pickle
 import re
 import shutil
 import sqlite3
-import subprocess
 import sys
-import time
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import median
 
@@ -40,6 +39,7 @@ from profiling.analysis.open_report import open_report
 from profiling.shared.json_records import append_lines, read_lines
 from profiling.tools import nsys_tool
 from validation.frameworks import is_installed
+from validation.started_programs import chosen_names, run_each, run_logged, runnable, say
 
 GOAL_PERCENT = 95.0
 EACH_S, LONGEST_S = 15.0, 150.0  # a process is expected to take, and takes at most
@@ -131,34 +131,35 @@ def main(config: LinesConfig) -> None:
 
 
 def chosen(config: LinesConfig) -> list[str]:
-    """The programs' names. Raises ValueError for one that there is not."""
-    wanted = list(PROGRAMS) if config.programs == "all" else config.programs.split(",")
-    if unknown := [name for name in wanted if name not in PROGRAMS]:
-        raise ValueError(f"programs={unknown[0]}: not one of {', '.join(PROGRAMS)}")
+    """The programs that can run here. Raises ValueError for a name that there is not."""
+    names = chosen_names(config.programs, PROGRAMS)
     if not config.small and not torch.cuda.is_available():
         raise ValueError("lines_share: needs a CUDA GPU; small=true tries it on the CPU")
-    return [name for name in wanted if not left_out(name, config)]
+    return runnable(names, lambda name: lack(name, config))
 
 
-def left_out(name: str, config: LinesConfig) -> bool:
-    """Whether the program cannot run here, which is said."""
-    program, why = PROGRAMS[name], ""
+def lack(name: str, config: LinesConfig) -> str:
+    """Words for what the program needs and there is not; no text where there is all."""
+    program = PROGRAMS[name]
     if missing := [each for each in program.packages.split() if not is_installed(each)]:
-        why = f"pip install {' '.join(missing)}"
-    elif name == "nanogpt" and not config.nanogpt:
-        why = "give nanogpt=FOLDER"
-    elif config.small and not program.on_cpu:
-        why = "it needs a GPU"
-    if why:
-        say(f"{name} is left out: {why}")
-    return bool(why)
+        return f"pip install {' '.join(missing)}"
+    if name == "nanogpt" and not config.nanogpt:
+        return "give nanogpt=FOLDER"
+    return "it needs a GPU" if config.small and not program.on_cpu else ""
 
 
 def record_all(
     config: LinesConfig, out: Path, names: list[str], runs: list[Run], file: Path
 ) -> list[str]:
     """Make the runs that there are not yet, add them; return the names of what failed."""
-    left, failed, start = [], list[str](), time.perf_counter()
+
+    def record_one(name: str, stack: bool) -> str:
+        run = record(name, stack, config, out)
+        append_lines(file, [run])
+        runs.append(run)
+        return "with stacks" if stack else "without"
+
+    left = []
     for number in range(config.rounds):
         for name in names:
             kinds = (False, True) if number % 2 == 0 else (True, False)
@@ -166,24 +167,8 @@ def record_all(
                 kind: sum(r.program == name and r.stack == kind for r in runs) for kind in kinds
             }
             left += [(name, kind) for kind in kinds if made[kind] <= number]
-    for number, (name, stack) in enumerate(left, 1):
-        before_s = time.perf_counter() - start
-        if 0 < config.limit_s < before_s + EACH_S:
-            say(f"{len(left) - number + 1} processes are left; the same command goes on")
-            break
-        if name in failed:
-            continue
-        ended = "with stacks" if stack else "without"
-        try:
-            run = record(name, stack, config, out)
-            append_lines(file, [run])
-            runs.append(run)
-        except ValueError as error:
-            failed.append(name)
-            ended = str(error)
-        took_s = time.perf_counter() - start - before_s
-        say(f"{number} of {len(left)}: {name}, {took_s:.0f} s: {ended}")
-    return failed
+    programs = [(name, partial(record_one, name, stack)) for name, stack in left]
+    return run_each(programs, config.limit_s, EACH_S)
 
 
 def record(name: str, stack: bool, config: LinesConfig, out: Path) -> Run:
@@ -209,7 +194,7 @@ def record(name: str, stack: bool, config: LinesConfig, out: Path) -> Run:
             place = nanogpt_with_text(Path(config.nanogpt), out / "nanoGPT")
             script += SMALL_NANOGPT if config.small else []
         words = [*RUN, *more, "--out", str(folder), "--", sys.executable, *script]
-    run_logged([sys.executable, *words], place, environ, log)
+    run_logged([sys.executable, *words], log, environ, LONGEST_S, place)
     return read_run(name, stack, folder)
 
 
@@ -227,20 +212,6 @@ def nanogpt_with_text(checkout: Path, copy: Path) -> Path:
             letters.astype(np.uint16).tofile(text / f"{part}.bin")
         (text / "meta.pkl").write_bytes(pickle.dumps({"vocab_size": 65}))
     return copy
-
-
-def run_logged(command: list[str], place: Path, environ: dict[str, str], log: Path) -> None:
-    """Run a command into its log. Raises ValueError with its last words if it fails."""
-    with open(log, "wb") as file:
-        try:
-            done = subprocess.run(
-                command, cwd=place, env=environ, stdout=file, stderr=file, timeout=LONGEST_S
-            )
-        except subprocess.TimeoutExpired:
-            raise ValueError(f"was not at its end after {LONGEST_S:g} s; see {log}") from None
-    if done.returncode:
-        last = " ".join(log.read_text(encoding="utf-8", errors="replace").split())[-200:]
-        raise ValueError(f"ended with {done.returncode}: {last}")
 
 
 def read_run(name: str, stack: bool, folder: Path) -> Run:
@@ -320,8 +291,8 @@ def look_at_nsys(config: LinesConfig, out: Path) -> list[str]:
     sqlite, said = report.with_suffix(".sqlite"), out / "nsys-run.log"
     export = [nsys.path, "export", "--type=sqlite", "--force-overwrite=true", "-o", str(sqlite)]
     try:
-        run_logged([*command, *program], PROJECT, dict(os.environ), said)
-        run_logged([*export, str(report)], PROJECT, dict(os.environ), out / "nsys-export.log")
+        run_logged([*command, *program], said, os.environ, LONGEST_S)
+        run_logged([*export, str(report)], out / "nsys-export.log", os.environ, LONGEST_S)
     except ValueError as error:
         say(f"nsys: {error}")
         return ["nsys"]
@@ -360,7 +331,3 @@ def row_told(columns: list[str], row: tuple[object, ...], texts: dict[int, str])
         refers = re.search(r"symbol|module|name|file|function|source", column, re.IGNORECASE)
         cells.append(f"{column}={value!r}" + (f" {text!r}" if refers and text is not None else ""))
     return "  " + ", ".join(cells)
-
-
-def say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)

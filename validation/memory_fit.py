@@ -24,7 +24,6 @@ runs all programs on a CPU in small sizes, to try the command: it has no peaks.
 """
 
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -34,7 +33,7 @@ from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
 
-from benchmarks.measuring import PROJECT, Keys, key
+from benchmarks.measuring import Keys, key
 from cli.files import write_text
 from profiling.analysis.memory.memory_records import MemoryReport, Predicted
 from profiling.shared.json_records import read_json, to_json
@@ -44,6 +43,7 @@ from validation.diagnoses import end_where_failed
 from validation.frameworks import is_installed
 from validation.packed_snapshots import pack, unpacked
 from validation.recorded_memory import Tried
+from validation.started_programs import run_logged, say
 
 EAGER = (
     "compile=false cuda_graphs=false kernels=compiled dropout=0 dtype=bfloat16 "
@@ -51,6 +51,7 @@ EAGER = (
 )
 TINY = "n_layer=2 n_head=2 n_embd=32 dtype=float32 attention=slow compile=false"  # small=true
 GOAL_PERCENT = 3.0
+SNAPSHOTS = "snapshots"  # folder in `out`
 LONGEST_S = 150.0
 
 
@@ -138,7 +139,7 @@ class FitConfig(Keys):
 
 def main(config: FitConfig) -> None:
     out = Path(config.out).resolve() / ("small" if config.small else "")
-    for name in ("measured", "snapshots", "runs", "logs"):
+    for name in ("measured", SNAPSHOTS, "runs", "logs"):
         (out / name).mkdir(parents=True, exist_ok=True)
     chosen = [trial for trial in trials() if trial.tried.kind == "trainer" or has(trial.tried.kind)]
     failed = run_all(config, out, list(runs_of(chosen)))
@@ -169,7 +170,7 @@ def measured_at(out: Path, run: Run) -> Path:
 
 
 def snapshot_at(out: Path, run: Run) -> Path:
-    return out / "snapshots" / f"{run.name}.pickle.xz"
+    return out / SNAPSHOTS / f"{run.name}.pickle.xz"
 
 
 def run_all(config: FitConfig, out: Path, runs: Sequence[Run]) -> list[str]:
@@ -197,20 +198,18 @@ def run_one(run: Run, small: bool, out: Path) -> bool:
     command = [sys.executable, "-m", "validation.recorded_memory", run.kind, str(batch)]
     command += [str(context), str(snapshot), str(measured), *own]
     environ = os.environ | ({"CUDA_VISIBLE_DEVICES": ""} if small else {})
-    with open(out / "logs" / f"{run.name}.log", "wb") as log:
-        try:
-            code = subprocess.run(
-                command, cwd=PROJECT, env=environ, stdout=log, stderr=log, timeout=LONGEST_S
-            ).returncode
-        except subprocess.TimeoutExpired:
-            code = -1
-    if not code:
+    try:
+        run_logged(command, out / "logs" / f"{run.name}.log", environ, LONGEST_S)
+        failed = False
+    except ValueError:
+        failed = True
+    if not failed:
         if snapshot.exists():  # there is none on a CPU
-            pack(snapshot, snapshot_at(out, run))
+            pack(snapshot, out / SNAPSHOTS)
         measured.rename(measured_at(out, run))
     took_s = time.monotonic() - begin_s
-    print(f"{run.name}: {'failed, ' if code else ''}{took_s:.0f} s", file=sys.stderr, flush=True)
-    return not code
+    say(f"{run.name}: {'failed, ' if failed else ''}{took_s:.0f} s")
+    return not failed
 
 
 def merged(*keys: str) -> list[str]:

@@ -21,16 +21,15 @@ Needs CUDA, transformers and torchvision. A program whose packages are missing i
 """
 
 import os
-import subprocess
 import sys
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
 
-from benchmarks.measuring import PROJECT, Keys, key
+from benchmarks.measuring import Keys, key
 from profiling.analysis.memory.analysis import memory_report
 from profiling.analysis.memory.memory_records import MemoryReport, Place
 from profiling.shared.json_records import read_json
@@ -38,8 +37,10 @@ from validation.framework_programs.parts import SMALL
 from validation.frameworks import is_installed
 from validation.memory_programs import NANOGPT, PROGRAMS, Truth
 from validation.packed_snapshots import pack, unpacked
+from validation.started_programs import chosen_names, run_each, run_logged, runnable
 
 EACH_S, LONGEST_S = 30.0, 120.0  # a program is expected to take, with its start, and takes at most
+SNAPSHOTS = "snapshots"  # folder in `out`
 COLUMNS = (
     "program",
     "answer",
@@ -99,8 +100,11 @@ class Judged:
 def main(config: JudgedConfig) -> None:
     out = Path(config.out).resolve() / ("small" if config.small else "")
     out.mkdir(parents=True, exist_ok=True)
-    names = chosen(config.programs)
-    failed = make_all(config, out, names)
+    names = chosen_names(config.programs, PROGRAMS)
+    left = [name for name in names if not (out / f"{name}.json").exists()]
+    left = runnable(left, lambda name: lack(name, config))
+    programs = [(name, partial(make, name, out, config)) for name in left]
+    failed = run_each(programs, config.limit_s, EACH_S)
     made = [name for name in names if snapshot_at(out, name).exists()]
     judged = [judge(out, name) for name in made if (out / f"{name}.json").exists()]
     print_table(judged)
@@ -108,39 +112,8 @@ def main(config: JudgedConfig) -> None:
         sys.exit(f"memory_judged: {len(failed)} programs failed; not all is as it is known to be")
 
 
-def chosen(names: str) -> list[str]:
-    """The programs' names. Raises ValueError for one that there is not."""
-    wanted = list(PROGRAMS) if names == "all" else names.split(",")
-    if unknown := [name for name in wanted if name not in PROGRAMS]:
-        raise ValueError(f"programs={unknown[0]}: not one of {', '.join(PROGRAMS)}")
-    return wanted
-
-
 def snapshot_at(out: Path, name: str) -> Path:
-    return out / "snapshots" / f"{name}.pickle.xz"
-
-
-def make_all(config: JudgedConfig, out: Path, names: list[str]) -> list[str]:
-    """Run those programs that have not run; return the names of those that failed."""
-    left = [name for name in names if not (out / f"{name}.json").exists()]
-    failed, start = list[str](), time.perf_counter()
-    for number, name in enumerate(left, 1):
-        before_s = time.perf_counter() - start
-        if 0 < config.limit_s < before_s + EACH_S:
-            say(f"{len(left) - number + 1} programs are left; the same command goes on")
-            break
-        if why := lack(name, config):
-            say(f"{number} of {len(left)}: {name} is left out: {why}")
-            continue
-        try:
-            make(name, out, config)
-            ended = "made"
-        except ValueError as error:
-            failed.append(name)
-            ended = str(error)
-        took_s = time.perf_counter() - start - before_s
-        say(f"{number} of {len(left)}: {name}, {took_s:.0f} s: {ended}")
-    return failed
+    return out / SNAPSHOTS / f"{name}.pickle.xz"
 
 
 def lack(name: str, config: JudgedConfig) -> str:
@@ -153,27 +126,17 @@ def lack(name: str, config: JudgedConfig) -> str:
     return f"pip install {' '.join(missing)}" if missing else ""
 
 
-def make(name: str, out: Path, config: JudgedConfig) -> None:
+def make(name: str, out: Path, config: JudgedConfig) -> str:
     """Run the program in a process of its own. Raises ValueError with its last words."""
     environ = dict(os.environ) | dict(PROGRAMS[name].environ)
     environ |= {SMALL: "1", "CUDA_VISIBLE_DEVICES": ""} if config.small else {}
     environ |= {NANOGPT: str(Path(config.nanogpt).resolve())} if config.nanogpt else {}
-    run(environ, [sys.executable, "-m", "validation.memory_programs", name, str(out)])
+    command = [sys.executable, "-m", "validation.memory_programs", name, str(out)]
+    run_logged(command, out / f"{name}.log", environ, LONGEST_S)
     snapshot = out / f"{name}.pickle"
     if snapshot.exists():  # there is none on a CPU
-        pack(snapshot, snapshot_at(out, name))
-
-
-def run(environ: Mapping[str, str], command: list[str]) -> None:
-    try:
-        done = subprocess.run(
-            command, cwd=PROJECT, env=environ, capture_output=True, text=True, timeout=LONGEST_S
-        )
-    except subprocess.TimeoutExpired:
-        raise ValueError(f"was not at its end after {LONGEST_S:g} s") from None
-    if done.returncode:
-        last = " ".join(done.stderr.split())[-300:]
-        raise ValueError(f"ended with {done.returncode}: {last}")
+        pack(snapshot, out / SNAPSHOTS)
+    return "made"
 
 
 def judge(out: Path, name: str) -> Judged:
@@ -234,7 +197,3 @@ def print_table(rows: list[Judged]) -> None:
     for row in rows:
         for fault in row.faults:
             print(f"{row.truth.program}: {fault}")
-
-
-def say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)

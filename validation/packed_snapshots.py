@@ -1,20 +1,17 @@
 """Keeps the memory snapshots of a command compressed in one folder, which can be copied."""
 
-import lzma
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-PRESET = 1  # frames and addresses repeat: more takes far longer and saves little
+from validation import pair_captures
 
 
-def pack(snapshot: Path, packed: Path) -> None:
-    """Put a snapshot compressed into the file `packed`, and delete it."""
-    packed.parent.mkdir(parents=True, exist_ok=True)
-    partial = packed.with_suffix(".part")
-    partial.write_bytes(lzma.compress(snapshot.read_bytes(), preset=PRESET))
-    partial.rename(packed)
+def pack(snapshot: Path, folder: Path) -> None:
+    """Put a snapshot compressed into the folder, as NAME.pickle.xz, and delete it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    pair_captures.pack(snapshot, folder)
     snapshot.unlink()
 
 
@@ -22,7 +19,4 @@ def pack(snapshot: Path, packed: Path) -> None:
 def unpacked(packed: Sequence[Path]) -> Iterator[list[Path]]:
     """Paths of these snapshots as they were, for as long as the block takes."""
     with TemporaryDirectory() as folder:
-        paths = [Path(folder) / path.stem for path in packed]
-        for path, source in zip(paths, packed, strict=True):
-            path.write_bytes(lzma.decompress(source.read_bytes()))
-        yield paths
+        yield [pair_captures.unpack(path, Path(folder)) for path in packed]

@@ -69,6 +69,7 @@ from validation.pair_records import (
     write_manifest,
     write_slice,
 )
+from validation.started_programs import say
 
 # estimates: a block of a variant, a step before it, captures with their laps
 ROUND_S, STEP_S, CAPTURES_S = 0.2, 0.02, 8.0
@@ -326,10 +327,6 @@ class Recorder:
             kept = None if too_large else packed.name
             captures.append(replace(window.capture, file=kept, bytes=size, sha256=digest))
         write_text(place, to_json(replace(measured, captures=captures)))
-
-
-def say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
 
 
 def now() -> str:

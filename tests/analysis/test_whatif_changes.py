@@ -223,13 +223,13 @@ def test_workers_that_set_the_pace_leave_nothing_to_gain_but_batches():
 
 
 def test_half_of_a_gain_must_be_more_than_one_per_cent():
-    def said(factor: float):
+    def predict_scaled(factor: float):
         return predict(scene(GPU_BOUND), Change("", scaled("gemm", factor)), None)
 
-    assert [said(factor).answer for factor in (0.97, 0.985, 0.995, 1.03, 1.015)] == [
+    assert [predict_scaled(factor).answer for factor in (0.97, 0.985, 0.995, 1.03, 1.015)] == [
         "shorter", "cannot tell", "nothing", "longer", "cannot tell"
     ]  # fmt: skip
-    assert said(0.985).reason == "at most 2 % shorter, too little to be sure of"
+    assert predict_scaled(0.985).reason == "at most 2 % shorter, too little to be sure of"
 
 
 def test_where_stalls_are_most_of_a_known_step_they_are_what_differs():

@@ -30,8 +30,8 @@ def made_up(monkeypatch):
         if run.keys and ran.count(run.name) == 1:
             return False
         made, peak = training(run.batch), training(run.batch).allocator.peak
-        (out / "a.pickle").write_bytes(pickled(made.snapshot()))
-        pack(out / "a.pickle", memory_fit.snapshot_at(out, run))
+        (out / f"{run.name}.pickle").write_bytes(pickled(made.snapshot()))
+        pack(out / f"{run.name}.pickle", out / memory_fit.SNAPSHOTS)
         tried = {"gpu": "G", "memory_bytes": 1 << 36, "reserved_bytes": None}
         peak += 10 << 20 if run.keys else 0  # which is in no snapshot
         memory_fit.measured_at(out, run).write_text(json.dumps(tried | {"peak_bytes": peak}))

@@ -4,24 +4,17 @@ import pytest
 
 from profiling.shared.json_records import to_json
 from tests.helpers.memory_snapshots import MIB, Allocator, Training, out_of_memory, pickled
-from validation.memory_judged import (
-    JudgedConfig,
-    chosen,
-    judge,
-    lack,
-    main,
-    print_table,
-    snapshot_at,
-)
+from validation.memory_judged import SNAPSHOTS, JudgedConfig, judge, lack, main, print_table
 from validation.memory_programs import PROGRAMS, Truth, planted_line
 from validation.packed_snapshots import pack
+from validation.started_programs import chosen_names
 
 
 @pytest.fixture
 def judged(tmp_path):
     def made(training: Training, answer, kind, planted, peak=None):
         (tmp_path / "leak.pickle").write_bytes(pickled(training.snapshot()))
-        pack(tmp_path / "leak.pickle", snapshot_at(tmp_path, "leak"))
+        pack(tmp_path / "leak.pickle", tmp_path / SNAPSHOTS)
         peak = training.allocator.peak if peak is None else peak
         truth = Truth("leak", answer, kind, planted, peak, "2.11.0", "a GPU")
         (tmp_path / "leak.json").write_text(to_json(truth))
@@ -55,9 +48,10 @@ def test_each_fault_has_a_sentence(judged, capsys):
 
 
 def test_programs_are_chosen_and_those_that_lack_something_left_out(tmp_path, capsys):
-    assert chosen("all") == list(PROGRAMS) and chosen("leak") == ["leak"]
+    assert chosen_names("all", PROGRAMS) == list(PROGRAMS)
+    assert chosen_names("leak", PROGRAMS) == ["leak"]
     with pytest.raises(ValueError, match="programs=leaks: not one of transformers"):
-        chosen("leaks")
+        chosen_names("leaks", PROGRAMS)
     small = JudgedConfig(str(tmp_path), programs="nanogpt", small=True)
     assert lack("nanogpt", small) == "give nanogpt=FOLDER"
     main(small)
