@@ -8,7 +8,8 @@ from pathlib import Path
 from cli.plain import plain, without_controls
 from cli.program import as_called
 from profiling.analysis.memory import difference
-from profiling.analysis.memory.analysis import memory_report, read_memory, report_of_highest
+from profiling.analysis.memory.analysis import memory_report, report_of_highest
+from profiling.analysis.memory.device_memory import read_memory
 from profiling.analysis.memory.fit import fit_of
 from profiling.analysis.memory.memory_records import MemoryComparison, MemoryReport
 from profiling.report.memory.comparison import comparison_document

@@ -5,7 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from profiling.analysis.memory.analysis import memory_report, read_memory
+from profiling.analysis.memory.analysis import memory_report
+from profiling.analysis.memory.device_memory import read_memory
 from profiling.analysis.memory.layout import Segment, frees_for
 from profiling.analysis.memory.replay import rounded
 from profiling.timeline.memory_snapshot import Settings

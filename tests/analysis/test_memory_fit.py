@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from profiling.analysis.memory.analysis import read_memory, report_of_highest
+from profiling.analysis.memory.analysis import report_of_highest
+from profiling.analysis.memory.device_memory import read_memory
 from profiling.analysis.memory.fit import fit_of
 from profiling.analysis.memory.memory_records import Fit, Plan
 from profiling.verbs import report

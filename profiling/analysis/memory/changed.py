@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from profiling.analysis.memory.analysis import DeviceMemory
+from profiling.analysis.memory.device_memory import DeviceMemory
 from profiling.analysis.memory.growth import Growth, Mask, turns
 from profiling.analysis.memory.kinds import ACTIVATIONS, MOMENTS, WORKSPACE
 from profiling.analysis.memory.replay import LARGE_REST, SMALL, rounded

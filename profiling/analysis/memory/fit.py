@@ -9,8 +9,8 @@ from dataclasses import replace
 
 from msgspec import convert
 
-from profiling.analysis.memory.analysis import DeviceMemory
 from profiling.analysis.memory.changed import Bounds
+from profiling.analysis.memory.device_memory import DeviceMemory
 from profiling.analysis.memory.difference import has_peak
 from profiling.analysis.memory.memory_records import Fit, Largest, MemoryReport, Plan, Predicted
 from profiling.analysis.memory.program import KEYS, Program, program_of

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from profiling.analysis.memory.analysis import DeviceMemory
+from profiling.analysis.memory.device_memory import DeviceMemory
 from profiling.analysis.memory.kinds import (
     ACTIVATIONS,
     GRADIENTS,

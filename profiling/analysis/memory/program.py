@@ -10,7 +10,6 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from profiling.analysis.memory.analysis import DeviceMemory
 from profiling.analysis.memory.changed import (
     Bounds,
     Changed,
@@ -22,6 +21,7 @@ from profiling.analysis.memory.changed import (
     repeated_blocks,
     shared,
 )
+from profiling.analysis.memory.device_memory import DeviceMemory
 from profiling.analysis.memory.growth import (
     Growth,
     growth_of_layers,
