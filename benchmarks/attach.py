@@ -76,7 +76,8 @@ def model_us(way: Way, width: int, steps: int, gpu: bool) -> float:
         words = [str(PROGRAM), str(width), str(steps), device, str(file)]
         if way == "traceml":
             command = ["traceml", "run", "--mode", "summary", "--logs-dir", folder]
-            command += ["--aggregator-port", str(free_port()), words[0]]
+            command += ["--aggregator-port", str(free_port()), "--master-port", str(free_port())]
+            command += [words[0]]
             run([*command, "--args", *words[1:], way], environ)
         else:
             settings = HookSettings(folder, ["model"], "none")  # no window
@@ -86,7 +87,7 @@ def model_us(way: Way, width: int, steps: int, gpu: bool) -> float:
 
 
 def free_port() -> int:
-    """A port for TraceML's collector: several of these benchmarks may run at once."""
+    """A port for TraceML or its torchrun: several of these benchmarks may run at once."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port: int = listener.getsockname()[1]
