@@ -3,6 +3,7 @@
 import argparse
 import re
 from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
 from typing import NoReturn, TypeVar
 
 from cli.errors import ending
@@ -53,15 +54,24 @@ def flag(
 ) -> None:
     """Add "--name VALUE" to a parser or a group of its flags; "--name" alone is a switch.
 
-    A flag with `choices` shows these in place of a VALUE.
+    A flag with `choices` shows these in place of a VALUE. An empty VALUE is no path.
     """
     *names, value = spelled.split()
+    if type is Path:
+        type = named_path
     if not value.startswith("-"):
         parser.add_argument(*names, metavar=value, type=type, default=default, help=help)
     elif choices:
         parser.add_argument(*names, value, choices=choices, default=default, help=help)
     else:
         parser.add_argument(*names, value, action="store_true", help=help)
+
+
+def named_path(word: str) -> Path:
+    """Type of a flag, for argparse: a path; that of an empty word would be this folder."""
+    if not word:
+        raise argparse.ArgumentTypeError("is empty; name a folder or a file")
+    return Path(word)
 
 
 def within(kind: type[Number], least: float, most: float = float("inf")) -> Callable[[str], Number]:
