@@ -117,7 +117,7 @@ OUT = Path("out-ab")
 STEPS = 300  # timed iterations of a process of the trainer
 USAGE = """python -m profiling ab [FLAGS] [FILE] KEY=A,B[,C] [KEY=VALUE ...]
        python -m profiling ab [FLAGS] -- A ::: B
-       python -m profiling ab [FLAGS] --against commit:REV|baseline:NAME -- COMMAND"""
+       python -m profiling ab [FLAGS] --against WHAT -- COMMAND"""
 
 
 def main(argv: list[str], trainer: Path = TRAINER) -> int:
