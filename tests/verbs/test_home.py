@@ -183,6 +183,11 @@ def test_rows_are_ticked_for_a_command_and_the_address_keeps_them(place, monkeyp
         browser.get("about:blank")
         browser.get(address)
         assert len(browser.execute_script(told)) == 2
+        for other, verbs in (("fixed.pickle", ["compare"]), ("trace, mine.json", [])):
+            browser.get("about:blank")
+            picked = f"#pick=leaky.pickle&pick={quote(other)}"
+            browser.get((place / "home.html").as_uri() + picked)
+            assert [line.split()[3] for line in browser.execute_script(told)] == verbs
         follow_and_tick(browser, place, ticks)
         resize(browser, 703, media="print")  # a sheet of A4 between its margins
         assert browser.execute_script("return document.documentElement.scrollWidth") <= 703
