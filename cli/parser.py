@@ -2,13 +2,17 @@
 
 import argparse
 import re
+import shutil
+import textwrap
 from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
 from typing import NoReturn, TypeVar
 
 from cli.errors import ending
 from cli.program import as_called
 
 Flags = argparse._ActionsContainer  # a parser, or a group of its flags
+WIDEST = 100  # columns of a text
 Number = TypeVar("Number", int, float)
 
 
@@ -28,7 +32,8 @@ class Parser(argparse.ArgumentParser):
     ):
         shape = argparse.RawDescriptionHelpFormatter
         prog = as_called(f"python -m profiling {verb}")
-        above, _, below = (text or "").partition("\n{flags}\n")
+        width = min(shutil.get_terminal_size().columns, WIDEST) - 2  # argparse, too, leaves two
+        above, _, below = fitted(as_called(text or ""), width).partition("\n{flags}\n")
         super().__init__(
             prog, usage, above, below, parents, shape, add_help=not parents, allow_abbrev=False
         )
@@ -43,6 +48,53 @@ class Parser(argparse.ArgumentParser):
         raise ValueError(message + ending(unknown[1] if unknown else "", flags, self.prog))
 
 
+def fitted(text: str, width: int) -> str:
+    """The text with its paragraphs, tables of words and examples broken at the width.
+
+    A table has lines of two columns, of which the first is indented by two.
+    """
+    blocks = [block.split("\n") for block in text.split("\n\n")]
+    return "\n\n".join(
+        "\n".join((fitted_examples if block[0] == "examples" else fitted_words)(block, width))
+        for block in blocks
+    )
+
+
+def fitted_examples(lines: list[str], width: int) -> list[str]:
+    """The lines, each at most `width` long, with a shell's backslash where one is broken."""
+    made = []
+    for line in re.sub(r" \\\n +", " ", "\n".join(lines)).split("\n"):
+        whole = re.sub(r"'.*?'|\".*?\"", lambda quoted: quoted[0].replace(" ", "\0"), line)
+        parts = broken(whole, width - 2, "", 6) if len(line) > width else [whole]
+        made += [part.replace("\0", " ") for part in " \\\n".join(parts).split("\n")]
+    return made
+
+
+def fitted_words(lines: list[str], width: int) -> list[str]:
+    columns = (re.match(r"  \S+(?: \S+)* {2,}(?=\S)", line) for line in lines)
+    second = next((found.end() for found in columns if found), 0)
+    entries: list[tuple[str, str]] = []  # of a table, or ("", paragraph)
+    for line in lines:
+        first, rest = (line[:second], line[second:]) if line.startswith("  ") else ("", line)
+        if entries and not first.strip():
+            entries[-1] = entries[-1][0], f"{entries[-1][1]} {rest}"
+        else:
+            entries.append((first, rest))
+    return [part for first, rest in entries for part in broken(rest, width, first, len(first))]
+
+
+def broken(text: str, width: int, first: str, indent: int) -> list[str]:
+    """The lines of a text of at most `width`; the first begins with `first`."""
+    wrapper = textwrap.TextWrapper(
+        width,
+        first,
+        " " * indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return wrapper.wrap(text)
+
+
 def flag(
     parser: Flags,
     spelled: str,
@@ -53,15 +105,24 @@ def flag(
 ) -> None:
     """Add "--name VALUE" to a parser or a group of its flags; "--name" alone is a switch.
 
-    A flag with `choices` shows these in place of a VALUE.
+    A flag with `choices` shows these in place of a VALUE. An empty VALUE is no path.
     """
     *names, value = spelled.split()
+    if type is Path:
+        type = named_path
     if not value.startswith("-"):
         parser.add_argument(*names, metavar=value, type=type, default=default, help=help)
     elif choices:
         parser.add_argument(*names, value, choices=choices, default=default, help=help)
     else:
         parser.add_argument(*names, value, action="store_true", help=help)
+
+
+def named_path(word: str) -> Path:
+    """Type of a flag, for argparse: a path; that of an empty word would be this folder."""
+    if not word:
+        raise argparse.ArgumentTypeError("is empty; name a folder or a file")
+    return Path(word)
 
 
 def within(kind: type[Number], least: float, most: float = float("inf")) -> Callable[[str], Number]:

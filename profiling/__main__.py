@@ -51,9 +51,7 @@ VERBS = {
     "trigger": Verb(CAPTURES, "open a capture window in a running training"),
     "whatif": Verb(CAPTURES, "what a change would make of a step", keeps_freed=True),
     "scale": Verb(CAPTURES, "what a step would take on more GPUs, from a capture of one"),
-    "hang": Verb(
-        CAPTURES, "the collective that a run of several ranks hangs in, and the missing ranks"
-    ),
+    "hang": Verb(CAPTURES, "the collective that ranks hang in, and which ranks are missing"),
     "dashboard": Verb(CAPTURES, "runs side by side: loss, speed, GPU"),
     "home": Verb(CAPTURES, "all runs and captures under a folder, on one page"),
     "mcp": Verb(CAPTURES, "serve captures and runs to agents, over MCP"),
@@ -89,7 +87,7 @@ examples
   python -m profiling dashboard out-slow out-flash -o dashboard.html
   python -m profiling whatif nsys.sqlite --no data sync --graphs
   python -m profiling scale out-gpt2-124m --gpus 8,64,1024
-  python -m profiling attention --seq 256,1024,4096 --backward --html attention.html
+  python -m profiling attention --seq 256,4096 --backward --html attention.html
   python -m profiling compiled config/shakespeare_char.yaml attention=flash
 """
 

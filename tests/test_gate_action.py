@@ -144,3 +144,14 @@ def test_the_gate_compares_with_the_merge_base_and_keeps_the_exit_code(tmp_path)
     assert words[:3] == ["ab", "--against", f"commit:{base}"] and "--steps" not in words
     assert words[-4:] == ["--", "sh", "-c", "A=1 python 'my train.py'"]
     assert run(BASE="nowhere").endswith("\nexit-code=2\n")
+
+    new = {"BASE": "0" * 40, "DEFAULT_BRANCH": "main"}  # of the first push of a branch
+    assert run(**new).endswith("\nexit-code=2\n")
+    subprocess.run([*git, "update-ref", "refs/remotes/origin/main", "main"], check=True)
+    (repository / "args").unlink()
+    assert run(**new).endswith("\nexit-code=3\n")
+    assert f"commit:{base}" in (repository / "args").read_text()
+    subprocess.run([*git, "reset", "-q", "--hard", "main"], check=True)
+    assert run(**new).endswith("\nexit-code=0\n")
+    said = "".join(file.read_text() for file in tmp_path.glob("*/errors.txt"))
+    assert said.count("nothing to compare") == 1

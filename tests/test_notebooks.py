@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from profiling.shared.causes import VERDICT
 from tests.paths import PROJECT
 
 NOTEBOOK = PROJECT / "notebooks" / "first_capture.ipynb"
@@ -56,10 +57,12 @@ def test_every_cell_runs_without_a_gpu(cells, tmp_path, monkeypatch, project_dat
         if output.output_type == "display_data"
     }
     assert "attention=slow: slow ran" in printed["train"]
-    # such small steps have another limit, and differ, on a busy machine
-    verdict = printed["report"].rstrip().splitlines()[-1]
-    assert verdict.startswith("Bound by ") and "has no GPU" in verdict
-    assert re.search(r"verdict (cpu_only|cpu|data)\b", printed["figures"])
+    # what limits such small steps depends on what else the machine does; both cells say the same
+    sentence = printed["report"].rstrip().splitlines()[-1]
+    figures, *advice = printed["figures"].rstrip().splitlines()
+    verdict = VERDICT[re.search(r"verdict (\w+), advice:$", figures)[1]]
+    assert sentence.startswith(f"Bound by {verdict.title}") and "has no GPU" in sentence
+    assert advice
     assert "iteration  40  loss" in printed["loss"]
     assert re.search(r"(faster|slower|equal|cannot_tell): ratio ", printed["compare"])
     assert "299 steps; a step ends with AdamW.step()" in printed["run"]

@@ -19,7 +19,7 @@ import torch
 from profiling import attach
 from profiling.__main__ import VERBS
 from profiling.analysis.analysis import Analysis
-from profiling.analysis.gpu_time.idle import DATA_PHASES
+from profiling.analysis.gpu_time.host_activity import DATA_PHASES
 from profiling.analysis.open_report import open_report
 from profiling.analysis.ranks.found import rank_in_name
 from profiling.launch.command import FULL, LIGHT

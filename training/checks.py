@@ -20,7 +20,7 @@ from training.machine.parallel import check_reduce_dtype, check_shard_update, sh
 from training.machine.torchrun import from_torchrun, local_rank_and_world_size
 from training.metrics.tensorboard import check_tensorboard
 from training.metrics.threaded_sink import check_installed
-from training.metrics.wandb_mirror import check_wandb
+from training.metrics.wandb_settings import check_wandb
 from training.optimizers.kinds import check_optimizer
 from training.profiler import check_alone
 from training.ranks.distributed import Ranks

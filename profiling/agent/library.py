@@ -15,10 +15,8 @@ from profiling.analysis.ranks.rank_records import RanksReport
 from profiling.analysis.records import Report
 from profiling.analysis.runs.folder import RunFolder
 from profiling.analysis.runs.listing import LISTED, leads_out
-from profiling.timeline.memory_snapshot import ENDINGS
 
 Opened = Report | RanksReport | MemoryReport | RunFolder
-READ = (*LISTED, *ENDINGS)
 # files and folders of a run that are read with a capture in it
 READ_TOO = re.compile(r"window-.*\.json|step_times.*\.json|summary\.json|.*\.jsonl|.*\.yaml|facts")
 END_BYTES = 65_536  # of each end of a file, by which its content is known
@@ -112,7 +110,7 @@ def read_with(path: Path) -> list[Path]:
     """The files that are read with the one at `path`: in its folder, in its run's, or below it."""
     if path.is_dir():
         below = [Path(at, name) for at, *both in os.walk(path) for name in sum(both, [])]
-        return [other for other in below if other.name.endswith(READ) or other.is_dir()]
+        return [other for other in below if other.name.endswith(LISTED) or other.is_dir()]
     folders = [path.parent, path.parent.parent] if path.parent.name == "profile" else [path.parent]
     beside = [other for folder in folders for other in folder.iterdir()]
     stem = path.name.split(".")[0]  # a .nsys-rep is read from the .sqlite beside it
@@ -129,7 +127,7 @@ def digest(paths: Sequence[Path], question: str) -> str:
     for path in paths:
         within = sorted(path.rglob("*")) if path.is_dir() else [path]
         for file in within:
-            if file.is_file() and (file == path or file.name.endswith(READ)):
+            if file.is_file() and (file == path or file.name.endswith(LISTED)):
                 known.update(f"{file.name}\0{file.stat().st_size}\0".encode(errors="replace"))
                 with open(file, "rb") as content:
                     known.update(content.read(END_BYTES))

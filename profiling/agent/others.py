@@ -124,7 +124,7 @@ def scaled(record: Scale, key: str) -> Answer:
 
 
 def of_entries(entries: Sequence[Entry], root: Path) -> Answer:
-    """Answer with the runs, captures and experiments under the root."""
+    """Answer with the runs, captures, snapshots and experiments under the root."""
     rows: list[Row] = []
     for entry in entries:
         row: Row = {
@@ -136,7 +136,7 @@ def of_entries(entries: Sequence[Entry], root: Path) -> Answer:
             "captures": len(entry.captures),
         }
         rows.append(row | ({"problem": Name(entry.problem)} if entry.problem else {}))
-    return Answer(f"{len(entries)} runs, captures and pages.", rows=rows)
+    return Answer(f"{len(entries)} runs, captures, snapshots and pages.", rows=rows)
 
 
 def refused(why: str, key: str = "") -> Answer:

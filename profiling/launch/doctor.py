@@ -280,7 +280,7 @@ def nvtx() -> Check:
 def wandb() -> Check:
     """Check whether runs go to W&B's server; the key itself is never shown."""
     from configs.training import WandbConfig
-    from training.metrics.wandb_mirror import check_wandb
+    from training.metrics.wandb_settings import check_wandb
 
     if find_spec("wandb") is None:
         return Check("W&B", "note", "not installed: metrics.jsonl has all metrics", WANDB.cure)

@@ -68,7 +68,7 @@ def wandb_run(
 def settings(offline: bool) -> "Settings":
     import wandb
 
-    from training.metrics.wandb_mirror import (
+    from training.metrics.wandb_settings import (
         online_key,  # here: other verbs work without the trainer
     )
 

@@ -127,8 +127,10 @@ def folder_around(capture: Path) -> Path:
 
 def training_run(out_dir: Path) -> TrainingRun:
     """The W&B run of the training in this folder. Raises ValueError if W&B recorded none there."""
-    from training.metrics.wandb_mirror import wandb_folder  # here: others work without the trainer
     from training.metrics.wandb_run import kept_id
+    from training.metrics.wandb_settings import (
+        wandb_folder,  # here: others work without the trainer
+    )
 
     folder, kept = wandb_folder(out_dir), kept_id(out_dir / "wandb")
     place = folder / "wandb"

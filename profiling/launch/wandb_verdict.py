@@ -109,7 +109,10 @@ def is_offline() -> bool:
     It is asked after the work, so that the result of half an hour is not lost to a server that is
     away. Raises ValueError if W&B is switched off.
     """
-    from training.metrics.wandb_mirror import check_wandb, online_key  # here: it needs the trainer
+    from training.metrics.wandb_settings import (  # here: it needs the trainer
+        check_wandb,
+        online_key,
+    )
 
     mode = check_wandb(WandbConfig())
     if mode == "disabled":

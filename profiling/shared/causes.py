@@ -1,8 +1,9 @@
 """The parts of a step and the bottlenecks that can hold it back: two tables, defined only here.
 
-A new reason for idle time is a row of PARTS, its rule in profiling.analysis.gpu_time.idle and, if
-it is a bottleneck of its own, a row of VERDICTS. Every bar, table, sentence, colour and piece of
-advice is derived from the rows. Standard library only: readers of captures need nothing else.
+A new reason for idle time is a row of PARTS, its rule in profiling.analysis.gpu_time.host_activity
+and, if it is a bottleneck of its own, a row of VERDICTS. Every bar, table, sentence, colour and
+piece of advice is derived from the rows. Standard library only: readers of captures need nothing
+else.
 """
 
 from dataclasses import dataclass, replace

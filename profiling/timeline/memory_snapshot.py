@@ -174,6 +174,19 @@ def snapshots_alone(place: Path) -> list[Path]:
     return [] if newest_capture(place) else in_folder(place)
 
 
+def refuse_mixed(places: Sequence[Path], snapshots: Sequence[list[Path]]) -> None:
+    """Raise ValueError for the first place without a snapshot, if another is one.
+
+    `snapshots` are those of each place.
+    """
+    others = [place for place, own in zip(places, snapshots, strict=True) if not own]
+    if others and any(map(is_snapshot, places)):
+        reason = "is no memory snapshot, but another is one"
+        raise ValueError(
+            f"{others[0]}: {reason if others[0].exists() else 'no such file or folder'}"
+        )
+
+
 def capture_is_newer(folder: Path, snapshot: Path) -> bool:
     newest = newest_capture(folder)
     return newest is not None and opening.modified_ns(newest) > opening.modified_ns(snapshot)

@@ -117,7 +117,7 @@ OUT = Path("out-ab")
 STEPS = 300  # timed iterations of a process of the trainer
 USAGE = """python -m profiling ab [FLAGS] [FILE] KEY=A,B[,C] [KEY=VALUE ...]
        python -m profiling ab [FLAGS] -- A ::: B
-       python -m profiling ab [FLAGS] --against commit:REV|baseline:NAME -- COMMAND"""
+       python -m profiling ab [FLAGS] --against WHAT -- COMMAND"""
 
 
 def main(argv: list[str], trainer: Path = TRAINER) -> int:
@@ -232,13 +232,17 @@ def parse(argv: list[str]) -> tuple[Namespace, list[str]]:
 def check_form(flags: Namespace, words: list[str]) -> None:
     """Raise ValueError for what belongs to the other form of the verb; settle `capture`."""
     if flags.commands is None:
-        for name in ("--warm-up", "--capture", "--against"):
+        if flags.against:
+            raise ValueError("--against: only with a command: ab --against WHAT -- COMMAND")
+        for name in ("--warm-up", "--capture"):
             if getattr(flags, name[2:].replace("-", "_")):
                 raise ValueError(f"{name}: only for two commands: ab -- A ::: B")
         flags.capture = not flags.no_capture
         return
     if words:
         raise ValueError(f"{words[0]}: before -- are only flags; {commands.USE}")
+    if flags.against and commands.SEPARATOR in flags.commands:
+        raise ValueError("--against: takes one command, without :::")
     if flags.no_capture:
         raise ValueError("--no-capture: two commands are captured only with --capture")
 

@@ -86,4 +86,5 @@ def parse(argv: list[str]) -> Namespace:
     if not flags.words:
         raise ValueError(f"no command: {usage}")
     baselines.check_name(flags.name)
+    baselines.check_folder(flags.baselines)
     return flags

@@ -32,6 +32,7 @@ from functools import partial
 from pathlib import Path
 
 from cli.interrupts import STOPS, exit_code
+from cli.lock import NAME as LOCK_FILE
 from cli.lock import Lock
 from cli.parser import Parser, flag, within
 from cli.program import as_called
@@ -49,12 +50,14 @@ from profiling.verbs.gate import CANNOT_TELL
 from profiling.verbs.results import new_file, put
 
 OUT = Path("out-bisect")
+OF_UNENDED = {"visits", "trees", LOCK_FILE}  # what a bisection has before its first visit has ended
 
 
 def main(argv: list[str]) -> int:
     """Bisect; return the exit code. Raises ValueError for what the user can mend."""
     flags = parse(argv)
     asked = asked_of(flags)
+    check_own(asked.folder)
     try:
         open_bisection(asked)  # mistakes end here, before a folder is made
     except commands.NotStarted as error:
@@ -114,6 +117,17 @@ def asked_of(flags: Namespace) -> Asked:
     effect = flags.min_effect / 100
     rest = effect, flags.repeats, flags.most_repeats, folder.resolve(), flags.capture
     return Asked(root, commits, flags.words, flags.steps, flags.warm_up, *rest)
+
+
+def check_own(folder: Path) -> None:
+    """Raise ValueError if the folder has files, but no bisection."""
+    if not folder.is_dir() or (folder / STATE).exists():
+        return
+    if others := sorted({path.name for path in folder.iterdir()} - OF_UNENDED):
+        raise ValueError(
+            f"--out {folder}: contains {others[0]}, which no bisection has written; give another "
+            "folder"
+        )
 
 
 def deliver(flags: Namespace, asked: Asked, state: Bisection, argv: list[str]) -> int:

@@ -58,5 +58,5 @@ def parse(argv: list[str]) -> Namespace:
     add("--csv FILE", "a row for each sitting", new_file(".csv", stdout=True))
     output_flags(parser, json="the rows as JSON", markdown="as Markdown", html="as an HTML page")
     flags = parser.parse_args(argv)
-    check_outputs(flags)
+    check_outputs(flags, *flags.folder.glob("*/*.json"))
     return flags

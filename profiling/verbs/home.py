@@ -1,5 +1,6 @@
-"""Shows all runs, captures and experiments under a folder on one page: date, verdict, step time,
-loss, and links to their pages. Ticked rows lead to a report, a dashboard or a comparison.
+"""Shows all runs, captures, memory snapshots and experiments under a folder on one page: date,
+verdict, step time, loss, and links to their pages. Ticked rows lead to a report, a dashboard or a
+comparison.
 
 {flags}
 
@@ -14,18 +15,22 @@ from pathlib import Path
 from cli.parser import Parser, flag
 from cli.plain import without_controls
 from profiling.analysis.difference.comparison import compare
+from profiling.analysis.memory.analysis import memory_report
 from profiling.analysis.open_report import open_report
 from profiling.analysis.runs.folder import read_runs
-from profiling.analysis.runs.listing import list_entries
+from profiling.analysis.runs.listing import is_snapshot, list_entries
 from profiling.report.comparison.document import comparison_document
 from profiling.report.dashboard.document import dashboard_page
 from profiling.report.dashboard.server import MakePage, serve
 from profiling.report.home.document import home_page
 from profiling.report.home.pages import HomePages, Makers
+from profiling.report.memory.comparison import comparison_document as memory_comparison
+from profiling.report.memory.document import memory_document
 from profiling.report.renderers.page import page
 from profiling.report.single.document import report_document
 from profiling.shared.run_files import check_output
 from profiling.verbs import compare as compare_verb
+from profiling.verbs.memory import compared_snapshots
 from profiling.verbs.results import check_new, new_file, put
 
 DEFAULT_FILE = Path("home.html")
@@ -67,12 +72,16 @@ def pages_of(folder: Path) -> HomePages:
 
 
 def report_page(path: Path) -> str:
+    if is_snapshot(path):
+        return page(memory_document(memory_report([path]), path.name))
     capture = open_report(path)
     return page(report_document(capture.report, capture.step_events))
 
 
 def comparison_page(one: Path, other: Path) -> str:
     """The page of a comparison; two that are not alike are compared, too, and the page says it."""
+    if compared := compared_snapshots(compare_verb.parse([str(one), str(other)])):
+        return page(memory_comparison(compared, (one.name, other.name)))
     flags = compare_verb.parse([str(one), str(other), "--force"])
     sides = compare_verb.both_sides(flags)
     return page(comparison_document(compare(*sides, flags.force, flags.equal_within)))

@@ -2,6 +2,11 @@
 
 {flags}
 
+examples
+  python -m profiling log out-shakespeare-char
+  python -m profiling log nsys.sqlite --run out-shakespeare-char
+  python -m profiling log out-shakespeare-char --metrics
+
 The run gets tables (capture/summary, capture/families, capture/phases), the page with its charts
 (capture/report), and the capture as an artifact, as a new version of the artifact of its
 configuration, with verdict, step time, GPU and commit as metadata. The uploaded capture is a copy

@@ -262,7 +262,7 @@ class Tools:
         return self.answer_text(others.scaled(record, key), key, tokens, first, n)
 
     def runs(self, n: int = ROWS, first: int = 0, tokens: int = TOKENS) -> str:
-        """Runs, captures and experiments under the root, the newest first."""
+        """Runs, captures, memory snapshots and experiments under the root, the newest first."""
         answer = others.of_entries(list_entries(Path(".")), Path("."))
         command = command_of("home", ".", "-o", "home.html")
         return self.answer_text(replace(answer, next=command), "", tokens, first, n)

@@ -15,7 +15,7 @@ from profiling.analysis.memory.memory_records import MemoryComparison, MemoryRep
 from profiling.report.memory.comparison import comparison_document
 from profiling.report.memory.document import answer, memory_document
 from profiling.shared.json_records import to_json
-from profiling.timeline.memory_snapshot import is_snapshot, snapshots_alone
+from profiling.timeline.memory_snapshot import refuse_mixed, snapshots_alone
 from profiling.verbs.gate import CANNOT_TELL, REGRESSION
 from profiling.verbs.progress import reading_bar
 from profiling.verbs.results import check_outputs, say_written, show, show_answer, write_outputs
@@ -90,11 +90,9 @@ def compared_snapshots(flags: Namespace) -> MemoryComparison | None:
     """
     sides = [flags.baseline, flags.candidate]
     snapshots = [snapshots_alone(side) for side in sides]
+    refuse_mixed(sides, snapshots)
     if not all(snapshots):
-        if not any(map(is_snapshot, sides)):
-            return None
-        path = sides[snapshots.index([])]
-        raise ValueError(f"{path}: is no memory snapshot, but the other side is one")
+        return None
     refuse_flags(flags)
     one, other = map(read_report, snapshots)
     return difference.compare_memory(one, other, flags.equal_within)

@@ -40,7 +40,7 @@ from profiling.analysis.verdict.health import OTHERS
 from profiling.report.single.kernel_sources import Links, source_links
 from profiling.report.single.verdict_line import verdict_line
 from profiling.shared.json_records import to_json
-from profiling.timeline.memory_snapshot import snapshots_at
+from profiling.timeline.memory_snapshot import refuse_mixed, snapshots_at
 from profiling.timeline.opening import REPORT, newest
 from profiling.timeline.trace import Trace
 from profiling.verbs.fit_flags import check_fit, fit_flags
@@ -66,8 +66,8 @@ an nsys report (.sqlite, .sqlite.gz, .nsys-rep), a torch.profiler trace (.json, 
 run's folder: its newest capture"""
 CAPTURES = f"""\
 {CAPTURE}, or the captures of all ranks if the folder has them;
-a memory snapshot of PyTorch (.pickle);
 several: the captures of several ranks, or one folder per host"""
+REPORTED = f"{CAPTURES}; or memory snapshots of PyTorch (.pickle)"
 RANKS = "read all processes of one file as ranks, for torchrun under nsys"
 MORE = "--full prints the whole report; --html FILE writes it as a page with a timeline."
 
@@ -89,6 +89,7 @@ def report_on(argv: list[str]) -> Report | None:
 
         report_memory(flags, snapshots)
         return None
+    refuse_mixed(flags.capture, [snapshots_at([path]) for path in flags.capture])
     if flags.fit:
         raise ValueError(
             f"--fit: {flags.capture[0]} is no memory snapshot; record one with profile=memory, or "
@@ -140,7 +141,7 @@ def open_given(flags: Namespace) -> "Capture | RanksAnalysis":
 
 def parse(argv: list[str]) -> Namespace:
     parser = Parser("report", __doc__)
-    parser.add_argument("capture", type=Path, nargs="+", metavar="CAPTURE", help=CAPTURES)
+    parser.add_argument("capture", type=Path, nargs="+", metavar="CAPTURE", help=REPORTED)
     group = parser.add_argument_group("outputs; - is stdout")
     output_flags(
         group,

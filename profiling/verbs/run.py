@@ -303,7 +303,7 @@ def program_of(words: list[str]) -> Program:
     Raises ValueError for a wrong key, before nsys starts.
     """
     from configs.command_line import compose_one  # here: --help needs no Hydra
-    from training.metrics.wandb_mirror import check_wandb
+    from training.metrics.wandb_settings import check_wandb
 
     if words and Path(words[0]).name == SAMPLER.name:
         return sampling(words[1:])

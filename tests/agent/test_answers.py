@@ -101,6 +101,14 @@ def test_no_answer_is_longer_than_asked_for(tools, tokens):
     assert tokens == 10**9 or any("more" in json.loads(text) for text in texts)
 
 
+def test_snapshots_without_a_run_are_listed_and_open(tools):
+    answer = json.loads(tools.runs(n=100, tokens=10**9))
+    names = answer["names_from_capture"]
+    listed = {names[row["path"]] for row in answer["rows"] if row["kind"] == "snapshot"}
+    assert {"held.pickle", "leaks.pickle", "with_memory/profile/window-5.memory.pickle"} <= listed
+    assert all("peak" in json.loads(tools.verdict(path))["numbers"] for path in listed)
+
+
 def test_what_is_left_out_can_be_asked_for(tools):
     seen, first = [], 0
     while True:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from profiling.analysis.columns import Intervals, union
-from profiling.analysis.gpu_time import idle
+from profiling.analysis.gpu_time import host_activity
 
 
 def random_set(random: np.random.Generator, count: int) -> tuple[Intervals, set[int]]:
@@ -47,12 +47,12 @@ def test_nothing_is_left_of_a_set_in_an_empty_period_or_beside_it(start_ns, end_
 
 @pytest.mark.parametrize("seed", range(5))
 def test_long_pauses_are_the_long_gaps_between_calls(seed, monkeypatch):
-    monkeypatch.setattr(idle, "LONG_NS", 4)
+    monkeypatch.setattr(host_activity, "LONG_NS", 4)
     random = np.random.default_rng(seed)
     start = np.sort(random.integers(-10, 190, 20))
     end = start + random.integers(1, 12, 20)
     touched = (end > 50) & (start < 150)
-    pauses = idle.long_pauses(start[touched], end[touched], 50, 150)
+    pauses = host_activity.long_pauses(start[touched], end[touched], 50, 150)
     gaps = union(start, end).gaps(50, 150)
     long = gaps.end_ns - gaps.start_ns > 4
     assert pauses.start_ns.tolist() == gaps.start_ns[long].tolist()

@@ -3,7 +3,7 @@
 import pytest
 
 from profiling.analysis.analysis import Analysis
-from profiling.analysis.gpu_time.idle import STAGED_BYTES
+from profiling.analysis.gpu_time.host_activity import STAGED_BYTES
 from profiling.analysis.open_report import open_report
 from profiling.analysis.summary import summarize
 from tests.helpers.programs import MS, TO_DEVICE, TO_HOST, US, Program

@@ -115,11 +115,13 @@ def test_bash_completes_the_installed_program(typed, offered, tmp_path):
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_help_of_every_verb(verb, installed, capsys):
+def test_help_of_every_verb_fits_its_window_and_has_examples(verb, installed, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
     with pytest.raises(SystemExit):
         import_module(f"profiling.verbs.{verb}").main(["--help"])
     said = capsys.readouterr().out
     assert f"profiling-nanogpt {verb} " in said and checkouts(said) == []
+    assert max(map(len, said.splitlines())) <= 80 and "\nexamples\n  " in said
 
 
 @pytest.mark.filterwarnings("ignore:.*found in sys.modules:RuntimeWarning")
@@ -135,6 +137,7 @@ def test_help_and_mistakes_of_every_program(program, installed, capsys, monkeypa
         said = "".join(capsys.readouterr())
         assert said and checkouts(said) == []
         assert words != ["--help"] or "profiling-nanogpt" in said
+        assert program != "profiling" or max(map(len, said.splitlines())) <= 80
 
 
 def test_results_and_what_to_do_next(installed, capsys):

@@ -182,7 +182,7 @@ def test_a_process_that_fails_shows_its_end_and_the_rest_goes_on(fake, monkeypat
 @pytest.mark.slow
 def test_a_folder_of_another_experiment_is_not_mixed_with(fake):
     fake("attention=slow,flash", "--repeats", "2", "--out", "exp")
-    with pytest.raises(ValueError, match="--out exp: contains an experiment with another words"):
+    with pytest.raises(ValueError, match="--out exp: contains an experiment with other keys"):
         fake("attention=slow,flash", "n_layer=1", "--repeats", "2", "--out", "exp")
 
 

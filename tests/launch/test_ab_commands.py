@@ -150,7 +150,7 @@ def test_a_stopped_experiment_keeps_what_has_ended_and_goes_on(fake, capsys):
     (left / "trained-rank0").touch()
     assert run("--out", "out-ab/command-a.py-b.py", *words) == 0
     assert [script[0] for script, _, _ in starts] == list("abbba")
-    with pytest.raises(ValueError, match="contains an experiment with another factor"):
+    with pytest.raises(ValueError, match="contains an experiment with other values or commands"):
         run("--out", "out-ab/command-a.py-b.py", "--", *A, ":::", *A)
 
 

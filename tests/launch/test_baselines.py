@@ -124,7 +124,8 @@ def test_a_command_alone_is_not_called_a(tmp_path, monkeypatch):
         (["--against", "baseline:../x", "--", *COMMAND], "name a baseline with letters"),
         (["--against", "commit:main", "--", *COMMAND], "is in no git repository"),
         (["--against", "baseline:main", "--steps", "40", "--", *COMMAND], "--steps 40: .*has None"),
-        (["--against", "baseline:main", "attention=slow,flash"], "--against: only for"),
+        (["--against", "baseline:main", "attention=slow,flash"], "only with a command: ab --aga"),
+        (["--against", "baseline:main", "--", *COMMAND, ":::", *COMMAND], "takes one command"),
         (["--against", "baseline:main", "--capture", "--", *COMMAND], "--capture: a baseline has"),
     ],
 )
@@ -135,11 +136,19 @@ def test_mistakes_of_against(timed, words, said):
 
 
 @pytest.mark.parametrize(
-    "words", [["save", "main"], ["save", "a/b", "--", *COMMAND], ["show", "m"]]
+    "words",
+    [
+        ["save", "main"],
+        ["save", "a/b", "--", *COMMAND],
+        ["show", "m"],
+        ["save", "main", "--baselines", __file__, "--", *COMMAND],
+    ],
 )
 def test_mistakes_of_save(timed, words):
-    with pytest.raises(ValueError, match=r"no command|a/b: name a baseline|invalid choice"):
+    mistakes = r"no command|a/b: name a baseline|invalid choice|baselines.py is a file; name a"
+    with pytest.raises(ValueError, match=mistakes):
         baseline.main(words)
+    assert not Path("out-baseline").exists()
 
 
 @pytest.mark.skipif(not shutil.which("git"), reason="needs git")

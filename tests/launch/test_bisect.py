@@ -176,6 +176,7 @@ def test_ctrl_c_takes_the_worktrees_away_and_says_how_to_go_on(planted, monkeypa
     assert bisect.main(["main~32", "main", *COMMAND]) == 130
     assert "stopped; the same command goes on in" in capsys.readouterr().out
     assert subprocess.check_output(["git", "worktree", "list"], text=True).count("\n") == 1
+    assert bisect.main(["main~32", "main", *COMMAND]) == 130  # it does, without a visit that ended
 
 
 @pytest.mark.parametrize(
@@ -187,6 +188,8 @@ def test_ctrl_c_takes_the_worktrees_away_and_says_how_to_go_on(planted, monkeypa
         (["main", "main", *COMMAND], "is no ancestor of"),
         (["main~3", "main", "--repeats", "9", "--most-repeats", "4", *COMMAND], "less than --rep"),
         (["main~3", "main", "--", "X=1"], "A sets variables for no command"),
+        (["main~3", "main", "--out", ".", *COMMAND], "contains .git, which no bisection has"),
+        (["main~3", "main", "--out", "", *COMMAND], "^argument --out: is empty; name a folder"),
     ],
 )
 def test_mistakes(planted, words, said):

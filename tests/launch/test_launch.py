@@ -379,11 +379,19 @@ def test_a_token_is_known_by_its_shape_whatever_its_name(token):
 def test_what_only_begins_like_a_token_stays():
     words = [
         "sk-learn-experiment-with-long-name",
+        "sk-learn-Baseline-ResNet50Large-run-3",
+        "sk-learn-RandomForest-n100-20241126T113055",
+        "sk-Llama3p1-8B-Instruct-ctx32k-lr2e5",
+        "pypi-mirror-of-the-cluster-with-AgE",
+        "npm_and_yarn_are_not_needed_for_this_run",
+        "AIzawa-is-a-town",
+        "eyJafjallajokull.eyJafjord.run",
         "hf_transfer",
         "task-ABCDEFGHIJKLMNOPQRST1",
         "ghp",
         "sk-" * 15_000,
         "sk-" + "a-" * 15_000,
+        "eyJ-aaaaaaaaaa-" * 5_000,
     ]
     began_s = time.process_time()
     assert without_secret_values(words) == words

@@ -58,8 +58,16 @@ def test_what_is_not_there_is_said(kept, words, said):
         history.main(words)
 
 
-def test_a_damaged_file_is_named(kept):
+def test_folders_of_others_hold_no_baselines(kept):
+    Path("empty/.git").mkdir(parents=True)
+    with pytest.raises(ValueError, match="^empty: has no baseline; make one"):
+        history.main(["empty"])
+
+
+def test_a_damaged_file_is_named_and_a_kept_one_stays(kept):
     file = next(Path(".profiling/baselines/gpu").iterdir())
+    with pytest.raises(ValueError, match=f"{file.name}: this command reads "):
+        history.main(["--json", str(file)])
     file.write_text("{}")
     with pytest.raises(ValueError, match=f"{file.name}: is damaged"):
         history.main([])

@@ -95,6 +95,20 @@ def test_compare_refuses_flags_that_would_do_nothing(snapshot, flag):
         compare.main([one, one, *flag])
 
 
+@pytest.mark.parametrize(
+    ("other", "said"), [("none.pickle", "no such file"), (__file__, "is no memory snapshot, but")]
+)
+def test_a_snapshot_beside_something_else_is_refused(snapshot, other, said):
+    one = snapshot(Training().make().run(2))
+    for verb, *words in (
+        (compare, one, other),
+        (report, one, other),
+        (report, other, one, "--fit"),
+    ):
+        with pytest.raises(ValueError, match=f"^{other}: {said}"):
+            verb.main(words)
+
+
 def test_compare_says_which_needs_less_and_where(snapshot, tmp_path, capsys):
     one = snapshot(Training().make().run(3), "one.pickle")
     more = snapshot(Training(activation=7 * MIB).make().run(3), "more.pickle")

@@ -21,11 +21,11 @@ from configs.training import WandbConfig
 from profiling.shared.artifact_names import artifact_name
 from tests.fakes.fake_wandb_server import FakeWandbServer
 from tests.paths import PROJECT
-from training.metrics import wandb_mirror
+from training.metrics import wandb_settings
 from training.metrics.sinks import RunFacts, last_value
 from training.metrics.tracker import Tracker, open_tracker
 from training.metrics.wandb_facts import wandb_config
-from training.metrics.wandb_mirror import check_wandb
+from training.metrics.wandb_settings import check_wandb
 
 API_KEY = "0123456789abcdef" * 3
 FACTS = RunFacts(
@@ -255,10 +255,10 @@ def test_online_without_a_key_is_refused(plain, tmp_path):
 
 def test_proxy_is_not_probed_around(plain):
     dead = "http://127.0.0.1:9"
-    assert "refused" in wandb_mirror._why_unreachable(dead)
+    assert "refused" in wandb_settings.why_unreachable(dead)
     plain.setenv("http_proxy", "http://proxy.example.org:3128")
     plain.setenv("no_proxy", "")
-    assert wandb_mirror._why_unreachable(dead) is None
+    assert wandb_settings.why_unreachable(dead) is None
 
 
 @pytest.mark.slow

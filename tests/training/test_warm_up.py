@@ -16,12 +16,13 @@ from training.step import warm_up
 )
 def test_nobody_is_told_to_run_the_command_that_runs(caplog, monkeypatch, file, advised):
     monkeypatch.setattr(warm_up, "timed_micro_step", lambda *_: 60.0)
-    config = compose_one([f"config/{file}.yaml", "device=cpu"])
+    config = compose_one([f"config/{file}.yaml", "device=cpu", "data_source=my text.txt"])
     x = torch.zeros(12, 4, dtype=torch.long)
     with caplog.at_level(logging.WARNING):
         warm_up.say_how_long(SimpleNamespace(micro_steps=1), x, x, config, config.max_iters)
     (warning,) = caplog.messages
     assert ("python train.py config/shakespeare_char_cpu.yaml" in warning) == advised
+    assert warning.endswith("attention=auto 'data_source=my text.txt'") == advised
     assert ("is already of a size for CPUs" in warning) != advised
 
 

@@ -1,6 +1,8 @@
 """`python -m profiling home`: the rows of a folder, what its server makes of them, the page."""
 
 import os
+import pickle
+import shutil
 import threading
 import time
 from pathlib import Path
@@ -13,7 +15,7 @@ from profiling.report.dashboard.server import LivePage, PageServer
 from profiling.verbs import home
 from tests.helpers.chromium import chromium
 from tests.helpers.folders import with_rows, write_run
-from tests.paths import PROJECT
+from tests.paths import CAPTURES, PROJECT
 from validation.browser import resize
 
 EXAMPLES = PROJECT / "profiling" / "examples"
@@ -29,7 +31,7 @@ def of_kind(place: Path) -> dict[str, list]:
 
 @pytest.fixture
 def place(tmp_path):
-    """A folder with a run that ended, a capture, a sweep of two runs and an experiment."""
+    """A folder with a run that ended, a sweep, an experiment, a capture and two snapshots."""
     place = tmp_path / "all"
     write_run(place / "ended")
     for number in (0, 1):
@@ -39,6 +41,9 @@ def place(tmp_path):
     (place / "ab" / "results.json").write_text(RESULTS)
     (place / "trace, mine.json").write_text('{"schemaVersion": 1, "traceEvents": []}')
     (place / "settings.json").write_text("{}")
+    for name in ("leaky", "fixed"):
+        shutil.copy(CAPTURES / "memory" / f"{name}.pickle", place)
+    (place / "meta.pkl").write_bytes(pickle.dumps({"stoi": {"a": 1}, "itos": "segments"}))
     return place
 
 
@@ -49,7 +54,7 @@ def test_everything_in_a_folder_is_listed_with_what_is_known(place):
     (place / "begun" / "summary.json").unlink()
     found = of_kind(place)
     assert {kind: len(entries) for kind, entries in found.items()} == {
-        **{"run": 5, "sweep": 1, "experiment": 1, "capture": 1},
+        **{"run": 5, "sweep": 1, "experiment": 1, "capture": 1, "snapshot": 2},
     }
     runs = {entry.path.name: entry for entry in found["run"]}
     assert runs["ended"].state == "ended" and runs["under way"].state == "running, or killed"
@@ -84,13 +89,18 @@ def test_a_page_links_the_pages_that_there_are_but_not_itself(place, capsys):
     capture = place / "trace, mine.json"
     head = '<meta content="script-src \'nonce-x\'"><meta name="step-ms" content="7.25"><title>'
     (place / "made.html").write_text(f"{head}Bound by X · {capture.name} · GPU</title>")
+    (place / "held.html").write_text(
+        "<!-- script-src 'nonce-x' --><title>It leaks · Memory: leaky.pickle</title>"
+    )
     (place / "foreign.html").write_text("<title>foreign</title>")
     for _ in range(2):
         assert home.main([str(place), "-o", str(place / "home.html")]) == 0
-    assert capsys.readouterr().out.endswith("home.html: 6 rows\n")
+    assert capsys.readouterr().out.endswith("home.html: 8 rows\n")
     page = (place / "home.html").read_text()
     assert '<a href="made.html">made.html</a>' in page and "<td>Bound by X</td>" in page
     assert "foreign" not in page and "connect-src" not in page
+    snapshots = {entry.path.name: entry.verdict for entry in of_kind(place)["snapshot"]}
+    assert snapshots == {"leaky.pickle": "It leaks", "fixed.pickle": None}
     assert of_kind(place)["capture"][0].step_ms == 7.25 and ">7.25</td>" in page
 
 
@@ -122,6 +132,12 @@ def test_the_server_makes_what_is_listed_and_nothing_else(place, pages):
     assert ">7.00<" in row[1], "verdict and step time are known from now on"
     compared = pages.find("/compare/ended,sweep%2F1/").content.decode()
     assert "ended" in compared and "not alike" not in compared
+    assert b"keeps 3.0 MiB more with each step" in pages.find("/report/leaky.pickle/").content
+    assert "<td>train.py:55 (main) keeps 3.0 MiB" in pages.find("/").page(bare=True).decode()
+    assert (
+        b"fixed.pickle against leaky.pickle"
+        in pages.find("/compare/leaky.pickle,fixed.pickle/").content
+    )
     broken = pages.find(f"/report/{quote('trace, mine.json')}/")
     assert (broken.status, b"Traceback" in broken.content) == (422, False)
     for path in (
@@ -167,6 +183,11 @@ def test_rows_are_ticked_for_a_command_and_the_address_keeps_them(place, monkeyp
         browser.get("about:blank")
         browser.get(address)
         assert len(browser.execute_script(told)) == 2
+        for other, verbs in (("fixed.pickle", ["compare"]), ("trace, mine.json", [])):
+            browser.get("about:blank")
+            picked = f"#pick=leaky.pickle&pick={quote(other)}"
+            browser.get((place / "home.html").as_uri() + picked)
+            assert [line.split()[3] for line in browser.execute_script(told)] == verbs
         follow_and_tick(browser, place, ticks)
         resize(browser, 703, media="print")  # a sheet of A4 between its margins
         assert browser.execute_script("return document.documentElement.scrollWidth") <= 703

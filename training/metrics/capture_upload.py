@@ -11,7 +11,7 @@ from pathlib import Path
 
 from cli.program import HOME, PREFIX
 from configs.schema import Config
-from training.metrics.wandb_mirror import check_wandb
+from training.metrics.wandb_settings import check_wandb
 
 
 def send_capture(config: Config, began_s: float) -> None:

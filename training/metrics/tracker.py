@@ -18,7 +18,8 @@ from training.metrics.sinks import Alert, JsonFiles, Row, RunFacts, Sink, Value
 from training.metrics.tensorboard import TensorBoard
 from training.metrics.threaded_sink import ThreadedSink
 from training.metrics.trackio import TrackioRun
-from training.metrics.wandb_mirror import WandbMirror, check_wandb
+from training.metrics.wandb_mirror import WandbMirror
+from training.metrics.wandb_settings import check_wandb
 
 log = logging.getLogger(__name__)
 

@@ -6,24 +6,19 @@ ever: on a stopped wandb-core (W&B's background process), on a server that went 
 disk.
 """
 
-import configparser
 import contextlib
 import logging
-import netrc
 import os
 import re
 import shlex
 import signal
-import socket
 import subprocess
 import threading
 import time
-import urllib.request
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Literal
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING
 
 from cli.errors import one_line
 from cli.files import short_path
@@ -52,6 +47,14 @@ from training.metrics.wandb_run import (
     rows_of,
     values_of,
 )
+from training.metrics.wandb_settings import (
+    Mode,
+    api_key,
+    base_url,
+    is_trial,
+    wandb_folder,
+    why_unreachable,
+)
 
 if TYPE_CHECKING:  # importing it takes a third of a second, so only the mirror's thread does
     from wandb import Run
@@ -59,7 +62,6 @@ if TYPE_CHECKING:  # importing it takes a third of a second, so only the mirror'
 log = logging.getLogger(__name__)
 
 QUEUE_ROWS = 10_000  # rows that wait for wandb; above that they are dropped and counted
-PROBE_TIMEOUT_S = 3.0  # of one TCP connection to the server
 START_TIMEOUT_S = 20.0  # for wandb-core; must be below DEAD_TIMEOUT_S
 INIT_TIMEOUT_S = 15.0
 DEAD_TIMEOUT_S = 30.0  # finish() waits this long for a wandb-core or a server that does not answer
@@ -67,45 +69,6 @@ UPLOAD_TIMEOUT_S = 60.0  # ... and this long for the upload to one that does
 CHECKPOINT_TIMEOUT_S = 600.0  # ... with a checkpoint, of a hundred megabytes and more
 ABANDON_TIMEOUT_S = 2.0
 SAME_ALERT_S = 3600.0  # W&B drops an alert with the title of one that is younger
-TOKEN_FILE = "WANDB_IDENTITY_TOKEN_FILE"  # environment variable; replaces a key
-
-Mode = Literal["online", "offline", "disabled"]
-MODES: dict[str, Mode] = {"online": "online", "offline": "offline", "disabled": "disabled"}
-MODES |= {"run": "online", "dryrun": "offline"}  # W&B's older names, valid in WANDB_MODE alone
-
-
-def check_wandb(config: WandbConfig) -> Mode:
-    """The mode that `config` means on this machine: online, offline or disabled.
-
-    auto is what WANDB_DISABLED or WANDB_MODE says, else online with an API key. Without a key it is
-    never online, so that wandb has no reason to ask for one at the terminal. The trainer calls this
-    early. Raises ValueError for mode=online without a key and for an unknown WANDB_MODE.
-    """
-    word = config.mode
-    if word == "auto":
-        switched_off = os.environ.get("WANDB_DISABLED", "").lower() in ("true", "1")
-        word = "disabled" if switched_off else os.environ.get("WANDB_MODE") or "online"
-    if word not in MODES:
-        raise ValueError(f"WANDB_MODE={word} is unknown; set online, offline or disabled")
-    if MODES[word] != "online" or os.environ.get(TOKEN_FILE) or _api_key():
-        return MODES[word]
-    if config.mode == "auto":
-        return "offline"
-    raise ValueError(
-        f"wandb.mode=online, but there is no API key for {_base_url()}; "
-        "set WANDB_API_KEY, run `wandb login`, or choose wandb.mode=offline"
-    )
-
-
-def online_key() -> str | None:
-    """The API key for a server that answers, or None if a token takes its place.
-
-    Used by profiling.verbs.log. Raises ValueError without a key, and if no server answers.
-    """
-    check_wandb(WandbConfig(mode="online"))
-    if reason := _why_unreachable(_base_url()):
-        raise ValueError(f"W&B does not answer; try again later: {reason}")
-    return _api_key()
 
 
 @dataclass
@@ -248,7 +211,7 @@ class WandbMirror(Sink):
                     run.log(values_of(row), step=step, commit=True)
             self.doing = "finish"
             run.status()  # a round trip to wandb-core, which a stopped one does not answer
-            if self.mode == "online" and _why_unreachable(_base_url()):
+            if self.mode == "online" and why_unreachable(base_url()):
                 self.finish_timeout_s = DEAD_TIMEOUT_S
             self.core_answered.set()
             if self.config.checkpoints:  # after the answer, as reading and hashing it may take long
@@ -288,7 +251,7 @@ class WandbMirror(Sink):
     def start(self) -> "Run":
         """Starts the W&B run, offline if it cannot be online."""
         if self.mode == "online":
-            reason = _why_unreachable(_base_url())
+            reason = why_unreachable(base_url())
             if reason is None:
                 try:
                     run = self.wandb_init("online")
@@ -315,7 +278,7 @@ class WandbMirror(Sink):
         settings = wandb.Settings(
             silent=True,  # the run's own header and footer
             console="off",  # a captured print() would call into wandb on the training thread
-            api_key=_api_key() if mode == "online" else None,  # given, it is never asked for
+            api_key=api_key() if mode == "online" else None,  # given, it is never asked for
             disable_git=True,  # neither the diff nor a remote URL, which may hold a token
             disable_code=True,
             save_code=False,
@@ -349,23 +312,6 @@ class WandbMirror(Sink):
         if self.failure is None:
             self.failure = f"{self.doing}: {reason}"
             log.warning("W&B failed in %s; metrics.jsonl is still written", self.failure)
-
-
-def is_trial() -> bool:
-    """Whether W&B's agent runs this, for a sweep."""
-    return bool(os.environ.get("WANDB_SWEEP_ID"))
-
-
-def wandb_folder(out_dir: Path) -> Path:
-    """Folder for W&B's own folder `wandb`: WANDB_DIR, else the run's folder.
-
-    The agent of a sweep sets WANDB_DIR to its own working directory; it is ignored there, since the
-    records of all trials would lie together, and none beside its run.
-    """
-    named = os.environ.get("WANDB_DIR")
-    if not named or (is_trial() and os.path.realpath(named) == os.getcwd()):
-        return out_dir
-    return Path(os.path.realpath(Path(named).expanduser()))
 
 
 def _disable_telemetry() -> None:
@@ -428,48 +374,3 @@ def _wandb_core() -> subprocess.Popen[bytes] | None:
         service = connection._proc if connection else None
         return service._process if service else None
     return None
-
-
-def _why_unreachable(url: str) -> str | None:
-    """Reason why no TCP connection to the server can be made, or None if one can.
-
-    Behind a proxy it is None, too, as that cannot be known.
-    """
-    parts = urlsplit(url)
-    host = parts.hostname or ""
-    if parts.scheme in urllib.request.getproxies() and not urllib.request.proxy_bypass(host):
-        return None
-    port = parts.port or {"http": 80}.get(parts.scheme, 443)
-    try:
-        socket.create_connection((host, port), timeout=PROBE_TIMEOUT_S).close()
-    except OSError as error:
-        return f"{url}: {error}"
-    return None
-
-
-def _system_settings() -> dict[str, str]:
-    """Settings that `wandb login --host` and the like have stored for this user."""
-    folder = Path(os.environ.get("WANDB_CONFIG_DIR") or "~/.config/wandb").expanduser()
-    parser = configparser.ConfigParser(default_section="default", interpolation=None)
-    with contextlib.suppress(OSError, configparser.Error, UnicodeDecodeError):
-        parser.read(folder / "settings")
-    return dict(parser.defaults())
-
-
-def _base_url() -> str:
-    url = os.environ.get("WANDB_BASE_URL") or _system_settings().get("base_url")
-    return (url or "https://api.wandb.ai").rstrip("/")
-
-
-def _api_key() -> str | None:
-    """API key from where wandb looks for one: environment, netrc file, settings file; or None."""
-    if os.environ.get(TOKEN_FILE):
-        return None
-    if key := os.environ.get("WANDB_API_KEY"):
-        return key
-    candidates = [os.environ.get("NETRC") or "~/.netrc", "~/_netrc"]
-    for path in (Path(candidate).expanduser() for candidate in candidates):
-        with contextlib.suppress(OSError, netrc.NetrcParseError):
-            if entry := netrc.netrc(path).authenticators(urlsplit(_base_url()).netloc):
-                return entry[2] or None
-    return _system_settings().get("api_key")

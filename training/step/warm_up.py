@@ -4,6 +4,7 @@ So no iteration of the loop compiles, and no profiling window contains a compila
 """
 
 import logging
+import shlex
 import time
 from dataclasses import dataclass, replace
 
@@ -126,11 +127,13 @@ def say_how_long(step: Step, x: Tensor, y: Tensor, config: Config, left: int) ->
             "a machine that does nothing else"
         )
     elif run_s > LONG_S:
+        keys = [f"attention={config.attention}"]
+        keys += [f"data_source={config.data_source}"] if config.data_source else []
         log.warning(
             "for a result in minutes, stop this (Ctrl-C) and use the size for CPUs: python "
-            "train.py config/%s.yaml attention=%s",
+            "train.py config/%s.yaml %s",
             CPU_SIZE,
-            config.attention,
+            shlex.join(keys),
         )
 
 

@@ -19,15 +19,11 @@ Take a gap that ends with operation N, whose launching call returned at time L:
      that nothing hid.
 - In both cases, time before a copy to the host that is then waited for (`.item()`) counts as in 2.
 
-The data phase is a range of that name, or PyTorch's own around a DataLoader. Where a capture has
-neither, CPU work just before the copy of a batch to the GPU was making that batch, unless the host
-slept, wrote files, compiled, or had just fetched results. CPU work just behind such a copy was
-making the next batch, as the loaders of accelerate and the HF Trainer do. Copies with no other
-operation between them are one batch.
-
-Launches that all return only after their kernels (CUDA_LAUNCH_BLOCKING) are calls that wait. JAX
-waits without any call of CUDA: its threads report results by a futex. Such a wait, or a fetch of an
-array in JAX's own trace, counts if a copy to the host lies in it; block_until_ready always does.
+Where a capture has no data phase, CPU work just before the copy of a batch to the GPU was making
+that batch, unless the host slept, wrote files, compiled, or had just fetched results. CPU work just
+behind such a copy was making the next batch, as the loaders of accelerate and the HF Trainer do.
+Copies with no other operation between them are one batch. `host_activity` says what counts as the
+data phase, and as a wait.
 
 While a wait held up the host and the GPU was busy, the host would have got ahead without the wait.
 So each wait is owed its length, and the parts 3 and 4 of the gaps after it pay that debt, `launch`
@@ -36,16 +32,9 @@ pays all or nothing: a loader that takes longer than the wait lasted would still
 without it. A debt ends with the step after the one that waited: a single wait, in a warm-up, could
 not have hidden what every step does.
 
-A copy from the GPU to pageable memory waits as a synchronising call does, and so does one to the
-GPU in the data phase. Larger ones are staged: CUDA's API synchronization behavior has the driver
-wait for the stream and move the bytes. Up to 64 KiB, a copy to the GPU delays nobody (CUDA C++
-Programming Guide, asynchronous concurrent execution), and a copy back takes no more than a latency,
-as in `.item()`.
-
 All sums are integers: the causes of a gap add up to it to the nanosecond.
 """
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import reduce
@@ -53,59 +42,31 @@ from functools import reduce
 import numpy as np
 from numpy.typing import NDArray
 
-from profiling.analysis.columns import Intervals, distinct, name_mask, union
+from profiling.analysis.columns import Intervals
 from profiling.analysis.gpu_time.attribution import OwnedOperations
 from profiling.analysis.gpu_time.breakdown import Activity
+from profiling.analysis.gpu_time.host_activity import (
+    BATCH_BYTES,
+    FROM_HOST,
+    LATE,
+    LONG_NS,
+    NOTHING,
+    SHORT_WRITE_NS,
+    TO_HOST,
+    Host,
+    copies,
+    host_activity,
+)
 from profiling.analysis.gpu_time.host_waits import (
     charge,
     find_awaited,
     find_drained,
-    launches_block,
     wait_begin_ns,
 )
-from profiling.analysis.steps.operators import loading_times
-from profiling.analysis.steps.steps import Steps
 from profiling.shared.causes import CAUSES
-from profiling.shared.host_work import JAX_WAITS, XLA_ALLOCATES, XLA_COMPILES
-from profiling.timeline.trace import COPY, Calls, Operations, Ranges, Trace
+from profiling.timeline.trace import Calls, Operations, Trace
 
-LONG_NS = 200_000  # a long time without a CUDA call; a launch and its dispatch take 5 to 50 us
-BLOCKING = re.compile(
-    r"((cuda|hip)(Stream|Device|Event|Thread)Synchronize|cu(Stream|Ctx|Event)Synchronize|"
-    r"(cuda|hip)Memcpy(2D|WithStream)?|(cu|hip)Memcpy(DtoH|HtoD|DtoD)?)(_ptsz|_ptds|_spt)?(_v\d+)?|"
-    r"synchronize(Stream|Device|Event)?"  # MTIA's calls
-)
-ALLOCATING = re.compile(
-    r"((cuda|hip)(Ext)?(Malloc|Free)(Host|Array|Pitch|Managed|WithFlags)?|"
-    r"(cuda|hip)Host(Alloc|Malloc|Free|Register|Unregister)|"
-    r"cuMem(Alloc|Free)(Host|Pitch|Managed)?|(cu|hip)Mem(Create|Map|Unmap|Release|SetAccess|"
-    r"AddressReserve|AddressFree))(_v\d+)?"
-)
-TO_HOST, FROM_HOST = "Device-to-Host", "Host-to-Device"  # in the name of a copy
-BATCH_BYTES = 4096  # smaller copies are scalars
-STAGED_BYTES = 65536  # larger copies of pageable memory go through a buffer of the driver's
-DATA_PHASES = ("data", "dataloader", "data_loading", "get_batch", "load", "batch")
-# the system's calls that wait for another process (a bare futex is for threads of this one), those
-# that pause at the program's request, and those that put files on the disk
-FOREIGN_WAITS = re.compile(
-    r"p?poll|p?select|epoll_p?wait\d?|read(v|64)?|recv(from|msg)?|sem_(wait|timedwait|clockwait)|"
-    r"wait(pid|id|3|4)?|v?fork|posix_spawnp?"
-)
-SLEEPS = re.compile(r"(clock_)?nanosleep|u?sleep")
-FETCHES = re.compile(r"futex|np\.asarray\(jax\.Array\)")
-WRITES = re.compile(r"p?write(v|64)?|f(data)?sync|sync(fs)?|msync|fwrite|fflush")
-SHORT_WRITE_NS = 100_000  # shorter writes wake another thread or process
-# what a late host did (fields of Host, and `launching` for the rest) -> the cause of that part of
-# the gap, unless a wait is charged with it
-LATE = {
-    "data_stalls": "data",
-    "sleeps": "cpu",
-    "stalls": "cpu",
-    "data": "data",
-    "launching": "launch",
-}
 STALLS = ("data_stalls", "sleeps", "stalls")
-NOTHING = union(np.empty(0), np.empty(0))
 
 
 @dataclass(frozen=True)
@@ -143,22 +104,6 @@ class GapLaunches:
 
     def rows(self, chosen: np.ndarray) -> "GapLaunches":
         return GapLaunches(*(column[chosen] for column in vars(self).values()))
-
-
-@dataclass(frozen=True)
-class Host:
-    """Activity of the threads that drive the device, as sets of intervals in the steps."""
-
-    data: Intervals  # in the data phase
-    staging: Intervals  # in large copies from or to pageable memory, outside the data phase
-    allocations: Intervals  # in calls that allocate or free memory
-    data_waits: Intervals  # in the data phase: waiting for the GPU, or copying pageable memory
-    other_waits: Intervals  # in calls that wait for the GPU, outside the data phase
-    data_stalls: Intervals  # long without a call: in the data phase, or waiting for a process
-    other_work: Intervals  # known to make no batch: files are written, XLA compiles
-    sleeps: Intervals  # long without a call: in a pause that the program asked for
-    stalls: Intervals  # long without a call, or copying from pageable memory
-    quiet: Intervals  # long without a call
 
 
 def find_gaps(
@@ -243,13 +188,6 @@ def neighbours(
     return before, after
 
 
-def copies(
-    names: list[str], operations: Operations, rows: np.ndarray, direction: str
-) -> NDArray[np.bool_]:
-    """Mask of the `rows` that are copies in that direction; False where the row is -1."""
-    return (rows >= 0) & name_mask(names, operations.name[rows], lambda name: direction in name)
-
-
 def beside_batch(
     names: list[str],
     operations: Operations,
@@ -271,119 +209,6 @@ def beside_batch(
     of_batch[rows] = brought & (run_bytes[run] >= BATCH_BYTES)
     beside: NDArray[np.bool_] = of_batch[before] | (of_batch[after] & ~fetched)
     return beside
-
-
-def host_activity(trace: Trace, calls: Calls, owned: OwnedOperations, activity: Activity) -> Host:
-    names, begin, end = trace.names, activity.begin_ns, activity.end_ns
-    steps, operations = owned.steps, owned.operations
-    threads = set(distinct(owned.thread[owned.kernels_and_graphs]).tolist()) | {steps.thread}
-    of_host = np.isin(calls.thread, [thread for thread in threads if thread is not None])
-    of_host &= (calls.end_ns > begin) & (calls.start_ns < end) & (calls.end_ns > calls.start_ns)
-    quiet = long_pauses(calls.start_ns[of_host], calls.end_ns[of_host], begin, end)
-
-    pageable = np.flatnonzero((operations.kind == COPY) & operations.pageable)
-    pageable = pageable[operations.call[pageable] >= 0]
-    pageable = pageable[of_host[operations.call[pageable]]]
-    to_host = copies(names, operations, pageable, TO_HOST)
-    fetching, staging = operations.call[pageable[to_host]], operations.call[pageable[~to_host]]
-    allocating = np.flatnonzero(of_host & name_mask(names, calls.name, ALLOCATING.fullmatch))
-    waits = name_mask(names, calls.name, BLOCKING.fullmatch)
-    if launches_block(operations, calls, owned.row):
-        waits[owned.call[owned.kernels_and_graphs & (owned.call >= 0)]] = True
-    waiting = np.flatnonzero(of_host & waits)
-
-    def during(rows: np.ndarray) -> Intervals:
-        return union(calls.start_ns[rows], calls.end_ns[rows]).clip(begin, end)
-
-    waited = during(np.union1d(waiting, fetching)).union(
-        fetches(trace, steps, operations, owned.row)
-    )
-    waited = waited.union(times_named(trace, steps, JAX_WAITS, trace.frames))
-    by_xla = times_named(trace, steps, XLA_ALLOCATES, trace.frames).clip(begin, end)
-    asks = by_xla.end_ns - by_xla.start_ns > LONG_NS  # shorter: XLA has the memory
-    by_xla = Intervals(by_xla.start_ns[asks], by_xla.end_ns[asks])
-    staged = during(staging)
-    moved = staging_times(operations, calls, pageable, to_host)
-    stalls = quiet.union(staged)
-
-    data = data_ranges(trace, steps).clip(begin, end)
-    foreign = times_named(trace, steps, FOREIGN_WAITS, trace.os_calls).intersection(
-        quiet, begin, end
-    )
-    elsewhere = data.gaps(begin, end)
-    other_work = times_named(trace, steps, WRITES, trace.os_calls)
-    compiling = times_named(trace, steps, XLA_COMPILES, trace.ranges, trace.frames)
-    other_work = other_work.union(compiling)
-    return Host(
-        data,
-        staging=moved.intersection(elsewhere, begin, end),
-        allocations=during(allocating).union(by_xla),
-        data_waits=waited.union(staged).intersection(data, begin, end),
-        other_waits=waited.intersection(elsewhere, begin, end),
-        data_stalls=stalls.intersection(data, begin, end).union(foreign),
-        other_work=other_work.clip(begin, end),
-        sleeps=times_named(trace, steps, SLEEPS, trace.os_calls).intersection(quiet, begin, end),
-        stalls=stalls,
-        quiet=quiet,
-    )
-
-
-def staging_times(
-    operations: Operations, calls: Calls, rows: np.ndarray, to_host: np.ndarray
-) -> Intervals:
-    """The times at which the host moved the bytes of the large copies among `rows`.
-
-    The rows are copies from or to pageable memory. `to_host` is a mask of those to the host. Such a
-    copy counts from its begin on the GPU: until then the host waits for the work before it.
-    """
-    call, large = operations.call[rows], operations.bytes[rows] > STAGED_BYTES
-    begun_ns = np.where(to_host, operations.start_ns[rows], calls.start_ns[call])
-    return union(begun_ns[large], calls.end_ns[call][large])
-
-
-def long_pauses(start_ns: np.ndarray, end_ns: np.ndarray, begin: int, end: int) -> Intervals:
-    """The parts of [begin, end) that are longer than LONG_NS without any of the calls.
-
-    The calls are sorted, and none of them is empty.
-    """
-    ended = np.maximum.accumulate(np.concatenate(([begin], end_ns)))
-    following = np.concatenate((start_ns, [end]))
-    long = following - ended > LONG_NS
-    return Intervals(ended[long], following[long])
-
-
-def data_ranges(trace: Trace, steps: Steps) -> Intervals:
-    """The times at which the steps' thread was in the data phase or in PyTorch's DataLoader."""
-    phases = steps.phases.rows(steps.phase_mask(trace.names, DATA_PHASES))
-    return union(phases.start_ns, phases.end_ns).union(loading_times(trace, steps))
-
-
-def times_named(
-    trace: Trace, steps: Steps, wanted: re.Pattern[str], *tables: Calls | Ranges | None
-) -> Intervals:
-    """The times at which the steps' thread was in an event of the tables that has such a name."""
-    times = NOTHING
-    for table in tables:
-        if table is not None and len(table.start_ns):
-            mask = table.thread == steps.thread
-            mask &= name_mask(trace.names, table.name, wanted.fullmatch)
-            times = times.union(union(table.start_ns[mask], table.end_ns[mask]))
-    return times
-
-
-def fetches(
-    trace: Trace, steps: Steps, operations: Operations, rows: NDArray[np.intp]
-) -> Intervals:
-    """The waits of the steps' thread, outside of CUDA's calls, for copies to the host.
-
-    `rows` are the operations of the process. A wait counts if such a copy lies in it.
-    """
-    waits = times_named(trace, steps, FETCHES, trace.os_calls, trace.frames)
-    to_host = rows[copies(trace.names, operations, rows, TO_HOST)]
-    starts, ends = np.sort(operations.start_ns[to_host]), np.sort(operations.end_ns[to_host])
-    ended = np.searchsorted(ends, waits.end_ns, side="right")
-    fetching = ended > np.searchsorted(starts, waits.start_ns)
-    return Intervals(waits.start_ns[fetching], waits.end_ns[fetching])
 
 
 def split_causes(

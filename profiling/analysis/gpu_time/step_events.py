@@ -14,7 +14,7 @@ import numpy as np
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.columns import concatenate_columns, depths, distinct, name_mask
 from profiling.analysis.gpu_time.attribution import OwnedOperations, open_innermost
-from profiling.analysis.gpu_time.idle import BLOCKING
+from profiling.analysis.gpu_time.host_activity import BLOCKING
 from profiling.analysis.gpu_time.launch_places import place_names
 from profiling.analysis.gpu_work.families import FAMILIES
 from profiling.analysis.steps.endless import fill_lost_ends

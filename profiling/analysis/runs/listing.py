@@ -1,4 +1,5 @@
-"""List all runs, captures, experiments and pages under a folder. Called by the verb home.
+"""List all runs, captures, snapshots, experiments and pages under a folder. Called by the verb
+home.
 
 Of a file only its beginning and its end are read, so that hundreds of runs take a second; what is
 damaged becomes an entry that says what is wrong.
@@ -21,15 +22,18 @@ from profiling.analysis.runs.folder import CAPTURED, Numbers, numbers_of, read_r
 from profiling.shared.json_records import JsonObject, read_json
 from profiling.shared.metric_names import STEP_MS, VAL_LOSS
 from profiling.shared.run_files import METRICS
+from profiling.timeline import memory_snapshot
 from profiling.timeline.opening import ENDINGS
 
-Kind = Literal["run", "capture", "experiment", "bench", "sweep", "page"]
+Kind = Literal["run", "capture", "snapshot", "experiment", "bench", "sweep", "page"]
 RESULTS, BENCH, SWEEP = "results.json", "bench.json", "multirun.yaml"  # marks of folders
 HOME_TITLE = ": runs and captures"  # end of the title of the page that is made of the list
 LEFT_OUT = re.compile(r"\..*|previous-.*|wandb|tensorboard|compiled|ckpt_shards|__pycache__|sample")
-LISTED = (*ENDINGS, ".json", ".json.gz", ".jsonl", ".yaml", ".html")  # files that matter
+SNAPSHOTS = memory_snapshot.ENDINGS
+LISTED = (*ENDINGS, *SNAPSHOTS, ".json", ".json.gz", ".jsonl", ".yaml", ".html")  # that matter
 HEAD_BYTES, TAIL_BYTES = 4096, 65_536
 TRACE = re.compile(rb'"(traceEvents|schemaVersion)"')
+SNAPSHOT = re.compile(rb"\x80.{,32}segments.*?(total_size|device_traces)", re.DOTALL)
 PAGE = re.compile(r"script-src 'nonce-.*?<title>(.*?)</title>", re.DOTALL)
 STEP = re.compile(r'<meta name="step-ms" content="([\d.e+-]+)">\s*<title>')
 
@@ -58,9 +62,10 @@ class Head:
     title: str
     step_ms: float | None  # of a capture's report
 
-    def verdict_on(self, capture: Path) -> str:
-        """The verdict in the title of a page that reports the capture."""
-        return self.title.partition(f" · {capture.name}")[0]
+    def verdict_on(self, file: Path) -> str | None:
+        """The verdict in the title of a page that reports the capture or snapshot, else None."""
+        named = re.search(rf" · (Memory: )?{re.escape(file.name)}( |$)", self.title)
+        return self.title[: named.start()] if named else None
 
 
 @dataclass(frozen=True)
@@ -132,6 +137,8 @@ def entries_of(folder: Path, inside: list[str], files: list[Path]) -> Iterator[E
         if SWEEP in by_name and (runs := runs_inside(folder)):
             yield Entry("sweep", folder, max(map(changed_s, runs)), f"{len(runs)} runs", runs=runs)
         yield from map(capture_entry, filter(is_capture, files))
+        for file in filter(is_snapshot, files):
+            yield Entry("snapshot", file, changed_s(file), captures=[file])
 
 
 def changed_s(path: Path) -> float:
@@ -155,6 +162,17 @@ def is_capture(file: Path) -> bool:
         with gzip.open(file) if file.suffix == ".gz" else open(file, "rb") as content:
             return bool(TRACE.search(content.read(HEAD_BYTES)))
     except (OSError, EOFError):
+        return False
+
+
+def is_snapshot(file: Path) -> bool:
+    """Whether the file is a memory snapshot and no other pickle, by its name and first bytes."""
+    if not file.name.endswith(SNAPSHOTS):
+        return False
+    try:
+        with open(file, "rb") as content:
+            return bool(SNAPSHOT.match(content.read(HEAD_BYTES)))
+    except OSError:
         return False
 
 
@@ -234,20 +252,20 @@ def with_pages(entries: list[Entry], pages: list[Path]) -> list[Entry]:
     for page in pages:
         if (head := head_of(page)) is None or head.title.endswith(HOME_TITLE):
             continue
-        owner = next((n for n, entry in enumerate(found) if is_of(page, head.title, entry)), None)
+        owner = next((n for n, entry in enumerate(found) if is_of(page, head, entry)), None)
         if owner is None:
             found.append(Entry("page", page, changed_s(page), verdict=head.title, pages=[page]))
             continue
         entry = replace(found[owner], pages=[*found[owner].pages, page])
-        if entry.kind == "capture":
+        if entry.kind in ("capture", "snapshot"):
             entry = replace(entry, verdict=head.verdict_on(entry.path), step_ms=head.step_ms)
         found[owner] = entry
     return found
 
 
-def is_of(page: Path, title: str, entry: Entry) -> bool:
-    if entry.kind == "capture":
-        return entry.path.parent == page.parent and f" · {entry.path.name} " in f"{title} "
+def is_of(page: Path, head: Head, entry: Entry) -> bool:
+    if entry.kind in ("capture", "snapshot"):
+        return entry.path.parent == page.parent and head.verdict_on(entry.path) is not None
     return entry.kind in ("run", "experiment", "bench") and entry.path in page.parents
 
 

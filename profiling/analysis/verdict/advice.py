@@ -9,7 +9,7 @@ import re
 from dataclasses import asdict
 
 from configs.backends import AUTO, is_fused
-from profiling.analysis.gpu_time.idle import STAGED_BYTES
+from profiling.analysis.gpu_time.host_activity import STAGED_BYTES
 from profiling.analysis.gpu_time.operators import TENSOR_FLOAT
 from profiling.analysis.records import Cover, Report, Roofline, RooflineRow
 from profiling.analysis.sum_records import CopySpeed

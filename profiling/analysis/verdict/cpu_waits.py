@@ -1,7 +1,7 @@
 """Time of a step without a GPU in which the model does not compute, by class. Called by cpu.
 
 The names of phases tell what they are for. Between the phases, and in the phase `other`, more than
-LONG_NS without an operator is `cpu`, as it is where a GPU waits (gpu_time.idle).
+LONG_NS without an operator is `cpu`, as it is where a GPU waits (gpu_time.host_activity).
 """
 
 import re
@@ -10,7 +10,7 @@ import numpy as np
 
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.columns import Intervals, union
-from profiling.analysis.gpu_time.idle import DATA_PHASES, long_pauses
+from profiling.analysis.gpu_time.host_activity import DATA_PHASES, long_pauses
 from profiling.analysis.steps.operators import BACKWARD, LOADER, rows_with_prefix
 
 # class, one of causes.VERDICTS -> words in the name of a phase, in lower case; the first match

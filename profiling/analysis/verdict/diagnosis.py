@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from profiling.analysis.analysis import Analysis
-from profiling.analysis.gpu_time.idle import BLOCKING
+from profiling.analysis.gpu_time.host_activity import BLOCKING
 from profiling.analysis.gpu_time.profiler_cost import FIXED, LEAST, LIKELY, MOST
 from profiling.analysis.records import Bottleneck, Gain, Health, Reading, Report, TypicalStep
 from profiling.analysis.verdict import copies, cpu, gpu

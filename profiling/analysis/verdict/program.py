@@ -10,8 +10,8 @@ import numpy as np
 
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.columns import name_mask, used_names
+from profiling.analysis.gpu_time.host_activity import BATCH_BYTES, FROM_HOST, copies
 from profiling.analysis.gpu_time.host_waits import launches_block
-from profiling.analysis.gpu_time.idle import BATCH_BYTES, FROM_HOST, copies
 from profiling.analysis.gpu_work.families import FAMILIES
 from profiling.analysis.records import Loader, Program
 from profiling.analysis.steps.find import PROJECT_DOMAIN

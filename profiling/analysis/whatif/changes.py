@@ -12,7 +12,7 @@ import numpy as np
 
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.columns import Intervals, concatenate_columns, name_mask, union
-from profiling.analysis.gpu_time.idle import BATCH_BYTES, LONG_NS, STAGED_BYTES
+from profiling.analysis.gpu_time.host_activity import BATCH_BYTES, LONG_NS, STAGED_BYTES
 from profiling.analysis.gpu_work.families import FAMILIES
 from profiling.analysis.whatif.constants import (
     ASKING_NS,

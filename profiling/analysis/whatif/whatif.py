@@ -10,7 +10,7 @@ import numpy as np
 from configs.schema import role_of
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.columns import name_mask, used_names
-from profiling.analysis.gpu_time.idle import FOREIGN_WAITS, times_named
+from profiling.analysis.gpu_time.host_activity import FOREIGN_WAITS, times_named
 from profiling.analysis.gpu_time.losses import GRAPH_LAUNCH
 from profiling.analysis.gpu_work.families import FAMILIES
 from profiling.analysis.steps.find import used_gpus

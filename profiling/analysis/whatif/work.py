@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.columns import Intervals, distinct, name_mask
-from profiling.analysis.gpu_time.idle import (
+from profiling.analysis.gpu_time.host_activity import (
     ALLOCATING,
     BATCH_BYTES,
     BLOCKING,

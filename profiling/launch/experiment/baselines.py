@@ -15,7 +15,7 @@ from typing import NoReturn
 import numpy as np
 from msgspec.structs import replace
 
-from cli.files import make_folder, write_text
+from cli.files import check_writable, make_folder, name_path_in_errors, write_text
 from cli.process import usable_cores
 from profiling.analysis.difference.baseline import (
     FIVE,
@@ -72,11 +72,11 @@ def read_sittings(folder: Path, names: list[str]) -> list[Sitting]:
 
     Raises ValueError if a baseline has none, or a file is damaged.
     """
-    names = names or sorted(path.name for path in folder.glob("*") if path.is_dir())
+    there = sorted({path.parent.name for path in folder.glob("*/*.json")})
+    names = names or list(filter(NAME.fullmatch, there))
     found = []
     for name in names:
         if not (files := sorted((folder / check_name(name)).glob("*.json"))):
-            there = sorted({path.parent.name for path in folder.glob("*/*.json")})
             have = f"there are {', '.join(there)}" if there else "none is saved there"
             raise ValueError(f"{folder}: has no baseline {name}; {have}")
         found += [read_json(path, Sitting) for path in files]
@@ -84,6 +84,15 @@ def read_sittings(folder: Path, names: list[str]) -> list[Sitting]:
         what = "has no baseline" if folder.is_dir() or folder == FOLDER else "no such folder"
         raise ValueError(f"{folder}: {what}; make one: python -m profiling baseline save")
     return sorted(found, key=lambda sitting: sitting.when)
+
+
+def check_folder(folder: Path) -> None:
+    """Raise ValueError if no sitting could be kept there. Call it before one is measured."""
+    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not there.is_dir():
+        raise ValueError(f"--baselines {folder}: {there} is a file; name a folder")
+    with name_path_in_errors(there):
+        check_writable(there)
 
 
 def keep(folder: Path, sitting: Sitting) -> Path:

@@ -37,7 +37,14 @@ from profiling.shared.run_files import CHECKPOINTS, SHARDS, remove_run
 RESULTS = "results.json"
 UNEVEN = 1.2  # factor by which processes of one command usually differ, with what else runs
 # fields that must be equal for an experiment to go on in its folder
-IDENTITY = ("factor", "words", "steps", "warm_up", "log_interval")
+# -> how a message calls them
+IDENTITY = {
+    "factor": "values or commands",
+    "words": "keys",
+    "steps": "--steps",
+    "warm_up": "--warm-up",
+    "log_interval": "log_interval",
+}
 TAIL_LINES = 15
 say = partial(print, flush=True)  # no line may wait in a buffer while a process runs
 
@@ -66,10 +73,10 @@ def open_experiment(folder: Path, asked: Experiment) -> Experiment:
     if not path.exists():
         return asked
     earlier = read_json(path, Experiment)
-    for name in IDENTITY:
+    for name, said in IDENTITY.items():
         if getattr(earlier, name) != getattr(asked, name):
             raise ValueError(
-                f"--out {folder}: contains an experiment with another {name}; give another folder"
+                f"--out {folder}: contains an experiment with other {said}; give another folder"
             )
     return replace(earlier, result=None, comparisons=[], first_iterations=None, prediction=None)
 

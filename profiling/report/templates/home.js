@@ -32,8 +32,8 @@ function offers(rows) {
   const kinds = rows.map((row) => valueIn(row, "kind"));
   const made = [];
   if (rows.length === 1 && +valueIn(rows[0], "captures")) made.push(["report", "--html report.html"]);
-  if (rows.length === 2 && kinds.every((kind) => ["run", "capture"].includes(kind))) made.push(["compare", "--html comparison.html"]);
-  if (rows.length && !kinds.includes("capture")) made.push(["dashboard", "-o dashboard.html"]);
+  if (rows.length === 2 && [["run", "capture"], ["snapshot"]].some((alike) => kinds.every((kind) => alike.includes(kind)))) made.push(["compare", "--html comparison.html"]);
+  if (rows.length && !kinds.some((kind) => ["capture", "snapshot"].includes(kind))) made.push(["dashboard", "-o dashboard.html"]);
   return made;
 }
 
