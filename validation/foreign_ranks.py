@@ -136,24 +136,20 @@ def main(config: ForeignRanksConfig) -> None:
     out = Path(config.out).resolve() / ("small" if config.small else "")
     tools = [each for each in chosen(config.tools) if not (config.small and each == "nsys")]
     names = chosen_names(config.programs, PROGRAMS)
-    left = [name for name in names if not all(is_captured(out, name, tool) for tool in tools)]
+    left = [n for n in names if not all(is_captured(out, n, tool, config.gpus) for tool in tools)]
     left = runnable(left, lambda name: lack(name, config))
     failed = Recorder(out, config, tools).record(left) if left else []
     files = [out / "measured" / f"{name}.json" for name in names]
     known = [read_json(file, Measured) for file in files if file.exists()]
-    if not config.small:
-        failed += [
-            f"{each.program} by {tool}"
-            for each in known
-            for tool in tools
-            if not is_captured(out, each.program, tool)
-        ]
-    if config.judge and known:
-        rows = [row for each in known for row in judge(out, each)]
+    rows = [row for each in known for row in judge(out, each)] if config.judge else []
+    if rows:
         write_text(out / "results.json", to_json(rows))
         print_table(known, rows)
-        every = [each for row in rows for each in row.diagnoses]
-        failed += [f"{each.plant} by {each.tool}" for each in every if each.verdict is None]
+    if not config.small:
+        lacking = [(each.program, tool) for each in known for tool in tools]
+        lacking = [each for each in lacking if not is_captured(out, *each, config.gpus)]
+        lacking += [(d.plant, d.tool) for row in rows for d in row.diagnoses if d.verdict is None]
+        failed += [f"{name} by {tool}" for name, tool in lacking]
     end_where_failed("foreign_ranks", failed, out)
 
 
@@ -191,9 +187,9 @@ def packed_files(out: Path, capture: str, tool: str) -> list[Path]:
     return sorted((out / "captures").glob(f"{capture}.{tool}-rank*.xz"))
 
 
-def is_captured(out: Path, program: str, tool: str) -> bool:
+def is_captured(out: Path, program: str, tool: str, ranks: int) -> bool:
     names = [name for side in sides_of(out) for name in captures(program, side)]
-    return all(packed_files(out, name, tool) for name in names)
+    return all(len(packed_files(out, name, tool)) == ranks for name in names)
 
 
 def make_nanogpt(checkout: Path, folder: Path) -> None:
@@ -219,6 +215,7 @@ class Recorder:
             (out / name).mkdir(parents=True, exist_ok=True)
         environ, _ = nsight.without_secrets()  # which nsys would keep
         self.environ = environ | {NANOGPT: str(out / "nanogpt")}
+        self.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "4"  # in each of many processes
         self.environ |= {SMALL: "1", "CUDA_VISIBLE_DEVICES": ""} if config.small else {}
         if config.nanogpt:
             make_nanogpt(Path(config.nanogpt), out / "nanogpt")
@@ -246,7 +243,8 @@ class Recorder:
 
         Raises ValueError where the program's ranks fail.
         """
-        tools = [tool for tool in self.tools if not is_captured(self.out, program, tool)]
+        ranks = self.config.gpus
+        tools = [tool for tool in self.tools if not is_captured(self.out, program, tool, ranks)]
         with ExitStack() as stack:
             groups = {
                 (side, tool): stack.enter_context(self.group(program, side, tool))

@@ -156,14 +156,14 @@ def fsdp(planted: Planted, compiled: bool = False) -> None:
 
     dist.init_process_group(size("nccl", "gloo"))
     width, vocabulary = size(1024, 64), size(8192, 100)
-    layers = encoder(width, size(12, 2))
-    model = nn.Sequential(nn.Embedding(vocabulary, width), layers, nn.Linear(width, vocabulary))
+    blocks = encoder(width, size(12, 2))
+    model = nn.Sequential(nn.Embedding(vocabulary, width), blocks, nn.Linear(width, vocabulary))
     model.to(DEVICE)
     policy = MixedPrecisionPolicy(size(torch.bfloat16, torch.float32), torch.float32)
-    for layer in layers.layers:  # type: ignore[union-attr]
-        if compiled:
-            layer.compile()
-        fully_shard(layer, mp_policy=policy)
+    layers: Any = blocks.layers
+    for number, layer in enumerate(layers):
+        layers[number] = torch.compile(layer) if compiled else layer
+        fully_shard(layers[number], mp_policy=policy)
     fully_shard(model, mp_policy=policy)
     optimizer = torch.optim.AdamW(model.parameters(), 1e-4)
     loader = words_loader(planted, size(32, 2), size(512, 16), vocabulary)
