@@ -304,7 +304,7 @@ def test_every_imported_package_is_required():
             if any(within(module, each) for each in of_others) and name in foreign:
                 continue
             programs = ("validation.framework_programs", "validation.any_programs")
-            programs += ("validation.recorded_memory",)
+            programs += ("validation.recorded_memory", "validation.rank_programs")
             if any(within(module, folder) for folder in programs) and name in frameworks:
                 continue
             if (module, name) == ("validation.hta_shares", "hta"):  # a script for another Python

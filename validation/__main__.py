@@ -22,6 +22,9 @@ VALIDATION = Folder(
         "planted_ranks": Program(
             "does the report name the faulty rank, its cause and its cost?", gpu=True
         ),
+        "foreign_ranks": Program(
+            "the same in nanoGPT's DDP, accelerate and FSDP2, with two profilers", gpu=True
+        ),
         "foreign": Program(
             "planted bottlenecks in torchvision, timm, transformers and others, with two profilers",
             gpu=True,

@@ -94,6 +94,7 @@ def test_right_is_rank_and_cause_and_close_is_the_cost():
     assert diagnosis().is_right and diagnosis().is_close
     assert not diagnosis(rank=0).is_right and not diagnosis(because="cpu").is_right
     assert diagnosis(costs_ms=6.0).is_close is False
+    assert diagnosis(costs_ms=6.0, between_ms=(4.2, 7.0)).is_close
     balanced = diagnosis(
         late_rank=None, planted="balanced", verdict="balanced", rank=None, because=None
     )
