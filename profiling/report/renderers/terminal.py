@@ -163,7 +163,8 @@ def step_bar(block: StepBar, width: int) -> Group:
 def grid(table: Table, width: int) -> Group:
     """The table with its brief columns and first rows.
 
-    Columns of figures that do not fit are left out, the last ones first, and named below.
+    Columns of figures that do not fit are left out, the last ones first, and named below. Words in
+    the first column are wrapped, names in any are cut.
     """
     rows = table.rows or []
     columns = [column for column in table.columns if column.brief]
@@ -172,12 +173,17 @@ def grid(table: Table, width: int) -> Group:
         last = max(index for index, column in enumerate(columns) if is_figure(column))
         left_out.insert(0, plain(columns.pop(last).heading))
     made = Grid(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
-    for column, room in zip(columns, rooms, strict=True):
+    wraps = [index == 0 and column.kind == "text" for index, column in enumerate(columns)]
+    for column, room, wrap in zip(columns, rooms, wraps, strict=True):
         title = Text(shorten(plain(column.heading), room - GAP))
         side: JustifyMethod = "right" if is_figure(column) else "left"
-        made.add_column(title, justify=side, no_wrap=True, min_width=room - GAP)
+        most = room - GAP if wrap else None
+        made.add_column(title, justify=side, no_wrap=not wrap, min_width=room - GAP, max_width=most)
     cells = zip(*(cells_of(row, columns) for row in rows[: table.most]), strict=True)
-    cut = [shorten_apart(of, room - GAP) for of, room in zip(cells, rooms, strict=True)]
+    cut = [
+        of if wrap else shorten_apart(of, room - GAP)
+        for of, room, wrap in zip(cells, rooms, wraps, strict=True)
+    ]
     for row_of_cells in zip(*cut, strict=True):
         made.add_row(*map(Text, row_of_cells))
     more = len(rows) - table.most
