@@ -346,7 +346,7 @@ def test_secrets_do_not_reach_the_report(install, trainer, words, monkeypatch, c
     body = "import os; print([v for v in os.environ.values() if 'planted' in v])"
     assert run.main(words, trainer(body)) == 0
     asked = [call["arguments"][0] for call in calls(nsys)]
-    assert asked == ["--version", "profile", "profile", "export"]
+    assert asked == ["--version", "profile", "profile", "export", "export"]
     for call in calls(nsys):
         assert "planted" not in json.dumps(call)
         assert harmless.items() <= call["environ"].items()
