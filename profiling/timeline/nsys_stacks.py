@@ -24,10 +24,11 @@ CHAINS = "CUDA_CALLCHAINS"
 BACKTRACE = 67  # CUPTI_ACTIVITY_KIND_RUNTIME.eventClass
 MARK = 34  # NVTX_EVENTS.eventType
 SCHEMAS, ENTRIES = "NVTX_PAYLOAD_SCHEMAS", "NVTX_PAYLOAD_SCHEMA_ENTRIES"
-SCHEMA = "Python Backtrace on CUDA"
+SCHEMA, PARTS = "Python Backtrace on CUDA", ("Function", "File", "Line")
 # a payload begins with four numbers: its domain, its schema, its size, and where it is
 LONG, INT = Struct("<Q"), Struct("<i")
 SCHEMA_AT, HEADER_BYTES = LONG.size, 4 * LONG.size
+MOST_BYTES = 1 << 16  # in front of a frame, and of one
 NOT_EXPORTED = (
     "Python stacks were recorded, but are not in this export: nsys export --type sqlite "
     "--include-blobs=true REPORT writes them, too"
@@ -38,7 +39,6 @@ NOT_EXPORTED = (
 class Layout:
     """Places of the frames in a payload, in bytes."""
 
-    schema: int  # its number
     count_at: int
     frames_at: int
     frame_bytes: int
@@ -48,11 +48,13 @@ class Layout:
 
 
 def has_backtraces(export: Export) -> bool:
-    return CHAINS in export.tables or SCHEMA in schemas_of(export)
+    return CHAINS in export.tables or bool(schemas_of(export))
 
 
-def schemas_of(export: Export) -> dict[object, object]:
-    return {name: schema for schema, name in export.rows(SCHEMAS, "schemaId", "name")}
+def schemas_of(export: Export) -> list[int]:
+    """The numbers that Python's backtraces have, each process its own."""
+    rows = export.rows(SCHEMAS, "schemaId", "name")
+    return [schema for schema, name in rows if name == SCHEMA and isinstance(schema, int)]
 
 
 def split_backtraces(calls: Columns | None) -> tuple[Columns | None, Columns | None]:
@@ -67,12 +69,12 @@ def call_stacks(
     export: Export, calls: Columns | None, backtraces: Columns | None
 ) -> CallStacks | None:
     """The stacks of the calls, in their order; None where there are none."""
-    if calls is None or backtraces is None or (layout := layout_of(export)) is None:
+    if calls is None or backtraces is None or not (layouts := layouts_of(export)):
         return None
     start_ns, thread, number, payloads = marks(export)
     if not len(start_ns):
         return None
-    tables = [frames_of(export, payload, layout) for payload in payloads]
+    tables = [frames_of(export, payload, layouts) for payload in payloads]
     if not any(tables):
         export.warnings.append(NOT_EXPORTED)
         return None
@@ -112,31 +114,31 @@ def marks(export: Export) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[byte
     return columns[0], columns[1], columns[2], payloads
 
 
-def layout_of(export: Export) -> Layout | None:
-    """The layout of Python's backtraces; None where none were recorded, or it is another one."""
-    schemas = schemas_of(export)
+def layouts_of(export: Export) -> dict[int, Layout]:
+    """The layout of Python's backtraces by the number of its schema, which processes give it."""
     sizes = {schema: size for schema, size in export.rows(SCHEMAS, "schemaId", "payloadSize")}
     rows = export.rows(ENTRIES, "schemaId", "name", "type", "offset")
     entries = {(schema, name): (kind, offset or 0) for schema, name, kind, offset in rows}
-    try:
-        schema = schemas[SCHEMA]
-        inner, frames_at = entries[schema, "Frames"]
-        places = [entries[schema, "Frames count"][1], frames_at, sizes[inner]]
-        places += [entries[inner, name][1] for name in ("Function", "File", "Line")]
-    except KeyError:
-        return None
-    numbers = [number for number in (schema, *places) if isinstance(number, int) and number >= 0]
-    return Layout(*numbers) if len(numbers) == 7 and numbers[3] else None
+    found = {}
+    for schema in schemas_of(export):
+        inner, frames_at = entries.get((schema, "Frames"), (None, None))
+        places = [entries.get((schema, "Frames count"), (None, None))[1], frames_at]
+        places += [sizes.get(inner)]
+        places += [entries.get((inner, name), (None, None))[1] for name in PARTS]
+        numbers = [place for place in places if isinstance(place, int) and 0 <= place < MOST_BYTES]
+        if len(numbers) == len(places) and sizes[inner]:
+            found[schema] = Layout(*numbers)
+    return found
 
 
-def frames_of(export: Export, payload: bytes, layout: Layout) -> list[str]:
+def frames_of(export: Export, payload: bytes, layouts: dict[int, Layout]) -> list[str]:
     """The frames in a payload, as Kineto spells them: FILE(LINE): FUNCTION; [] for another one."""
-    found = []
+    found: list[str] = []
     try:
-        (schema,) = LONG.unpack_from(payload, SCHEMA_AT)
+        layout = layouts.get(LONG.unpack_from(payload, SCHEMA_AT)[0])
+        if layout is None:
+            return found
         (frames,) = INT.unpack_from(payload, HEADER_BYTES + layout.count_at)
-        if schema != layout.schema:
-            return []
         for number in range(frames):
             at = HEADER_BYTES + layout.frames_at + number * layout.frame_bytes
             (function,) = LONG.unpack_from(payload, at + layout.function_at)

@@ -117,8 +117,9 @@ def scrub_tables(database: sqlite3.Connection) -> None:
 def forget_payloads(database: sqlite3.Connection, tables: dict[str, list[str]]) -> None:
     """Removes what programs added to events of NVTX, but for the numbers of Python's stacks."""
     if {"binaryData", "eventType", "text", "textId"} <= set(tables.get("NVTX_EVENTS", ())):
-        stacks = f"eventType = {MARK} AND text IS NULL AND textId IS NULL"
-        database.execute(f"UPDATE NVTX_EVENTS SET binaryData = NULL WHERE NOT ({stacks})")
+        others = f"eventType != {MARK} OR text IS NOT NULL OR textId IS NOT NULL"
+        rows = f"binaryData IS NOT NULL AND ({others})"
+        database.execute(f"UPDATE NVTX_EVENTS SET binaryData = NULL WHERE {rows}")
 
 
 def working_folder(database: sqlite3.Connection, tables: dict[str, list[str]]) -> str:

@@ -347,6 +347,7 @@ def test_secrets_do_not_reach_the_report(install, trainer, words, monkeypatch, c
     assert run.main(words, trainer(body)) == 0
     asked = [call["arguments"][0] for call in calls(nsys)]
     assert asked == ["--version", "profile", "profile", "export", "export"]
+    assert "--include-blobs=true" in calls(nsys)[-1]["arguments"]
     for call in calls(nsys):
         assert "planted" not in json.dumps(call)
         assert harmless.items() <= call["environ"].items()
