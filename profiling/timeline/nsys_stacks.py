@@ -33,6 +33,7 @@ NOT_EXPORTED = (
     "Python stacks were recorded, but are not in this export: nsys export --type sqlite "
     "--include-blobs=true REPORT writes them, too"
 )
+UNKNOWN = "Python stacks were recorded, but how they are written is not known"
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ def call_stacks(
         return None
     tables = [frames_of(export, payload, layouts) for payload in payloads]
     if not any(tables):
-        export.warnings.append(NOT_EXPORTED)
+        export.warnings.append(UNKNOWN if any(payloads) else NOT_EXPORTED)
         return None
     event = row_at(start_ns, thread, backtraces["start_ns"], backtraces["thread"])
     known = np.flatnonzero(event >= 0)

@@ -141,4 +141,5 @@ def test_a_payload_that_is_damaged_or_another_one_has_no_frames(export):
         other = payload(database, FORWARD, schema=5)
     endless = whole[:44] + b"\xff\xff\xff\x7f" + whole[48:]
     trace = read(export(b"", whole[:40], whole[:-10], endless, other))
-    assert trace.call_stacks is None and trace.warnings
+    assert trace.call_stacks is None
+    assert "Python stacks were recorded, but how they are written is not known" in trace.warnings
