@@ -1,9 +1,10 @@
 """Python stacks of CUDA calls in an nsys export. Called by nsys_sqlite.
 
-With --cudabacktrace nsys writes each launch twice, once more as an event of its own class. With
---python-backtrace=cuda a mark of NVTX begins with that event, in a domain of nsys. Its payload has
-the frames, the innermost first: function, file and the line that ran. The table CUDA_CALLCHAINS
-has frames of C alone. Payloads are in an export only with --include-blobs=true.
+With --cudabacktrace nsys writes each launch twice, once more as an event of its own class; here it
+counts once, for `nsys stats` twice. With --python-backtrace=cuda a mark of NVTX begins with that
+event, in a domain of nsys. Its payload has the frames, the innermost first: function, file and the
+line that ran. The table CUDA_CALLCHAINS has frames of C alone. Payloads are in an export only with
+--include-blobs=true.
 """
 
 from collections import defaultdict

@@ -270,6 +270,8 @@ def test_words_in_the_first_column_are_wrapped():
     said = drawn(table, 60)
     assert max(map(len, said.splitlines())) <= 60 and "…" not in said
     assert " ".join(said.replace("12.0 MiB", "").split()).endswith(words)
+    rows = [SimpleNamespace(change=f"Device-to-{to}", peak="0" * 50) for to in ("Host", "Device")]
+    assert "Device-to-" not in drawn(replace(table, rows=rows), 62), "what has no blanks is cut"
 
 
 def test_a_run_on_a_cpu_is_told_by_its_phases_and_operators_alone(tmp_path):
