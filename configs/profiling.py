@@ -37,7 +37,7 @@ class ProfileConfig:
     )
     warmup: int = key(3, "torch: warm-up iterations with the tracer on before the window", least=0)
     shapes: bool = key(False, "torch: record the operators' shapes")
-    stack: bool = key(False, "torch: record Python stacks")
+    stack: bool = key(False, "torch, and nsys started by `run`: record Python stacks")
     memory: bool = key(False, "torch: record allocations")
 
     def __post_init__(self) -> None:

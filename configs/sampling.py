@@ -53,7 +53,7 @@ class SampleProfileConfig:
         least=1,
     )
     shapes: bool = key(False, "torch: record the operators' shapes")
-    stack: bool = key(False, "torch: record Python stacks")
+    stack: bool = key(False, "torch, and nsys started by `run`: record Python stacks")
     memory: bool = key(False, "torch: record allocations")
 
 

@@ -33,7 +33,7 @@ def has_one_rank(config: Config) -> bool:
     return os.environ.get("WORLD_SIZE", "1") == "1"
 
 
-WHAT_IT_RECORDS = ("profile.shapes", "profile.stack", "profile.memory")
+OF_TORCH = ("profile.shapes", "profile.memory")
 TRAINING: tuple[Rule[Config], ...] = (
     Rule(
         ("profile.*",),
@@ -41,9 +41,14 @@ TRAINING: tuple[Rule[Config], ...] = (
         "without profile=nsys|torch|memory, or a trigger",
     ),
     Rule(
-        ("profile.warmup", *WHAT_IT_RECORDS),
+        ("profile.warmup", *OF_TORCH),
         lambda c: c.profile.kind != "torch",
         "without profile=torch",
+    ),
+    Rule(
+        ("profile.stack",),
+        lambda c: c.profile.kind not in ("torch", "nsys"),
+        "without profile=torch|nsys",
     ),
     Rule(
         ("profile.every",), lambda c: c.profile.windows == 1, "with one window; add profile.windows"
@@ -73,7 +78,12 @@ TRAINING: tuple[Rule[Config], ...] = (
 )
 SAMPLING: tuple[Rule[SampleConfig], ...] = (
     Rule(("profile.*",), lambda c: c.profile.kind == "none", "without profile=nsys|torch|memory"),
-    Rule(WHAT_IT_RECORDS, lambda c: c.profile.kind != "torch", "without profile=torch"),
+    Rule(OF_TORCH, lambda c: c.profile.kind != "torch", "without profile=torch"),
+    Rule(
+        ("profile.stack",),
+        lambda c: c.profile.kind not in ("torch", "nsys"),
+        "without profile=torch|nsys",
+    ),
     Rule(("top_k",), lambda c: c.temperature == 0, "with temperature=0"),
 )
 SWITCHES = ("profile.kind", "wandb.mode")  # never idle, although a section's pattern matches them

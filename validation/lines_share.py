@@ -289,10 +289,10 @@ def look_at_nsys(config: LinesConfig, out: Path) -> list[str]:
     command = [nsys.path, "profile", *options, "--force-overwrite=true", "-o", str(report)]
     program = [sys.executable, str(OF_OTHERS / "loops.py"), "plain"]
     sqlite, said = report.with_suffix(".sqlite"), out / "nsys-run.log"
-    export = [nsys.path, "export", "--type=sqlite", "--force-overwrite=true", "-o", str(sqlite)]
+    export = nsys_tool.export_command(nsys.path, report, sqlite)
     try:
         run_logged([*command, *program], said, os.environ, LONGEST_S)
-        run_logged([*export, str(report)], out / "nsys-export.log", os.environ, LONGEST_S)
+        run_logged(export, out / "nsys-export.log", os.environ, LONGEST_S)
     except ValueError as error:
         say(f"nsys: {error}")
         return ["nsys"]

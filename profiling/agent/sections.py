@@ -129,7 +129,7 @@ def lines(report: Report, key: str) -> Answer:
     share = {} if found.percent is None else {"with_line": Number(found.percent, "% of the time")}
     return Answer(
         f"Lines of the program's own code by the time of their {found.of}, ms a step; backward "
-        "counts for the line of its forward.",
+        "counts for the line of its forward, or of the call of backward.",
         share,
         rows=numbered(key, "line", found.lines, LINE),
     )

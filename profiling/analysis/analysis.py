@@ -75,6 +75,11 @@ class Analysis:
         """Python's frames and the program's own ones around each, or None without stacks."""
         return stacks_of(self.trace)
 
+    @property
+    def has_stacks(self) -> bool:
+        """Whether Python's frames were recorded, as calls of their own or at calls of CUDA."""
+        return self.stacks is not None or self.trace.call_stacks is not None
+
     @cached_property
     def compiled_lines(self) -> KernelLines:
         """Kernel of torch.compile -> its lines, if inductor's record is beside the capture."""

@@ -22,6 +22,8 @@ PROFILE_NSYS = "profile=nsys"
 LIGHT = {"trace": "cuda,nvtx", "sample": "none", "cpuctxsw": "none", "cuda-graph-trace": "node"}
 FULL = LIGHT | {"trace": "cuda,nvtx,osrt,cublas,cudnn"}
 FULL |= {"sample": "process-tree", "cpuctxsw": "process-tree", "python-sampling": "true"}
+# a backtrace of every launch; nsys needs its sampling for the frames of C below those of Python
+STACKS = {"sample": "process-tree", "cudabacktrace": "kernel:0", "python-backtrace": "cuda"}
 PRESETS = {
     "light": LIGHT,
     "full": FULL,
@@ -45,11 +47,13 @@ def nsys_options(
     per_rank: bool,
     extra: list[str],
     whole: bool = False,
+    stack: bool = False,
 ) -> tuple[list[str], list[str]]:
     """(options of `nsys profile`, a line about each that this version lacks).
 
     `extra` are the user's own options: they come last, as they stand, and replace the preset's.
     `whole`: nsys records from the start to the end, not the windows that the program opens.
+    `stack`: with the Python stack of each launch.
     """
     wanted = dict(PRESETS[preset])
     if preset == "metrics":
@@ -62,6 +66,10 @@ def nsys_options(
     wanted["discard-environment"] = "true"
     wanted["force-overwrite"] = "true"  # an interrupted run may have left a report in our folder
     notes = []
+    if stack and nsys.takes("python-backtrace"):
+        wanted |= STACKS
+    elif stack:
+        notes.append(f"nsys {nsys.version} has no --python-backtrace: no lines of the program")
     if windows > 1 and wanted.get("capture-range-end") == "stop":
         notes.append(f"nsys {nsys.version} records one window: the first of {windows}")
     own = option_names(nsys, extra)

@@ -118,8 +118,7 @@ def export_report(nsys: Nsys, report: Path, shown: Shown) -> bool:
     """Export the report and print where it is; False if the export failed."""
     sqlite = report.with_suffix(".sqlite")
     temporary = report.with_name(f"{report.stem}.partial.sqlite")
-    export = [nsys.path, "export", "--type=sqlite", "--force-overwrite=true"]
-    export += [f"--output={temporary}", str(report)]
+    export = nsys_tool.export_command(nsys.path, report, temporary)
     environ, _ = nsight.without_secrets()
     with shown(f"nsys exports {report.name}"):
         done = subprocess.run(

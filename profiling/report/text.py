@@ -25,6 +25,8 @@ FORMATS = {
     "loss": "{:.4f}".format,
 }
 PIECE = re.compile(r"[^\W_]+|[\W_]+")  # a word of a name, or what separates two
+PLACE = re.compile(r"(?P<place>\S+:\d+)(?P<function> \(.*\))")
+LEAST_FUNCTION = 8  # characters to which a function behind FILE:LINE may be shortened
 WORDS = ("text", "code")  # kinds of a column without figures
 INDENT = "\u2003"
 CODE = re.compile(
@@ -51,9 +53,16 @@ def cell(value: Value, kind: str) -> str:
 
 
 def shorten(words: str, width: int) -> str:
-    """`words` cut to `width` characters in the middle: generated names differ at both ends."""
+    """`words` cut to `width` characters in the middle: generated names differ at both ends.
+
+    Of FILE:LINE (FUNCTION) the function is cut first.
+    """
     if len(words) <= width:
         return words
+    if found := PLACE.fullmatch(words):
+        words, room = found["place"], width - len(found["place"])
+        if room >= 0:
+            return words + (shorten(found["function"], room) if room >= LEAST_FUNCTION else "")
     tail = (width - 1) // 3
     return f"{words[: width - 1 - tail]}…{words[len(words) - tail :]}"
 

@@ -4,6 +4,7 @@ Called by profiling.timeline.nsys_sqlite and nsys_facts.
 """
 
 from collections import defaultdict
+from functools import cached_property
 from itertools import count
 from pathlib import Path
 
@@ -50,6 +51,13 @@ class Export:
         self.names = Names()
         self.rows_read = RowsRead(row_count(path, LONG_TABLES & self.tables.keys()))
         self.warnings: list[str] = []
+
+    @cached_property
+    def working_folder(self) -> str:
+        """The folder in which the traced program ran; no text if that is not known."""
+        facts = self.rows("META_DATA_CAPTURE", "name", "value")
+        found = [value for name, value in facts if str(name).endswith(":WORKING_DIR")]
+        return str(found[0]) if found else ""
 
     def string(self, key: int) -> str:
         return str(self.strings.get(key, "(no name)"))

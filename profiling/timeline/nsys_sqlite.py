@@ -12,6 +12,7 @@ import numpy as np
 
 from profiling.timeline import nsys_facts
 from profiling.timeline.nsys_export import ACTIVITY, NVTX, PROCESS_BITS, Export, process_of
+from profiling.timeline.nsys_stacks import call_stacks, has_backtraces, split_backtraces
 from profiling.timeline.reading import first_matching, join_tables, rows_of, sort_by_start
 from profiling.timeline.trace import (
     ANY_THREAD,
@@ -74,14 +75,16 @@ def read(path: Path) -> Trace:
     """The capture in an export of schema 3. Raises ValueError with one line if it is damaged."""
     export = Export(path)
     with ThreadPoolExecutor(2) as pool:
-        pending_calls = pool.submit(export.read, f"{ACTIVITY}RUNTIME", CALL)
+        call = CALL | {"class": "eventClass"} if has_backtraces(export) else CALL
+        pending_calls = pool.submit(export.read, f"{ACTIVITY}RUNTIME", call)
         tables = {
             kind: pool.submit(export.read, ACTIVITY + table, PLACE | columns)
             for kind, (table, columns) in OPERATIONS.items()
         }
         range_rows = ranges_of(export.read(NVTX, RANGE))
         operation_rows = named_operations(export, tables)
-        call_rows = pending_calls.result()  # the longest table, so the last to be there
+        # the longest table, so the last to be there
+        call_rows, backtraces = split_backtraces(pending_calls.result())
     operation_rows, call_rows, range_rows = export.within_session(
         operation_rows, call_rows, range_rows
     )
@@ -99,6 +102,7 @@ def read(path: Path) -> Trace:
         allocations=nsys_facts.allocations(export),
         counters=nsys_facts.counters(export),
         os_calls=os_calls(export),
+        call_stacks=call_stacks(export, calls, backtraces),
         overhead=profiler_overhead(export),
         tool_version=tool_version,
         schema_version=schema_version,

@@ -22,7 +22,7 @@ from profiling.shared.manifest import Manifest
 from profiling.shared.own_program import PAGE
 from profiling.timeline import chrome_jax, chrome_json, nsys_sqlite
 from profiling.timeline.trace import Trace
-from profiling.tools import nsight
+from profiling.tools import nsight, nsys_tool
 
 SQLITE, GZIP = b"SQLite format 3\0", b"\x1f\x8b"
 EVENTS = re.compile(rb"\s*(\{|\[\s*\{)")  # an object that has a list of events, or the list alone
@@ -197,7 +197,7 @@ def read_report(path: Path) -> Trace:
             f"machine with nsys, run: nsys export --type sqlite {path.name}"
         ) from error
     with temporary_beside(path, "exported.sqlite") as exported:
-        command = [nsys.path, "export", "--type=sqlite", f"--output={exported}", str(path)]
+        command = nsys_tool.export_command(nsys.path, path, exported)
         environ, _ = nsight.without_secrets()
         try:
             done = subprocess.run(

@@ -22,6 +22,18 @@ FOLDERS = (
 )
 # names of the rows and JSON members whose value says who or where
 NAMES = re.compile(r"ENVIRONMENT|Environment|HOST|Hostname|USER|WORKING_DIR|DISPLAY_NAME|Uuid")
+# what follows says which package it is, or that it is Python's own
+LIBRARY = re.compile(r".*/((?:(?:site|dist)-packages|lib(?:64)?/python3[^/]*)/.+)")
+HOMES = ("", "/home", "/Users")  # of users: what follows says who
+
+
+def source_name(path: str, folder: str) -> str:
+    """The path of a Python file within `folder`, in which the program ran, or within a library."""
+    folder = folder.rstrip("/")
+    if folder not in HOMES and path.startswith(f"{folder}/"):
+        path = path.removeprefix(f"{folder}/")
+    found = LIBRARY.fullmatch(path)
+    return found[1] if found else path
 
 
 def without_folders(text: str) -> str:

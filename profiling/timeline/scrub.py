@@ -18,10 +18,11 @@ from tempfile import TemporaryDirectory
 
 from cli.files import check_place, resolve_link
 from profiling.shared.secrets import hide_tokens, without_secret_values
-from profiling.timeline.personal import NAMES, without_folders
+from profiling.timeline.personal import NAMES, source_name, without_folders
 
 SQLITE, GZIP = b"SQLite format 3\0", b"\x1f\x8b"
 BLOCK_BYTES = 1 << 20
+MARK = 34  # NVTX_EVENTS.eventType
 THREAD = 0xFFFFFF  # the bits of a globalTid that are not the process's
 # columns that point into StringIds, where equal strings are stored once
 STRING_COLUMNS = {"nameId", "textId", "jsonTextId", "demangledName", "shortName", "mangledName"}
@@ -91,6 +92,8 @@ def scrub_tables(database: sqlite3.Connection) -> None:
     }
     forget_bystanders(database, tables)
     hide_typed_secrets(database, tables)
+    forget_payloads(database, tables)
+    folder = working_folder(database, tables)
     printed = set()  # what the program and nsys wrote to the terminal
     if "ProcessStreams" in tables:
         printed = {text for (text,) in database.execute("SELECT contentId FROM ProcessStreams")}
@@ -104,10 +107,28 @@ def scrub_tables(database: sqlite3.Connection) -> None:
             query = f'SELECT rowid, "{column}" FROM "{table}" WHERE typeof("{column}") = \'text\''
             for rowid, text in database.execute(query):
                 is_output = table == "StringIds" and rowid in printed
-                clean = "" if is_output else hide_tokens(without_folders(text))
+                inside = source_name(text, folder) if text.endswith(".py") else text
+                clean = "" if is_output else hide_tokens(without_folders(inside))
                 if clean != text:
                     changed.append((clean, rowid))
             database.executemany(f'UPDATE "{table}" SET "{column}" = ? WHERE rowid = ?', changed)
+
+
+def forget_payloads(database: sqlite3.Connection, tables: dict[str, list[str]]) -> None:
+    """Removes what programs added to events of NVTX, but for the numbers of Python's stacks."""
+    if {"binaryData", "eventType", "text", "textId"} <= set(tables.get("NVTX_EVENTS", ())):
+        others = f"eventType != {MARK} OR text IS NOT NULL OR textId IS NOT NULL"
+        rows = f"binaryData IS NOT NULL AND ({others})"
+        database.execute(f"UPDATE NVTX_EVENTS SET binaryData = NULL WHERE {rows}")
+
+
+def working_folder(database: sqlite3.Connection, tables: dict[str, list[str]]) -> str:
+    """The folder in which the traced program ran; no text if that is not known."""
+    if not {"name", "value"} <= set(tables.get("META_DATA_CAPTURE", ())):
+        return ""
+    query = "SELECT value FROM META_DATA_CAPTURE WHERE name GLOB '*:WORKING_DIR'"
+    row = database.execute(query).fetchone()
+    return str(row[0]) if row else ""
 
 
 def hide_typed_secrets(database: sqlite3.Connection, tables: dict[str, list[str]]) -> None:

@@ -138,6 +138,15 @@ class AutogradOperators(Table):
 
 
 @dataclass(frozen=True)
+class CallStacks:
+    """Python's frames at CUDA calls, stack by stack, the innermost first."""
+
+    of_call: np.ndarray  # int64, number of the stack of each row of Trace.calls; -1: none recorded
+    stack: np.ndarray  # int64, number of each frame's stack, ascending
+    name: np.ndarray  # int32, FILE(LINE): FUNCTION, with the line that ran
+
+
+@dataclass(frozen=True)
 class Inputs:
     """The arguments of a call of an operator, an entry for each."""
 
@@ -220,6 +229,7 @@ class Trace:
     counters: list[CounterSamples] | None = None
     os_calls: Calls | None = None  # calls of system libraries: waits, files, threads; nsys alone
     frames: Ranges | None = None  # calls of Python functions; in Kineto traces with stacks alone
+    call_stacks: CallStacks | None = None  # in nsys captures with Python's backtraces alone
     autograd: AutogradOperators | None = None  # None: recorded without stacks
     overhead: Ranges | None = None  # times in which the profiler itself held up a thread
     tool_version: str | None = None

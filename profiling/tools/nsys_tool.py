@@ -67,6 +67,14 @@ def find(given: str | None = None) -> Nsys:
     return Nsys(program.path, program.version, options, letters)
 
 
+def export_command(nsys_path: str, report: Path, sqlite: Path) -> list[str]:
+    """The words that export a report, with the Python stacks that it may have."""
+    words = [nsys_path, "export", "--type=sqlite", "--force-overwrite=true"]
+    if "--include-blobs" in nsight.answer([nsys_path, "export", "--help"]):
+        words.append("--include-blobs=true")
+    return [*words, f"--output={sqlite}", str(report)]
+
+
 def importer(nsys_path: str) -> Path | None:
     """The program beside this nsys that turns a .qdstrm into a .nsys-rep, or None."""
     for folder in list(Path(os.path.realpath(nsys_path)).parents)[:3]:

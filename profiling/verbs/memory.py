@@ -12,10 +12,11 @@ from profiling.analysis.memory.analysis import memory_report, report_of_highest
 from profiling.analysis.memory.device_memory import read_memory
 from profiling.analysis.memory.fit import fit_of
 from profiling.analysis.memory.memory_records import MemoryComparison, MemoryReport
+from profiling.analysis.runs.folder import is_run_folder
 from profiling.report.memory.comparison import comparison_document
 from profiling.report.memory.document import answer, memory_document
 from profiling.shared.json_records import to_json
-from profiling.timeline.memory_snapshot import refuse_mixed, snapshots_alone
+from profiling.timeline.memory_snapshot import in_folder, snapshots_alone
 from profiling.verbs.gate import CANNOT_TELL, REGRESSION
 from profiling.verbs.progress import reading_bar
 from profiling.verbs.results import check_outputs, say_written, show, show_answer, write_outputs
@@ -86,16 +87,28 @@ def compare_memory(flags: Namespace) -> int | None:
 def compared_snapshots(flags: Namespace) -> MemoryComparison | None:
     """The difference of two sides that hold snapshots and nothing else, or None if neither does.
 
-    Raises ValueError if only one is a snapshot.
+    Raises ValueError if only one does, and neither is the folder of a run, which has its rows.
     """
     sides = [flags.baseline, flags.candidate]
     snapshots = [snapshots_alone(side) for side in sides]
-    refuse_mixed(sides, snapshots)
     if not all(snapshots):
-        return None
+        if not any(snapshots) or any(map(is_run_folder, sides)):
+            return None
+        path = sides[snapshots.index([])]
+        other = sides[1 - snapshots.index([])]
+        raise ValueError(f"{path}: {lack(path)}, but {other} has nothing else")
     refuse_flags(flags)
     one, other = map(read_report, snapshots)
     return difference.compare_memory(one, other, flags.equal_within)
+
+
+def lack(side: Path) -> str:
+    """Words for a side that is not compared with memory snapshots."""
+    if not side.exists():
+        return "no such file or folder"
+    if not side.is_dir():
+        return "is no memory snapshot"
+    return "has captures beside its snapshots" if in_folder(side) else "has no memory snapshot"
 
 
 def gate_memory(compared: MemoryComparison, limit_percent: float | None) -> int:

@@ -117,6 +117,7 @@ def main(argv: list[str], trainer: list[str] | None = None) -> int:
         flags.metric_set,
         ranks is not None,
         flags.nsys_options,
+        stack=profiled.profile.stack,
     )
     arguments = trainer or python_arguments(profiled.script)
     program = command.training_command(arguments, words, ranks)
@@ -197,7 +198,9 @@ def parse(argv: list[str]) -> tuple[Namespace, list[str], list[str] | None]:
     add("--start N", "first step of the window (when step times are steady)", within(int, 1))
     add("--steps N", "steps in the window (20)", within(int, 1))
     add("--step", "what ends a step (see below)", choices=STEP_MARKS)
-    add("--stack", "record Python's functions too, which slows steps: kernels by line (torch)")
+    add(
+        "--stack", "record Python's functions, too, which slows steps: kernels by line (torch|nsys)"
+    )
     add("--out DIR", "folder of the run (out-run)", Path)
     add("--whole", "nsys records from the start to the end: also programs without steps")
     add = partial(flag, parser.add_argument_group("of our training"))

@@ -106,8 +106,8 @@ def check_kind(flags: Namespace, kind: str) -> None:
     for name, given in of_nsys.items():
         if given and kind != "nsys":
             raise ValueError(f"{name}: only with --kind nsys")
-    if flags.stack and kind != "torch":
-        raise ValueError("--stack: only with --kind torch, which records Python's functions")
+    if flags.stack and kind not in ("torch", "nsys"):
+        raise ValueError("--stack: only with --kind torch or nsys, which record Python's functions")
     for name, given in of_window.items():
         if given and kind == "none":
             raise ValueError(f"{name}: --kind none records no window")
@@ -137,6 +137,7 @@ def under_nsys(
         False,
         flags.nsys_options,
         whole=flags.whole,
+        stack=flags.stack,
     )
     removed = secret_names(environ)
     for note in [*notes, *command.environment_notes(nsys, removed)]:

@@ -25,7 +25,7 @@ def idle(*words):
     ("key", "without", "cure"),
     [
         ("profile.start=5", "without profile=nsys|torch|memory, or a trigger", "profile=torch"),
-        ("profile.stack=true", "without profile=torch", "profile=torch"),
+        ("profile.stack=true", "without profile=torch|nsys", "profile=nsys"),
         ("compile_scope=block", "without compile", "compile=true"),
         ("min_lr=0", "with decay_lr=false", "decay_lr=true"),
         ("exact_resume=false", "without init_from=resume or go_on=true", "go_on=true"),

@@ -36,6 +36,8 @@ def main(arguments: list[str]) -> int:
         print(fake["help"])
     elif arguments == ["profile", "--gpu-metrics-set=help"]:
         print(fake["sets"])
+    elif arguments == ["export", "--help"]:
+        print("\t--include-blobs=\n\t--output=\n\t--type=\n")
     elif arguments[0] == "export":
         return export(arguments, fake["outcome"], fake.get("sqlite"))
     else:

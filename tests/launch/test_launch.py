@@ -62,6 +62,8 @@ HELP_2024 = (
 ) + "\t--python-sampling=\n\t   Possible values are 'true' or 'false'.\n"
 HELP_2025 = HELP_2024.replace("--gpu-metrics-device=", "--gpu-metrics-devices=") + (
     "\t--discard-environment=\n\t   Possible values are 'true' or 'false'.\n"
+    "\t--cudabacktrace=\n\t   Possible values are 'kernel[:<threshold>]' or 'none'.\n"
+    "\t--python-backtrace=\n\t   Possible values are 'cuda', 'none' or 'false'.\n"
 )
 ALIASES = "Possible values are:\n\t[ga100]\tGeneral, GA100\n\t[gh100]\tGeneral, GH100\n"
 NUMBERED = ALIASES.replace("[ga100]", "[0] [ga100]").replace("[gh100]", "[1] [gh100]")
@@ -188,6 +190,17 @@ def test_what_the_version_lacks_is_left_out_and_said(install, words, capsys):
         assert name not in found and f"has no --{name}: left out" in said
     assert "does not trace cublas: left out" in said
     assert set(found) <= set(nsys_tool.find().options)
+
+
+@pytest.mark.parametrize("version", ["2022.4.2.1", NEWEST])
+def test_stacks_are_recorded_where_the_version_can(install, words, capsys, version):
+    install(version)
+    stacks = {"sample": "process-tree", "cudabacktrace": "kernel:0", "python-backtrace": "cuda"}
+    has = version == NEWEST
+    for argv in ([*words, "profile.stack=true"], ["--kind", "nsys", "--stack", "--", "true"]):
+        command, said = dry_run(capsys, *argv)
+        assert options(command) == LIGHT | (stacks | DISCARD if has else {})
+        assert ("has no --python-backtrace: no lines of the program" in said) != has
 
 
 @pytest.mark.slow
@@ -333,7 +346,8 @@ def test_secrets_do_not_reach_the_report(install, trainer, words, monkeypatch, c
     body = "import os; print([v for v in os.environ.values() if 'planted' in v])"
     assert run.main(words, trainer(body)) == 0
     asked = [call["arguments"][0] for call in calls(nsys)]
-    assert asked == ["--version", "profile", "profile", "export"]
+    assert asked == ["--version", "profile", "profile", "export", "export"]
+    assert "--include-blobs=true" in calls(nsys)[-1]["arguments"]
     for call in calls(nsys):
         assert "planted" not in json.dumps(call)
         assert harmless.items() <= call["environ"].items()

@@ -178,7 +178,7 @@ def test_a_users_packages_of_our_names_are_no_hindrance(tmp_path):
         (["--nproc-per-node", "2", "--", "x"], "start torchrun itself after --"),
         (["--kind", "torch", "--whole", "--", "x"], "--whole: only with --kind nsys"),
         (["--kind", "torch", "--preset", "full", "--", "x"], "--preset: only with --kind nsys"),
-        (["--kind", "nsys", "--stack", "--", "x"], "--stack: only with --kind torch"),
+        (["--kind", "memory", "--stack", "--", "x"], "--stack: only with --kind torch or nsys"),
         (["--kind", "none", "--start", "5", "--", "x"], "--start: --kind none records no window"),
         (["--", "-t", "cuda,nvtx"], "options of nsys are given as --nsys-options='-t cuda,nvtx'"),
     ],

@@ -134,8 +134,11 @@ def test_compare_takes_folders_that_have_snapshots_alone(snapshot, tmp_path, cap
     assert compare.main([str(tmp_path / "one"), str(tmp_path / "more")]) == 0
     printed = capsys.readouterr().out
     assert "more at the peak" in printed and "more against one" in printed
+    (tmp_path / "none").mkdir()
+    with pytest.raises(ValueError, match=r"none: has no memory snapshot, but \S+one has nothing"):
+        compare.main([str(tmp_path / "one"), str(tmp_path / "none")])
     (tmp_path / "one" / "profile" / "a.trace.json").write_text("{}")
-    with pytest.raises(ValueError, match=r"no memory snapshot|a\.trace\.json"):
+    with pytest.raises(ValueError, match=r"one: has captures beside its snapshots, but"):
         compare.main([str(tmp_path / "one"), str(tmp_path / "more")])
 
 

@@ -256,6 +256,24 @@ def test_a_heading_as_long_as_a_file_name_costs_no_column():
     assert "a_capt" in said and "…" in said
 
 
+def test_a_line_of_the_program_stays_where_its_function_is_cut():
+    name = "my_quite_long_module_of_a_model.py:1234 (forward_with_a_long_name)"
+    assert shorten(name, 60) == "my_quite_long_module_of_a_model.py:1234 (forward_with…_name)"
+    assert shorten(name, 40) == "my_quite_long_module_of_a_model.py:1234"
+    assert shorten(name, 30) == "my_quite_long_module…l.py:1234"
+
+
+def test_words_in_the_first_column_are_wrapped():
+    columns = [Column("with", "change", "text", True), Column("peak", "peak", "text", True)]
+    words = "batch 48, blocks computed again in backward, whole state shared by 8 ranks (fsdp)"
+    table = Table("t", "Title", "", columns, [SimpleNamespace(change=words, peak="12.0 MiB")])
+    said = drawn(table, 60)
+    assert max(map(len, said.splitlines())) <= 60 and "…" not in said
+    assert " ".join(said.replace("12.0 MiB", "").split()).endswith(words)
+    rows = [SimpleNamespace(change=f"Device-to-{to}", peak="0" * 50) for to in ("Host", "Device")]
+    assert "Device-to-" not in drawn(replace(table, rows=rows), 62), "what has no blanks is cut"
+
+
 def test_a_run_on_a_cpu_is_told_by_its_phases_and_operators_alone(tmp_path):
     trace = small_trace()
     kept = ("user_annotation", "cpu_op", None)

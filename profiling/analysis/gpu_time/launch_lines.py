@@ -31,7 +31,7 @@ AROUND = re.compile(r"autograd::engine::evaluate_function: |Backward\d*$|^\w+::|
 class LaunchLines:
     """The line of each launch, as the frame that it is in; -1: none."""
 
-    frame: np.ndarray  # row in Trace.frames
+    frame: np.ndarray  # name index
     callee: np.ndarray  # name index of the frame or operator that the line called, -1: none
     turn: np.ndarray  # number of this call among those of its kind in one call of the function
     turns: np.ndarray  # how many there are; 0: not known
@@ -132,7 +132,8 @@ def launch_lines(
         begun_ns = stacks.frames.start_ns[frame[rows]]
         name[rows] = outermost_operators(trace.operators, at_ns[rows], on[rows], begun_ns)
     turn, turns = (np.where(called, column[callee], 0) for column in (stacks.turn, stacks.turns))
-    return LaunchLines(frame, name, turn, turns, source)
+    frame_name = np.where(frame >= 0, stacks.frames.name[frame], -1)
+    return LaunchLines(frame_name, name, turn, turns, source)
 
 
 def of_autograd(trace: Trace, thread: np.ndarray) -> np.ndarray:

@@ -9,7 +9,8 @@ import numpy as np
 
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.columns import used_names
-from profiling.analysis.gpu_time.launch_lines import COMPILED, Stacks, launch_lines
+from profiling.analysis.gpu_time.launch_lines import COMPILED, launch_lines
+from profiling.analysis.gpu_time.stack_lines import stack_lines
 from profiling.analysis.source.own_code import Frame, frame_named
 from profiling.analysis.source.source_files import Place, SourceFiles
 from profiling.timeline.trace import Trace
@@ -26,23 +27,33 @@ class LaunchPlaces:
 
 def launch_places(
     analysis: Analysis,
-    stacks: Stacks,
     name: np.ndarray,
+    call: np.ndarray,
     time_ns: np.ndarray,
     thread: np.ndarray,
     process: np.ndarray,
 ) -> LaunchPlaces:
-    """The places of what was launched: its name, when, and by which thread and process."""
-    trace = analysis.trace
-    found = launch_lines(trace, stacks, time_ns, thread, process)
+    """The places of what was launched: its name, by which call, when, by which thread and process.
+
+    The capture must have stacks.
+    """
+    trace, stacks = analysis.trace, analysis.stacks
+    if stacks is not None:
+        found = launch_lines(trace, stacks, time_ns, thread, process)
+    else:
+        assert trace.call_stacks is not None, "the capture has stacks"
+        found = stack_lines(trace.names, trace.call_stacks, call)
     known = np.flatnonzero(found.frame >= 0)
-    columns = (stacks.frames.name[found.frame], found.callee, found.turn, found.turns)
+    columns = (found.frame, found.callee, found.turn, found.turns)
     keys = np.stack([column[known] for column in columns]).astype(np.int64)
     distinct, which = np.unique(keys, axis=1, return_inverse=True)
     files, places, numbers = SourceFiles(trace.file), dict[Place, int](), list[int]()
     for frame_name, callee, turn, turns in distinct.T.tolist():
-        called = trace.names[callee] if callee >= 0 else None
-        place = files.place(own_frame(trace, frame_name), called, turn, turns)
+        frame, called = own_frame(trace, frame_name), trace.names[callee] if callee >= 0 else None
+        if stacks is None:  # the frame has the line that ran, not the one where it begins
+            place = Place(frame.file, frame.line, frame.function, exact=True)
+        else:
+            place = files.place(frame, called, turn, turns)
         numbers.append(places.setdefault(place, len(places)))
     index, source = np.full(len(found.frame), -1), found.source.copy()
     index[known] = np.array(numbers, np.int64)[which.reshape(-1)]
@@ -65,12 +76,13 @@ def place_names(analysis: Analysis, name: np.ndarray, call: np.ndarray) -> np.nd
 
     `name` and `call` are those of the operations. Appends the texts to `trace.names`.
     """
-    trace, stacks, text = analysis.trace, analysis.stacks, np.full(len(call), -1)
-    if stacks is None or trace.calls is None:
+    trace, text = analysis.trace, np.full(len(call), -1)
+    if not analysis.has_stacks or trace.calls is None:
         return text
     known = np.flatnonzero(call >= 0)
     by = trace.calls.rows(call[known])
-    found = launch_places(analysis, stacks, name[known], by.start_ns, by.thread, by.process)
+    launched = name[known], call[known], by.start_ns, by.thread, by.process
+    found = launch_places(analysis, *launched)
     first = len(trace.names)
     trace.names.extend(each.text for each in found.places)
     text[known] = np.where(found.place >= 0, first + found.place, -1)

@@ -26,6 +26,7 @@ class Work:
 
     kind: Literal["kernels", "operators"]
     name: np.ndarray
+    call: np.ndarray  # row in Trace.calls, -1: none
     took_ns: np.ndarray
     launch_ns: np.ndarray
     thread: np.ndarray
@@ -44,10 +45,10 @@ class Sum:
 
 def lines(analysis: Analysis) -> Lines | None:
     """The lines of the program, those that take the most time first; None without stacks."""
-    trace, work, stacks = analysis.trace, work_of(analysis), analysis.stacks
-    if stacks is None or work is None:
+    if not analysis.has_stacks or (work := work_of(analysis)) is None:
         return None
-    found = launch_places(analysis, stacks, work.name, work.launch_ns, work.thread, work.process)
+    launched = work.name, work.call, work.launch_ns, work.thread, work.process
+    trace, found = analysis.trace, launch_places(analysis, *launched)
     replayed = work.replayed & (found.source != COMPILED)
     has = (found.place >= 0) & ~replayed
     keys = np.stack((found.place[has], found.source[has], work.name[has])).astype(np.int64)
@@ -104,6 +105,7 @@ def work_of(analysis: Analysis) -> Work | None:
         return Work(
             "kernels",
             owned.name[ran],
+            call,
             owned.duration_ns[ran],
             owned.launch_ns[ran],
             owned.thread[ran],
@@ -113,5 +115,6 @@ def work_of(analysis: Analysis) -> Work | None:
     if (found := operators_of_steps(analysis)) is None:
         return None
     table, self_ns = found
-    none = np.zeros(len(table.name), bool)
-    return Work("operators", table.name, self_ns, table.start_ns, table.thread, table.process, none)
+    none, no_call = np.zeros(len(table.name), bool), np.full(len(table.name), -1)
+    by = table.start_ns, table.thread, table.process
+    return Work("operators", table.name, no_call, self_ns, *by, none)

@@ -55,7 +55,7 @@ class Changed:
             other = asked != recorded
             large = LARGE_REST * (can_rest & (block > SMALL))
             if which == LEAST:
-                block += np.where(large > 0, 0, rest)
+                block += np.where(other | (large > 0), 0, rest)
             else:
                 changed = large if which == MOST else np.minimum(rest, large)
                 block += np.where(other, changed, rest)
@@ -171,9 +171,10 @@ def repeated_blocks(memory: DeviceMemory, count: int | None = None) -> Repeated:
 def recomputed(changed: Changed, blocks: Repeated, input_bytes: int | None) -> Changed:
     """The allocations if blocks keep their inputs alone, and are computed again in backward.
 
-    What is passed on stays. Where nothing is, each block keeps `input_bytes` more, or if that is
-    None at most its largest one. The peak is known to one block's activations: what a block needs
-    while it is computed again is not known.
+    What is passed on stays. Where nothing is, each block keeps `input_bytes` more until its
+    backward ends. If that is None, they are the median of what blocks keep, at least nothing and at
+    most the largest of it. The peak is known to one block's activations: what a block needs while
+    it is computed again is not known.
     """
     found = changed.memory.replayed.allocations
     again = ~blocks.passed_on
@@ -182,15 +183,31 @@ def recomputed(changed: Changed, blocks: Repeated, input_bytes: int | None) -> C
     died = changed.died.copy()
     died[row] = np.maximum(ended, found.born[row] + 1)
     asked = changed.asked[:, row]
-    one_block, more = int(asked[1].sum()) // (blocks.count * blocks.forwards), 0
+    one_block = int(asked[EXPECTED].sum()) // (blocks.count * blocks.forwards)
+    freed = found.died[row].astype(np.int64)
+    made = with_more(replace(changed, died=died), row, begin, freed, asked)
     if again.all():
-        more = blocks.count * (int(asked[1].max()) if input_bytes is None else input_bytes)
-    beside = Bounds(-one_block if input_bytes is None else more - one_block, more, more + one_block)
+        made = with_inputs(made, blocks, asked, input_bytes)
+    return replace(made, beside=Bounds(-one_block, 0, one_block))
+
+
+def with_inputs(changed: Changed, blocks: Repeated, kept: Ints, input_bytes: int | None) -> Changed:
+    """The allocations and an input of each block, until all that the block keeps is freed."""
+    ends, first, block = np.unique(blocks.forward_end, return_index=True, return_inverse=True)
+    died: Ints = np.zeros(len(first), np.int64)
+    np.maximum.at(died, block.reshape(-1), changed.memory.replayed.allocations.died[blocks.row])
+    sizes = [input_bytes or 0] * 3
+    if input_bytes is None:
+        sizes = [0, int(np.median(kept[EXPECTED])), int(kept[MOST].max())]
+    asked = np.repeat(np.array([sizes], np.int64).T, len(first), axis=1)
+    return with_more(changed, blocks.row[first], ends, died, asked)
+
+
+def with_more(changed: Changed, row: Ints, born: Ints, died: Ints, asked: Ints) -> Changed:
     return replace(
         changed,
         row=np.append(changed.row, row),
-        born=np.append(changed.born, begin),
-        died=np.append(died, found.died[row]),
-        asked=np.concatenate([changed.asked, asked], axis=1),
-        beside=beside,
+        born=np.append(changed.born, born),
+        died=np.append(changed.died, died),
+        asked=np.append(changed.asked, asked, axis=1),
     )

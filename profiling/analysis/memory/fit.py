@@ -60,7 +60,7 @@ def fit_of(
     largest = [largest_of(program, key, room) for key in KEYS]
     asked = [*plans, *usual(program)]
     rows = [predicted(program, plan, memory_bytes, held) for plan in dict.fromkeys(asked)]
-    return Fit(sentence(largest, memory_bytes), memory_bytes, largest, rows)
+    return Fit(sentence(largest, rows, memory_bytes), memory_bytes, largest, rows)
 
 
 def is_of(memory: DeviceMemory, report: MemoryReport) -> bool:
@@ -124,11 +124,19 @@ def last(fitting: Callable[[int], bool]) -> int:
     return low
 
 
-def sentence(largest: Sequence[Largest], memory_bytes: int | None) -> str:
-    """The answer for the batch, or else for the context."""
+def sentence(
+    largest: Sequence[Largest], rows: Sequence[Predicted], memory_bytes: int | None
+) -> str:
+    """The answer for the batch, or else for the context, or else the lowest of the peaks."""
     known = [row for row in largest[:2] if row.fits is not None and row.may_fit is not None]
     if not known:
-        return f"What fits cannot be told: {largest[0].assumes.removeprefix('cannot tell: ')}"
+        why = largest[0].assumes.removeprefix("cannot tell: ")
+        peaks = [(row.peak_bytes, row.change) for row in rows if row.peak_bytes is not None]
+        if not peaks:
+            return f"What fits cannot be told: {why}"
+        lowest, change = min(peaks)
+        told = f"The lowest peak of the other changes is {binary_bytes(lowest)}, with {change}"
+        return f"The largest batch cannot be told: {why}. {told}"
     row = known[0]
     beyond = f", {row.may_fit:,} perhaps" if row.may_fit != row.fits else ""
     begin = f"{row.key.capitalize()} {row.fits:,} fits" if row.fits else f"No {row.key} surely fits"

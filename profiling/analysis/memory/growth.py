@@ -24,6 +24,7 @@ from profiling.analysis.memory.kinds import (
 )
 from profiling.analysis.memory.replay import BEFORE
 from profiling.analysis.memory.stacks import Phase, is_python
+from profiling.shared.units import whole_percent
 from profiling.timeline.memory_snapshot import Ints
 
 Floats = NDArray[np.float64]
@@ -70,8 +71,9 @@ def growth_of_pair(
         whole, unlike = share_of_peak_without(side, found)
         if unlike > MOST_UNLIKE or (unlike := whole) > MOST_UNLIKE_WORKSPACE:
             raise ValueError(
-                f"{unlike:.0%} of the peak of {side.snapshot.file.name} is not in the other "
-                f"snapshot; give two of one program, of as many steps, with another {key} alone"
+                f"{whole_percent(unlike)} of the peak of {side.snapshot.file.name} is not in the "
+                f"other snapshot; give two of one program, of as many steps, with another {key} "
+                "alone"
             )
     asked = memory.replayed.allocations.asked
     one = asked[rows].astype(np.float64)

@@ -176,7 +176,7 @@ class Plan:
             "checkpointing": "blocks computed again in backward",
             "moments": "moments in bfloat16",
             "zero1": f"moments shared by {self.zero1} ranks (ZeRO-1)",
-            "fsdp": f"all of the state shared by {self.fsdp} ranks (fsdp, ZeRO-3)",
+            "fsdp": f"whole state shared by {self.fsdp} ranks (fsdp)",
         }
         given = {each.name: getattr(self, each.name) for each in fields(self)}
         parts = [words.get(name, f"{name} {value}") for name, value in given.items() if value]

@@ -2,7 +2,7 @@
 share its state. Each prediction says what it assumes; what cannot be told is a ValueError.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
 from pathlib import Path
@@ -162,11 +162,24 @@ class Program:
         if plan.zero1:
             changed = shared(self.having(MOMENTS, changed), [MOMENTS], plan.zero1, changed.beside)
             assumes.append("each rank updates its share, and has the batch of the snapshot")
-        if plan.fsdp:
-            beside = self.gathered(self.having(WEIGHTS, changed))
-            changed = shared(changed, (WEIGHTS, GRADIENTS, MOMENTS), plan.fsdp, beside)
-            assumes.append("two blocks and what is outside of blocks are gathered at a time")
-        return changed.peak, assumes
+        if not plan.fsdp:
+            return changed.peak, assumes
+        assumes.append("two blocks and what is outside of blocks are gathered at a time")
+        return self.fully_shared(changed, plan.fsdp), assumes
+
+    def fully_shared(self, changed: Changed, ranks: int) -> Bounds:
+        """The peak where ranks share all of the state.
+
+        What is gathered is at most all weights and gradients, so that no more than with shared
+        moments alone (ZeRO-1) is expected.
+        """
+        beside = self.gathered(self.having(WEIGHTS, changed))
+        peak = shared(changed, (WEIGHTS, GRADIENTS, MOMENTS), ranks, beside).peak
+        zero1 = shared(changed, [MOMENTS], ranks, changed.beside).peak
+        if peak.expected <= zero1.expected:
+            return peak
+        least = min(peak.least, zero1.expected)
+        return replace(peak, least=least, expected=zero1.expected, phase=zero1.phase)
 
     def having(self, kind: int, changed: Changed) -> Changed:
         if not (self.memory.kind == kind).any():

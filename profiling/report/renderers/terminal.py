@@ -1,7 +1,8 @@
 """Prints a Document. 80 columns suffice, and a pipe gets the same text without colours."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from textwrap import wrap
 
 from rich import box
 from rich.console import Console, Group, JustifyMethod, RenderableType
@@ -163,7 +164,8 @@ def step_bar(block: StepBar, width: int) -> Group:
 def grid(table: Table, width: int) -> Group:
     """The table with its brief columns and first rows.
 
-    Columns of figures that do not fit are left out, the last ones first, and named below.
+    Columns of figures that do not fit are left out, the last ones first, and named below. Words in
+    the first column are wrapped, names are cut.
     """
     rows = table.rows or []
     columns = [column for column in table.columns if column.brief]
@@ -177,7 +179,10 @@ def grid(table: Table, width: int) -> Group:
         side: JustifyMethod = "right" if is_figure(column) else "left"
         made.add_column(title, justify=side, no_wrap=True, min_width=room - GAP)
     cells = zip(*(cells_of(row, columns) for row in rows[: table.most]), strict=True)
-    cut = [shorten_apart(of, room - GAP) for of, room in zip(cells, rooms, strict=True)]
+    wraps = [index == 0 and column.kind == "text" for index, column in enumerate(columns)]
+    cut = [
+        within(of, room - GAP, whole) for of, room, whole in zip(cells, rooms, wraps, strict=True)
+    ]
     for row_of_cells in zip(*cut, strict=True):
         made.add_row(*map(Text, row_of_cells))
     more = len(rows) - table.most
@@ -186,6 +191,13 @@ def grid(table: Table, width: int) -> Group:
         rest.append(Text(f"a wider terminal also shows {', '.join(left_out)}", "dim"))
     note = [styled_text(table.note, "dim")] if table.note else []
     return Group(heading(table.title), *note, Padding(made, (0, 0, 0, 1)), *rest)
+
+
+def within(cells: Sequence[str], width: int, wraps: bool) -> list[str]:
+    """The cells of a column in `width` characters: cut, or wrapped if no word is longer."""
+    if wraps and all(len(word) <= width for cell in cells for word in cell.split()):
+        return ["\n".join(wrap(cell, width)) if len(cell) > width else cell for cell in cells]
+    return shorten_apart(cells, width)
 
 
 def is_figure(column: Column) -> bool:

@@ -16,6 +16,11 @@ from profiling.shared.units import milliseconds, percent
 
 Texts = dict[str, str]  # FILE:LINE -> the source around it
 MOST_SOURCES = 8  # on a page
+OF_FORWARD = "Backward counts for the line of its forward."
+OF_NSYS = (
+    "Backward counts for the line that called it. nsys records no Python stack of threads of "
+    "autograd, nor of some calls, such as cudaLaunchKernelExC: what these launch has no line."
+)
 AROUND = 4  # lines of source before the line, and behind it
 SHOWN = 10  # rows in a terminal
 
@@ -68,17 +73,19 @@ def lines_table(report: Report, texts: Texts) -> Table:
         Column("longest", lambda row: kernel_cell(row.longest), "code"),
     ]
     rows = report.lines.lines if report.lines else None
-    title, note = "Lines of the program", note_on(report.lines) if report.lines else ""
+    title = "Lines of the program"
+    note = note_on(report.lines, report.capture.kind) if report.lines else ""
     ids = row_ids("line", rows)
     return Table("lines", title, note, columns, rows, most=SHOWN, folded=True, ids=ids)
 
 
-def note_on(lines: Lines) -> str:
-    """Sentences on what has a line, and what a line is."""
+def note_on(lines: Lines, kind: str) -> str:
+    """Sentences on what has a line, and what a line is, in a capture of this kind."""
     what = "kernel time" if lines.of == "kernels" else "operators' time"
+    backward = OF_NSYS if kind == "nsys" else OF_FORWARD
     note = (
         f"{percent(lines.percent)} of the {what} in the steps comes from a line of the program's "
-        "own code, the innermost one that was open. Backward counts for the line of its forward."
+        f"own code, the innermost one that was open. {backward}"
     )
     if lines.replayed_ns:
         note += (

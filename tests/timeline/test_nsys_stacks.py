@@ -1,0 +1,145 @@
+"""Lines of the program from nsys's backtraces: a real export, with stacks as nsys writes them."""
+
+import sqlite3
+import struct
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from profiling.analysis.open_report import open_report
+from profiling.report.renderers.markdown import markdown
+from profiling.report.single.document import report_document
+from profiling.timeline.nsys_sqlite import read
+from profiling.timeline.scrub import scrub
+from tests.helpers.captures import small_export
+
+SCHEMA, FRAME = 4294967301, 4294967299  # numbers that nsys 2025.3 gives to the layouts
+RUN = "/home/me/run"
+TORCH = "/usr/lib/python3.12/site-packages/torch"
+TABLES = f"""
+CREATE TABLE CUDA_CALLCHAINS (id INT, symbol INT, module INT, stackDepth INT);
+CREATE TABLE NVTX_PAYLOAD_SCHEMAS (schemaId INT, name TEXT, payloadSize INT);
+CREATE TABLE NVTX_PAYLOAD_SCHEMA_ENTRIES (schemaId INT, name TEXT, type INT, offset INT);
+INSERT INTO NVTX_PAYLOAD_SCHEMAS VALUES ({SCHEMA}, 'Python Backtrace on CUDA', NULL),
+  ({FRAME}, NULL, 24);
+INSERT INTO NVTX_PAYLOAD_SCHEMA_ENTRIES VALUES
+  ({SCHEMA}, 'Thread state ID', 18, NULL), ({SCHEMA}, 'Frames count', 16, 12),
+  ({SCHEMA}, 'Frames', {FRAME}, 16),
+  ({FRAME}, 'Function', 80, NULL), ({FRAME}, 'File', 80, 8), ({FRAME}, 'Line', 15, 16);
+INSERT INTO META_DATA_CAPTURE VALUES ('PROCESS_0:WORKING_DIR', '{RUN}');
+"""
+Stack = list[tuple[str, str, int]]  # function, file, line; the innermost first
+MAIN = ("&lt;module&gt;", f"{RUN}/train.py", 9)
+FORWARD: Stack = [
+    ("softmax", f"{TORCH}/nn/functional.py", 2000),
+    ("forward", f"{RUN}/parts/model.py", 71),
+    ("_call_impl", f"{TORCH}/nn/modules/module.py", 1775),
+    MAIN,
+]
+BACKWARD: Stack = [
+    ("_engine_run_backward", f"{TORCH}/autograd/graph.py", 841),
+    ("backward", f"{TORCH}/_tensor.py", 630),
+    ("step", f"{RUN}/train.py", 12),
+    MAIN,
+]
+OF_TORCH: Stack = [("load", f"{TORCH}/loader.py", 3)]
+
+
+def payload(database: sqlite3.Connection, stack: Stack, schema: int = SCHEMA) -> bytes:
+    def number(text: str) -> int:
+        row = database.execute("SELECT id FROM StringIds WHERE value = ?", [text]).fetchone()
+        if row is None:
+            row = database.execute("SELECT max(id) + 1 FROM StringIds").fetchone()
+            database.execute("INSERT INTO StringIds VALUES (?, ?)", [*row, text])
+        return row[0]
+
+    frames = (struct.pack("<QQiI", number(name), number(file), n, 0) for name, file, n in stack)
+    content = struct.pack("<QII", 7, 1, len(stack)) + b"".join(frames)
+    return struct.pack("<4Q", 1, schema, len(content), 32) + content
+
+
+@pytest.fixture
+def export(tmp_path):
+    """export(*stacks): a real export whose launches but the first have these stacks in turn."""
+
+    def written(*stacks: Stack | bytes | None) -> Path:
+        path = tmp_path / "stacks.sqlite"
+        small_export(path)
+        with closing(sqlite3.connect(path)) as database:
+            database.executescript(TABLES)
+            blobs = [payload(database, s) if isinstance(s, list) else s for s in stacks]
+            launches = database.execute(
+                "SELECT DISTINCT r.start, r.end, r.globalTid, r.correlationId, r.nameId FROM "
+                "CUPTI_ACTIVITY_KIND_RUNTIME r JOIN CUPTI_ACTIVITY_KIND_KERNEL USING "
+                "(correlationId) ORDER BY r.start"
+            ).fetchall()
+            for turn, (start, end, *of_call) in enumerate(launches[1:]):
+                row = [start - 90, end + 70, 67, *of_call, 0, turn]
+                database.execute(
+                    "INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (?,?,?,?,?,?,?,?)", row
+                )
+                mark = [start - 90, 34, of_call[0], 1, blobs[turn % len(blobs)]]
+                database.execute(
+                    "INSERT INTO NVTX_EVENTS (start, eventType, globalTid, domainId, binaryData) "
+                    "VALUES (?,?,?,?,?)",
+                    mark,
+                )
+            database.commit()
+        return path
+
+    return written
+
+
+def test_a_launch_has_the_line_of_its_stack(export, tmp_path):
+    plain = small_export(tmp_path / "plain.sqlite")
+    bare, path = read(plain), export(FORWARD, BACKWARD, OF_TORCH)
+    trace = read(path)
+    assert len(trace.calls.name) == len(bare.calls.name), "a launch counts once"
+    assert (trace.operations.call == bare.operations.call).all()
+    assert bare.call_stacks is None and not trace.warnings
+    capture = open_report(path)
+    lines = capture.report.lines
+    found = {(row.place, row.function, row.exact): list(row.found_ms) for row in lines.lines}
+    assert found == {
+        ("parts/model.py:71", "forward", True): ["launch"],
+        ("train.py:12", "step", True): ["backward_call"],
+    }
+    assert sorted(row.count for row in lines.lines) == [1, 2]
+    assert lines.replayed_ns > 0, "the other call of backward replays a CUDA graph"
+    events = capture.step_events
+    named = {events.names[line] for line in events.launched.line if line >= 0}
+    assert named == {"parts/model.py:71", "train.py:12"}
+    said = markdown(report_document(capture.report))
+    assert "nsys records no Python stack of threads of autograd" in said
+
+
+def test_what_is_scrubbed_has_the_same_lines_and_no_folders(export):
+    path = export(FORWARD, OF_TORCH)
+    before = open_report(path).report.lines
+    with closing(sqlite3.connect(path)) as database:
+        other = "UPDATE NVTX_EVENTS SET binaryData = x'736563726574' WHERE eventType = 59"
+        database.execute(other)
+        database.commit()
+    scrub(path)
+    assert open_report(path).report.lines == before
+    content = path.read_bytes()
+    assert b"/home/me" not in content and b"secret" not in content
+
+
+def test_an_export_without_its_payloads_says_how_to_get_them(export):
+    trace = read(export(None))
+    assert trace.call_stacks is None
+    assert any("--include-blobs=true" in warning for warning in trace.warnings)
+
+
+def test_a_payload_that_is_damaged_or_another_one_has_no_frames(export):
+    with closing(sqlite3.connect(":memory:")) as database:
+        database.executescript("CREATE TABLE StringIds (id INT, value TEXT)")
+        database.execute("INSERT INTO StringIds VALUES (1, '')")
+        whole = payload(database, FORWARD)
+        other = payload(database, FORWARD, schema=5)
+    endless = whole[:44] + b"\xff\xff\xff\x7f" + whole[48:]
+    trace = read(export(b"", whole[:40], whole[:-10], endless, other))
+    assert trace.call_stacks is None
+    assert "Python stacks were recorded, but how they are written is not known" in trace.warnings
