@@ -46,7 +46,7 @@ from profiling.analysis.whatif.replay import (
     steady_round_ms,
 )
 from profiling.analysis.whatif.whatif_records import Answer, FreeStep, Limit, Prediction, StepSource
-from profiling.analysis.whatif.work import Work
+from profiling.analysis.whatif.work import ALLOCATION, Work
 
 HOW_MUCH = "by how much: it depends on how fast the host is without a profiler"
 MOSTLY = 0.99  # of the time that batches take
@@ -219,7 +219,8 @@ def stalled_ms(work: Work) -> float:
     """Milliseconds of a step that are stalls, or make its batch."""
     host = work.host
     stalled_ns = np.maximum(host.think_ns, 0)[host.is_stall | (host.data_ns > 0)].sum()
-    return float(stalled_ns) / 1e6 / work.steps
+    allocating_ns = host.took_ns[host.kind == ALLOCATION].sum()
+    return float(stalled_ns + allocating_ns) / 1e6 / work.steps
 
 
 def scaled_step(scene: Scene, replayed_ms: float, floor_ms: float) -> float:
