@@ -23,6 +23,7 @@ OURS = "whatif"
 LIMITS = {"gpu": "GPU", "host": "host", None: "not told"}
 KNOWN, UNKNOWN = "free step known", "capture only"
 IN_TURNS = "step in turns known"  # in the process that also timed the change
+STEADY = (5, 15)  # per cent by which the ends of a measured step's interval differ
 COLUMNS = (
     "pairs", "programs", "GPUs", "predictions", "median", "90th percentile", "worst", "sign right",
     "inside", "high / low", "abstained", "false shorter", "undecided",
@@ -155,12 +156,22 @@ def document(checks: Sequence[CheckedPrediction], heading: str) -> str:
         of_these = [each for each in ours if knowing(each) == known]
         title = f"By change and what limits the step behind it, {known}"
         parts += table(title, of_these, change_and_limit)
+    parts += table("By how steady the measured step is", ours, steadiness)
     parts += table("By what was done", ours, lambda each: f"{each.kind}: `{each.change}`")
     return "\n".join([*parts, *false_ones(ours)]) + "\n"
 
 
 def rule_of(checked: CheckedPrediction) -> str:
     return f"{checked.by}, {checked.tool}, {knowing(checked)}"
+
+
+def steadiness(checked: CheckedPrediction) -> str:
+    step_ms = checked.measured.step_ms
+    ratio = step_ms.high / step_ms.low
+    within = next(
+        (f"within {percent} %" for percent in STEADY if ratio <= 1 + percent / 100), "wider"
+    )
+    return f"{within}, {checked.tool}, {knowing(checked)}"
 
 
 def change_and_limit(checked: CheckedPrediction) -> str:

@@ -18,7 +18,7 @@ from profiling.analysis.whatif.constants import (
     LEAST_LEFT,
     USUAL_LAUNCH_US,
 )
-from profiling.analysis.whatif.work import LAUNCHING, Work
+from profiling.analysis.whatif.work import ALLOCATION, LAUNCHING, Work
 
 
 def without_events(work: Work) -> Work:
@@ -46,12 +46,13 @@ def scale_host(work: Work, factor: float) -> Work:
     host = work.host
     short = ~host.is_stall & (host.data_ns <= 0)
     longer = np.where(short, factor, 1.0)
+    in_call = np.where(host.kind == ALLOCATION, 1.0, longer)
     return replace(
         work,
         host=replace(
             host,
             think_ns=np.where(host.think_ns > 0, host.think_ns * longer, host.think_ns),
-            took_ns=host.took_ns * longer,
+            took_ns=host.took_ns * in_call,
         ),
     )
 

@@ -4,9 +4,10 @@ The host and the GPU may be slower or faster than the replay has them. The inter
 where both are at one end. The sign comes from the ratio of the step with the change to the one
 without, each replayed in the same five of these worlds, because both share that doubt.
 
-Where the step without a profiler is known, the step with the change is scaled to it, without the
-stalls, unless the GPU is the bottleneck then. A known step that is too far from the replayed one
-does not help: then the replay counts, and the doubt is the wider one.
+Where the step without a profiler is known, the host's times are made so long that the steps replay
+as long as that, and the change is replayed with them: the GPU's times, which a profiler hardly
+lengthens, stay. A known step that is too far from the replayed one does not help: then the doubt is
+the wider one.
 
 What is shorter ends no later than the step as it is, and so does its interval. Where it would not,
 and the host limits the step, the prediction does not say by how much: on two series 14 of 93
@@ -46,9 +47,10 @@ from profiling.analysis.whatif.replay import (
     steady_round_ms,
 )
 from profiling.analysis.whatif.whatif_records import Answer, FreeStep, Limit, Prediction, StepSource
-from profiling.analysis.whatif.work import Work
+from profiling.analysis.whatif.work import ALLOCATION, Work
 
 HOW_MUCH = "by how much: it depends on how fast the host is without a profiler"
+HALVINGS = 6  # of the range in which the host's factor is sought: to 1 %
 MOSTLY = 0.99  # of the time that batches take
 PACED = "the wait for the loader's workers, which set the pace"
 
@@ -131,15 +133,6 @@ class Scene:
     def stalled_ms(self) -> float:
         return stalled_ms(self.cycle)
 
-    @cached_property
-    def factor(self) -> float | None:
-        """Ratio of the known step to the replayed one, without stalls; None if it does not help."""
-        own_ms = self.plain.step_ms() - self.stalled_ms
-        if self.given_ms is None or own_ms <= 0 or self.stalled_ms >= MOST_STALLED * self.given_ms:
-            return None
-        found = (self.given_ms - self.stalled_ms) / own_ms
-        return found if LEAST_FACTOR <= found <= MOST_FACTOR else None
-
     def excess_ms(self, change: Callable[[Work], Work]) -> float:
         """Milliseconds of the step with the change that its stalls take longer than replayed.
 
@@ -153,21 +146,43 @@ class Scene:
         left = min(stalled_ms(change(self.cycle)) / self.stalled_ms, 1.0)
         return (known_ms - plain_ms) * left
 
+    @cached_property
+    def host_factor(self) -> float | None:
+        """Factor of the host's times with which the steps replay as long as the known one; None
+        where there is none near 1, or where stalls are most of the step."""
+        known_ms, plain = self.given_ms, self.plain
+        if known_ms is None or self.stalled_ms >= MOST_STALLED * known_ms:
+            return None
+        if plain.step_ms() <= GPU_BOUND * plain.gpu_ms:
+            return 1.0 if LEAST_FACTOR <= known_ms / plain.step_ms() <= MOST_FACTOR else None
+        low, high = LEAST_FACTOR, MOST_FACTOR
+        if not plain.step_ms(low) <= known_ms <= plain.step_ms(high):
+            return None
+        for _ in range(HALVINGS):
+            middle = (low + high) / 2
+            low, high = (middle, high) if plain.step_ms(middle) < known_ms else (low, middle)
+        return (low + high) / 2
+
+    @property
+    def own_host(self) -> float:
+        return self.host_factor or 1.0
+
     @property
     def doubt(self) -> float:
-        return HOST_DOUBT if self.factor is None else KNOWN_HOST_DOUBT
+        return HOST_DOUBT if self.host_factor is None else KNOWN_HOST_DOUBT
 
     @property
     def worlds(self) -> tuple[tuple[float, float], ...]:
         """Factors of the host's and of the GPU's times in which the sign is sought."""
-        slow, fast = self.doubt, 1 / self.doubt
-        return (1.0, 1.0), (fast, 1.0), (slow, 1.0), (fast, GPU_SLOW), (slow, GPU_FAST)
+        own = self.own_host
+        slow, fast = self.doubt * own, own / self.doubt
+        return (own, 1.0), (fast, 1.0), (slow, 1.0), (fast, GPU_SLOW), (slow, GPU_FAST)
 
     @cached_property
     def free(self) -> FreeStep:
         source: StepSource = "manifest" if self.from_manifest else "given"
         replayed_ms = self.plain.step_ms()
-        scaled = self.factor is not None or self.excess_ms(lambda work: work) != 0
+        scaled = self.host_factor is not None or self.excess_ms(lambda work: work) != 0
         if self.given_ms is None:
             source = "estimated"
         free_ms = replayed_ms if self.given_ms is None else self.given_ms
@@ -183,7 +198,8 @@ def predict(scene: Scene, change: Change, try_it: str | None) -> Prediction:
     nothing = all(abs(ratio - 1) < SAME for ratio in ratios)
     step_ms = free_ms
     if not nothing:
-        step_ms = scaled_step(scene, replays.step_ms(), floor_ms) + scene.excess_ms(change.apply)
+        replayed_ms = replays.step_ms(scene.own_host)
+        step_ms = max(floor_ms, replayed_ms) + scene.excess_ms(change.apply)
     if max(ratios) < 1 + SAME:  # what only takes away makes no step longer
         step_ms = min(step_ms, free_ms)
     low_ms, high_ms = interval(scene, replays, step_ms)
@@ -219,23 +235,17 @@ def stalled_ms(work: Work) -> float:
     """Milliseconds of a step that are stalls, or make its batch."""
     host = work.host
     stalled_ns = np.maximum(host.think_ns, 0)[host.is_stall | (host.data_ns > 0)].sum()
-    return float(stalled_ns) / 1e6 / work.steps
-
-
-def scaled_step(scene: Scene, replayed_ms: float, floor_ms: float) -> float:
-    if scene.factor is None or replayed_ms <= GPU_BOUND * floor_ms:
-        return max(floor_ms, replayed_ms)
-    return max(floor_ms, replayed_ms * scene.factor)
+    allocating_ns = host.took_ns[host.kind == ALLOCATION].sum()
+    return float(stalled_ns + allocating_ns) / 1e6 / work.steps
 
 
 def interval(scene: Scene, replays: Replays, step_ms: float) -> tuple[float, float]:
     """Ends of the interval of the step with the change."""
-    low_ms = min(replays.step_ms(1 / scene.doubt, GPU_FAST), step_ms * GPU_FAST)
-    high_ms = replays.step_ms(scene.doubt, GPU_SLOW)
-    if scene.factor is not None:
-        high_ms *= scene.factor
-        if step_ms > GPU_BOUND * replays.gpu_ms:
-            low_ms = min(low_ms, step_ms / scene.doubt)
+    own = scene.own_host
+    low_ms = min(replays.step_ms(own / scene.doubt, GPU_FAST), step_ms * GPU_FAST)
+    high_ms = replays.step_ms(own * scene.doubt, GPU_SLOW)
+    if scene.host_factor is not None and step_ms > GPU_BOUND * replays.gpu_ms:
+        low_ms = min(low_ms, step_ms / scene.doubt)
     return low_ms, max(high_ms, step_ms * GPU_SLOW)
 
 
