@@ -61,7 +61,7 @@ NOTHING_TELLS = (
     "What was allocated before has no stack, so its kind and line are unknown; begin to record "
     "before the model is made."
 )
-NOTHING_FITS = "no three blocks of one segment would have made room; these are the largest"
+NOTHING_FITS = "no three blocks of one segment are large enough; these are the largest"
 
 
 def memory_report(paths: Sequence[Path], device: int | None = None) -> MemoryReport:
