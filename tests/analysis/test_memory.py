@@ -140,6 +140,10 @@ def test_a_leak_and_its_line(report):
     assert line(leak.place) == "train.py:55" and leak.bytes_per_step == 2 * MIB
     assert found.sentence.startswith("train.py:55 (main) keeps 2.0 MiB more with each step")
     assert report(Training(leak=2 * MIB).make().run(3)).answer == "peak"  # too few to tell
+    training = Training(leak=2 * MIB).make().run(6)
+    for address in training.kept:  # freed where the program ends
+        training.allocator.release(address, in_main(57))
+    assert report(training).leaks[0].kind == "unknown"
     others = found.leaks + [replace(leak, bytes_per_step=MIB)] * 2
     assert "with each step, 2 other lines 2.0 MiB. Peak" in sentence(replace(found, leaks=others))
 

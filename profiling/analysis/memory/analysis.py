@@ -271,7 +271,9 @@ def leaks_of(memory: DeviceMemory) -> list[Leak]:
     ends = memory.ends.events[-finding.MOST_STEPS :]
     found, count = memory.replayed.allocations, len(memory.stacks.lines) + 2
     kept = finding.bytes_kept(found, memory.line, ends, count)
-    at_end = found.died == memory.count
+    if not len(ends):
+        return []
+    at_end = found.live_at(int(ends[-1]))
     return [
         Leak(
             memory.place(line),
