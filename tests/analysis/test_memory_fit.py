@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from profiling.analysis.memory import changed
 from profiling.analysis.memory.analysis import report_of_highest
 from profiling.analysis.memory.device_memory import read_memory
 from profiling.analysis.memory.fit import fit_of
@@ -330,6 +331,18 @@ def test_peaks_after_other_changes(write):
     assert peaks(more)[both][1] == expected - BLOCKS * MIB
     unknown = fit([write(blocks(in_main(10)))], plans=[Plan(layers=8)]).predicted[0]
     assert unknown.assumes.startswith("cannot tell: the snapshot has no such allocations")
+
+
+def test_blocks_that_differ_or_keep_little_are_no_layers(write, monkeypatch):
+    """Refuses those of a ResNet, and what compiled code seems to repeat."""
+    path = write(blocks())
+    for name, value, why in (
+        ("ALIKE", 0.9, "the blocks of forward differ in size, so another one's is not known"),
+        ("LEAST_KEPT", 1.1, "no blocks that repeat were found in forward; compiled code shows"),
+    ):
+        monkeypatch.setattr(changed, name, value)
+        layers = fit([path], memory_bytes=1 << 36).largest[2]
+        assert layers.now is None and layers.assumes.startswith(f"cannot tell: {why}")
 
 
 def test_a_run_s_folder_says_batch_context_and_gpu(write, tmp_path):
