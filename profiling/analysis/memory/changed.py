@@ -20,7 +20,7 @@ from profiling.timeline.memory_snapshot import Ints
 LEAST, EXPECTED, MOST = range(3)
 LEAST_STACKS = 3  # from which blocks keep something
 ALIKE = 1.1  # the block that keeps most has at most so many times the bytes of the least
-LEAST_KEPT = 1 / 3  # of what forward keeps for backward; compiled code has no stacks of blocks
+LEAST_KEPT = 0.1  # of what forward keeps for backward; compiled code has no stacks of blocks
 
 
 @dataclass(frozen=True)
