@@ -201,7 +201,7 @@ def mark_steps(planted: Planted, session: Session) -> None:
     register_optimizer_step_post_hook(after_update)
 
 
-def main(words: list[str]) -> None:
+def serve(words: list[str]) -> None:
     name, address = words
     torch.manual_seed(0)
     if torch.cuda.is_available():
@@ -223,4 +223,4 @@ def main(words: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    serve(sys.argv[1:])

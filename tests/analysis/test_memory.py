@@ -8,7 +8,10 @@ import pytest
 from profiling.analysis.memory.analysis import memory_report
 from profiling.analysis.memory.device_memory import read_memory
 from profiling.analysis.memory.layout import Segment, frees_for
+from profiling.analysis.memory.memory_records import Place
 from profiling.analysis.memory.replay import rounded
+from profiling.analysis.memory.sentence import AUTOGRAD, sentence
+from profiling.report.memory.document import ALONE, LIMITED, tips
 from profiling.timeline.memory_snapshot import Settings
 from tests.helpers.memory_snapshots import (
     MIB,
@@ -137,6 +140,25 @@ def test_a_leak_and_its_line(report):
     assert line(leak.place) == "train.py:55" and leak.bytes_per_step == 2 * MIB
     assert found.sentence.startswith("train.py:55 (main) keeps 2.0 MiB more with each step")
     assert report(Training(leak=2 * MIB).make().run(3)).answer == "peak"  # too few to tell
+    training = Training(leak=2 * MIB).make().run(6)
+    for address in training.kept:  # freed where the program ends
+        training.allocator.release(address, in_main(57))
+    assert report(training).leaks[0].kind == "unknown"
+    others = found.leaks + [replace(leak, bytes_per_step=MIB)] * 2
+    assert "with each step, 2 other lines 2.0 MiB. Peak" in sentence(replace(found, leaks=others))
+
+
+def test_the_line_with_most_is_named_where_most_has_none(report):
+    found = report(Training(activation=MIB // 2, weight=4 * MIB, cpp=True).make().run(3))
+    autograd, *others = found.lines
+    kinds = [replace(found.kinds[0], kind="workspace", percent=60.0)]
+    autograd = replace(autograd, place=Place(None, AUTOGRAD, False), kind="workspace")
+    other = replace(others[0], place=Place("a/model.py:7", "forward", True), percent=33.0)
+    said = sentence(replace(found, kinds=kinds, lines=[autograd, other]))
+    assert said.endswith(
+        "60 % workspace, most from threads of autograd; the line with most is model.py:7 "
+        "(forward), 33 %"
+    )
 
 
 def test_a_leak_of_more_steps_than_are_looked_at(report):
@@ -147,6 +169,7 @@ def test_a_leak_of_more_steps_than_are_looked_at(report):
 def test_fragmentation_and_what_holds_it(report):
     found = report(Training(activation=24 * MIB).fragment(30).make().run(3))
     assert found.answer == "fragmented" and found.sentence.startswith("Fragmented: 5")
+    assert "for an allocation, between blocks of train.py:66 (main). Peak" in found.sentence
     assert line(found.pinned[0].place) == "train.py:66"
     assert found.pinned[0].inactive_bytes <= found.tightest.inactive_bytes
     assert report(Training(activation=24 * MIB).make().run(3)).answer == "peak"
@@ -185,6 +208,12 @@ def test_out_of_memory_and_what_would_have_sufficed(report):
     assert line(failed.place) == "model.py:71" and failed.gpu_free_bytes == 8 * MIB
     assert failed.enough and [free.kind for free in failed.frees] == ["activations"]
     assert found.sentence.startswith("Out of memory at model.py:71 (forward): 24.0 MiB were asked")
+    assert not failed.is_limited and "left on the GPU" not in found.sentence
+    limited = replace(failed, gpu_free_bytes=32 * MIB, asked_bytes=found.at.allocated_bytes + 1)
+    assert tips(replace(found, out_of_memory=limited)) == [ALONE]
+    limited = replace(found, out_of_memory=replace(limited, gpu_free_bytes=1 << 40))
+    assert tips(limited) == [LIMITED, ALONE]
+    assert "allocated and 1024.00 GiB left on the GPU: " in sentence(limited)
 
 
 MODEL = """class Block(nn.Module):

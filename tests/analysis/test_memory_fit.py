@@ -2,10 +2,12 @@
 
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from profiling.analysis.memory import changed
 from profiling.analysis.memory.analysis import report_of_highest
 from profiling.analysis.memory.device_memory import read_memory
 from profiling.analysis.memory.fit import fit_of
@@ -92,8 +94,10 @@ def test_the_largest_batch(write):
     assert fits["batch 24"] is True and fits["batch 48"] is False
 
 
-def test_one_batch_tells_by_divisibility(write):
-    found = fit([write(training(8))], [8])
+@pytest.mark.parametrize("rest", [0, 94])
+def test_one_batch_tells_by_divisibility(write, rest):
+    """Knows compiled code's rows, too, of which the last one lacks its padding."""
+    found = fit([write(training(8, activation=8 * EACH - rest))], [8])
     assert peaks(found)["batch 16"] == 3 * (peak(16),)
     assert found.sentence.startswith(
         "The largest batch cannot be told: how much memory the GPU has is not known: give "
@@ -112,6 +116,17 @@ def test_what_may_be_a_copy_of_a_weight_is_an_interval(write, padding):
     least, _, highest = peaks(fit([write(made)], [8]))["batch 16"]
     assert least == state + most + 2 * padding  # in the first layer's backward
     assert highest == state + most + weight + 2 * (LAYERS + 1) * padding  # in the last one's
+
+
+def test_a_padded_copy_of_a_weight_in_its_own_type_is_an_interval(write):
+    weight = 2 * 8 * 96 * 1024
+    made = training(8, weight=weight, activation=weight + 4096)
+    state, copies = (3 * LAYERS + 1) * weight, (LAYERS + 1) * (weight + 4096)
+    assert peaks(fit([write(made)], [8]))["batch 16"] == (
+        state + copies,
+        state + copies,
+        state + 2 * copies,
+    )
 
 
 def test_the_workspace_of_cublas_does_not_grow(write):
@@ -199,6 +214,53 @@ def test_workspaces_of_other_algorithms_are_an_interval(write):
     assert found.predicted[0].assumes.endswith("but for workspaces of other algorithms")
     large = [write(made(8, [])), write(made(12, [200 * MIB] * 40), "b.pickle")]
     assert "is not in the other snapshot" in fit(large, [8, 12]).predicted[0].assumes
+
+
+def kept_in_forward(
+    sizes: list[int], brief: dict[int, int], scratch: int, early: Sequence[int] = ()
+) -> Training:
+    """Three steps whose forward keeps these sizes, made by one line; `brief` ones are in between.
+
+    Backward has a scratch while all of them are there but for the `early` ones.
+    """
+    allocator = Allocator(expandable=True)
+    weights = allocator.alloc(MIB, MAKE)
+    for _ in range(3):
+        saved = []
+        for n, size in enumerate(sizes):
+            saved.append(allocator.alloc(size, in_forward(71)))
+            if n in brief:
+                allocator.release(allocator.alloc(brief[n], in_forward(71)), in_forward(71))
+        for n in early:
+            allocator.release(saved[n], BACKWARD)
+        saved = [block for n, block in enumerate(saved) if n not in early]
+        for block in (allocator.alloc(scratch, BACKWARD), *saved):
+            allocator.release(block, BACKWARD)
+        allocator.release(allocator.alloc(MIB, STEP), STEP)
+    assert weights
+    return Training(allocator)
+
+
+def test_workspaces_between_activations_of_one_line(write):
+    """A convolution's; at the peak is one that another algorithm needs for one batch alone."""
+    small = kept_in_forward([8 * EACH] * 9, {0: MIB, 4: MIB, 6: 3 * MIB}, MIB)
+    large = kept_in_forward([12 * EACH] * 9, {1: MIB, 4: 9 * MIB, 7: MIB, 8: MIB}, 40 * MIB)
+    paths = [write(small), write(large, "b.pickle")]
+    found = fit(paths, [8, 12], plans=[Plan(batch=24)])
+    least = MIB + 9 * 24 * EACH
+    assert peaks(found)["batch 24"] == (least, least + 40 * MIB, least + 80 * MIB)
+    assert found.predicted[0].assumes.endswith("but for workspaces of other algorithms")
+
+
+def test_compiled_code_may_have_another_order(write):
+    """Has copies of weights, which stay, as large as what an activation grows to."""
+    copies, scratch = [24 * EACH] * 5 + [12 * EACH] * 5, 200 * MIB
+    sizes = [[batch * EACH] * 5 for batch in (12, 24)]
+    first = kept_in_forward([*copies, *sizes[0]], {}, scratch, range(10))
+    second = kept_in_forward([*sizes[1], *copies[::-1]], {}, scratch, range(5, 15))
+    paths = [write(first), write(second, "b.pickle")]
+    found = fit(paths, [12, 24], plans=[Plan(batch=48)])
+    assert peaks(found)["batch 48"] == 3 * (MIB + scratch + 5 * 48 * EACH,)
 
 
 def test_scores_grow_as_the_square_of_the_context(write):
@@ -297,6 +359,18 @@ def test_an_input_of_blocks_that_is_not_seen_is_expected_between_its_bounds(writ
     first = state + MIB + again  # in the last block's backward, beside the inputs
     last = state + BLOCKS * MIB + again  # in the first one's, when only its own input is left
     assert found == (last - again, first + BLOCKS * KEPT[1], first + BLOCKS * KEPT[2] + again)
+
+
+def test_blocks_that_differ_or_keep_little_are_no_layers(write, monkeypatch):
+    """Refuses those of a ResNet, and what compiled code seems to repeat."""
+    path = write(blocks())
+    for name, value, why in (
+        ("ALIKE", 0.9, "the blocks of forward differ in size, so another one's is not known"),
+        ("LEAST_KEPT", 1.1, "no blocks that repeat were found in forward; compiled code shows"),
+    ):
+        monkeypatch.setattr(changed, name, value)
+        layers = fit([path], memory_bytes=1 << 36).largest[2]
+        assert layers.now is None and layers.assumes.startswith(f"cannot tell: {why}")
 
 
 def test_a_run_s_folder_says_batch_context_and_gpu(write, tmp_path):

@@ -61,7 +61,7 @@ NOTHING_TELLS = (
     "What was allocated before has no stack, so its kind and line are unknown; begin to record "
     "before the model is made."
 )
-NOTHING_FITS = "no three blocks of one segment would have made room; these are the largest"
+NOTHING_FITS = "no three blocks of one segment are large enough; these are the largest"
 
 
 def memory_report(paths: Sequence[Path], device: int | None = None) -> MemoryReport:
@@ -271,7 +271,9 @@ def leaks_of(memory: DeviceMemory) -> list[Leak]:
     ends = memory.ends.events[-finding.MOST_STEPS :]
     found, count = memory.replayed.allocations, len(memory.stacks.lines) + 2
     kept = finding.bytes_kept(found, memory.line, ends, count)
-    at_end = found.died == memory.count
+    if not len(ends):
+        return []
+    at_end = found.live_at(int(ends[-1]))
     return [
         Leak(
             memory.place(line),

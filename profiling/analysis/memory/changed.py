@@ -19,6 +19,8 @@ from profiling.timeline.memory_snapshot import Ints
 
 LEAST, EXPECTED, MOST = range(3)
 LEAST_STACKS = 3  # from which blocks keep something
+ALIKE = 1.1  # the block that keeps most has at most so many times the bytes of the least
+LEAST_KEPT = 0.1  # of what forward keeps for backward; compiled code has no stacks of blocks
 
 
 @dataclass(frozen=True)
@@ -124,6 +126,11 @@ class Repeated:
     forward_end: Ints  # for each: the event with which its block's forward ends
     backward_begin: Ints  # likewise, the one with which its backward begins
 
+    def are_alike(self, size: Ints) -> bool:
+        """Whether each block keeps the same, by the sizes of all allocations."""
+        kept = np.bincount(np.unique(self.forward_end, return_inverse=True)[1], size[self.row])
+        return bool(kept.max() <= ALIKE * kept.min())
+
 
 def repeated_blocks(memory: DeviceMemory, count: int | None = None) -> Repeated:
     """The blocks: what is made again and again from one stack. `count` is their number, if known.
@@ -147,8 +154,9 @@ def repeated_blocks(memory: DeviceMemory, count: int | None = None) -> Repeated:
         stacks = np.bincount(of_group[of_group > 1], minlength=1)
         count = int(stacks.argmax())
     own = times % max(count, 1) == 0
-    if count < 2 or len(np.unique(group[own])) < LEAST_STACKS:
-        raise ValueError("no blocks that repeat were found in forward")
+    is_little = found.size[rows[own]].sum() < LEAST_KEPT * found.size[rows].sum()
+    if count < 2 or len(np.unique(group[own])) < LEAST_STACKS or is_little:
+        raise ValueError("no blocks that repeat were found in forward; compiled code shows none")
     block = turns(group)[own] * count // times[own]
     rows = rows[own]
     which = made[rows] * count + block

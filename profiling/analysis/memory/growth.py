@@ -36,6 +36,8 @@ MOST_UNLIKE, MOST_UNLIKE_WORKSPACE = 0.02, 0.25
 MOST_EXTRA, AHEAD = 16, 4  # allocations that one side may have more of; that are looked at
 PADDED = 1.01  # a copy may have so many times the bytes: a vocabulary in a multiple of 64
 FRACTIONS = (1, 2, 4)  # a number of scores has so many bytes; a weight has so many of its copy
+NEAR = 1.01  # a workspace grows by no more than that times the ratio
+ROW_BYTES = 128  # inductor makes long rows a multiple of it, and leaves out the last one's rest
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,9 +87,11 @@ def growth_of_pair(
     fixed[rows] = np.where(squares, 0, one - slope * value)
     linear[rows] = np.where(squares, 0, slope)
     square[rows] = np.where(squares, one / value**2, 0)
-    unsure = may_grow(memory)
-    unsure[rows] = False
-    passing = unsure & (memory.kind == WORKSPACE)
+    unsure, workspace = may_grow(memory), memory.kind == WORKSPACE
+    most = (other_value / value) ** (2 if key == "context" else 1)
+    unsure[rows] &= workspace[rows] & beyond(one, two, most)
+    fixed[unsure], linear[unsure], square[unsure] = asked[unsure], 0, 0
+    passing = unsure & workspace
     grows = unsure & ~passing
     fixed[grows], linear[grows] = 0, asked[grows] / value
     words = f"each allocation grows in a line through its sizes at {key} {value} and {other_value}"
@@ -104,19 +108,22 @@ def growth_of_one(
     With `heads`, blocks with a number for each score grow as the square of the value.
     """
     asked = memory.replayed.allocations.asked
-    grows = may_grow(memory) & (asked % unit == 0)
+    rest = -asked % (ROW_BYTES * unit)
+    rest[(rest >= ROW_BYTES) | (asked % unit == 0)] = 0
+    whole = asked + rest  # as if the last row were padded, too
+    grows = may_grow(memory) & (whole % unit == 0)
     stays = grows & lives_for_a_step(memory)
     grows &= ~stays | (memory.kind != WORKSPACE)  # such as cuBLAS's
     stays &= grows
     unsure = stays | like_weights(memory, grows)
-    linear = np.where(grows & ~unsure, asked / value, 0.0)
+    linear = np.where(grows & ~unsure, whole / value, 0.0)
     square = np.zeros(len(asked))
     if heads:
         scores = unit * value * heads
         squares = (linear > 0) & np.isin(asked, [scores * size for size in FRACTIONS])
         square[squares], linear[squares] = asked[squares] / value**2, 0.0
         unsure |= squares
-    fixed = np.where((linear > 0) | (square > 0), 0.0, asked)
+    fixed = np.where(linear > 0, -rest, np.where(square > 0, 0.0, asked))
     words = f"what forward and backward make in multiples of {unit} bytes grows with the {key}"
     if (unsure & ~stays & (square == 0)).any():
         words += ", but for what may be copies of weights"
@@ -153,15 +160,15 @@ def may_grow(memory: DeviceMemory) -> Mask:
 def like_weights(memory: DeviceMemory, grows: Mask) -> Mask:
     """Mask of what grows, or belongs to a weight as its size says.
 
-    In forward that is a weight in 16 bits, in backward also what becomes its gradient, each perhaps
-    padded. In one part of a step there are no more of them than weights of that size.
+    In forward that is a weight in 16 bits, or padded, in backward also what becomes its gradient,
+    each perhaps padded. In one part of a step there are no more of them than weights of that size.
     """
     found, mask = memory.replayed.allocations, np.zeros(len(grows), np.bool_)
     part = memory.phases.at(found.born)
     phase = np.append(memory.phases.phase, Phase.OTHER)[part]
     weights = found.asked[(memory.kind == WEIGHTS) & found.live_at(memory.replayed.peak)]
-    for which, copies in ((Phase.FORWARD, [2]), (Phase.BACKWARD, [1, 2])):
-        sizes = np.concatenate([weights // copy for copy in copies])
+    for which, whole in ((Phase.FORWARD, weights + 1), (Phase.BACKWARD, weights)):
+        sizes = np.concatenate([whole, weights // 2])
         sizes, counts = np.unique(sizes, return_counts=True)
         if not len(sizes):
             continue
@@ -195,16 +202,17 @@ def turns(group: Ints) -> Ints:
 def rows_in_common(memory: DeviceMemory, other: DeviceMemory, ratio: float) -> tuple[Ints, Ints]:
     """The allocations of both that are the same one, found by their turn.
 
-    That is the turn in a part of a step where both make as many there, else among those with a
-    stack of these functions. Where these differ in number, too, such as by a workspace that is made
-    once, `ratio` of the values says which are extra.
+    That is the turn in a part of a step where both make as many there, workspaces apart, else among
+    those with a stack of these functions. Where these differ in number, too, such as by a workspace
+    that is made once, or in order, as compiled code does, `ratio` of the values says which belong
+    together.
     """
     numbers: dict[object, int] = {}
     orders, parts, functions = [], [], []
     for side in (memory, other):
         found = side.replayed.allocations
         orders.append(np.lexsort((found.asked, found.born)))
-        parts.append(part_of_step(side))
+        parts.append(2 * part_of_step(side) + (side.kind == WORKSPACE))
         of_stack = [numbers.setdefault(each, len(numbers)) for each in functions_of_stacks(side)]
         functions.append(np.array(of_stack)[found.stack])
     names, counts = np.unique(np.concatenate(parts), return_counts=True)
@@ -219,25 +227,32 @@ def rows_in_common(memory: DeviceMemory, other: DeviceMemory, ratio: float) -> t
         ends = np.cumsum(np.bincount(which, minlength=most))
         rows.append(np.split(order[np.argsort(which[order], kind="stable")], ends[:-1]))
     asked, theirs = memory.replayed.allocations.asked, other.replayed.allocations.asked
-    pairs = [
-        (one, two) if len(one) == len(two) else aligned(one, two, asked, theirs, ratio)
-        for one, two in zip(*rows, strict=True)
-    ]
+    pairs = [aligned(one, two, asked, theirs, ratio) for one, two in zip(*rows, strict=True)]
     return np.concatenate([one for one, _ in pairs]), np.concatenate([two for _, two in pairs])
 
 
+def beyond(one: Ints | Floats, two: Ints | Floats, ratio: float) -> Mask:
+    """Mask of sizes of two snapshots that neither stay nor grow by up to the ratio."""
+    least, most = sorted((1.0, ratio))
+    mask: Mask = (two < one * least / NEAR) | (two > one * most * NEAR)
+    return mask
+
+
 def aligned(one: Ints, two: Ints, asked: Ints, theirs: Ints, ratio: float) -> tuple[Ints, Ints]:
-    """The elements of both that belong together, where one side has a few more than the other.
+    """The elements of both that belong together, in order, but that one side may have a few more.
 
     An element is extra if without it the next ones have sizes that stay, or grow by the ratio.
-    Where there are many, the elements with such sizes belong together.
+    Where there are many, or the order is another, the elements with such sizes belong together.
     """
     if len(one) > len(two):
         two, one = aligned(two, one, theirs, asked, 1 / ratio)
         return one, two
     extra = len(two) - len(one)
-    if extra > MOST_EXTRA:
+    in_order = extra > 0 or not beyond(asked[one], theirs[two], ratio**2).any()
+    if extra > MOST_EXTRA or not in_order:
         return alike_in_size(one, two, asked, theirs, ratio)
+    if not extra:
+        return one, two
     likely = (1.0, ratio, ratio**2)
 
     def fit(first: int, second: int) -> int:
@@ -255,16 +270,26 @@ def aligned(one: Ints, two: Ints, asked: Ints, theirs: Ints, ratio: float) -> tu
 def alike_in_size(
     one: Ints, two: Ints, asked: Ints, theirs: Ints, ratio: float
 ) -> tuple[Ints, Ints]:
-    """The elements of both whose sizes grow by the ratio or its square, or else stay."""
+    """The elements of both whose sizes grow by the ratio or its square, or else stay.
+
+    The largest come first, as what stays may have the size to which a smaller one grows. What is
+    left is in order.
+    """
+    if ratio < 1:
+        two, one = alike_in_size(two, one, theirs, asked, 1 / ratio)
+        return one, two
     left: dict[float, list[int]] = {}
     for element in two[::-1].tolist():
         left.setdefault(int(theirs[element]), []).append(element)
     pairs = []
-    for element in one.tolist():
+    for element in one[np.argsort(-asked[one], kind="stable")].tolist():
         sizes = (int(asked[element]) * grown for grown in (ratio, ratio**2, 1.0))
         if found := next((left[size] for size in sizes if left.get(size)), None):
             pairs.append((element, found.pop()))
     ones, twos = np.array(pairs, np.int64).reshape(-1, 2).T
+    rest, others = one[~np.isin(one, ones)], two[~np.isin(two, twos)]
+    if len(rest) == len(others):
+        ones, twos = np.append(ones, rest), np.append(twos, others)
     return ones, twos
 
 

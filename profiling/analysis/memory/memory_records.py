@@ -134,6 +134,11 @@ class OutOfMemory:
     enough: bool  # whether they would
     assumed: str
 
+    @property
+    def is_limited(self) -> bool:
+        """Whether the GPU had as much left, so that a limit of the process kept it away."""
+        return self.gpu_free_bytes is not None and self.gpu_free_bytes >= self.asked_bytes
+
 
 @dataclass(frozen=True)
 class Curve:

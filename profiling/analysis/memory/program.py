@@ -93,6 +93,13 @@ class Program:
         model = self.manifest.model if self.manifest else None
         return repeated_blocks(self.memory, len(model.blocks) if model else None)
 
+    @property
+    def layers(self) -> Repeated:
+        """Blocks of which there can be more. Raises ValueError if they keep different sizes."""
+        if not self.blocks.are_alike(self.memory.replayed.allocations.asked):
+            raise ValueError("the blocks of forward differ in size, so another one's is not known")
+        return self.blocks
+
     @cached_property
     def state(self) -> tuple[int, int]:
         """Bytes of weights outside of blocks, and in one block. Raises ValueError."""
@@ -113,7 +120,7 @@ class Program:
     def value(self, key: str) -> int | None:
         if key == "layers":
             try:
-                return self.blocks.count
+                return self.layers.count
             except ValueError:
                 return None
         return self.batch if key == "batch" else self.context
@@ -126,7 +133,7 @@ class Program:
 
     def find_growth(self, key: str) -> Growth:
         if key == "layers":
-            (root, block), blocks = self.state, self.blocks
+            (root, block), blocks = self.state, self.layers
             whole = root + blocks.count * block
             return growth_of_layers(self.memory, blocks.row, blocks.count, block, whole)
         value, other = self.value(key), self.other

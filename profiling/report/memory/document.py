@@ -40,20 +40,31 @@ TONES: dict[Answer, Tone] = {
 }
 OF_KIND = {
     "weights": "Weights: hold them in bfloat16, or share them out (fsdp).",
-    "gradients": "Gradients: set them to None before forward (zero_grad does), accumulate over "
-    "fewer micro-steps at once, or share them out.",
+    "gradients": "Gradients: zero_grad() right behind the update frees them before forward; ranks "
+    "can share them out (ZeRO-2, fsdp).",
     "moments": "The optimizer's moments: hold them in bfloat16 or 8 bits, or share them out over "
-    "the ranks (ZeRO, fsdp).",
-    "activations": "Activations: a fused attention keeps no scores, activation checkpointing "
-    "computes blocks again, autocast halves them; a smaller batch lowers them in proportion.",
-    "workspace": "Workspace: it is gone after the phase; a fused operation has fewer temporaries.",
+    "more ranks (ZeRO, fsdp).",
+    "activations": "Activations: a smaller batch lowers them in proportion, activation "
+    "checkpointing computes blocks again, autocast halves those in float32; where attention keeps "
+    "its scores, a fused one does not.",
+    "workspace": "Workspace: a fused operation (attention, cross-entropy, an optimizer with "
+    "fused=True) has fewer temporaries, and a smaller batch smaller ones.",
 }
 OF_ANSWER: dict[Answer, str] = {
-    "leak": "A line that keeps more with each step: look for a list or a sum of tensors that "
-    "still have a graph; loss.item() and detach() have none.",
+    "leak": "A line that keeps more with each step: look for what still holds its tensors, such as "
+    "a list that grows. A loss that is kept with its graph keeps all that forward saved for "
+    "backward; loss.item() is a number, and detach() lets go of the graph.",
     "fragmented": "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True lets the allocator use free "
     "pages anywhere; make long-lived small tensors before the large ones.",
 }
+
+ALONE = (
+    "The allocation that failed is larger than all others together: ask for less of it at a time."
+)
+LIMITED = (
+    "The GPU had room for this allocation: a limit of the process kept it away, such as "
+    "torch.cuda.set_per_process_memory_fraction."
+)
 
 
 def where(place: Place) -> Cell:
@@ -183,8 +194,9 @@ def failure(report: MemoryReport, moment: str) -> Section | None:
     if failed.enough and not failed.frees:
         note = "It would have fit."
     else:
-        words = "these would have sufficed" if failed.enough else "it would still not have fit"
-        note = f"Freed together, {words}: {failed.assumed}."
+        begin = "Freed together, these" if failed.enough else "Not even these"
+        words = "would have sufficed" if failed.enough else "would have made room"
+        note = f"{begin} {words}: {failed.assumed}."
     frees = Table(
         "frees",
         "What would have made room",
@@ -211,7 +223,7 @@ def kinds(report: MemoryReport, moment: str) -> Section:
     label = f"allocated bytes {moment} by kind"
     note = (
         "Kinds are told by the stacks that allocated and freed, and by lifetimes; they add up to "
-        "the allocated bytes. Workspace is gone after the phase that made it."
+        "the allocated bytes. Workspace is gone after the phase that made it, but for cuBLAS's."
     )
     rows = report.kinds
     table = Table("kinds", f"By kind {moment}", note, KINDS, rows, ids=row_ids("kind", rows))
@@ -221,6 +233,10 @@ def kinds(report: MemoryReport, moment: str) -> Section:
 
 def tips(report: MemoryReport) -> list[str]:
     found = [OF_ANSWER.get(report.answer, "")]
+    if failed := report.out_of_memory:
+        found += [LIMITED] * failed.is_limited
+        if failed.asked_bytes > report.at.allocated_bytes:
+            return [*filter(None, found), ALONE]
     found += [OF_KIND.get(row.kind, "") for row in report.kinds[:2]]
     return list(filter(None, found))
 
