@@ -25,6 +25,7 @@ class InForce:
     rounds_float32: bool  # float32 products round to TF32
     no_dropout: bool
     pinned: bool  # no large copy used pageable memory
+    small_copies: bool  # most of the time in which only copies ran is that of small ones
     copies_ahead: bool  # copies to the GPU have a stream of their own
     tokens_on_gpu: bool
     small_batch: bool  # a step copies so little to the GPU that its data set may be small, too

@@ -356,6 +356,12 @@ VERDICTS = (
         "the GPU only copies, or waits while the CPU copies",
         waiting="only copies ran, or the CPU was copying their data",
         advice=(
+            Advice(
+                "Join small copies: gather on the host what a step needs, and copy it at once.",
+                pytorch="Join small copies: torch.stack or torch.cat on the host what a step "
+                "needs, and copy it at once.",
+                needs="small_copies",
+            ),
             PIN,
             Advice(
                 "Overlap copies with kernels: copy one batch ahead on a separate stream.",

@@ -151,6 +151,18 @@ def test_a_wait_of_the_warm_up_pays_for_no_later_step_but_the_next():
     assert (whole / MS).tolist() == [30] * 5
 
 
+@pytest.mark.parametrize(
+    "name", ["cudaMallocAsync_v11020", "cudaMallocFromPoolAsync_ptsz_v11020", "cuMemPoolTrimTo"]
+)
+def test_a_pool_that_asks_the_driver_allocates(name):
+    def body(program):
+        program.item()
+        program.call(1 * MS, name)
+        program.launch(20 * US)
+
+    assert causes(looped(body))["allocation"] == pytest.approx(1, abs=0.05)
+
+
 def test_what_was_late_before_an_allocation_is_not_the_allocations():
     """A first call of the CUDA API, in which a program creates its streams, may take long."""
 

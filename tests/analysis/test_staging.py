@@ -87,6 +87,38 @@ def test_pauses_of_kernels_that_a_copy_waits_for_are_the_queues():
     assert found["staging"] == pytest.approx(2, abs=0.01)
 
 
+def one_by_one(phase: str = "optimizer", pause_ns: int = 0, **copy) -> Program:
+    """Steps of a kernel and, behind it, 100 small copies to the GPU one after the other."""
+    program = Program(dispatch_ns=20 * US)
+    for _ in range(6):
+        with program.step():
+            program.launch(1 * MS)
+            program.wait()
+            with program.phase(phase):
+                for _ in range(100):
+                    program.work(20 * US + pause_ns)
+                    program.pageable_copy(1 * US, bytes=64, **copy)
+                    program.wait()
+            program.launch(20 * US)
+    return program
+
+
+def test_what_lies_between_copies_to_the_gpu_is_theirs():
+    report = summarize(Analysis(one_by_one().trace()))
+    found = report.idle.by_cause
+    assert found["staging"] > 0.9 * sum(found.values())
+    assert report.bottleneck.verdict == "copies"
+    assert report.bottleneck.next[0].startswith("Join small copies: ")
+
+
+def test_it_is_not_in_the_data_phase_nor_long_without_a_call_nor_between_copies_to_the_host():
+    assert causes(one_by_one("data"))["staging"] == 0
+    assert causes(one_by_one(name=TO_HOST))["staging"] == 0
+    slow = causes(one_by_one(pause_ns=1 * MS))
+    assert slow["data"] > 98  # it brings a batch, for all one knows
+    assert 1 < slow["staging"] < 5
+
+
 def test_what_the_host_does_behind_the_call_is_no_copy():
     program = Program()
     for _ in range(6):

@@ -5,6 +5,9 @@ From traces of torch.profiler, nsys and rocprof that public projects keep or quo
 
 NAMES = {
     "gemm": (
+        "void kernel<getrf_wo_pivot_params_<float, 0, 256, 1, 64, 64, 68, 8, 1, 1> >(int, int)",
+        "void kernel_trsm_l_mul32<float, 8, false, false, false, false>(int, int, float const*)",
+        "void trsv_ln_exec<float, 32u, 32u, 4u, false>(int, float const*, long, float*)",
         "volta_fp16_s884gemm_fp16_128x64_ldg8_f2f_nn",
         "turing_fp16_s1688gemm_fp16_256x64_sliced1x2_ldg8_f2f_tn",
         "ampere_bf16_s16816gemm_bf16_128x64_ldg8_f2f_stages_64x3_tn",

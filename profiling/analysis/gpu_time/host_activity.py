@@ -39,7 +39,10 @@ ALLOCATING = re.compile(
     r"((cuda|hip)(Ext)?(Malloc|Free)(Host|Array|Pitch|Managed|WithFlags)?|"
     r"(cuda|hip)Host(Alloc|Malloc|Free|Register|Unregister)|"
     r"cuMem(Alloc|Free)(Host|Pitch|Managed)?|(cu|hip)Mem(Create|Map|Unmap|Release|SetAccess|"
-    r"AddressReserve|AddressFree))(_v\d+)?"
+    r"AddressReserve|AddressFree)|"
+    # of a pool, which asks the driver where it has given its memory back
+    r"(cuda|hip)(Malloc(FromPool)?|Free)Async|cuMem(Alloc(FromPool)?|Free)Async|"
+    r"(cuda|cu|hip)MemPoolTrimTo)(_ptsz)?(_v\d+)?"
 )
 TO_HOST, FROM_HOST = "Device-to-Host", "Host-to-Device"  # in the name of a copy
 BATCH_BYTES = 4096  # smaller copies are scalars

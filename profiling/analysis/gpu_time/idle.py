@@ -22,8 +22,10 @@ Take a gap that ends with operation N, whose launching call returned at time L:
 Where a capture has no data phase, CPU work just before the copy of a batch to the GPU was making
 that batch, unless the host slept, wrote files, compiled, or had just fetched results. CPU work just
 behind such a copy was making the next batch, as the loaders of accelerate and the HF Trainer do.
-Copies with no other operation between them are one batch. `host_activity` says what counts as the
-data phase, and as a wait.
+Copies with no other operation between them are one batch. What lies between two of them is
+`staging`, outside the data phase, as one copy of all would have no such gaps; but for allocations,
+and for 200 us without a call, in which the next one was made. `host_activity` says what counts as
+the data phase, and as a wait.
 
 While a wait held up the host and the GPU was busy, the host would have got ahead without the wait.
 So each wait is owed its length, and the parts 3 and 4 of the gaps after it pay that debt, `launch`
@@ -134,8 +136,10 @@ def find_gaps(
         batch = beside_batch(trace.names, operations, mine, before[rows], after[rows])
         other_ns = host.other_work.ns_within(idle.start_ns[rows], idle.end_ns[rows])
         batch &= other_ns < SHORT_WRITE_NS
+    run = copies(trace.names, operations, before[rows], FROM_HOST)
+    run &= copies(trace.names, operations, after[rows], FROM_HOST)
     busy = activity.busy if charged else None
-    cause_ns[:, rows] = split_causes(launches.rows(rows), batch, host, busy, bounds_ns)
+    cause_ns[:, rows] = split_causes(launches.rows(rows), batch, run, host, busy, bounds_ns)
     return Gaps(
         idle.start_ns,
         idle.end_ns,
@@ -214,14 +218,16 @@ def beside_batch(
 def split_causes(
     gaps: GapLaunches,
     beside_batch: np.ndarray,
+    in_run: np.ndarray,
     host: Host,
     busy: Intervals | None,
     bounds_ns: np.ndarray,
 ) -> np.ndarray:
     """(CAUSES, gaps) in nanoseconds; each column adds up to its gap.
 
-    `beside_batch` is a mask of the gaps beside the copy of a batch to the GPU, see the top. `busy`
-    are the GPU's busy times; None charges no wait with anything.
+    `beside_batch` is a mask of the gaps beside the copy of a batch to the GPU, and `in_run` of
+    those between two copies to the GPU, see the top. `busy` are the GPU's busy times; None charges
+    no wait with anything.
     """
     start, end, late_until = gaps.start_ns, gaps.end_ns, gaps.late_until_ns
     queued = np.where(late_until > start, 0, end - start)  # 0 where the host was late
@@ -240,6 +246,9 @@ def split_causes(
     move(parts[-1], queued, latency)
     in_waits, parts = parts[: len(waited)], parts[len(waited) :]
     late = dict(zip(LATE, parts, strict=True))
+    if in_run.any():
+        quiet_ns = host.quiet.ns_within(start, late_until)
+        join_copies(in_run, quiet_ns, late, in_waits[-1], staged)
     making = np.where(beside_batch, late["stalls"], 0)
     move(late["stalls"], late["data_stalls"], making)
     cause_ns = {cause: np.zeros(len(start), np.int64) for cause in CAUSES}
@@ -254,6 +263,27 @@ def split_causes(
     cause_ns["staging"] += staged
     cause_ns["queue"] += queued
     return np.stack(list(cause_ns.values()))
+
+
+def join_copies(
+    in_run: np.ndarray,
+    quiet_ns: np.ndarray,
+    late: dict[str, np.ndarray],
+    waited: np.ndarray,
+    staged: np.ndarray,
+) -> None:
+    """Move to `staged` what the host did between two copies to the GPU, outside the data phase.
+
+    Long times without a call stay, of which each gap has `quiet_ns`; `waited` is for the GPU.
+    """
+    stall_ns = np.sum([late[what] for what in STALLS], axis=0)
+    copying = np.clip(stall_ns - quiet_ns, 0, late["stalls"])
+    for part, ns in (
+        (late["stalls"], copying),
+        (late["launching"], late["launching"]),
+        (waited, waited),
+    ):
+        move(part, staged, np.where(in_run, ns, 0))
 
 
 def charge_waits(

@@ -143,12 +143,13 @@ KERNELS = (
         """,
     ),
     (
-        "gemm",  # the last two: the products of Muon
+        "gemm",  # the last lines: the products of Muon; factorisations, and systems solved by them
         r"""
         (?<!fb)gemm gemv nvjet xmma cutlass(_|\d|::(gemm|kernel|device_kernel)) cublas cijk_
         split_?k_?reduce (\b|_)bmm_ s884 s1688 s16816 matmul mul_mat scaled_mm einsum
         ^(volta|turing|ampere|hopper|blackwell)_ wvsplitk llmm1 w8a8 w4a16 epilogue::
         xxt_kernel ba_plus_caa ^fc-dtype
+        (?<![a-z])[sdcz]?(getr[fs]|potr[fsi]|geqrf|trs[mv]|syrk|trmm)(?![a-z])
         """,
     ),
     (

@@ -9,7 +9,7 @@ import re
 from dataclasses import asdict
 
 from configs.backends import AUTO, is_fused
-from profiling.analysis.gpu_time.host_activity import STAGED_BYTES
+from profiling.analysis.gpu_time.host_activity import FROM_HOST, STAGED_BYTES
 from profiling.analysis.gpu_time.operators import TENSOR_FLOAT
 from profiling.analysis.records import Cover, Report, Roofline, RooflineRow
 from profiling.analysis.sum_records import CopySpeed
@@ -107,6 +107,7 @@ def in_force(report: Report, verdict: str | None = None) -> InForce:
         pinned=report.on_cpu
         or bool(report.copies)
         and not any(map(is_staged, report.copies or [])),
+        small_copies=any(map(is_small, (report.copies or [])[:1])),
         no_dropout=config.get("dropout") == 0 or not (trainer or program.dropout),
         copies_ahead=program.copies_ahead,
         tokens_on_gpu=report.on_cpu or config.get("token_storage") == "device",
@@ -139,6 +140,12 @@ def in_force(report: Report, verdict: str | None = None) -> InForce:
 def is_staged(row: CopySpeed) -> bool:
     """Whether these are copies of pageable memory that are large enough to make the host wait."""
     return row.memory == "pageable" and (row.bytes or 0) > STAGED_BYTES * row.count
+
+
+def is_small(row: CopySpeed) -> bool:
+    """Whether these are copies to the GPU, each of which takes less than asking for it."""
+    to_gpu = row.direction == FROM_HOST and row.bytes is not None
+    return to_gpu and (row.bytes or 0) <= STAGED_BYTES * row.count
 
 
 def worth(ms: float | None, kernel_ms: float) -> float | None:

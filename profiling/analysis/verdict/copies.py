@@ -39,5 +39,5 @@ def staging_sentence(idle_ms: float) -> str:
     """The line about idle time with the cause `staging`; `idle_ms` is of one step."""
     return (
         f"The GPU was idle for {idle_ms:.2f} ms per step while the host moved bytes from or to "
-        "pageable memory through a buffer of the driver."
+        "pageable memory through a buffer of the driver, or between copies that follow each other."
     )

@@ -31,9 +31,10 @@ DECODING = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 # products of a matrix and a few vectors: cuBLAS's tiles of at most 16 rows or columns (16 products
-# for each weight of 2 bytes, where an H100 needs 300), and the sums of parts of such a product
+# for each weight of 2 bytes, where an H100 needs 300), the sums of parts of such a product, and
+# triangular systems with one right-hand side
 THIN = re.compile(
-    r".*(gemv|gemmk1_|splitkreduce|nvjet_[a-z0-9]+_[a-z]+_((8|16)x\d+|\d+x(8|16))_)",
+    r".*(gemv|trsv|gemmk1_|splitkreduce|nvjet_[a-z0-9]+_[a-z]+_((8|16)x\d+|\d+x(8|16))_)",
     re.IGNORECASE | re.DOTALL,
 )
 STREAMING = {"attention": DECODING, "gemm": THIN}  # kernels of a family that mostly move bytes
