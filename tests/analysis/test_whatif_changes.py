@@ -13,11 +13,13 @@ from profiling.analysis.whatif.changes import (
     NO,
     Change,
     scaled,
+    short_pauses_ms,
     together,
     without_times,
 )
 from profiling.analysis.whatif.prediction import Scene, predict
 from profiling.analysis.whatif.replay import steady_ms
+from profiling.analysis.whatif.whatif import doubted
 from profiling.analysis.whatif.work import ALLOCATION, TRANSFER, WAITING, Work
 from profiling.timeline.trace import COPY
 from tests.helpers.whatif import US, Call, Op, made_work
@@ -56,6 +58,27 @@ def test_without_cpu():
     assert changed_us([*LAUNCHES, fetch, stalled], NO["cpu"]) == pytest.approx((3_140, 45))
     scalar = Call(5, 5, [Op(1, 6, bytes=4, **HOME)], TRANSFER)
     assert changed_us([*LAUNCHES, scalar, stalled], NO["cpu"]) == pytest.approx((3_045, 50))
+
+
+def test_without_copies_a_run_of_small_ones_is_one_thing():
+    """Two numbers that are copied one after the other go, with the host's time between; one alone
+    stays."""
+    number = Call(5, 5, [Op(1, 6, kind=COPY, family=-1, from_host=True, bytes=8)], TRANSFER)
+    assert changed_us([*LAUNCHES, number], NO["copies"]) == pytest.approx((40, 40))
+    run = [number, replace(number, think=100), replace(number, think=100)]
+    assert changed_us([*LAUNCHES, *run], NO["copies"]) == pytest.approx((250, 35))
+
+
+def test_short_pauses_leave_host_work_untold():
+    """Three pauses of 400 us may be anyone's: from a third of the step on they leave it open."""
+    pauses = [Call(400, 5, [Op(2, 6)], stall=True) for _ in range(3)]
+    work = made_work([*LAUNCHES, *pauses, Call(90, 5, [Op(2, 6)])])
+    assert short_pauses_ms(work) == pytest.approx(1.2)
+    nothing = predict(Scene(work, None), NO["cpu"], None)
+    assert nothing.answer == "nothing" and doubted(nothing, 0.3) is nothing
+    unknown = doubted(nothing, 0.9)
+    assert unknown.answer == "cannot tell" and "90 % of the step" in str(unknown.reason)
+    assert doubted(replace(nothing, change="--no sync"), 0.9).answer == "nothing"
 
 
 def test_without_cpu_the_framework_and_the_batch_stay():

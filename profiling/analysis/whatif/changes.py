@@ -73,6 +73,13 @@ def long_pauses(work: Work) -> np.ndarray:
     return pauses
 
 
+def short_pauses_ms(work: Work) -> float:
+    """Milliseconds per step of the pauses that `--no cpu` leaves, without the making of batches."""
+    host = work.host
+    short = host.is_stall & ~long_pauses(work)
+    return float((host.think_ns - host.data_ns)[short].clip(0).sum()) / 1e6 / work.steps
+
+
 def usual_think_ns(work: Work) -> float:
     think_ns = work.host.think_ns
     short = think_ns[(think_ns > 0) & (think_ns < LONG_NS)]
@@ -112,13 +119,17 @@ def without_allocation(work: Work) -> Work:
 
 
 def without_copies(work: Work) -> Work:
-    """Nothing but numbers is copied between host and GPU, and the host has nothing to do with what
-    large copies brought home."""
-    host, copied = work.host, work.gpu.to_host | work.gpu.from_host
-    copied &= work.gpu.bytes > SCALAR_BYTES
-    large_home = work.gpu.to_host & (work.gpu.bytes > STAGED_BYTES)
+    """Nothing but single numbers is copied between host and GPU, and the host has nothing to do
+    with what large copies brought home, nor between two copies to the GPU."""
+    host, gpu = work.host, work.gpu
+    behind = gpu.from_host & np.append(False, gpu.from_host[:-1])  # another copy to the GPU
+    in_run = behind | (gpu.from_host & np.append(behind[1:], False))
+    copied = (gpu.to_host | gpu.from_host) & (gpu.bytes > SCALAR_BYTES) | in_run
+    large_home = gpu.to_host & (gpu.bytes > STAGED_BYTES)
     handled = host.is_stall & right_behind(work, calls_of(work, large_home))
     think_ns = np.where(handled, host.data_ns + usual_think_ns(work), host.think_ns)
+    joined = calls_of(work, behind) & ~host.is_stall & (host.data_ns <= 0)
+    think_ns = np.where(joined, np.minimum(think_ns, 0), think_ns)
     work = without_waits_for(with_think(work, think_ns), copied)
     return drop(work, calls_of(work, copied), copied)
 
@@ -265,7 +276,9 @@ def together(changes: list[Change]) -> Change:
 NO = {
     "data": Change("--no data", without_data, ("copies of batches to the GPU",)),
     "sync": Change("--no sync", without_sync, ("the kernels that make the values",)),
-    "copies": Change("--no copies", without_copies, ("copies of up to 4 KiB and inside the GPU",)),
+    "copies": Change(
+        "--no copies", without_copies, ("single copies of up to 4 KiB, and copies inside the GPU",)
+    ),
     "allocation": Change("--no allocation", without_allocation),
     "cpu": Change("--no cpu", without_cpu, ("the host's pauses of up to 2 ms",)),
 }

@@ -35,6 +35,7 @@ ENOUGH_LAUNCHES = 20  # to tell a median
 # changes
 ASKING_NS = 10_000.0  # of the host before a call that is not made: what led to it
 PAUSE_NS = 2_000_000  # of the host between calls: a longer one is the program's own
+MOST_SHORT_PAUSES = 1 / 3  # of the step: with more, nobody can tell whose they are
 HAND_OVER_NS = 1_000_000  # of a step: taking a ready batch from workers through shared memory
 SCALAR_BYTES = 4_096  # copies up to this size stay: they are numbers
 GRAPH_GAP_NS = 300.0  # between kernels of a CUDA graph

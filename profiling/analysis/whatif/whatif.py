@@ -21,6 +21,7 @@ from profiling.analysis.whatif.changes import (
     Change,
     named_times,
     scaled,
+    short_pauses_ms,
     together,
     without_times,
 )
@@ -28,6 +29,8 @@ from profiling.analysis.whatif.constants import (
     END_PERCENT,
     HAND_OVER_NS,
     MOST_OVERLAPPING,
+    MOST_SHORT_PAUSES,
+    PAUSE_NS,
     STEADY_PERCENT,
 )
 from profiling.analysis.whatif.prediction import Scene, predict
@@ -85,6 +88,8 @@ def what_if(analysis: Analysis, manifest: Manifest | None, asked: Asked) -> What
     if asked.together and len(changes) > 1:
         changes = [together(changes)]
     predictions = [predict(scene, change, command_of(change, manifest)) for change in changes]
+    share = short_pauses_ms(cycle) / captured_ms
+    predictions = [doubted(each, share) for each in predictions]
     if asked.nothing:
         predictions = [each for each in predictions if each.answer != "nothing"]
     if not found.passed:
@@ -195,6 +200,20 @@ def refuted(prediction: Prediction, gates: Gates) -> Prediction:
     reason = (
         f"replayed unchanged, the capture ends {gates.end_percent:.1f} % off, and its steps are "
         f"{gates.steady_percent:.0f} % off"
+    )
+    return replace(prediction, answer="cannot tell", reason=reason)
+
+
+def doubted(prediction: Prediction, short_pauses: float) -> Prediction:
+    """The prediction, which cannot tell that host work costs nothing where short pauses, which
+    `--no cpu` leaves, are so large a share of the step."""
+    if (prediction.change, prediction.answer) != ("--no cpu", "nothing"):
+        return prediction
+    if short_pauses < MOST_SHORT_PAUSES:
+        return prediction
+    reason = (
+        f"pauses of up to {PAUSE_NS / 1e6:.0f} ms are {100 * short_pauses:.0f} % of the step, and "
+        "may be the framework's own or the program's"
     )
     return replace(prediction, answer="cannot tell", reason=reason)
 
