@@ -21,8 +21,9 @@ from profiling.shared.json_records import to_json
 
 REPEATS = 5
 SLOW = "cudaMalloc and cudaFree"
-OF_A_GPU = ("launches", "launching operators", "copies", "syncs", "NVTX ranges", SLOW)
-FEWER = 50  # times fewer of the slow kind, which takes a millisecond
+GRAPHS = {f"CUDA graphs of {nodes} kernels": nodes for nodes in (10, 100)}
+OF_A_GPU = ("launches", "launching operators", "copies", "syncs", "NVTX ranges", *GRAPHS, SLOW)
+FEWER = 50  # times fewer of graphs and of the slow kind, which may take a millisecond
 Calls = Callable[[int], None]
 
 
@@ -87,7 +88,21 @@ def calls_of(kind: str) -> Calls:
         "NVTX ranges": nvtx_ranges,
         SLOW: device_memory,
     }
-    return made[kind]
+    return replays(on_gpu, GRAPHS[kind]) if kind in GRAPHS else made[kind]
+
+
+def replays(on_gpu: torch.Tensor, kernels: int) -> Calls:
+    """A function that replays a CUDA graph of so many kernels so many times."""
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(kernels):
+            on_gpu.add_(1)
+
+    def replay(count: int) -> None:
+        for _ in range(count):
+            graph.replay()
+
+    return replay
 
 
 def called(nothing: object) -> object:
@@ -106,7 +121,7 @@ def call_us(kind: str, count: int) -> float:
     The GPU has finished before each repeat begins.
     """
     calls, taken = calls_of(kind), []
-    count = max(count // FEWER, 1) if kind == SLOW else count
+    count = max(count // FEWER, 1) if kind == SLOW or kind in GRAPHS else count
     calls(count // 10)  # the profiler's buffers, and what is loaded at the first call
     for _ in range(REPEATS):
         if torch.cuda.is_available():

@@ -4,11 +4,12 @@
     python -m validation profiler_cost rounds=7 nsys=/opt/nvidia/nsight-systems/bin/nsys
 
 Times many calls of one kind in a row (PyTorch's operators, ranges, Python functions, allocations;
-on a GPU launches, copies, waits and NVTX ranges, too) without a profiler and with torch.profiler,
-with and without stacks, shapes and memory, in turns; on a GPU with nsys in processes of their own,
-in turns with processes without it. A row says how many microseconds longer a call took (median over
-the rounds, the least, the most). Then the table that reports use (profiling.shared.profiler_costs)
-and the gap between operators that follow each other at once, by which it is scaled to other hosts.
+on a GPU launches, copies, waits, CUDA graphs and NVTX ranges, too) without a profiler and with
+torch.profiler, with and without stacks, shapes and memory, in turns; on a GPU with nsys in
+processes of their own, in turns with processes without it. A row says how many microseconds longer
+a call took (median over the rounds, the least, the most). Then the table that reports use
+(profiling.shared.profiler_costs) and the gap between operators that follow each other at once, by
+which it is scaled to other hosts.
 
 A launching operator is two events, an operator and a launch; a copy is two operators and a call.
 """
@@ -41,7 +42,7 @@ SETTINGS: dict[str, tuple[str, ...]] = {
 }
 NSYS_OPTIONS = (
     *("--trace=cuda,nvtx,osrt", "--sample=none", "--cpuctxsw=none", "--force-overwrite=true"),
-    *("--capture-range=cudaProfilerApi", "--capture-range-end=stop"),
+    *("--capture-range=cudaProfilerApi", "--capture-range-end=stop", "--cuda-graph-trace=node"),
 )
 
 
