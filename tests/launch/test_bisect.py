@@ -12,7 +12,7 @@ import pytest
 
 from profiling.analysis.difference.baseline import Machine
 from profiling.launch.bisect import visits
-from profiling.launch.bisect.search import left, next_commit
+from profiling.launch.bisect.search import chances, left, next_commit, side_of
 from profiling.launch.git import commit_of, commits_after
 from profiling.verbs import bisect
 from tests.helpers.timed_commands import time_by_table
@@ -229,18 +229,31 @@ def test_commits_are_those_of_first_parents_behind_good(tmp_path):
     assert subjects_after("side~1") == subjects_after("side") == ["merge", "main 4"]
 
 
-def test_every_order_of_answers_ends_between_good_and_bad():
-    chance = random.Random(0)
-    for _ in range(300):
-        last = chance.randint(1, 40)
-        first_slow, told = chance.randint(1, last), {0: "good", last: "bad"}
-        while (number := next_commit(told, last)) is not None:
-            assert number not in told
-            skipped = chance.random() < 0.2
-            told[number] = "skipped" if skipped else "bad" if number >= first_slow else "good"
-        good, bad = left(told, last)
-        assert good < first_slow <= bad
-        assert "skipped" in told.values() or (bad - good == 1 and len(told) <= 8)
+def found_by(first_slow: int, ratio: float, noise: float, chance: random.Random) -> list[int]:
+    """The commits of 1 to 32 that a search leaves, in which processes have outliers."""
+
+    def measured(number: int) -> float:
+        scatter = chance.lognormvariate(0, noise * (10 if chance.random() < 0.02 else 1))
+        return scatter * (ratio if number >= first_slow else 1)
+
+    visited, failing = {32: [measured(32) for _ in range(12)]}, {chance.randint(1, 31)}
+    while (number := next_commit(chances(visited, 32), visited, failing)) is not None:
+        assert number not in visited and number not in failing
+        ratios = [measured(number) for _ in range(4)]
+        while not side_of(None, ratios, number, visited, 32) and len(ratios) < 80:
+            ratios.append(measured(number))
+        visited[number] = ratios
+    assert len(visited) <= 8
+    return left(chances(visited, 32))
+
+
+def test_the_search_ends_at_the_commit_or_says_between_which_it_is():
+    chance, right = random.Random(0), 0
+    for _ in range(60):
+        first_slow = chance.randint(1, 32)
+        found = found_by(first_slow, chance.choice((0.97, 1.03)), 0.02, chance)
+        right += first_slow in found
+    assert right >= 54
 
 
 def test_the_validation_counts():

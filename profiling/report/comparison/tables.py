@@ -248,8 +248,8 @@ def ratios(result: ExperimentResult) -> Table:
         ),
     ]
     note = (
-        "The interval is over processes (Welch's t on logarithms), or over the sittings of a "
-        "baseline. A/A noise is how far two "
+        "The interval is over processes (Welch's t on logarithms), in `bisect` over pairs of "
+        "them (Student's t), or over the sittings of a baseline. A/A noise is how far two "
         "groups of the same program differ by chance, estimated from the repeats. It counts as a "
         "difference only if the whole interval lies outside it."
     )
