@@ -35,9 +35,10 @@ from validation.pairs import ask_gpu
 
 ROWS = "histories.jsonl"
 MOST_VISITS = 8  # that a history of 32 commits may take
-# Bytes to hash in a step: some milliseconds. Unlike a loop in Python or rounds of a short hash, how
-# long they take hardly depends on where a process's memory lies: 0.7 % between processes, not 2.4.
-BYTES = 3_000_000
+# Bytes to hash in a step. How long they take hardly depends on where a process's memory lies, as
+# rounds of a short hash do: 0.7 % between processes, not 2.4. A step takes less than a millisecond:
+# where something else runs on the core, most of them lie between two of its turns.
+BYTES = 1_500_000
 PRODUCTS = 400  # of matrices in a step: some milliseconds of a large GPU
 PROGRAM = """\
 import hashlib
@@ -45,7 +46,7 @@ import torch  # without torch.optim, which imports Dynamo: another second
 torch.set_num_threads(1)
 data = bytes(int(open("work.txt").read()))
 model = torch.nn.Linear(8, 8)
-for _ in range(140):
+for _ in range(280):
     model.zero_grad()
     model(torch.ones(8, 8)).sum().backward()
     hashlib.sha256(data).digest()
