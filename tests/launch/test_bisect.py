@@ -166,6 +166,24 @@ def test_a_killed_bisection_goes_on(planted, monkeypatch, capsys):
         run("--min-effect", "3")
 
 
+def test_a_visit_that_was_stopped_goes_on_as_if_it_had_not_been(planted, monkeypatch):
+    planted(history(32, 11, 1.04), noise=0.03)
+    _, whole = run("--out", "whole")
+    assert whole["visits"][0]["processes"] > 16
+    planted(history(32, 11, 1.04), noise=0.03)  # once more, with the same noise
+    timed, calls = visits.commands.time_command, iter(range(999))
+
+    def stopped(*arguments):
+        if next(calls) == 13:
+            raise KeyboardInterrupt
+        return timed(*arguments)
+
+    monkeypatch.setattr(visits.commands, "time_command", stopped)
+    assert bisect.main(["main~32", "main", "--out", "parts", *COMMAND]) == 130
+    _, parts = run("--out", "parts")
+    assert parts == whole
+
+
 def test_ctrl_c_takes_the_worktrees_away_and_says_how_to_go_on(planted, monkeypatch, capsys):
     planted(history(32, 9, 1.05))
 
