@@ -12,7 +12,7 @@ examples
 
 First BAD is held against GOOD: if they do not differ by --min-effect, that is the answer. Then each
 visit times a commit and GOOD, as fresh processes in turns: the commit in the middle of those that
-may have done it. It takes a quarter more processes as long as the commit's side is not 98 % sure by
+may have done it. It takes a quarter more processes as long as the commit's side is not 99 % sure by
 all visits so far, up to --most-repeats; what cannot be told then counts as far as it is known, and
 what does not run is skipped. The commit that is left is held against the one before it, and named
 only if that shows the difference again. 32 commits take 7 visits.

@@ -269,9 +269,9 @@ def test_the_search_ends_at_the_commit_or_says_between_which_it_is():
     chance, right = random.Random(0), 0
     for _ in range(60):
         first_slow = chance.randint(1, 32)
-        found = found_by(first_slow, chance.choice((0.97, 1.03)), 0.02, chance)
+        found = found_by(first_slow, chance.choice((0.97, 1.03)), 0.01, chance)
         right += first_slow in found
-    assert right >= 54
+    assert right >= 57
 
 
 def test_the_validation_counts():

@@ -16,7 +16,7 @@ from profiling.analysis.difference.pairs import log_likelihood
 
 SCHEMA_VERSION = 2
 Told = Literal["good", "bad", "skipped"]
-SURE = 0.98  # probability from which the side of a commit is told
+SURE = 0.99  # probability from which the side of a commit is told
 
 
 @dataclass(frozen=True)
