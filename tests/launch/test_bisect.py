@@ -12,7 +12,7 @@ import pytest
 
 from profiling.analysis.difference.baseline import Machine
 from profiling.launch.bisect import visits
-from profiling.launch.bisect.search import chances, left, next_commit, side_of
+from profiling.launch.bisect.search import Search
 from profiling.launch.git import commit_of, commits_after
 from profiling.verbs import bisect
 from tests.helpers.timed_commands import time_by_table
@@ -254,15 +254,16 @@ def found_by(first_slow: int, ratio: float, noise: float, chance: random.Random)
         scatter = chance.lognormvariate(0, noise * (10 if chance.random() < 0.02 else 1))
         return scatter * (ratio if number >= first_slow else 1)
 
-    visited, failing = {32: [measured(32) for _ in range(12)]}, {chance.randint(1, 31)}
-    while (number := next_commit(chances(visited, 32), visited, failing)) is not None:
-        assert number not in visited and number not in failing
+    ends = {32: [measured(32) for _ in range(12)]}
+    search = Search(32, 0.01, ends, {chance.randint(1, 31)})
+    while (number := search.next_commit()) is not None:
+        assert number not in search.visited and number not in search.failing
         ratios = [measured(number) for _ in range(4)]
-        while not side_of(None, ratios, number, visited, 32) and len(ratios) < 80:
+        while not search.side_of(number, None, ratios) and len(ratios) < 80:
             ratios.append(measured(number))
-        visited[number] = ratios
-    assert len(visited) <= 8
-    return left(chances(visited, 32))
+        search.visited[number] = ratios
+    assert len(search.visited) <= 8
+    return search.left()
 
 
 def test_the_search_ends_at_the_commit_or_says_between_which_it_is():

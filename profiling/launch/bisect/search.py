@@ -4,8 +4,7 @@ Nothing here runs anything. Commits are numbered along first parents: 0 is GOOD,
 """
 
 import math
-from collections.abc import Collection, Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import msgspec
@@ -59,52 +58,62 @@ def differs(found: Against, ratios: list[float], effect: float) -> Told | None:
     return "good" if found.verdict == "equal" else None
 
 
-def chances(visited: Mapping[int, list[float]], last: int) -> np.ndarray:
-    """(last + 1,) probability of each commit to be the first one that differs from GOOD.
+@dataclass(frozen=True)
+class Search:
+    """The visits to commits, the one to BAD among them, and what they tell of the others."""
 
-    `visited` has the ratios of visited commits to GOOD, those of BAD among them. All that is known
-    beforehand is that each commit behind GOOD is as likely. How large the difference is comes from
-    BAD and from all the visits that a commit puts behind it.
-    """
-    bad = float(np.median(np.log(visited[last])))
-    effects = np.array([0.0, *(bad * np.linspace(0.25, 2, 36))])
-    known = np.zeros((last + 1, len(effects) - 1))
-    known[0] = -np.inf  # GOOD does not differ from itself
-    for number, ratios in visited.items():
-        none, *some = log_likelihood(ratios, effects)
-        known[1 : number + 1] += some
-        known[number + 1 :] += none
-    total = np.logaddexp.reduce(known, axis=1)
-    chance: np.ndarray = np.exp(total - np.logaddexp.reduce(total))
-    return chance
+    last: int  # BAD's number
+    effect: float  # that is looked for; 0.01: one per cent
+    visited: dict[int, list[float]]  # to the ratios of pairs of processes, commit over GOOD
+    failing: set[int] = field(default_factory=set)
 
+    def chances(self) -> np.ndarray:
+        """(last + 1,) probability of each commit to be the first one that differs from GOOD.
 
-def side_of(
-    found: Against, ratios: list[float], number: int, visited: Mapping[int, list[float]], last: int
-) -> Told | None:
-    """Bad if the first commit that differs is `number`, which has these ratios, or one before it;
-    good if it is behind; None if neither is sure yet."""
-    return told(chances({**visited, number: ratios}, last)[: number + 1].sum())
+        All that is known beforehand is that each commit behind GOOD is as likely, and that the
+        difference is `effect` or more. How large it is comes from BAD and from all the visits that
+        a commit puts behind it.
+        """
+        bad = float(np.median(np.log(self.visited[self.last])))
+        sizes = np.linspace(math.log1p(self.effect), 2 * abs(bad), 36)
+        effects = np.array([0.0, *np.copysign(sizes, bad)])
+        known = np.zeros((self.last + 1, len(sizes)))
+        known[0] = -np.inf  # GOOD does not differ from itself
+        for number, ratios in self.visited.items():
+            none, *some = log_likelihood(ratios, effects)
+            known[1 : number + 1] += some
+            known[number + 1 :] += none
+        total = np.logaddexp.reduce(known, axis=1)
+        chance: np.ndarray = np.exp(total - np.logaddexp.reduce(total))
+        return chance
+
+    def side_of(self, number: int, found: Against, ratios: list[float]) -> Told | None:
+        """Bad if the first commit that differs is `number`, which has these ratios, or one before
+        it; good if it is behind; None if neither is sure yet."""
+        also = replace(self, visited={**self.visited, number: ratios})
+        return told(also.chances()[: number + 1].sum())
+
+    def next_commit(self) -> int | None:
+        """The commit that halves the probability best, of those that do not fail; None if it was
+        visited, or if its side is known without a visit."""
+        up_to = np.cumsum(self.chances())
+        able = [number for number in range(1, self.last) if number not in self.failing]
+        best = min(able, key=lambda number: abs(up_to[number] - 0.5), default=None)
+        return None if best is None or best in self.visited or told(up_to[best]) else best
+
+    def left(self) -> list[int]:
+        """The commit that is more likely than all others, else the fewest that are SURE together.
+
+        Ascending numbers.
+        """
+        chance = self.chances()
+        order = np.argsort(-chance)
+        if chance[order[0]] > 0.5:
+            return [int(order[0])]
+        count = int(np.searchsorted(np.cumsum(chance[order]), SURE)) + 1
+        return sorted(int(number) for number in order[:count])
 
 
 def told(up_to: float) -> Told | None:
     """The side of a commit, from the probability that it or one before it is the first."""
     return "bad" if up_to > SURE else "good" if up_to < 1 - SURE else None
-
-
-def next_commit(chance: np.ndarray, visited: Collection[int], failing: Set[int]) -> int | None:
-    """The commit that halves the probability best, of those that do not fail; None if it was
-    visited, or if its side is known without a visit."""
-    up_to = np.cumsum(chance)
-    able = [number for number in range(1, len(chance) - 1) if number not in failing]
-    best = min(able, key=lambda number: abs(up_to[number] - 0.5), default=None)
-    return None if best is None or best in visited or told(up_to[best]) else best
-
-
-def left(chance: np.ndarray) -> list[int]:
-    """The commit that is more likely than all others, else the fewest that are SURE together."""
-    order = np.argsort(-chance)
-    if chance[order[0]] > 0.5:
-        return [int(order[0])]
-    count = int(np.searchsorted(np.cumsum(chance[order]), SURE)) + 1
-    return sorted(int(number) for number in order[:count])

@@ -26,13 +26,10 @@ from profiling.launch import git
 from profiling.launch.bisect.search import (
     SCHEMA_VERSION,
     Bisection,
+    Search,
     Told,
     Visit,
-    chances,
     differs,
-    left,
-    next_commit,
-    side_of,
 )
 from profiling.launch.experiment import captures, commands
 from profiling.launch.experiment.against import plan_places
@@ -104,17 +101,17 @@ def bisect(asked: Asked, state: Bisection) -> Bisection:
             raise ValueError(f"BAD {bad.short} cannot be measured: {whole.reason}")
         if whole.told != "bad":
             return ended(asked, state, [], no_difference(asked, whole, good, bad))
-        place, last = 1, len(commits) - 1
-        visited, failing = {last: whole.ratios}, set[int]()
-        while (number := next_commit(chances(visited, last), visited, failing)) is not None:
-            judge = partial(side_of, number=number, visited=visited, last=last)
+        search = Search(len(commits) - 1, asked.effect, {len(commits) - 1: whole.ratios})
+        place = 1
+        while (number := search.next_commit()) is not None:
+            judge = partial(search.side_of, number)
             found, state = visit(asked, state, place, commits[number], good, judge)
             if found.ratios:
-                visited[number] = found.ratios
+                search.visited[number] = found.ratios
             else:
-                failing.add(number)
+                search.failing.add(number)
             place += 1
-    numbers = left(chances(visited, last))
+    numbers = search.left()
     candidates = [commits[number] for number in numbers]
     if len(candidates) > 1:
         names = ", ".join(commit.short for commit in candidates)
