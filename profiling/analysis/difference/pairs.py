@@ -15,8 +15,10 @@ from profiling.analysis.statistics import CONFIDENCE, Answer, Ratio
 DEGREES = 3  # of freedom of the scatter: few pairs are disturbed, but those by much
 SCALES = np.geomspace(0.001, 1, 40)  # of the scatter, as shares of the step
 SURE = 0.998  # confidence with which a difference is told, however often it is looked for
-LEAST_REACH = 0.01  # of the effects that are thought of, beyond those of the pairs
-POINTS = 601
+# Effects that are thought of, in ranges of the pairs: close to each other around their median, and
+# far out too, since four pairs that agree by chance say little.
+GRID = np.sinh(np.linspace(-7, 7, 401)) / 100
+LEAST_RANGE = 0.01
 
 
 def log_likelihood(ratios: list[float], effects: np.ndarray) -> np.ndarray:
@@ -35,10 +37,9 @@ def ratio_over_pairs(ratios: list[float], confidence: float = CONFIDENCE) -> Rat
     """The effect that is as likely too small as too large, with the interval that holds the effect
     with this probability, where all effects are as likely beforehand."""
     logs = np.log(ratios)
-    reach = max(float(np.ptp(logs)), LEAST_REACH)
-    effects = np.linspace(logs.min() - reach, logs.max() + reach, POINTS)
+    effects = np.median(logs) + max(float(np.ptp(logs)), LEAST_RANGE) * GRID
     known = log_likelihood(ratios, effects)
-    up_to = np.cumsum(np.exp(known - known.max()))
+    up_to = np.cumsum(np.exp(known - known.max()) * np.gradient(effects))
     tail = (1 - confidence) / 2
     found = np.interp([0.5, tail, 1 - tail], up_to / up_to[-1], effects)
     return Ratio(*map(math.exp, found))
