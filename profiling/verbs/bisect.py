@@ -11,10 +11,11 @@ examples
   python -m profiling bisect HEAD~32 HEAD --min-effect 2 --capture -- python train_mine.py
 
 First BAD is held against GOOD: if they do not differ by --min-effect, that is the answer. Then each
-visit is an `ab` of a commit and GOOD, as fresh processes in turns. It takes twice as many processes
-as long as its interval reaches over the middle between GOOD and BAD, up to --most-repeats; a commit
-that cannot be told then, or that does not run, is skipped. The one that is left is held against the
-commit before it, and named only if that shows the difference again. 32 commits take 7 visits.
+visit times a commit and GOOD, as fresh processes in turns: the commit in the middle of those that
+may have done it. It takes a quarter more processes as long as the commit's side is not 99 % sure by
+all visits so far, up to --most-repeats; what cannot be told then counts as far as it is known, and
+what does not run is skipped. The commit that is left is held against the one before it, and named
+only if that shows the difference again. 32 commits take 7 visits.
 
 Commits are those along first parents; a merge is one commit. A worktree has the files that git
 knows: name data that git ignores by its whole path. This folder and its changes stay as they are.
@@ -87,9 +88,9 @@ def parse(argv: list[str]) -> Namespace:
     add = partial(flag, parser)
     effect = "the smallest difference to look for (default %(default)g)"
     add("--min-effect PERCENT", effect, within(float, 0.1, 100), default=1.0)
-    add("--repeats N", "processes of each commit at first (default 5)", within(int, 2), default=5)
-    most = "processes of each commit in a visit (default 40)"
-    add("--most-repeats N", most, within(int, 2), default=40)
+    add("--repeats N", "processes of each commit at first (default 4)", within(int, 2), default=4)
+    most = "processes of each commit in a visit (default 80)"
+    add("--most-repeats N", most, within(int, 2), default=80)
     timed = "end each process behind so many timed steps (default: at its own end)"
     add("--steps N", timed, within(int, FEWEST_TIMED))
     untimed = "steps that are not timed (default %(default)s)"

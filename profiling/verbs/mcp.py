@@ -298,12 +298,12 @@ class Tools:
         command: list[str],
         folder: str = ".",
         min_effect: float = 1.0,
-        repeats: int = 5,
-        most_repeats: int = 40,
+        repeats: int = 4,
+        most_repeats: int = 80,
         steps: int | None = None,
     ) -> str:
         """Find the commit that made a training command slower or faster, of those behind `good` up
-        to `bad`, wait for that: 32 commits take 70 processes or more. The command is started in
+        to `bad`, wait for that: 32 commits take 56 processes or more. The command is started in
         `folder` of each commit. Stopped, the same call goes on. min_effect: per cent."""
         place = self.library.inside(folder)
         self.library.inside(str(root_of(place)))  # of all of it there are worktrees

@@ -273,8 +273,8 @@ def test_a_bisection_ends_with_the_commit_or_says_that_there_is_none(tools, root
     repository = root / "repository"
     subprocess.run(["git", "init", "-q", repository], check=True)
     (repository / "inside").mkdir()
-    visit = Visit("b" * 40, "a" * 40, "bad", None, 1.1, (1.08, 1.12), 10, 9.0)
-    new = Bisection(1, "a" * 40, "c" * 40, "python x.py", None, 20, 1.0, [visit], ["b" * 40])
+    visit = Visit("b" * 40, "a" * 40, "bad", None, 1.1, (1.08, 1.12), 10, 9.0, [1.1])
+    new = Bisection(2, "a" * 40, "c" * 40, "python x.py", None, 20, 1.0, [visit], ["b" * 40])
     said, seen = [replace_struct(new, named="b" * 40, sentence="bbbbbbbbbb is slower"), new], []
 
     def started(words: list[str], folder) -> mcp.Ended:

@@ -12,7 +12,7 @@ import pytest
 
 from profiling.analysis.difference.baseline import Machine
 from profiling.launch.bisect import visits
-from profiling.launch.bisect.search import left, next_commit
+from profiling.launch.bisect.search import Search
 from profiling.launch.git import commit_of, commits_after
 from profiling.verbs import bisect
 from tests.helpers.timed_commands import time_by_table
@@ -166,6 +166,24 @@ def test_a_killed_bisection_goes_on(planted, monkeypatch, capsys):
         run("--min-effect", "3")
 
 
+def test_a_visit_that_was_stopped_goes_on_as_if_it_had_not_been(planted, monkeypatch):
+    planted(history(32, 11, 1.04), noise=0.03)
+    _, whole = run("--out", "whole")
+    assert whole["visits"][0]["processes"] > 16
+    planted(history(32, 11, 1.04), noise=0.03)  # once more, with the same noise
+    timed, calls = visits.commands.time_command, iter(range(999))
+
+    def stopped(*arguments):
+        if next(calls) == 13:
+            raise KeyboardInterrupt
+        return timed(*arguments)
+
+    monkeypatch.setattr(visits.commands, "time_command", stopped)
+    assert bisect.main(["main~32", "main", "--out", "parts", *COMMAND]) == 130
+    _, parts = run("--out", "parts")
+    assert parts == whole
+
+
 def test_ctrl_c_takes_the_worktrees_away_and_says_how_to_go_on(planted, monkeypatch, capsys):
     planted(history(32, 9, 1.05))
 
@@ -232,18 +250,32 @@ def test_commits_are_those_of_first_parents_behind_good(tmp_path):
     assert subjects_after("side~1") == subjects_after("side") == ["merge", "main 4"]
 
 
-def test_every_order_of_answers_ends_between_good_and_bad():
-    chance = random.Random(0)
-    for _ in range(300):
-        last = chance.randint(1, 40)
-        first_slow, told = chance.randint(1, last), {0: "good", last: "bad"}
-        while (number := next_commit(told, last)) is not None:
-            assert number not in told
-            skipped = chance.random() < 0.2
-            told[number] = "skipped" if skipped else "bad" if number >= first_slow else "good"
-        good, bad = left(told, last)
-        assert good < first_slow <= bad
-        assert "skipped" in told.values() or (bad - good == 1 and len(told) <= 8)
+def found_by(first_slow: int, ratio: float, noise: float, chance: random.Random) -> list[int]:
+    """The commits of 1 to 32 that a search leaves, in which processes have outliers."""
+
+    def measured(number: int) -> float:
+        scatter = chance.lognormvariate(0, noise * (10 if chance.random() < 0.02 else 1))
+        return scatter * (ratio if number >= first_slow else 1)
+
+    ends = {32: [measured(32) for _ in range(12)]}
+    search = Search(32, 0.01, ends, {chance.randint(1, 31)})
+    while (number := search.next_commit()) is not None:
+        assert number not in search.visited and number not in search.failing
+        ratios = [measured(number) for _ in range(4)]
+        while not search.side_of(number, None, ratios) and len(ratios) < 80:
+            ratios.append(measured(number))
+        search.visited[number] = ratios
+    assert len(search.visited) <= 8
+    return search.left()
+
+
+def test_the_search_ends_at_the_commit_or_says_between_which_it_is():
+    chance, right = random.Random(0), 0
+    for _ in range(60):
+        first_slow = chance.randint(1, 32)
+        found = found_by(first_slow, chance.choice((0.97, 1.03)), 0.01, chance)
+        right += first_slow in found
+    assert right >= 57
 
 
 def test_the_validation_counts():

@@ -4,16 +4,18 @@ Nothing here runs anything. Commits are numbered along first parents: 0 is GOOD,
 """
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import msgspec
+import numpy as np
 
 from profiling.analysis.difference.comparison_records import Against
+from profiling.analysis.difference.pairs import log_likelihood
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 Told = Literal["good", "bad", "skipped"]
+SURE = 0.99  # probability from which the side of a commit is told
 
 
 @dataclass(frozen=True)
@@ -22,12 +24,13 @@ class Visit:
 
     commit: str
     against: str
-    told: Told  # good: as fast as `against`, or nearer to GOOD than to BAD
+    told: Told  # good: as fast as `against`, or, where that is GOOD, before the first that differs
     reason: str | None  # why it was skipped; None: it was not
     ratio: float | None  # of step times, `commit` over `against`; None: it did not run
     ci95: tuple[float, float] | None
     processes: int  # of both together
     wall_s: float
+    ratios: list[float]  # of step times in each pair of processes; []: it did not run
 
 
 class Bisection(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -47,39 +50,70 @@ class Bisection(msgspec.Struct, frozen=True, omit_defaults=True):
     sentence: str | None = None
 
 
-def differs(found: Against, effect: float) -> Told | None:
+def differs(found: Against, ratios: list[float], effect: float) -> Told | None:
     """Bad if two commits differ by `effect` (0.01: one per cent) or more, beyond the noise; good if
-    they are equal within it; None if this is not known yet.
-
-    The whole interval has to lie beyond half of the difference: with a worse estimate of it, its
-    middle would divide the commits at a wrong place.
-    """
+    they are equal within it; None if this is not known yet."""
     if found.verdict in ("slower", "faster"):
-        whole, nearest = abs(math.log(found.ratio)), min(abs(math.log(x)) for x in found.ci95)
-        return "bad" if whole >= math.log1p(effect) and nearest > whole / 2 else None
+        return "bad" if abs(math.log(found.ratio)) >= math.log1p(effect) else None
     return "good" if found.verdict == "equal" else None
 
 
-def side_of(found: Against, whole: float) -> Told | None:
-    """Bad if the whole interval lies nearer to BAD than to GOOD, good if the other way round.
+@dataclass(frozen=True)
+class Search:
+    """The visits to commits, the one to BAD among them, and what they tell of the others."""
 
-    `whole` is the ratio of BAD to GOOD; what divides them is half of that, in logarithms.
-    """
-    low, high = found.ci95
-    middle = math.sqrt(whole)
-    if whole < 1:
-        low, high, middle = 1 / high, 1 / low, 1 / middle
-    return "bad" if low > middle else "good" if high < middle else None
+    last: int  # BAD's number
+    effect: float  # that is looked for; 0.01: one per cent
+    visited: dict[int, list[float]]  # to the ratios of pairs of processes, commit over GOOD
+    failing: set[int] = field(default_factory=set)
+
+    def chances(self) -> np.ndarray:
+        """(last + 1,) probability of each commit to be the first one that differs from GOOD.
+
+        All that is known beforehand is that each commit behind GOOD is as likely, and that the
+        difference is `effect` or more. How large it is comes from BAD and from all the visits that
+        a commit puts behind it.
+        """
+        bad = float(np.median(np.log(self.visited[self.last])))
+        sizes = np.linspace(math.log1p(self.effect), 2 * abs(bad), 36)
+        effects = np.array([0.0, *np.copysign(sizes, bad)])
+        known = np.zeros((self.last + 1, len(sizes)))
+        known[0] = -np.inf  # GOOD does not differ from itself
+        for number, ratios in self.visited.items():
+            none, *some = log_likelihood(ratios, effects)
+            known[1 : number + 1] += some
+            known[number + 1 :] += none
+        total = np.logaddexp.reduce(known, axis=1)
+        chance: np.ndarray = np.exp(total - np.logaddexp.reduce(total))
+        return chance
+
+    def side_of(self, number: int, found: Against, ratios: list[float]) -> Told | None:
+        """Bad if the first commit that differs is `number`, which has these ratios, or one before
+        it; good if it is behind; None if neither is sure yet."""
+        also = replace(self, visited={**self.visited, number: ratios})
+        return told(also.chances()[: number + 1].sum())
+
+    def next_commit(self) -> int | None:
+        """The commit that halves the probability best, of those that do not fail; None if it was
+        visited, or if its side is known without a visit."""
+        up_to = np.cumsum(self.chances())
+        able = [number for number in range(1, self.last) if number not in self.failing]
+        best = min(able, key=lambda number: abs(up_to[number] - 0.5), default=None)
+        return None if best is None or best in self.visited or told(up_to[best]) else best
+
+    def left(self) -> list[int]:
+        """The commit that is more likely than all others, else the fewest that are SURE together.
+
+        Ascending numbers.
+        """
+        chance = self.chances()
+        order = np.argsort(-chance)
+        if chance[order[0]] > 0.5:
+            return [int(order[0])]
+        count = int(np.searchsorted(np.cumsum(chance[order]), SURE)) + 1
+        return sorted(int(number) for number in order[:count])
 
 
-def left(told: Mapping[int, Told], last: int) -> tuple[int, int]:
-    """(the last commit known as good, the first known as bad behind it)."""
-    bad = min((n for n, each in told.items() if each == "bad"), default=last)
-    return max((n for n, each in told.items() if each == "good" and n < bad), default=0), bad
-
-
-def next_commit(told: Mapping[int, Told], last: int) -> int | None:
-    """The commit that halves what is left, of those that were not visited; None at the end."""
-    good, bad = left(told, last)
-    open_ones = [number for number in range(good + 1, bad) if number not in told]
-    return min(open_ones, key=lambda number: abs(2 * number - good - bad), default=None)
+def told(up_to: float) -> Told | None:
+    """The side of a commit, from the probability that it or one before it is the first."""
+    return "bad" if up_to > SURE else "good" if up_to < 1 - SURE else None

@@ -4,6 +4,7 @@ Called by profiling.verbs.bisect. bisect.json is written anew after every visit,
 a visit after every process: a bisection that was stopped or killed goes on where it was.
 """
 
+import dataclasses
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -19,17 +20,16 @@ from profiling.analysis.difference.comparison_records import (
     Experiment,
     ProcessRun,
 )
-from profiling.analysis.difference.experiment import analyse, conclude
+from profiling.analysis.difference.experiment import analyse, comparison_of, process_times
+from profiling.analysis.difference.pairs import over_pairs
 from profiling.launch import git
 from profiling.launch.bisect.search import (
     SCHEMA_VERSION,
     Bisection,
+    Search,
     Told,
     Visit,
     differs,
-    left,
-    next_commit,
-    side_of,
 )
 from profiling.launch.experiment import captures, commands
 from profiling.launch.experiment.against import plan_places
@@ -45,6 +45,8 @@ from profiling.shared.json_records import read_json, to_json
 from profiling.shared.units import percent
 
 STATE = "bisect.json"
+# tells from a comparison, and from the ratios of its pairs of processes
+Judge = Callable[[Against, list[float]], Told | None]
 IDENTITY = ("good", "bad", "command", "steps", "warm_up", "min_effect_percent")
 
 
@@ -99,20 +101,23 @@ def bisect(asked: Asked, state: Bisection) -> Bisection:
             raise ValueError(f"BAD {bad.short} cannot be measured: {whole.reason}")
         if whole.told != "bad":
             return ended(asked, state, [], no_difference(asked, whole, good, bad))
-        told: dict[int, Told] = {0: "good", len(commits) - 1: "bad"}
+        search = Search(len(commits) - 1, asked.effect, {len(commits) - 1: whole.ratios})
         place = 1
-        while (number := next_commit(told, len(commits) - 1)) is not None:
-            judge = partial(side_of, whole=whole.ratio)
+        while (number := search.next_commit()) is not None:
+            judge = partial(search.side_of, number)
             found, state = visit(asked, state, place, commits[number], good, judge)
-            told[number] = found.told
+            if found.ratios:
+                search.visited[number] = found.ratios
+            else:
+                search.failing.add(number)
             place += 1
-    first, last = left(told, len(commits) - 1)
-    candidates = commits[first + 1 : last + 1]
+    numbers = search.left()
+    candidates = [commits[number] for number in numbers]
     if len(candidates) > 1:
         names = ", ".join(commit.short for commit in candidates)
         why = f"the difference came with one of {names}; not each of them could be told"
         return ended(asked, state, candidates, why)
-    return name(asked, state, place, commits[first], commits[last], whole)
+    return name(asked, state, place, commits[numbers[0] - 1], candidates[0], whole)
 
 
 def name(
@@ -165,7 +170,7 @@ def visit(
     place: int,
     commit: git.Commit,
     against: git.Commit,
-    judge: Callable[[Against], Told | None],
+    judge: Judge,
 ) -> tuple[Visit, Bisection]:
     """Visit number `place`, from the state or now; the visit, and the state with it."""
     if place < len(state.visits):
@@ -174,7 +179,7 @@ def visit(
     try:
         found = run_visit(asked, place, commit, against, judge)
     except Untestable as error:
-        found = Visit(commit.hash, against.hash, "skipped", str(error), None, None, 0, 0.0)
+        found = Visit(commit.hash, against.hash, "skipped", str(error), None, None, 0, 0.0, [])
     ratio = "" if found.ratio is None else f"{found.ratio:.4f}, {span(found)} of time, "
     say(f"{commit.short} {found.told}: {ratio}{found.reason or f'{found.processes} processes'}")
     state = replace(state, visits=[*state.visits, found])
@@ -191,9 +196,9 @@ def run_visit(
     place: int,
     commit: git.Commit,
     against: git.Commit,
-    judge: Callable[[Against], Told | None],
+    judge: Judge,
 ) -> Visit:
-    """Run both commits in turns, twice as often as long as `judge` cannot tell.
+    """Run both commits in turns, more often as long as `judge` cannot tell.
 
     Raises Untestable if the commit fails, and ValueError if the one that it is held against does.
     """
@@ -201,20 +206,36 @@ def run_visit(
     experiment = open_experiment(folder, plan(asked, against, commit))
     folder.mkdir(parents=True, exist_ok=True)
     repeats = asked.repeats
+    while 2 * repeats < len(experiment.runs) and repeats < asked.most_repeats:
+        repeats = more(asked, repeats)  # that a stopped bisection came to
     with checked_out(asked, commit):
         while True:
             time_one = partial(time_process, asked, (against, commit))
             experiment = measure(experiment, order(2, repeats), time_one, folder)
-            (found,) = analyse(experiment, asked.effect * 100).comparisons
-            told = judge(found)
+            found, ratios = compared(experiment, asked.effect)
+            told = judge(found, ratios)
             if told or repeats >= asked.most_repeats:
                 break
-            repeats = min(2 * repeats, asked.most_repeats)
+            repeats = more(asked, repeats)
             say(f"not told by {found.ci95[0]:.4f} to {found.ci95[1]:.4f}: {repeats} of each")
     reason = None if told else f"{repeats} processes of each cannot tell"
     wall_s = round(sum(run.wall_s for run in experiment.runs), 1)
-    known = found.ratio, found.ci95, len(experiment.runs), wall_s
+    known = found.ratio, found.ci95, len(experiment.runs), wall_s, ratios
     return Visit(commit.hash, against.hash, told or "skipped", reason, *known)
+
+
+def compared(experiment: Experiment, effect: float) -> tuple[Against, list[float]]:
+    """The comparison of an experiment over pairs of processes, and the pairs' ratios."""
+    (found,) = analyse(experiment, effect * 100).comparisons
+    _, times = process_times(experiment)
+    pairs = zip(times[found.baseline], times[found.candidate], strict=False)
+    ratios = [one / other for other, one in pairs]
+    return over_pairs(found, ratios, effect), ratios
+
+
+def more(asked: Asked, repeats: int) -> int:
+    """Number of processes of each commit for another look: a quarter more."""
+    return min(repeats + max(1, repeats // 4), asked.most_repeats)
 
 
 def time_process(
@@ -258,6 +279,9 @@ def explain(asked: Asked, folder: Path, parent: git.Commit, commit: git.Commit) 
             where = git.same_folder(asked.root, one), git.same_folder(asked.root, other)
             make = partial(commands.capture_command, sides, where, experiment, folder)
             captured = captures.explanations(experiment, make)
-    experiment = conclude(experiment, captured)
+    found, _ = compared(experiment, asked.effect)
+    result = dataclasses.replace(analyse(experiment, asked.effect * 100), comparisons=[found])
+    whole = comparison_of(experiment, result, found, captured[0])
+    experiment = replace(experiment, result=result, comparisons=[whole])
     save(experiment, folder)
     return experiment.comparisons[0]

@@ -231,8 +231,8 @@ def values(key: str, result: ExperimentResult) -> Table:
         Column("within a process", "spread_within_percent", "percent", True),
     ]
     note = (
-        "Geometric means of the median steps of the processes. The ratios compare these means; "
-        "spreads are interquartile ranges."
+        "Geometric means of the median steps of the processes. The ratios compare these means, "
+        "in `bisect` pairs of neighbours in time; spreads are interquartile ranges."
     )
     return Table("values", "Step times", note, columns, result.values)
 
@@ -248,9 +248,10 @@ def ratios(result: ExperimentResult) -> Table:
         ),
     ]
     note = (
-        "The interval is over processes (Welch's t on logarithms), or over the sittings of a "
-        "baseline. A/A noise is how far two "
+        "The interval is over processes (Welch's t on logarithms), in `bisect` over pairs of "
+        "them (Student's t), or over the sittings of a baseline. A/A noise is how far two "
         "groups of the same program differ by chance, estimated from the repeats. It counts as a "
-        "difference only if the whole interval lies outside it."
+        "difference only if the whole interval lies outside it, in `bisect` if one of 99.8 % "
+        "excludes 1."
     )
     return Table("ratios", "Against the first value", note, columns, result.comparisons)
