@@ -91,7 +91,7 @@ class Search:
         """Bad if the first commit that differs is `number`, which has these ratios, or one before
         it; good if it is behind; None if neither is sure yet."""
         also = replace(self, visited={**self.visited, number: ratios})
-        return told(also.chances()[: number + 1].sum())
+        return likely_side(also.chances()[: number + 1].sum())
 
     def next_commit(self) -> int | None:
         """The commit that halves the probability best, of those that do not fail; None if it was
@@ -99,7 +99,7 @@ class Search:
         up_to = np.cumsum(self.chances())
         able = [number for number in range(1, self.last) if number not in self.failing]
         best = min(able, key=lambda number: abs(up_to[number] - 0.5), default=None)
-        return None if best is None or best in self.visited or told(up_to[best]) else best
+        return None if best is None or best in self.visited or likely_side(up_to[best]) else best
 
     def left(self) -> list[int]:
         """The commit that is more likely than all others, else the fewest that are SURE together.
@@ -114,6 +114,6 @@ class Search:
         return sorted(int(number) for number in order[:count])
 
 
-def told(up_to: float) -> Told | None:
+def likely_side(up_to: float) -> Told | None:
     """The side of a commit, from the probability that it or one before it is the first."""
     return "bad" if up_to > SURE else "good" if up_to < 1 - SURE else None
