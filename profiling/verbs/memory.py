@@ -96,7 +96,10 @@ def compared_snapshots(flags: Namespace) -> MemoryComparison | None:
             return None
         path = sides[snapshots.index([])]
         other = sides[1 - snapshots.index([])]
-        raise ValueError(f"{path}: {lack(path)}, but {other} has nothing else")
+        if not path.exists():
+            raise ValueError(f"{path}: no such file or folder")
+        has = "has nothing else" if other.is_dir() else "is one"
+        raise ValueError(f"{path}: {lack(path)}, but {other} {has}")
     refuse_flags(flags)
     one, other = map(read_report, snapshots)
     return difference.compare_memory(one, other, flags.equal_within)
@@ -104,8 +107,6 @@ def compared_snapshots(flags: Namespace) -> MemoryComparison | None:
 
 def lack(side: Path) -> str:
     """Words for a side that is not compared with memory snapshots."""
-    if not side.exists():
-        return "no such file or folder"
     if not side.is_dir():
         return "is no memory snapshot"
     return "has captures beside its snapshots" if in_folder(side) else "has no memory snapshot"
