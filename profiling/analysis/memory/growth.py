@@ -125,10 +125,10 @@ def growth_of_one(
         unsure |= squares
     fixed = np.where(linear > 0, -rest, np.where(square > 0, 0.0, asked))
     words = f"what forward and backward make in multiples of {unit} bytes grows with the {key}"
-    if (unsure & ~stays & (square == 0)).any():
-        words += ", but for what may be copies of weights"
-    if stays.any():
-        words += ", but for what is there for a whole step"
+    without = ["what may be copies of weights"] * bool((unsure & ~stays & (square == 0)).any())
+    without += ["what is there for a whole step"] * bool(stays.any())
+    if without:
+        words += f", but for {' and '.join(without)}"
     return Growth(value, fixed, linear, square, unsure, np.zeros_like(unsure), words)
 
 
