@@ -103,7 +103,7 @@ def test_one_batch_tells_by_divisibility(write, rest):
     assert peaks(found)["batch 16"] == 3 * (peak(16),)
     assert found.sentence.startswith(
         "The largest batch cannot be told: how much memory the GPU has is not known: give "
-        "--gpu-memory 80GiB. The lowest peak of the other changes is "
+        "--gpu-memory 80GiB. The lowest of the predicted peaks is "
     )
     lowest = min(found.predicted, key=lambda row: row.peak_bytes)
     assert found.sentence.endswith(f"{binary_bytes(lowest.peak_bytes)}, with {lowest.change}")
