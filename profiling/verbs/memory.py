@@ -110,7 +110,7 @@ def lack(side: Path) -> str:
     """Words for a side that is not compared with memory snapshots."""
     if not side.is_dir():
         return "is no memory snapshot"
-    return "has captures beside its snapshots" if in_folder(side) else "has no memory snapshot"
+    return "has captures beside its snapshots" if in_folder(side) else "has no snapshot of a run"
 
 
 def gate_memory(compared: MemoryComparison, limit_percent: float | None) -> int:
