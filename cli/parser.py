@@ -12,7 +12,7 @@ from cli.errors import ending
 from cli.program import as_called
 
 Flags = argparse._ActionsContainer  # a parser, or a group of its flags
-WIDEST = 100  # columns of a text
+NARROWEST, WIDEST = 20, 100  # columns of a text
 Number = TypeVar("Number", int, float)
 
 
@@ -32,7 +32,8 @@ class Parser(argparse.ArgumentParser):
     ):
         shape = argparse.RawDescriptionHelpFormatter
         prog = as_called(f"python -m profiling {verb}")
-        width = min(shutil.get_terminal_size().columns, WIDEST) - 2  # argparse, too, leaves two
+        columns = shutil.get_terminal_size().columns
+        width = min(max(columns, NARROWEST), WIDEST) - 2  # argparse, too, leaves two
         above, _, below = fitted(as_called(text or ""), width).partition("\n{flags}\n")
         super().__init__(
             prog, usage, above, below, parents, shape, add_help=not parents, allow_abbrev=False

@@ -35,6 +35,7 @@ NOT_EXPORTED = (
     "--include-blobs=true REPORT writes them, too"
 )
 UNKNOWN = "Python stacks were recorded, but how they are written is not known"
+OF_NO_CALL = "Python stacks were recorded, but none belongs to a call in this capture"
 
 
 @dataclass(frozen=True)
@@ -71,11 +72,12 @@ def call_stacks(
     export: Export, calls: Columns | None, backtraces: Columns | None
 ) -> CallStacks | None:
     """The stacks of the calls, in their order; None where there are none."""
-    if calls is None or backtraces is None or not (layouts := layouts_of(export)):
+    if calls is None or backtraces is None or not schemas_of(export):
         return None
     start_ns, thread, number, payloads = marks(export)
     if not len(start_ns):
         return None
+    layouts = layouts_of(export)
     tables = [frames_of(export, payload, layouts) for payload in payloads]
     if not any(tables):
         export.warnings.append(UNKNOWN if any(payloads) else NOT_EXPORTED)
@@ -88,6 +90,9 @@ def call_stacks(
     )
     of_call = np.full(len(calls["id"]), -1)
     of_call[call[call >= 0]] = number[known[call >= 0]]
+    if (of_call < 0).all():
+        export.warnings.append(OF_NO_CALL)
+        return None
     stack = np.repeat(np.arange(len(tables)), [len(table) for table in tables])
     names = export.names.numbers_of(name for table in tables for name in table)
     return CallStacks(of_call, stack, names)

@@ -18,11 +18,12 @@ from tempfile import TemporaryDirectory
 
 from cli.files import check_place, resolve_link
 from profiling.shared.secrets import hide_tokens, without_secret_values
+from profiling.timeline.nsys_export import NVTX
+from profiling.timeline.nsys_stacks import LONG, MARK, SCHEMA, SCHEMA_AT, SCHEMAS
 from profiling.timeline.personal import NAMES, source_name, without_folders
 
 SQLITE, GZIP = b"SQLite format 3\0", b"\x1f\x8b"
 BLOCK_BYTES = 1 << 20
-MARK = 34  # NVTX_EVENTS.eventType
 THREAD = 0xFFFFFF  # the bits of a globalTid that are not the process's
 # columns that point into StringIds, where equal strings are stored once
 STRING_COLUMNS = {"nameId", "textId", "jsonTextId", "demangledName", "shortName", "mangledName"}
@@ -116,10 +117,22 @@ def scrub_tables(database: sqlite3.Connection) -> None:
 
 def forget_payloads(database: sqlite3.Connection, tables: dict[str, list[str]]) -> None:
     """Removes what programs added to events of NVTX, but for the numbers of Python's stacks."""
-    if {"binaryData", "eventType", "text", "textId"} <= set(tables.get("NVTX_EVENTS", ())):
-        others = f"eventType != {MARK} OR text IS NOT NULL OR textId IS NOT NULL"
-        rows = f"binaryData IS NOT NULL AND ({others})"
-        database.execute(f"UPDATE NVTX_EVENTS SET binaryData = NULL WHERE {rows}")
+    events, schemas = (set(tables.get(table, ())) for table in (NVTX, SCHEMAS))
+    if "binaryData" not in events:
+        return
+    rows = "binaryData IS NOT NULL"
+    if {"eventType", "text", "textId"} <= events and {"schemaId", "name"} <= schemas:
+        query = f"SELECT schemaId FROM {SCHEMAS} WHERE name = ? AND typeof(schemaId) = 'integer'"
+        numbers = {LONG.pack(number % 2**64) for (number,) in database.execute(query, [SCHEMA])}
+        schema = slice(SCHEMA_AT, SCHEMA_AT + LONG.size)
+
+        def is_stack(payload: object) -> bool:
+            return isinstance(payload, bytes) and payload[schema] in numbers
+
+        database.create_function("is_stack", 1, is_stack)
+        mark = f"eventType IS {MARK} AND text IS NULL AND textId IS NULL"
+        rows += f" AND NOT ({mark} AND is_stack(binaryData))"
+    database.execute(f"UPDATE {NVTX} SET binaryData = NULL WHERE {rows}")
 
 
 def working_folder(database: sqlite3.Connection, tables: dict[str, list[str]]) -> str:

@@ -16,7 +16,7 @@ from profiling.analysis.runs.folder import is_run_folder
 from profiling.report.memory.comparison import comparison_document
 from profiling.report.memory.document import answer, memory_document
 from profiling.shared.json_records import to_json
-from profiling.timeline.memory_snapshot import in_folder, snapshots_alone
+from profiling.timeline.memory_snapshot import in_folder, is_snapshot, snapshots_alone
 from profiling.verbs.gate import CANNOT_TELL, REGRESSION
 from profiling.verbs.progress import reading_bar
 from profiling.verbs.results import check_outputs, say_written, show, show_answer, write_outputs
@@ -87,16 +87,20 @@ def compare_memory(flags: Namespace) -> int | None:
 def compared_snapshots(flags: Namespace) -> MemoryComparison | None:
     """The difference of two sides that hold snapshots and nothing else, or None if neither does.
 
-    Raises ValueError if only one does, and neither is the folder of a run, which has its rows.
+    Raises ValueError if only one does; of two folders only if neither is a run's, which has rows.
     """
     sides = [flags.baseline, flags.candidate]
     snapshots = [snapshots_alone(side) for side in sides]
     if not all(snapshots):
-        if not any(snapshots) or any(map(is_run_folder, sides)):
+        has_rows = any(map(is_run_folder, sides)) and not any(map(is_snapshot, sides))
+        if has_rows or not any(snapshots):
             return None
         path = sides[snapshots.index([])]
         other = sides[1 - snapshots.index([])]
-        raise ValueError(f"{path}: {lack(path)}, but {other} has nothing else")
+        if not path.exists():
+            raise ValueError(f"{path}: no such file or folder")
+        has = "has nothing else" if other.is_dir() else "is one"
+        raise ValueError(f"{path}: {lack(path)}, but {other} {has}")
     refuse_flags(flags)
     one, other = map(read_report, snapshots)
     return difference.compare_memory(one, other, flags.equal_within)
@@ -104,11 +108,9 @@ def compared_snapshots(flags: Namespace) -> MemoryComparison | None:
 
 def lack(side: Path) -> str:
     """Words for a side that is not compared with memory snapshots."""
-    if not side.exists():
-        return "no such file or folder"
     if not side.is_dir():
         return "is no memory snapshot"
-    return "has captures beside its snapshots" if in_folder(side) else "has no memory snapshot"
+    return "has captures beside its snapshots" if in_folder(side) else "has no snapshot of a run"
 
 
 def gate_memory(compared: MemoryComparison, limit_percent: float | None) -> int:

@@ -209,6 +209,9 @@ def test_out_of_memory_and_what_would_have_sufficed(report):
     assert failed.enough and [free.kind for free in failed.frees] == ["activations"]
     assert found.sentence.startswith("Out of memory at model.py:71 (forward): 24.0 MiB were asked")
     assert not failed.is_limited and "left on the GPU" not in found.sentence
+    small = replace(failed, gpu_free_bytes=18 * MIB, asked_bytes=4 * MIB)
+    assert not small.is_limited, "the allocator asks for 20 MiB"
+    assert replace(small, gpu_free_bytes=20 * MIB).is_limited
     limited = replace(failed, gpu_free_bytes=32 * MIB, asked_bytes=found.at.allocated_bytes + 1)
     assert tips(replace(found, out_of_memory=limited)) == [ALONE]
     limited = replace(found, out_of_memory=replace(limited, gpu_free_bytes=1 << 40))

@@ -5,12 +5,14 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from profiling.analysis.memory import changed
 from profiling.analysis.memory.analysis import report_of_highest
 from profiling.analysis.memory.device_memory import read_memory
 from profiling.analysis.memory.fit import fit_of
+from profiling.analysis.memory.growth import alike_in_size
 from profiling.analysis.memory.memory_records import Fit, Plan
 from profiling.shared.units import binary_bytes
 from profiling.verbs import report
@@ -101,7 +103,7 @@ def test_one_batch_tells_by_divisibility(write, rest):
     assert peaks(found)["batch 16"] == 3 * (peak(16),)
     assert found.sentence.startswith(
         "The largest batch cannot be told: how much memory the GPU has is not known: give "
-        "--gpu-memory 80GiB. The lowest peak of the other changes is "
+        "--gpu-memory 80GiB. The lowest of the predicted peaks is "
     )
     lowest = min(found.predicted, key=lambda row: row.peak_bytes)
     assert found.sentence.endswith(f"{binary_bytes(lowest.peak_bytes)}, with {lowest.change}")
@@ -261,6 +263,12 @@ def test_compiled_code_may_have_another_order(write):
     paths = [write(first), write(second, "b.pickle")]
     found = fit(paths, [12, 24], plans=[Plan(batch=48)])
     assert peaks(found)["batch 48"] == 3 * (MIB + scratch + 5 * 48 * EACH,)
+
+
+def test_sizes_that_grow_by_a_ratio_that_is_not_exact_belong_together():
+    asked, theirs = np.array([5 * EACH, 10 * EACH]), np.array([22 * EACH, 11 * EACH])
+    one, two = alike_in_size(np.arange(2), np.arange(2), asked, theirs, 11 / 5)
+    assert sorted(zip(one.tolist(), two.tolist(), strict=True)) == [(0, 1), (1, 0)]
 
 
 def test_scores_grow_as_the_square_of_the_context(write):

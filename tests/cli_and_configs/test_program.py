@@ -124,6 +124,13 @@ def test_help_of_every_verb_fits_its_window_and_has_examples(verb, installed, ca
     assert max(map(len, said.splitlines())) <= 80 and "\nexamples\n  " in said
 
 
+def test_help_needs_no_wide_window(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "1")
+    with pytest.raises(SystemExit):
+        report.main(["--help"])
+    assert "Shows" in capsys.readouterr().out
+
+
 @pytest.mark.filterwarnings("ignore:.*found in sys.modules:RuntimeWarning")
 @pytest.mark.parametrize("program", ["profiling", "train", "sample"])
 def test_help_and_mistakes_of_every_program(program, installed, capsys, monkeypatch):

@@ -96,7 +96,11 @@ def test_compare_refuses_flags_that_would_do_nothing(snapshot, flag):
 
 
 @pytest.mark.parametrize(
-    ("other", "said"), [("none.pickle", "no such file"), (__file__, "is no memory snapshot, but")]
+    ("other", "said"),
+    [
+        ("none.pickle", "no such file or folder$"),
+        (__file__, r"is no memory snapshot, but \S+ is one$"),
+    ],
 )
 def test_a_snapshot_beside_something_else_is_refused(snapshot, other, said):
     one = snapshot(Training().make().run(2))
@@ -135,8 +139,12 @@ def test_compare_takes_folders_that_have_snapshots_alone(snapshot, tmp_path, cap
     printed = capsys.readouterr().out
     assert "more at the peak" in printed and "more against one" in printed
     (tmp_path / "none").mkdir()
-    with pytest.raises(ValueError, match=r"none: has no memory snapshot, but \S+one has nothing"):
+    with pytest.raises(ValueError, match=r"none: has no snapshot of a run, but \S+one has nothing"):
         compare.main([str(tmp_path / "one"), str(tmp_path / "none")])
+    (tmp_path / "none" / "metrics.jsonl").write_text("{}\n")
+    lone = snapshot(Training().make().run(3), "lone.pickle")
+    with pytest.raises(ValueError, match=r"none: has no snapshot of a run, but \S+pickle is one"):
+        compare.main([lone, str(tmp_path / "none")])
     (tmp_path / "one" / "profile" / "a.trace.json").write_text("{}")
     with pytest.raises(ValueError, match=r"one: has captures beside its snapshots, but"):
         compare.main([str(tmp_path / "one"), str(tmp_path / "more")])

@@ -11,6 +11,7 @@ from profiling.analysis.open_report import open_report
 from profiling.report.renderers.markdown import markdown
 from profiling.report.single.document import report_document
 from profiling.timeline.nsys_sqlite import read
+from profiling.timeline.nsys_stacks import OF_NO_CALL, UNKNOWN
 from profiling.timeline.scrub import scrub
 from tests.helpers.captures import small_export
 
@@ -121,16 +122,50 @@ def test_what_is_scrubbed_has_the_same_lines_and_no_folders(export):
         other = "UPDATE NVTX_EVENTS SET binaryData = x'736563726574' WHERE eventType = 59"
         database.execute(other)
         database.commit()
+        marks = "eventType, globalTid, start, binaryData"  # of programs, also without a text
+        database.execute(f"INSERT INTO NVTX_EVENTS ({marks}) VALUES (34, 1, 0, x'736563726574')")
+        longer = "zeroblob(8) || x'0500000000000000' || zeroblob(16) || x'736563726574'"
+        database.execute(f"INSERT INTO NVTX_EVENTS ({marks}) VALUES (34, 1, 0, {longer})")
+        database.commit()
     scrub(path)
     assert open_report(path).report.lines == before
     content = path.read_bytes()
     assert b"/home/me" not in content and b"secret" not in content
 
 
+def test_scrubbing_drops_the_payloads_of_an_export_without_names_of_texts(export):
+    path = export(FORWARD)
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("ALTER TABLE NVTX_EVENTS DROP COLUMN textId")
+        database.execute("UPDATE NVTX_EVENTS SET binaryData = x'736563726574'")
+        database.commit()
+    scrub(path)
+    assert b"secret" not in path.read_bytes()
+
+
 def test_an_export_without_its_payloads_says_how_to_get_them(export):
     trace = read(export(None))
     assert trace.call_stacks is None
     assert any("--include-blobs=true" in warning for warning in trace.warnings)
+
+
+def test_another_layout_is_said_to_be_unknown(export):
+    path = export(FORWARD)
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("UPDATE NVTX_PAYLOAD_SCHEMA_ENTRIES SET name = 'Source' WHERE offset = 8")
+        database.commit()
+    trace = read(path)
+    assert trace.call_stacks is None and UNKNOWN in trace.warnings
+
+
+def test_stacks_of_a_capture_without_their_calls_are_said_to_be_there(export):
+    path = export(FORWARD)
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("DELETE FROM CUPTI_ACTIVITY_KIND_RUNTIME WHERE eventClass != 67")
+        database.commit()
+    trace = read(path)
+    assert trace.call_stacks is None and OF_NO_CALL in trace.warnings
+    assert open_report(path).report.lines is None
 
 
 def test_a_payload_that_is_damaged_or_another_one_has_no_frames(export):
@@ -142,4 +177,4 @@ def test_a_payload_that_is_damaged_or_another_one_has_no_frames(export):
     endless = whole[:44] + b"\xff\xff\xff\x7f" + whole[48:]
     trace = read(export(b"", whole[:40], whole[:-10], endless, other))
     assert trace.call_stacks is None
-    assert "Python stacks were recorded, but how they are written is not known" in trace.warnings
+    assert UNKNOWN in trace.warnings

@@ -107,7 +107,7 @@ def test_a_page_links_the_pages_that_there_are_but_not_itself(place, capsys):
 def test_a_folder_without_anything_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"no such folder; give one that holds runs"):
         home.main([str(tmp_path / "none")])
-    with pytest.raises(ValueError, match=r"no run, capture or page in this folder"):
+    with pytest.raises(ValueError, match=r"no run, capture, snapshot or page in this folder"):
         home.main([str(tmp_path)])
     with pytest.raises(ValueError, match=r"^-o: --watch serves"):
         home.main([str(tmp_path), "--watch", "-o", "page.html"])

@@ -135,7 +135,7 @@ def sentence(
         if not peaks:
             return f"What fits cannot be told: {why}"
         lowest, change = min(peaks)
-        told = f"The lowest peak of the other changes is {binary_bytes(lowest)}, with {change}"
+        told = f"The lowest of the predicted peaks is {binary_bytes(lowest)}, with {change}"
         return f"The largest batch cannot be told: {why}. {told}"
     row = known[0]
     beyond = f", {row.may_fit:,} perhaps" if row.may_fit != row.fits else ""

@@ -125,10 +125,10 @@ def growth_of_one(
         unsure |= squares
     fixed = np.where(linear > 0, -rest, np.where(square > 0, 0.0, asked))
     words = f"what forward and backward make in multiples of {unit} bytes grows with the {key}"
-    if (unsure & ~stays & (square == 0)).any():
-        words += ", but for what may be copies of weights"
-    if stays.any():
-        words += ", but for what is there for a whole step"
+    without = ["what may be copies of weights"] * bool((unsure & ~stays & (square == 0)).any())
+    without += ["what is there for a whole step"] * bool(stays.any())
+    if without:
+        words += f", but for {' and '.join(without)}"
     return Growth(value, fixed, linear, square, unsure, np.zeros_like(unsure), words)
 
 
@@ -253,11 +253,10 @@ def aligned(one: Ints, two: Ints, asked: Ints, theirs: Ints, ratio: float) -> tu
         return alike_in_size(one, two, asked, theirs, ratio)
     if not extra:
         return one, two
-    likely = (1.0, ratio, ratio**2)
 
     def fit(first: int, second: int) -> int:
         near = zip(one[first : first + AHEAD], two[second : second + AHEAD], strict=False)
-        return sum(any(theirs[b] == asked[a] * grown for grown in likely) for a, b in near)
+        return sum(int(theirs[b]) in likely_sizes(int(asked[a]), ratio) for a, b in near)
 
     kept, skipped = [], 0
     for place in range(len(one)):
@@ -283,7 +282,7 @@ def alike_in_size(
         left.setdefault(int(theirs[element]), []).append(element)
     pairs = []
     for element in one[np.argsort(-asked[one], kind="stable")].tolist():
-        sizes = (int(asked[element]) * grown for grown in (ratio, ratio**2, 1.0))
+        sizes = likely_sizes(int(asked[element]), ratio)
         if found := next((left[size] for size in sizes if left.get(size)), None):
             pairs.append((element, found.pop()))
     ones, twos = np.array(pairs, np.int64).reshape(-1, 2).T
@@ -291,6 +290,14 @@ def alike_in_size(
     if len(rest) == len(others):
         ones, twos = np.append(ones, rest), np.append(twos, others)
     return ones, twos
+
+
+def likely_sizes(size: int, ratio: float) -> tuple[float, float, float]:
+    """Bytes of an allocation that grows by the ratio, by its square, or stays.
+
+    They are rounded to a thousandth, because few ratios are exact.
+    """
+    return round(size * ratio, 3), round(size * ratio**2, 3), size
 
 
 def part_of_step(memory: DeviceMemory) -> Ints:

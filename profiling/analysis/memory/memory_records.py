@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, fields
 from typing import Literal
 
 SCHEMA_VERSION = 1
+MOST_TAKEN = 20 << 20  # bytes; for a block the allocator takes no larger multiple from the GPU
 # out_of_memory: the GPU had no more; leak: some lines keep more with each step; fragmented: more
 # was taken from the GPU while much of what was reserved lay free between blocks; peak: none of
 # these; state: there is no history, so that the peak is not known
@@ -136,8 +137,9 @@ class OutOfMemory:
 
     @property
     def is_limited(self) -> bool:
-        """Whether the GPU had as much left, so that a limit of the process kept it away."""
-        return self.gpu_free_bytes is not None and self.gpu_free_bytes >= self.asked_bytes
+        """Whether the GPU had enough left, so that a limit of the process kept it away."""
+        taken = -(-self.asked_bytes // MOST_TAKEN) * MOST_TAKEN
+        return self.gpu_free_bytes is not None and self.gpu_free_bytes >= taken
 
 
 @dataclass(frozen=True)

@@ -99,7 +99,7 @@ def list_entries(place: Path) -> list[Entry]:
         entries += entries_of(Path(folder), inside, files)
     found = with_pages(entries, pages)
     if not found:
-        raise ValueError(f"{place}: no run, capture or page in this folder or below")
+        raise ValueError(f"{place}: no run, capture, snapshot or page in this folder or below")
     return sorted(found, key=lambda entry: -entry.changed_s)
 
 
