@@ -283,3 +283,17 @@ def test_a_known_step_sets_how_fast_the_host_is():
     assert graphs.step_ms == pytest.approx(predict(scene(calls), GRAPHS, None).step_ms)
     far = scene(calls, 0.3 * plain)
     assert far.host_factor is None and far.doubt == 1.5
+
+
+def test_how_fast_the_host_is_takes_few_replays():
+    """Below 0.75 the GPU limits the step, which does not become shorter with the host's times."""
+    calls = [Call(95.5, 4.5, [Op(75, 6)], events=0)] * 30
+    plain = scene(calls).plain
+    assert plain.step_ms(0.65) == plain.step_ms(0.7) < plain.step_ms(0.8)
+    for factor in (0.76, 0.9, 1.0, 1.4):
+        known = scene(calls, plain.step_ms(factor))
+        assert known.host_factor is not None
+        assert plain.step_ms(known.own_host) == pytest.approx(known.given_ms, rel=0.005)
+        assert len(known.plain.replayed) <= 7  # with that of the GPU alone
+    assert scene(calls, 0.99 * plain.step_ms(0.65)).host_factor is None
+    assert scene(calls, 1.01 * plain.step_ms(1.5)).host_factor is None
