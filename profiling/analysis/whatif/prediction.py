@@ -97,7 +97,7 @@ class Replays:
 
     @property
     def gpu_ms(self) -> float:
-        """A step where the host takes next to no time, but for its stalls."""
+        """A step where the host takes next to no time, but for its stalls and allocations."""
         return self.step_ms(FASTEST_HOST * self.slowdown)
 
 
@@ -249,7 +249,7 @@ def loading_ns(work: Work) -> float:
 
 
 def stalled_ms(work: Work) -> float:
-    """Milliseconds of a step that are stalls, or make its batch."""
+    """Milliseconds of a step that are stalls, make its batch, or pass in calls that allocate."""
     host = work.host
     stalled_ns = np.maximum(host.think_ns, 0)[host.is_stall | (host.data_ns > 0)].sum()
     allocating_ns = host.took_ns[host.kind == ALLOCATION].sum()
