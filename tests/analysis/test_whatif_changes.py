@@ -68,6 +68,8 @@ def test_without_copies_a_run_of_small_ones_is_one_thing():
     assert changed_us([*LAUNCHES, number], NO["copies"]) == pytest.approx((40, 40))
     run = [number, replace(number, think=100), replace(number, think=100)]
     assert changed_us([*LAUNCHES, *run], NO["copies"]) == pytest.approx((250, 35))
+    last_and_first = [number, *LAUNCHES, number]  # the next step begins behind the last one
+    assert changed_us(last_and_first, NO["copies"]) == pytest.approx((50, 35))
 
 
 def test_short_pauses_leave_host_work_untold():

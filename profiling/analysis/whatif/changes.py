@@ -133,9 +133,9 @@ def without_copies(work: Work) -> Work:
     """Nothing but single numbers is copied between host and GPU, and the host has nothing to do
     with what large copies brought home, nor between two copies to the GPU."""
     host, gpu = work.host, work.gpu
-    behind = gpu.from_host & np.append(False, gpu.from_host[:-1])  # another copy to the GPU
-    in_run = behind | (gpu.from_host & np.append(behind[1:], False))
-    copied = (gpu.to_host | gpu.from_host) & (gpu.bytes > SCALAR_BYTES) | in_run
+    behind = gpu.from_host & np.roll(gpu.from_host, 1)  # another copy to the GPU, round and round
+    copied = (gpu.to_host | gpu.from_host) & (gpu.bytes > SCALAR_BYTES)
+    copied |= behind | np.roll(behind, -1)
     large_home = gpu.to_host & (gpu.bytes > STAGED_BYTES)
     handled = host.is_stall & right_behind(work, calls_of(work, large_home))
     think_ns = think_without(work, handled)
