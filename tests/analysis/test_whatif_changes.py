@@ -302,7 +302,7 @@ def test_a_known_step_sets_how_fast_the_host_is():
 
 
 def test_how_fast_the_host_is_takes_few_replays():
-    """Below 0.75 the GPU limits the step, which does not become shorter with the host's times."""
+    """The GPU limits the step below 0.75, where it does not depend on the host."""
     calls = [Call(95.5, 4.5, [Op(75, 6)], events=0)] * 30
     plain = scene(calls).plain
     assert plain.step_ms(0.65) == plain.step_ms(0.7) < plain.step_ms(0.8)
