@@ -369,6 +369,8 @@ def test_shapes_say_more_of_attention_than_names(bound, part):
         ("nvjet_sm90_tst_8x64_64x16_1x1_h_bz_TNN", "gpu_memory"),
         ("void cublasLt::splitKreduce_kernel<(int)32, (int)16, int, float>", "gpu_memory"),
         ("std::enable_if<T7, void>::type internal::gemvx::kernel<int, int, float>", "gpu_memory"),
+        ("void trsv_ln_exec<float, 32u, 32u, 4u, false>(int, float const*)", "gpu_memory"),
+        ("void kernel_trsm_l_mul32<float, 8, false, false, false, false>(int)", "gpu_compute"),
         ("nvjet_sm90_tst_128x80_64x8_4x2_h_bz_NNT", "gpu_compute"),
         ("nvjet_sm90_tst_128x128_64x8_2x1_v_bz_NNN", "gpu_compute"),
     ],

@@ -50,6 +50,7 @@ def test_both_tools_captures_tell_it(tmp_path, tool, copy):
     assert report.idle.by_cause["staging"] == pytest.approx(2, abs=0.01)
     assert report.bottleneck.verdict == "copies"
     assert "copies, up to 3.0" in report.bottleneck.most_to_gain
+    assert not any(line.startswith("Join small copies") for line in report.bottleneck.next)
 
 
 @either

@@ -27,6 +27,7 @@ from tests.helpers.whatif import US, Call, Op, made_work
 HOME = {"kind": COPY, "family": -1, "to_host": True}
 BATCH = {"kind": COPY, "family": -1, "from_host": True, "bytes": 1 << 20}
 LAUNCHES = [Call(5, 5, [Op(2, 6)]) for _ in range(3)]  # 30 us of the host
+PAUSES = [Call(400, 5, [Op(2, 6)], stall=True) for _ in range(3)]
 
 
 def step_us(work: Work, change: Change | None = None) -> float:
@@ -67,18 +68,33 @@ def test_without_copies_a_run_of_small_ones_is_one_thing():
     assert changed_us([*LAUNCHES, number], NO["copies"]) == pytest.approx((40, 40))
     run = [number, replace(number, think=100), replace(number, think=100)]
     assert changed_us([*LAUNCHES, *run], NO["copies"]) == pytest.approx((250, 35))
+    last_and_first = [number, *LAUNCHES, number]  # the next step begins behind the last one
+    assert changed_us(last_and_first, NO["copies"]) == pytest.approx((50, 35))
 
 
 def test_short_pauses_leave_host_work_untold():
-    """Three pauses of 400 us may be anyone's: from a third of the step on they leave it open."""
-    pauses = [Call(400, 5, [Op(2, 6)], stall=True) for _ in range(3)]
-    work = made_work([*LAUNCHES, *pauses, Call(90, 5, [Op(2, 6)])])
-    assert short_pauses_ms(work) == pytest.approx(1.2)
-    nothing = predict(Scene(work, None), NO["cpu"], None)
-    assert nothing.answer == "nothing" and doubted(nothing, 0.3) is nothing
-    unknown = doubted(nothing, 0.9)
-    assert unknown.answer == "cannot tell" and "90 % of the step" in str(unknown.reason)
-    assert doubted(replace(nothing, change="--no sync"), 0.9).answer == "nothing"
+    """Three pauses of 400 us may be anyone's: from a third of the step on they leave it open, for
+    host work with something else, too."""
+    paused = scene([*LAUNCHES, *PAUSES, Call(90, 5, [Op(2, 6)])])
+    assert short_pauses_ms(paused.cycle) == pytest.approx(1.2)
+    for change in (NO["cpu"], together([NO["cpu"], NO["sync"]])):
+        nothing = predict(paused, change, None)
+        assert nothing.answer == "nothing"
+        assert doubted(nothing, change, paused, 0.3) is nothing
+        unknown = doubted(nothing, change, paused, 0.9)
+        assert unknown.answer == "cannot tell" and "90 % of the step" in str(unknown.reason)
+    nothing = predict(paused, NO["sync"], None)
+    assert doubted(nothing, NO["sync"], paused, 0.9) is nothing
+
+
+def test_short_pauses_that_hold_nothing_up_leave_nothing_open():
+    """The GPU works on through them, or the loader's workers set the pace."""
+    batch = Call(10_000, 5, [Op(10, 6)], data=10_000, events=0)
+    waiting = replace(scene([*LAUNCHES, *PAUSES, batch]), waits_for_workers=True)
+    for hidden in (scene([Call(5, 5, [Op(3_000, 6)]), *PAUSES]), waiting):
+        nothing = predict(hidden, NO["cpu"], None)
+        assert nothing.answer == "nothing"
+        assert doubted(nothing, NO["cpu"], hidden, 0.4) is nothing
 
 
 def test_without_cpu_the_framework_and_the_batch_stay():
@@ -283,3 +299,17 @@ def test_a_known_step_sets_how_fast_the_host_is():
     assert graphs.step_ms == pytest.approx(predict(scene(calls), GRAPHS, None).step_ms)
     far = scene(calls, 0.3 * plain)
     assert far.host_factor is None and far.doubt == 1.5
+
+
+def test_how_fast_the_host_is_takes_few_replays():
+    """The GPU limits the step below 0.75, where it does not depend on the host."""
+    calls = [Call(95.5, 4.5, [Op(75, 6)], events=0)] * 30
+    plain = scene(calls).plain
+    assert plain.step_ms(0.65) == plain.step_ms(0.7) < plain.step_ms(0.8)
+    for factor in (0.76, 0.9, 1.0, 1.4):
+        known = scene(calls, plain.step_ms(factor))
+        assert known.host_factor is not None
+        assert plain.step_ms(known.own_host) == pytest.approx(known.given_ms, rel=0.005)
+        assert len(known.plain.replayed) <= 7  # with that of the GPU alone
+    assert scene(calls, 0.99 * plain.step_ms(0.65)).host_factor is None
+    assert scene(calls, 1.01 * plain.step_ms(1.5)).host_factor is None

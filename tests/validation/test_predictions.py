@@ -25,6 +25,7 @@ from validation.prediction_scores import (
     median_over_rounds,
     row,
     score,
+    steadiness,
 )
 from validation.predictions import PredictionsConfig, main, parts_of, times
 
@@ -105,6 +106,15 @@ def test_rounds_have_a_median_and_an_interval_without_their_extremes():
 def test_a_change_buys_a_gain_or_nothing_or_the_rounds_cannot_tell(middle, low, high, buys):
     ratio = Interval(middle, low, high)
     assert bought(Measured(1.0, Interval(1.0, 1.0, 1.0), ratio)) == buys
+
+
+@pytest.mark.parametrize(
+    ("high", "said"), [(10.4, "within 5 %"), (11.4, "within 15 %"), (12, "wider")]
+)
+def test_predictions_are_told_by_how_steady_the_measured_step_is(high, said):
+    checked = check(9.0, 10.5)
+    measured = replace(checked.measured, step_ms=Interval(10.2, 10.0, high))
+    assert steadiness(replace(checked, measured=measured)) == f"{said}, nsys, free step known"
 
 
 def test_the_last_prediction_of_a_kind_counts_and_rivals_where_whatif_answers():

@@ -52,7 +52,7 @@ def without_data(work: Work) -> Work:
 def without_cpu(work: Work) -> Work:
     """Pauses are as short as the host's other times, and what was fetched for them stays."""
     host, pauses = work.host, long_pauses(work)
-    think_ns = np.where(pauses, host.data_ns + usual_think_ns(work), host.think_ns)
+    think_ns = think_without(work, pauses)
     large_home = work.gpu.to_host & (work.gpu.bytes > STAGED_BYTES)
     fetching = calls_of(work, large_home)
     fed = right_before(work, pauses, fetching | (host.kind == WAITING))
@@ -71,6 +71,17 @@ def long_pauses(work: Work) -> np.ndarray:
         (host.think_ns - host.data_ns > PAUSE_NS) | right_behind(work, fetched)
     )
     return pauses
+
+
+def think_without(work: Work, pauses: np.ndarray) -> np.ndarray:
+    """(calls,) ns before each call, those of the `pauses` as short as the host's other times."""
+    host = work.host
+    return np.where(pauses, host.data_ns + usual_think_ns(work), host.think_ns)
+
+
+def without_pauses(work: Work) -> Work:
+    """All pauses are as short as the host's other times: the program's and the framework's."""
+    return with_think(work, think_without(work, work.host.is_stall))
 
 
 def short_pauses_ms(work: Work) -> float:
@@ -122,12 +133,12 @@ def without_copies(work: Work) -> Work:
     """Nothing but single numbers is copied between host and GPU, and the host has nothing to do
     with what large copies brought home, nor between two copies to the GPU."""
     host, gpu = work.host, work.gpu
-    behind = gpu.from_host & np.append(False, gpu.from_host[:-1])  # another copy to the GPU
-    in_run = behind | (gpu.from_host & np.append(behind[1:], False))
-    copied = (gpu.to_host | gpu.from_host) & (gpu.bytes > SCALAR_BYTES) | in_run
+    behind = gpu.from_host & np.roll(gpu.from_host, 1)  # another copy to the GPU, round and round
+    copied = (gpu.to_host | gpu.from_host) & (gpu.bytes > SCALAR_BYTES)
+    copied |= behind | np.roll(behind, -1)
     large_home = gpu.to_host & (gpu.bytes > STAGED_BYTES)
     handled = host.is_stall & right_behind(work, calls_of(work, large_home))
-    think_ns = np.where(handled, host.data_ns + usual_think_ns(work), host.think_ns)
+    think_ns = think_without(work, handled)
     joined = calls_of(work, behind) & ~host.is_stall & (host.data_ns <= 0)
     think_ns = np.where(joined, np.minimum(think_ns, 0), think_ns)
     work = without_waits_for(with_think(work, think_ns), copied)

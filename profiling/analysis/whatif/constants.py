@@ -3,7 +3,8 @@
 They were chosen on 24 captures of 18 programs, by nsys 2025.3.1 and torch.profiler, each with a
 planted fault and timed without it, 2026-11-24. The answers were in sight, so how good they are is
 not known (docs/whatif.md). They may be tuned on the first half of the pairs there, and on nothing
-else: PAUSE_NS, HAND_OVER_NS and SURE_SHARE are, 2026-11-26.
+else: PAUSE_NS, HAND_OVER_NS and SURE_SHARE are, 2026-11-26. MOST_SHORT_PAUSES was set when both
+halves and the eighth series were open.
 """
 
 # who waited for whom (waits, work)
@@ -37,7 +38,7 @@ ASKING_NS = 10_000.0  # of the host before a call that is not made: what led to 
 PAUSE_NS = 2_000_000  # of the host between calls: a longer one is the program's own
 MOST_SHORT_PAUSES = 1 / 3  # of the step: with more, nobody can tell whose they are
 HAND_OVER_NS = 1_000_000  # of a step: taking a ready batch from workers through shared memory
-SCALAR_BYTES = 4_096  # copies up to this size stay: they are numbers
+SCALAR_BYTES = 4_096  # single copies up to this size stay: they are numbers
 GRAPH_GAP_NS = 300.0  # between kernels of a CUDA graph
 GRAPH_LAG_NS = 5_000.0  # from the launch of a graph to its kernels
 LAB_AGREES = 1.25  # attention in capture and lab differ by no more; a guess, no pair was there
@@ -48,7 +49,7 @@ USUAL_THINK_NS = 10_000.0  # in place of a stall where no other time tells
 HOST_DOUBT, KNOWN_HOST_DOUBT = 1.5, 1.3  # the second with the step without a profiler known
 GPU_FAST, GPU_SLOW = 0.93, 1.12
 FASTEST_HOST = 1 / 50  # takes next to no time
-LEAST_FACTOR, MOST_FACTOR = 0.65, 1.5  # of the known step to the replayed one, to be put on others
+LEAST_FACTOR, MOST_FACTOR = 0.65, 1.5  # of the host's times, or the known step to the replayed one
 MOST_STALLED = 2 / 3  # of the known step may be stalls for that
 GPU_BOUND = 1.02  # steps that are longer than the GPU's by no more are not scaled
 LIMITED = 1.03  # likewise, to call the GPU what limits the step

@@ -2,7 +2,8 @@
 
 It notes events, and the host as a whole is slower while it is captured. The median launch of a
 kernel is the thermometer of the second: all of the host's short times are divided by how much
-longer than usual it takes. Stalls and the making of batches, in which nothing is noted, are not.
+longer than usual it takes. Stalls, the making of batches, in which nothing is noted, and calls that
+allocate are not.
 """
 
 from dataclasses import replace
@@ -42,7 +43,7 @@ def without_events(work: Work) -> Work:
 
 
 def scale_host(work: Work, factor: float) -> Work:
-    """The work on a host whose short times take `factor` times as long."""
+    """The work on a host whose short times take `factor` times as long, but not its allocations."""
     host = work.host
     short = ~host.is_stall & (host.data_ns <= 0)
     longer = np.where(short, factor, 1.0)

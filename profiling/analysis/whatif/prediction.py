@@ -50,7 +50,8 @@ from profiling.analysis.whatif.whatif_records import Answer, FreeStep, Limit, Pr
 from profiling.analysis.whatif.work import ALLOCATION, Work
 
 HOW_MUCH = "by how much: it depends on how fast the host is without a profiler"
-HALVINGS = 6  # of the range in which the host's factor is sought: to 1 %
+TRIES = 9  # to find the host's factor
+CLOSE = 0.005  # of the known step: a replay that is so close to it
 MOSTLY = 0.99  # of the time that batches take
 PACED = "the wait for the loader's workers, which set the pace"
 
@@ -96,7 +97,7 @@ class Replays:
 
     @property
     def gpu_ms(self) -> float:
-        """A step where the host takes next to no time, but for its stalls."""
+        """A step where the host takes next to no time, but for its stalls and allocations."""
         return self.step_ms(FASTEST_HOST * self.slowdown)
 
 
@@ -155,13 +156,7 @@ class Scene:
             return None
         if plain.step_ms() <= GPU_BOUND * plain.gpu_ms:
             return 1.0 if LEAST_FACTOR <= known_ms / plain.step_ms() <= MOST_FACTOR else None
-        low, high = LEAST_FACTOR, MOST_FACTOR
-        if not plain.step_ms(low) <= known_ms <= plain.step_ms(high):
-            return None
-        for _ in range(HALVINGS):
-            middle = (low + high) / 2
-            low, high = (middle, high) if plain.step_ms(middle) < known_ms else (low, middle)
-        return (low + high) / 2
+        return factor_of(plain, known_ms)
 
     @property
     def own_host(self) -> float:
@@ -227,12 +222,34 @@ def predict(scene: Scene, change: Change, try_it: str | None) -> Prediction:
     )
 
 
+def factor_of(plain: Replays, known_ms: float) -> float | None:
+    """Factor of the host's times, from LEAST_FACTOR to MOST_FACTOR, with which a step replays as
+    long as `known_ms`; None where there is none.
+
+    Each try is a replay, so the step counts as a straight line between two of them; where it is
+    bent, as the GPU limits it below, halving the range in turns with that comes nearer.
+    """
+    low, high = (LEAST_FACTOR, 1.0) if known_ms < plain.step_ms() else (1.0, MOST_FACTOR)
+    factor = 1.0
+    for number in range(TRIES):
+        step_ms = plain.step_ms(factor)
+        if abs(step_ms / known_ms - 1) <= CLOSE:
+            break
+        low, high = (factor, high) if step_ms < known_ms else (low, factor)
+        low_ms, high_ms = plain.step_ms(low), plain.step_ms(high)
+        if not low_ms <= known_ms <= high_ms:
+            return None
+        share = 0.5 if number % 2 else (known_ms - low_ms) / (high_ms - low_ms)
+        factor = low + share * (high - low)
+    return factor
+
+
 def loading_ns(work: Work) -> float:
     return float(np.minimum(work.host.think_ns, work.host.data_ns).sum())
 
 
 def stalled_ms(work: Work) -> float:
-    """Milliseconds of a step that are stalls, or make its batch."""
+    """Milliseconds of a step that are stalls, make its batch, or pass in calls that allocate."""
     host = work.host
     stalled_ns = np.maximum(host.think_ns, 0)[host.is_stall | (host.data_ns > 0)].sum()
     allocating_ns = host.took_ns[host.kind == ALLOCATION].sum()

@@ -23,6 +23,7 @@ from profiling.analysis.whatif.changes import (
     scaled,
     short_pauses_ms,
     together,
+    without_pauses,
     without_times,
 )
 from profiling.analysis.whatif.constants import (
@@ -89,7 +90,10 @@ def what_if(analysis: Analysis, manifest: Manifest | None, asked: Asked) -> What
         changes = [together(changes)]
     predictions = [predict(scene, change, command_of(change, manifest)) for change in changes]
     share = short_pauses_ms(cycle) / captured_ms
-    predictions = [doubted(each, share) for each in predictions]
+    predictions = [
+        doubted(each, change, scene, share)
+        for each, change in zip(predictions, changes, strict=True)
+    ]
     if asked.nothing:
         predictions = [each for each in predictions if each.answer != "nothing"]
     if not found.passed:
@@ -204,12 +208,15 @@ def refuted(prediction: Prediction, gates: Gates) -> Prediction:
     return replace(prediction, answer="cannot tell", reason=reason)
 
 
-def doubted(prediction: Prediction, short_pauses: float) -> Prediction:
-    """The prediction, which cannot tell that host work costs nothing where short pauses, which
-    `--no cpu` leaves, are so large a share of the step."""
-    if (prediction.change, prediction.answer) != ("--no cpu", "nothing"):
+def doubted(
+    prediction: Prediction, change: Change, scene: Scene, short_pauses: float
+) -> Prediction:
+    """The prediction of the change, which cannot tell that host work costs nothing where short
+    pauses, which `--no cpu` leaves, are so large a share of the step and make it longer."""
+    if prediction.answer != "nothing" or not set(NO["cpu"].leaves) <= set(prediction.leaves):
         return prediction
-    if short_pauses < MOST_SHORT_PAUSES:
+    without_any = together([change, Change("", without_pauses)])
+    if short_pauses < MOST_SHORT_PAUSES or predict(scene, without_any, None).answer == "nothing":
         return prediction
     reason = (
         f"pauses of up to {PAUSE_NS / 1e6:.0f} ms are {100 * short_pauses:.0f} % of the step, and "

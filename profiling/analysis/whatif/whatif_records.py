@@ -46,7 +46,8 @@ class Prediction:
     ratio: float  # step with the change over step without; below 1: shorter
     ratio_low: float
     ratio_high: float
-    gpu_ms: float  # the step on a host that takes no time: no prediction is below it
+    # the step on a host that takes no time but for stalls and allocations: none is below it
+    gpu_ms: float
     limited_by: Limit
     leaves: list[str]  # what the change does not remove, in words
     try_it: str | None  # the `ab` command that measures it; None: no key of ours makes the change
