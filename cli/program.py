@@ -30,7 +30,7 @@ PROGRAMS = {
 # environment variable: the installed program as the user called it, for this process and its
 # children
 VARIABLE = "PROFILING_NANOGPT_PROGRAM"
-WANDB = re.compile(r"\bwandb (?=sync|login)")
+WANDB = re.compile(r"(?<!-m\s)\bwandb (?=sync|login)")
 MODULES = "|".join(map(re.escape, ("profiling", *PROGRAMS)))
 COMMAND = re.compile(rf"\bpython (?:-m ({MODULES})|(?:\S*/)?(train|sample)\.py)\b")
 TORCHRUN = re.compile(r"\b(torchrun (?:-\S+ )*)(train|sample)\.py\b")

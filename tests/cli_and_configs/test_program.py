@@ -72,6 +72,7 @@ def test_wandb_is_called_by_python_where_it_is_not_on_path(monkeypatch, tmp_path
     monkeypatch.setenv("PATH", str(tmp_path))
     said = "W&B, offline so far: wandb sync out/wandb/run"
     assert as_called(said).endswith(f": {shlex.quote(sys.executable)} -m wandb sync out/wandb/run")
+    assert as_called(as_called(said)) == as_called(said)  # as a help text is asked twice
     (tmp_path / "wandb").write_text("#!/bin/sh\n")
     (tmp_path / "wandb").chmod(0o755)
     assert as_called(said) == said
