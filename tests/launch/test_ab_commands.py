@@ -331,7 +331,7 @@ def test_a_planted_difference_in_a_variable_is_found(program, forked, capsys):
     found = results("out-ab/command-MS-6-MS-4")
     assert found["comparisons"][0]["seen"] == {"work": [], "other": []}
     (pair,) = found["result"]["comparisons"]
-    assert pair["verdict"] == "faster" and 0.6 < pair["ratio"] < 0.8
+    assert pair["verdict"] == "faster" and 0.5 < pair["ratio"] < 0.9  # 2 : 3 on a quiet machine
     assert "MS=4 is 1." in out and "nothing seen from outside differs" in out
     assert Path("ended").read_text() == "x" * 6
 
