@@ -142,11 +142,17 @@ def conclude(
     captured: list[Comparison | None],
     equal_within_percent: float = EQUAL_WITHIN_PERCENT,
 ) -> Experiment:
-    """The experiment with its result and its full comparisons.
+    """The experiment with its result and its full comparisons, see `with_result`."""
+    return with_result(experiment, analyse(experiment, equal_within_percent), captured)
+
+
+def with_result(
+    experiment: Experiment, result: ExperimentResult, captured: list[Comparison | None]
+) -> Experiment:
+    """The experiment with this result and a full comparison for each of its pairs.
 
     `captured` are the comparisons of the captures, one for each pair, or None without captures.
     """
-    result = analyse(experiment, equal_within_percent)
     comparisons = [
         comparison_of(experiment, result, pair, of_captures)
         for pair, of_captures in zip(result.comparisons, captured, strict=True)

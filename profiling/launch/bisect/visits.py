@@ -18,9 +18,10 @@ from profiling.analysis.difference.comparison_records import (
     Against,
     Comparison,
     Experiment,
+    ExperimentResult,
     ProcessRun,
 )
-from profiling.analysis.difference.experiment import analyse, comparison_of, process_times
+from profiling.analysis.difference.experiment import analyse, process_times, with_result
 from profiling.analysis.difference.pairs import over_pairs
 from profiling.launch import git
 from profiling.launch.bisect.search import (
@@ -212,7 +213,8 @@ def run_visit(
         while True:
             time_one = partial(time_process, asked, (against, commit))
             experiment = measure(experiment, order(2, repeats), time_one, folder)
-            found, ratios = compared(experiment, asked.effect)
+            result, ratios = analysed(experiment, asked.effect)
+            (found,) = result.comparisons
             told = judge(found, ratios)
             if told or repeats >= asked.most_repeats:
                 break
@@ -224,13 +226,15 @@ def run_visit(
     return Visit(commit.hash, against.hash, told or "skipped", reason, *known)
 
 
-def compared(experiment: Experiment, effect: float) -> tuple[Against, list[float]]:
-    """The comparison of an experiment over pairs of processes, and the pairs' ratios."""
-    (found,) = analyse(experiment, effect * 100).comparisons
+def analysed(experiment: Experiment, effect: float) -> tuple[ExperimentResult, list[float]]:
+    """The result of an experiment, compared over pairs of processes, and the pairs' ratios."""
+    result = analyse(experiment, effect * 100)
+    (found,) = result.comparisons
     _, times = process_times(experiment)
     pairs = zip(times[found.baseline], times[found.candidate], strict=False)
     ratios = [one / other for other, one in pairs]
-    return over_pairs(found, ratios, effect), ratios
+    compared = over_pairs(found, ratios, effect)
+    return dataclasses.replace(result, comparisons=[compared]), ratios
 
 
 def more(asked: Asked, repeats: int) -> int:
@@ -279,9 +283,7 @@ def explain(asked: Asked, folder: Path, parent: git.Commit, commit: git.Commit) 
             where = git.same_folder(asked.root, one), git.same_folder(asked.root, other)
             make = partial(commands.capture_command, sides, where, experiment, folder)
             captured = captures.explanations(experiment, make)
-    found, _ = compared(experiment, asked.effect)
-    result = dataclasses.replace(analyse(experiment, asked.effect * 100), comparisons=[found])
-    whole = comparison_of(experiment, result, found, captured[0])
-    experiment = replace(experiment, result=result, comparisons=[whole])
+    result, _ = analysed(experiment, asked.effect)
+    experiment = with_result(experiment, result, captured)
     save(experiment, folder)
     return experiment.comparisons[0]
