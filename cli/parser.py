@@ -86,14 +86,14 @@ def fitted_words(lines: list[str], width: int) -> list[str]:
 
 def broken(text: str, width: int, first: str, indent: int) -> list[str]:
     """The lines of a text of at most `width`; the first begins with `first`."""
-    wrapper = textwrap.TextWrapper(
+    return textwrap.wrap(
+        text,
         width,
-        first,
-        " " * indent,
+        initial_indent=first,
+        subsequent_indent=" " * indent,
         break_long_words=False,
         break_on_hyphens=False,
     )
-    return wrapper.wrap(text)
 
 
 def flag(
