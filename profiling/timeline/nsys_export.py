@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from profiling.timeline.personal import working_folder
 from profiling.timeline.reading import (
     Names,
     drop_impossible_times,
@@ -55,9 +56,7 @@ class Export:
     @cached_property
     def working_folder(self) -> str:
         """The folder in which the traced program ran; no text if that is not known."""
-        facts = self.rows("META_DATA_CAPTURE", "name", "value")
-        found = [value for name, value in facts if str(name).endswith(":WORKING_DIR")]
-        return str(found[0]) if found else ""
+        return working_folder(self.rows("META_DATA_CAPTURE", "name", "value"))
 
     def string(self, key: int) -> str:
         return str(self.strings.get(key, "(no name)"))

@@ -5,6 +5,7 @@ The modules that warn (profiling.timeline.nsys_facts, chrome_json) and the one t
 """
 
 import re
+from collections.abc import Iterable, Sequence
 
 PART = r"[\w.+@-]+"
 # Each begins with a plain character, which is what makes searching hundreds of megabytes quick.
@@ -25,6 +26,13 @@ NAMES = re.compile(r"ENVIRONMENT|Environment|HOST|Hostname|USER|WORKING_DIR|DISP
 # what follows says which package it is, or that it is Python's own
 LIBRARY = re.compile(r".*/((?:(?:site|dist)-packages|lib(?:64)?/python3[^/]*)/.+)")
 HOMES = ("", "/home", "/Users")  # of users: what follows says who
+
+
+def working_folder(facts: Iterable[Sequence[object]]) -> str:
+    """The folder in which the traced program ran, of nsys's (name, value) rows on the capture; no
+    text if that is not known."""
+    found = (value for name, value in facts if str(name).endswith(":WORKING_DIR"))
+    return str(next(found, ""))
 
 
 def source_name(path: str, folder: str) -> str:

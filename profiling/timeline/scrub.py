@@ -12,6 +12,7 @@ import re
 import shutil
 import sqlite3
 import zlib
+from collections.abc import Iterable, Sequence
 from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -20,7 +21,7 @@ from cli.files import check_place, resolve_link
 from profiling.shared.secrets import hide_tokens, without_secret_values
 from profiling.timeline.nsys_export import NVTX
 from profiling.timeline.nsys_stacks import LONG, MARK, SCHEMA, SCHEMA_AT, SCHEMAS
-from profiling.timeline.personal import NAMES, source_name, without_folders
+from profiling.timeline.personal import NAMES, source_name, without_folders, working_folder
 
 SQLITE, GZIP = b"SQLite format 3\0", b"\x1f\x8b"
 BLOCK_BYTES = 1 << 20
@@ -94,7 +95,10 @@ def scrub_tables(database: sqlite3.Connection) -> None:
     forget_bystanders(database, tables)
     hide_typed_secrets(database, tables)
     forget_payloads(database, tables)
-    folder = working_folder(database, tables)
+    facts: Iterable[Sequence[object]] = ()
+    if {"name", "value"} <= set(tables.get("META_DATA_CAPTURE", ())):
+        facts = database.execute("SELECT name, value FROM META_DATA_CAPTURE")
+    folder = working_folder(facts)
     printed = set()  # what the program and nsys wrote to the terminal
     if "ProcessStreams" in tables:
         printed = {text for (text,) in database.execute("SELECT contentId FROM ProcessStreams")}
@@ -133,15 +137,6 @@ def forget_payloads(database: sqlite3.Connection, tables: dict[str, list[str]]) 
         mark = f"eventType IS {MARK} AND text IS NULL AND textId IS NULL"
         rows += f" AND NOT ({mark} AND is_stack(binaryData))"
     database.execute(f"UPDATE {NVTX} SET binaryData = NULL WHERE {rows}")
-
-
-def working_folder(database: sqlite3.Connection, tables: dict[str, list[str]]) -> str:
-    """The folder in which the traced program ran; no text if that is not known."""
-    if not {"name", "value"} <= set(tables.get("META_DATA_CAPTURE", ())):
-        return ""
-    query = "SELECT value FROM META_DATA_CAPTURE WHERE name GLOB '*:WORKING_DIR'"
-    row = database.execute(query).fetchone()
-    return str(row[0]) if row else ""
 
 
 def hide_typed_secrets(database: sqlite3.Connection, tables: dict[str, list[str]]) -> None:
