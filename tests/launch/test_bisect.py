@@ -253,17 +253,17 @@ def test_commits_are_those_of_first_parents_behind_good(tmp_path):
 def found_by(first_slow: int, ratio: float, noise: float, chance: random.Random) -> list[int]:
     """The commits of 1 to 32 that a search leaves, in which processes have outliers."""
 
-    def measured(number: int) -> float:
+    def drawn_ratio(number: int) -> float:
         scatter = chance.lognormvariate(0, noise * (10 if chance.random() < 0.02 else 1))
         return scatter * (ratio if number >= first_slow else 1)
 
-    ends = {32: [measured(32) for _ in range(12)]}
+    ends = {32: [drawn_ratio(32) for _ in range(12)]}
     search = Search(32, 0.01, ends, {chance.randint(1, 31)})
     while (number := search.next_commit()) is not None:
         assert number not in search.visited and number not in search.failing
-        ratios = [measured(number) for _ in range(4)]
+        ratios = [drawn_ratio(number) for _ in range(4)]
         while not search.side_of(number, None, ratios) and len(ratios) < 80:
-            ratios.append(measured(number))
+            ratios.append(drawn_ratio(number))
         search.visited[number] = ratios
     assert len(search.visited) <= 8
     return search.left()

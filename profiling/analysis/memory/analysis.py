@@ -38,9 +38,7 @@ from profiling.analysis.memory.sentence import sentence
 from profiling.analysis.memory.stacks import NAMES
 from profiling.shared.units import counted
 from profiling.timeline import memory_snapshot
-from profiling.timeline.memory_snapshot import (
-    Ints,
-)
+from profiling.timeline.memory_snapshot import Ints
 
 MOST_LINES, MOST_LARGEST = 200, 40
 MOST_POINTS = 4000

@@ -89,7 +89,7 @@ def growth_of_pair(
     square[rows] = np.where(squares, one / value**2, 0)
     unsure, workspace = may_grow(memory), memory.kind == WORKSPACE
     most = (other_value / value) ** (2 if key == "context" else 1)
-    unsure[rows] &= workspace[rows] & beyond(one, two, most)
+    unsure[rows] &= workspace[rows] & neither_stay_nor_grow(one, two, most)
     fixed[unsure], linear[unsure], square[unsure] = asked[unsure], 0, 0
     passing = unsure & workspace
     grows = unsure & ~passing
@@ -231,7 +231,7 @@ def rows_in_common(memory: DeviceMemory, other: DeviceMemory, ratio: float) -> t
     return np.concatenate([one for one, _ in pairs]), np.concatenate([two for _, two in pairs])
 
 
-def beyond(one: Ints | Floats, two: Ints | Floats, ratio: float) -> Mask:
+def neither_stay_nor_grow(one: Ints | Floats, two: Ints | Floats, ratio: float) -> Mask:
     """Mask of sizes of two snapshots that neither stay nor grow by up to the ratio."""
     least, most = sorted((1.0, ratio))
     mask: Mask = (two < one * least / NEAR) | (two > one * most * NEAR)
@@ -248,7 +248,7 @@ def aligned(one: Ints, two: Ints, asked: Ints, theirs: Ints, ratio: float) -> tu
         two, one = aligned(two, one, theirs, asked, 1 / ratio)
         return one, two
     extra = len(two) - len(one)
-    in_order = extra > 0 or not beyond(asked[one], theirs[two], ratio**2).any()
+    in_order = extra > 0 or not neither_stay_nor_grow(asked[one], theirs[two], ratio**2).any()
     if extra > MOST_EXTRA or not in_order:
         return alike_in_size(one, two, asked, theirs, ratio)
     if not extra:
