@@ -6,6 +6,7 @@ Nothing is assumed about a version: the options are read from its own `nsys prof
 import os
 import re
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from profiling.tools import nsight
@@ -70,9 +71,15 @@ def find(given: str | None = None) -> Nsys:
 def export_command(nsys_path: str, report: Path, sqlite: Path) -> list[str]:
     """The words that export a report, with the Python stacks that it may have."""
     words = [nsys_path, "export", "--type=sqlite", "--force-overwrite=true"]
-    if "--include-blobs" in nsight.answer([nsys_path, "export", "--help"]):
+    if "--include-blobs" in export_help(nsys_path):
         words.append("--include-blobs=true")
     return [*words, f"--output={sqlite}", str(report)]
+
+
+@cache
+def export_help(nsys_path: str) -> str:
+    """The options of `nsys export`, asked for once: each rank and window has an export."""
+    return nsight.answer([nsys_path, "export", "--help"])
 
 
 def importer(nsys_path: str) -> Path | None:
