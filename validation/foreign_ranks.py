@@ -51,7 +51,7 @@ from validation.planted_ranks import TOOLS, WITHIN, RanksDiagnosis, diagnosis_of
 from validation.plants.ranks import OF_RANKS
 from validation.rank_groups import Group
 from validation.rank_programs import LATE, NANOGPT, PROGRAMS
-from validation.started_programs import chosen_names, run_each, runnable, say
+from validation.started_programs import chosen_names, noting, run_each, runnable, say
 
 NONE, LINK = "none", "link"
 # fault -> the verdict that is right, and those that can be argued for: a capture need not hold a
@@ -232,11 +232,8 @@ class Recorder:
         """Wait until the last program's captures are packed."""
         if self.packing:
             (name, packing), self.packing = self.packing, None
-            try:
+            with noting(name, self.failed):
                 packing.result()
-            except (ValueError, OSError) as error:
-                say(f"{name}: {error}")
-                self.failed.append(name)
 
     def measure(self, program: str, pool: ThreadPoolExecutor) -> str:
         """Time the faults in turns, capture, and leave the packing to the pool.

@@ -32,7 +32,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -69,7 +69,7 @@ from validation.pair_records import (
     write_manifest,
     write_slice,
 )
-from validation.started_programs import say
+from validation.started_programs import noting, say
 
 # estimates: a block of a variant, a step before it, captures with their laps
 ROUND_S, STEP_S, CAPTURES_S = 0.2, 0.02, 8.0
@@ -210,7 +210,7 @@ class Recorder:
                 if 0 < self.config.limit_s < began_s + needs_s:
                     say(f"{len(left) - number} programs are left; the same command goes on")
                     break
-                with self.noting(program.name):
+                with noting(program.name, self.failed):
                     self.measure(program, pool)
                 took_s = time.perf_counter() - start - began_s
                 say(f"{number + 1} of {len(left)}: {program.name}, {took_s:.0f} s")
@@ -220,20 +220,11 @@ class Recorder:
     def log(self, program: Program) -> Path:
         return self.folder / "logs" / f"{program.name}.log"
 
-    @contextmanager
-    def noting(self, name: str) -> Iterator[None]:
-        """Print an error of the block, and note that the program failed."""
-        try:
-            yield
-        except (ValueError, OSError) as error:
-            say(f"{name}: {error}")
-            self.failed.append(name)
-
     def join(self) -> None:
         """Wait until the last program's captures are packed and its record is written."""
         if self.packing:
             (name, packing), self.packing = self.packing, None
-            with self.noting(name):
+            with noting(name, self.failed):
                 packing.result()
 
     def measure(self, program: Program, pool: ThreadPoolExecutor) -> None:

@@ -3,7 +3,8 @@
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from benchmarks.measuring import PROJECT
@@ -29,6 +30,16 @@ def runnable(names: Iterable[str], lack: Callable[[str], str]) -> list[str]:
         if why:
             say(f"{name} is left out: {why}")
     return [name for name, why in lacking.items() if not why]
+
+
+@contextmanager
+def noting(name: str, failed: list[str]) -> Iterator[None]:
+    """Say an error of the block, and add the program's name to those that failed."""
+    try:
+        yield
+    except (ValueError, OSError) as error:
+        say(f"{name}: {error}")
+        failed.append(name)
 
 
 def run_each(
