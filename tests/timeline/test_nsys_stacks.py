@@ -92,6 +92,12 @@ def export(tmp_path):
     return written
 
 
+def edit(path: Path, statement: str) -> None:
+    with closing(sqlite3.connect(path)) as database:
+        database.execute(statement)
+        database.commit()
+
+
 def test_a_launch_has_the_line_of_its_stack(export, tmp_path):
     plain = small_export(tmp_path / "plain.sqlite")
     bare, path = read(plain), export(FORWARD, BACKWARD, OF_TORCH)
@@ -118,15 +124,11 @@ def test_a_launch_has_the_line_of_its_stack(export, tmp_path):
 def test_what_is_scrubbed_has_the_same_lines_and_no_folders(export):
     path = export(FORWARD, OF_TORCH)
     before = open_report(path).report.lines
-    with closing(sqlite3.connect(path)) as database:
-        other = "UPDATE NVTX_EVENTS SET binaryData = x'736563726574' WHERE eventType = 59"
-        database.execute(other)
-        database.commit()
-        marks = "eventType, globalTid, start, binaryData"  # of programs, also without a text
-        database.execute(f"INSERT INTO NVTX_EVENTS ({marks}) VALUES (34, 1, 0, x'736563726574')")
-        longer = "zeroblob(8) || x'0500000000000000' || zeroblob(16) || x'736563726574'"
-        database.execute(f"INSERT INTO NVTX_EVENTS ({marks}) VALUES (34, 1, 0, {longer})")
-        database.commit()
+    edit(path, "UPDATE NVTX_EVENTS SET binaryData = x'736563726574' WHERE eventType = 59")
+    marks = "eventType, globalTid, start, binaryData"  # of programs, also without a text
+    edit(path, f"INSERT INTO NVTX_EVENTS ({marks}) VALUES (34, 1, 0, x'736563726574')")
+    longer = "zeroblob(8) || x'0500000000000000' || zeroblob(16) || x'736563726574'"
+    edit(path, f"INSERT INTO NVTX_EVENTS ({marks}) VALUES (34, 1, 0, {longer})")
     scrub(path)
     assert open_report(path).report.lines == before
     content = path.read_bytes()
@@ -135,10 +137,8 @@ def test_what_is_scrubbed_has_the_same_lines_and_no_folders(export):
 
 def test_scrubbing_drops_the_payloads_of_an_export_without_names_of_texts(export):
     path = export(FORWARD)
-    with closing(sqlite3.connect(path)) as database:
-        database.execute("ALTER TABLE NVTX_EVENTS DROP COLUMN textId")
-        database.execute("UPDATE NVTX_EVENTS SET binaryData = x'736563726574'")
-        database.commit()
+    edit(path, "ALTER TABLE NVTX_EVENTS DROP COLUMN textId")
+    edit(path, "UPDATE NVTX_EVENTS SET binaryData = x'736563726574'")
     scrub(path)
     assert b"secret" not in path.read_bytes()
 
@@ -151,18 +151,14 @@ def test_an_export_without_its_payloads_says_how_to_get_them(export):
 
 def test_another_layout_is_said_to_be_unknown(export):
     path = export(FORWARD)
-    with closing(sqlite3.connect(path)) as database:
-        database.execute("UPDATE NVTX_PAYLOAD_SCHEMA_ENTRIES SET name = 'Source' WHERE offset = 8")
-        database.commit()
+    edit(path, "UPDATE NVTX_PAYLOAD_SCHEMA_ENTRIES SET name = 'Source' WHERE offset = 8")
     trace = read(path)
     assert trace.call_stacks is None and UNKNOWN in trace.warnings
 
 
 def test_stacks_of_a_capture_without_their_calls_are_said_to_be_there(export):
     path = export(FORWARD)
-    with closing(sqlite3.connect(path)) as database:
-        database.execute("DELETE FROM CUPTI_ACTIVITY_KIND_RUNTIME WHERE eventClass != 67")
-        database.commit()
+    edit(path, "DELETE FROM CUPTI_ACTIVITY_KIND_RUNTIME WHERE eventClass != 67")
     trace = read(path)
     assert trace.call_stacks is None and OF_NO_CALL in trace.warnings
     assert open_report(path).report.lines is None
