@@ -128,6 +128,10 @@ def micro_step_kernels(step: Step, x: Tensor, y: Tensor) -> list[str] | None:
     graph = capture_graph(lambda: step.backward(step.forward(x, y)), pool)
     names = kernels_of(graph)
     step.discard()
+    # The pool is freed with all that lies in it: the graph, and cuBLAS's workspaces of the capture.
+    del graph
+    torch._C._cuda_clearCublasWorkspaces()
+    torch.cuda.empty_cache()
     return names
 
 
