@@ -2,7 +2,7 @@
 
     python -m benchmarks attach
     python -m benchmarks attach widths=16,128,512 steps=2000 rounds=12
-    python -m benchmarks attach gpu=true widths=256,4096,16384 traceml=true
+    python -m benchmarks attach gpu=true widths=256,8192,32768 steps=600 traceml=true
 
 First the hook's own calls alone: a loop of stubs (a module, a backward and an optimizer that do
 nothing), bare and hooked in one process, the least of 60 means over 1,000 steps, so that the

@@ -68,8 +68,9 @@ def bare_and_hooked_stubs(hook: str, folder: str) -> None:
 def model_us(width: int, steps: int, device: str, instrument: Instrument) -> float:
     """Median microseconds of a step: of each by itself on a CPU, of CHUNK_ON_GPU on a GPU."""
     torch.manual_seed(0)
-    layers = nn.Sequential(nn.Linear(width, width), nn.GELU(), nn.Linear(width, width))
-    model, x = layers.to(device), torch.randn(32, width, device=device)
+    with torch.device(device):  # random weights of gigabytes take seconds on the CPU
+        model = nn.Sequential(nn.Linear(width, width), nn.GELU(), nn.Linear(width, width))
+        x = torch.randn(32, width)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
     wait: Callable[[], None] = torch.cuda.synchronize if device == "cuda" else no_wait
     count = CHUNK_ON_GPU if device == "cuda" else 1

@@ -53,19 +53,17 @@ for _ in range(280):
     hashlib.sha256(data).digest()
 """
 ON_GPU = """\
-import torch
+import torch  # without torch.optim, as above
 rounds = int(open("work.txt").read())
 matrix = torch.randn(2048, 2048, device="cuda", dtype=torch.bfloat16)
 product = torch.empty_like(matrix)
 model = torch.nn.Linear(8, 8, device="cuda")
-optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-for _ in range(140):
-    optimizer.zero_grad()
+for _ in range(100):
+    model.zero_grad()
     loss = model(torch.ones(8, 8, device="cuda")).sum()
     loss.backward()
     for _ in range(rounds):
         torch.mm(matrix, matrix, out=product)
-    optimizer.step()
     loss.item()
 """
 
@@ -190,7 +188,8 @@ def judged(
     result = folder / "result.json"
     flags = ["--repeats", config.repeats, "--most-repeats", config.most_repeats, "--json", result]
     words = ["bisect", f"main~{config.commits}", "main", *flags, "--", sys.executable, "train.py"]
-    environ = os.environ | {"PYTHONPATH": str(PROJECT)}
+    paths = [str(PROJECT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environ = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
     environ |= {"CUDA_VISIBLE_DEVICES": lane.gpu} if lane.gpu is not None else {}
     begun = time.perf_counter()
     with open(folder / "bisect.log", "ab") as log:
