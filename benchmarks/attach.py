@@ -6,10 +6,10 @@
 
 First the hook's own calls alone: a loop of stubs (a module, a backward and an optimizer that do
 nothing), bare and hooked in one process, the least of 60 means over 1,000 steps, so that the
-machine's other work is left out. Then steps of a small model on one thread of the CPU, or on a GPU,
-in bare and hooked processes that take turns; a process counts by the median of its steps. With
-`traceml` other processes run under `traceml run`, their steps instrumented as its guide says (pip
-install traceml-ai).
+machine's other work is left out; with `gpu` in a process that uses CUDA. Then steps of a small
+model on one thread of the CPU, or on a GPU, in bare and hooked processes that take turns; a process
+counts by the median of its steps. With `traceml` other processes run under `traceml run`, their
+steps instrumented as its guide says (pip install traceml-ai).
 """
 
 import os
@@ -41,7 +41,9 @@ class AttachConfig(Keys):
 
 
 def main(config: AttachConfig) -> None:
-    added = [hooked - bare for bare, hooked in (stubs_us() for _ in range(config.stub_rounds))]
+    added = [
+        hooked - bare for bare, hooked in (stubs_us(config.gpu) for _ in range(config.stub_rounds))
+    ]
     print(f"the hook's own calls: {spread(added, 2)} us per step, of {len(added)} processes\n")
     widths = [int(word) for word in config.widths.split(",") if word]
     ways: tuple[Way, ...] = ("bare", "hooked", "traceml") if config.traceml else ("bare", "hooked")
@@ -61,10 +63,11 @@ def main(config: AttachConfig) -> None:
             print(f"| {width} | {' | '.join(row)} |", flush=True)
 
 
-def stubs_us() -> tuple[float, float]:
+def stubs_us(gpu: bool) -> tuple[float, float]:
     """Microseconds per step of stubs, bare and hooked."""
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, str(PROGRAM), "stubs", str(HOOK), folder]
+        device = "cuda" if gpu else "cpu"
+        command = [sys.executable, str(PROGRAM), "stubs", device, str(HOOK), folder]
         bare, hooked = run(command, dict(os.environ)).split()
     return float(bare), float(hooked)
 

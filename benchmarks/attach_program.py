@@ -1,6 +1,6 @@
 """Loop that `python -m benchmarks attach` times, bare and hooked; prints microseconds per step.
 
-    python benchmarks/attach_program.py stubs HOOK FOLDER    both, in one process: bare, then hooked
+    python benchmarks/attach_program.py stubs DEVICE HOOK FOLDER   in one process: bare, then hooked
     python benchmarks/attach_program.py WIDTH STEPS DEVICE FILE [traceml]
 
 The second writes the median of a small model's steps to FILE; with `traceml` the steps are
@@ -55,7 +55,9 @@ def stubs_us() -> float:
     return min(readings)
 
 
-def bare_and_hooked_stubs(hook: str, folder: str) -> None:
+def bare_and_hooked_stubs(device: str, hook: str, folder: str) -> None:
+    """Print both; on a GPU the hook also notes the end of each step in a CUDA event."""
+    torch.zeros(1, device=device)
     torch.autograd.backward = lambda *tensors: None
     bare = stubs_us()
     sys.path.insert(0, hook)
