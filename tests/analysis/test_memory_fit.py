@@ -384,7 +384,7 @@ def test_a_workspace_of_the_first_product_is_no_part_of_a_block(write):
 
 
 def test_equal_requests_count_as_equal_in_blocks_of_other_sizes(write):
-    """Where the rest of a free block was too small to split off, as after empty_cache."""
+    """A rest that is too small to split off makes a block larger, as after empty_cache."""
     allocator = Allocator()
     gap = 6 * MIB + MIB // 2  # between other blocks: a request of 6 MiB takes it whole
     gaps, fences = [], []
