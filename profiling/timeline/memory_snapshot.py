@@ -19,6 +19,8 @@ from profiling.timeline.snapshot_pickle import Columns, Frame, Rows, SnapshotRea
 
 ENDINGS = (".pickle", ".pkl")
 PICKLE, ZIP = b"\x80", b"PK\x03\x04"
+BEGIN = re.compile(rb"\x80.{,32}segments.*?(total_size|device_traces)", re.DOTALL)
+BEGIN_BYTES = 4096
 IN_FOLDERS = re.compile(r".+\.memory\.pickle|out-of-memory.*\.pickle")  # that this project writes
 RANK = re.compile(r"rank[-_]?(\d+)")
 RECORD = (
@@ -121,6 +123,17 @@ class Snapshot:
 
 
 def is_snapshot(path: Path) -> bool:
+    """Whether the file is a memory snapshot and no other pickle, by its name and first bytes."""
+    if not path.name.endswith(ENDINGS):
+        return False
+    try:
+        with open(path, "rb") as file:
+            return bool(BEGIN.match(file.read(BEGIN_BYTES)))
+    except OSError:
+        return False
+
+
+def may_be_snapshot(path: Path) -> bool:
     """Whether the file is a pickle, or is called as snapshots are."""
     if not path.is_file():
         return False
@@ -160,7 +173,7 @@ def snapshots_at(places: Sequence[Path]) -> list[Path]:
     """
     found: list[Path] = []
     for place in places:
-        own = in_folder(place) if place.is_dir() else [place] if is_snapshot(place) else []
+        own = in_folder(place) if place.is_dir() else [place] if may_be_snapshot(place) else []
         if not own or (place.is_dir() and capture_is_newer(place, own[0])):
             return []
         found += own
@@ -170,7 +183,7 @@ def snapshots_at(places: Sequence[Path]) -> list[Path]:
 def snapshots_alone(place: Path) -> list[Path]:
     """The snapshot, or those of a folder that has no capture; else []."""
     if not place.is_dir():
-        return [place] if is_snapshot(place) else []
+        return [place] if may_be_snapshot(place) else []
     return [] if newest_capture(place) else in_folder(place)
 
 
@@ -180,7 +193,7 @@ def refuse_mixed(places: Sequence[Path], snapshots: Sequence[list[Path]]) -> Non
     `snapshots` are those of each place.
     """
     others = [place for place, own in zip(places, snapshots, strict=True) if not own]
-    if others and any(map(is_snapshot, places)):
+    if others and any(map(may_be_snapshot, places)):
         reason = "is no memory snapshot, but another is one"
         raise ValueError(
             f"{others[0]}: {reason if others[0].exists() else 'no such file or folder'}"

@@ -9,6 +9,7 @@ line that ran. The table CUDA_CALLCHAINS has frames of C alone. Payloads are in 
 
 from collections import defaultdict
 from dataclasses import dataclass
+from functools import cache
 from html import unescape
 from itertools import count
 from struct import Struct, error
@@ -156,6 +157,42 @@ def frames_of(export: Export, payload: bytes, layouts: dict[int, Layout]) -> lis
     except error:  # it is shorter than it says
         return []
     return found
+
+
+def numbers_alone(payload: object, layouts: dict[int, Layout]) -> bytes | None:
+    """The payload of a stack with zeros between its numbers; None for another one.
+
+    What nsys leaves there was in the program's memory before.
+    """
+    if not isinstance(payload, bytes):
+        return None
+    try:
+        layout = layouts.get(LONG.unpack_from(payload, SCHEMA_AT)[0])
+        if layout is None:
+            return None
+        (frames,) = INT.unpack_from(payload, HEADER_BYTES + layout.count_at)
+    except error:
+        return None
+    size = HEADER_BYTES + layout.frames_at + frames * layout.frame_bytes
+    if frames < 0 or size > len(payload):
+        return None
+    content = np.frombuffer(payload[:size], np.uint8)
+    return bytes(content & ones_in(layout, frames, size))
+
+
+@cache
+def ones_in(layout: Layout, frames: int, size: int) -> np.ndarray:
+    """Bytes of ones where a payload with so many frames has its numbers."""
+    mask = np.zeros(size, np.uint8)
+    places = [(0, HEADER_BYTES), (HEADER_BYTES + layout.count_at, INT.size)]
+    parts = [(layout.function_at, LONG.size), (layout.file_at, LONG.size)]
+    parts.append((layout.line_at, INT.size))
+    first = HEADER_BYTES + layout.frames_at
+    starts = range(first, size, layout.frame_bytes)
+    places += [(start + at, length) for start in starts for at, length in parts]
+    for at, length in places:
+        mask[at : at + length] = 0xFF
+    return mask
 
 
 def text(export: Export, key: int) -> str:

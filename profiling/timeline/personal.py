@@ -23,8 +23,10 @@ FOLDERS = (
 )
 # names of the rows and JSON members whose value says who or where
 NAMES = re.compile(r"ENVIRONMENT|Environment|HOST|Hostname|USER|WORKING_DIR|DISPLAY_NAME|Uuid")
-# what follows says which package it is, or that it is Python's own
-LIBRARY = re.compile(r".*/((?:(?:site|dist)-packages|lib(?:64)?/python3[^/]*)/.+)")
+# what follows says which package it is, that it is Python's own, or the hook of this tool
+LIBRARY = re.compile(
+    r".*/((?:(?:site|dist)-packages|lib(?:64)?/python3[^/]*|_profiling_attach)/.+)"
+)
 HOMES = ("", "/home", "/Users")  # of users: what follows says who
 
 

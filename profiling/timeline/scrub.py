@@ -19,8 +19,8 @@ from tempfile import TemporaryDirectory
 
 from cli.files import check_place, resolve_link
 from profiling.shared.secrets import hide_tokens, without_secret_values
-from profiling.timeline.nsys_export import NVTX
-from profiling.timeline.nsys_stacks import LONG, MARK, SCHEMA, SCHEMA_AT, SCHEMAS
+from profiling.timeline.nsys_export import NVTX, Export
+from profiling.timeline.nsys_stacks import MARK, Layout, layouts_of, numbers_alone
 from profiling.timeline.personal import NAMES, source_name, without_folders, working_folder
 
 SQLITE, GZIP = b"SQLite format 3\0", b"\x1f\x8b"
@@ -74,8 +74,9 @@ def scrub_plain(plain: Path) -> None:
     with open(plain, "rb") as file:
         begin = file.read(4096)
     if begin.startswith(SQLITE):
+        layouts = stack_layouts(plain)
         with closing(sqlite3.connect(plain)) as database:
-            scrub_tables(database)
+            scrub_tables(database, layouts)
             database.commit()
             database.execute("VACUUM")  # overwritten text would stay in free pages
     elif begin.lstrip()[:1] == b"{":
@@ -86,7 +87,15 @@ def scrub_plain(plain: Path) -> None:
         raise OSError("it is neither an nsys export nor JSON")
 
 
-def scrub_tables(database: sqlite3.Connection) -> None:
+def stack_layouts(plain: Path) -> dict[int, Layout]:
+    """The layouts of Python's stacks in an export."""
+    try:
+        return layouts_of(Export(plain))
+    except ValueError:  # another SQLite file
+        return {}
+
+
+def scrub_tables(database: sqlite3.Connection, layouts: dict[int, Layout]) -> None:
     names = database.execute("SELECT name FROM sqlite_master WHERE type='table'").fetchall()
     tables = {
         table: [row[1] for row in database.execute(f'PRAGMA table_info("{table}")')]
@@ -94,7 +103,7 @@ def scrub_tables(database: sqlite3.Connection) -> None:
     }
     forget_bystanders(database, tables)
     hide_typed_secrets(database, tables)
-    forget_payloads(database, tables)
+    forget_payloads(database, tables, layouts)
     facts: Iterable[Sequence[object]] = ()
     if {"name", "value"} <= set(tables.get("META_DATA_CAPTURE", ())):
         facts = database.execute("SELECT name, value FROM META_DATA_CAPTURE")
@@ -119,24 +128,19 @@ def scrub_tables(database: sqlite3.Connection) -> None:
             database.executemany(f'UPDATE "{table}" SET "{column}" = ? WHERE rowid = ?', changed)
 
 
-def forget_payloads(database: sqlite3.Connection, tables: dict[str, list[str]]) -> None:
+def forget_payloads(
+    database: sqlite3.Connection, tables: dict[str, list[str]], layouts: dict[int, Layout]
+) -> None:
     """Removes what programs added to events of NVTX, but for the numbers of Python's stacks."""
-    events, schemas = (set(tables.get(table, ())) for table in (NVTX, SCHEMAS))
-    if "binaryData" not in events:
+    columns = set(tables.get(NVTX, ()))
+    if "binaryData" not in columns:
         return
-    rows = "binaryData IS NOT NULL"
-    if {"eventType", "text", "textId"} <= events and {"schemaId", "name"} <= schemas:
-        query = f"SELECT schemaId FROM {SCHEMAS} WHERE name = ? AND typeof(schemaId) = 'integer'"
-        numbers = {LONG.pack(number % 2**64) for (number,) in database.execute(query, [SCHEMA])}
-        schema = slice(SCHEMA_AT, SCHEMA_AT + LONG.size)
-
-        def is_stack(payload: object) -> bool:
-            return isinstance(payload, bytes) and payload[schema] in numbers
-
-        database.create_function("is_stack", 1, is_stack)
+    kept = "NULL"
+    if layouts and {"eventType", "text", "textId"} <= columns:
+        database.create_function("alone", 1, lambda payload: numbers_alone(payload, layouts))
         mark = f"eventType IS {MARK} AND text IS NULL AND textId IS NULL"
-        rows += f" AND NOT ({mark} AND is_stack(binaryData))"
-    database.execute(f"UPDATE {NVTX} SET binaryData = NULL WHERE {rows}")
+        kept = f"CASE WHEN {mark} THEN alone(binaryData) END"
+    database.execute(f"UPDATE {NVTX} SET binaryData = {kept} WHERE binaryData IS NOT NULL")
 
 
 def hide_typed_secrets(database: sqlite3.Connection, tables: dict[str, list[str]]) -> None:

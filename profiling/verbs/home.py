@@ -18,7 +18,7 @@ from profiling.analysis.difference.comparison import compare
 from profiling.analysis.memory.analysis import memory_report
 from profiling.analysis.open_report import open_report
 from profiling.analysis.runs.folder import read_runs
-from profiling.analysis.runs.listing import is_snapshot, list_entries
+from profiling.analysis.runs.listing import list_entries
 from profiling.report.comparison.document import comparison_document
 from profiling.report.dashboard.document import dashboard_page
 from profiling.report.dashboard.server import MakePage, serve
@@ -29,6 +29,7 @@ from profiling.report.memory.document import memory_document
 from profiling.report.renderers.page import page
 from profiling.report.single.document import report_document
 from profiling.shared.run_files import check_output
+from profiling.timeline.memory_snapshot import is_snapshot
 from profiling.verbs import compare as compare_verb
 from profiling.verbs.memory import compared_snapshots
 from profiling.verbs.results import check_new, new_file, put

@@ -16,7 +16,7 @@ from profiling.analysis.runs.folder import is_run_folder
 from profiling.report.memory.comparison import comparison_document
 from profiling.report.memory.document import answer, memory_document
 from profiling.shared.json_records import to_json
-from profiling.timeline.memory_snapshot import in_folder, is_snapshot, snapshots_alone
+from profiling.timeline.memory_snapshot import in_folder, may_be_snapshot, snapshots_alone
 from profiling.verbs.gate import CANNOT_TELL, REGRESSION
 from profiling.verbs.progress import reading_bar
 from profiling.verbs.results import check_outputs, say_written, show, show_answer, write_outputs
@@ -92,7 +92,7 @@ def compared_snapshots(flags: Namespace) -> MemoryComparison | None:
     sides = [flags.baseline, flags.candidate]
     snapshots = [snapshots_alone(side) for side in sides]
     if not all(snapshots):
-        has_rows = any(map(is_run_folder, sides)) and not any(map(is_snapshot, sides))
+        has_rows = any(map(is_run_folder, sides)) and not any(map(may_be_snapshot, sides))
         if has_rows or not any(snapshots):
             return None
         path = sides[snapshots.index([])]

@@ -151,6 +151,14 @@ def test_what_is_there_for_a_whole_step_is_an_interval(write):
     assert found.predicted[0].assumes.endswith("but for what is there for a whole step")
 
 
+def test_two_snapshots_of_equal_values_are_refused(write):
+    paths = [write(training(8)), write(training(8), "b.pickle")]
+    for values in ({"batches": [8, 8]}, {"contexts": [64, 64]}):
+        with pytest.raises(ValueError, match=r"(8,8|64,64): snapshots of equal values tell"):
+            fit(paths, **values)
+    assert fit(paths, [8, 8], [64, 128]).predicted, "they differ in one value"
+
+
 @pytest.mark.parametrize(
     "batches, why",
     [
@@ -296,17 +304,24 @@ def test_scores_grow_as_the_square_of_the_context(write):
 BLOCKS, KEPT, OUTPUT = 4, (4 * MIB, 6 * MIB, 8 * MIB), 2 * MIB
 
 
-def blocks(make: Frames = MAKE, passed_on: bool = True) -> Allocator:
+def blocks(
+    make: Frames = MAKE,
+    passed_on: bool = True,
+    workspaces: Sequence[int] = (),
+    allocator: Allocator | None = None,
+) -> Allocator:
     """Blocks with a weight of 1 MiB, which keep KEPT and their OUTPUT, the next one's input.
 
-    With `passed_on=False` an output is freed by forward, so that no input is seen.
+    With `passed_on=False` an output is freed by forward, so that no input is seen. `workspaces` are
+    made by the first product of the first step, and freed by its caller behind backward.
     """
-    allocator = Allocator(expandable=True)
+    allocator = allocator or Allocator(expandable=True)
     for _ in range(BLOCKS):
         allocator.alloc(MIB, make)
     moments: list[int] = []
     for _ in range(3):
         kept, outputs, gradients = [], [allocator.alloc(OUTPUT, in_forward(60))], []
+        workspace = [allocator.alloc(n, in_forward(70)) for n in workspaces if not moments]
         for _ in range(BLOCKS):
             kept.append([allocator.alloc(n, in_forward(70 + i)) for i, n in enumerate(KEPT)])
             outputs.append(allocator.alloc(OUTPUT, in_forward(80)))
@@ -320,6 +335,8 @@ def blocks(make: Frames = MAKE, passed_on: bool = True) -> Allocator:
             for address in (*kept.pop(), *outputs[-1:]):
                 allocator.release(address, BACKWARD)
             del outputs[-1:]
+        for address in workspace:
+            allocator.release(address, in_main(42))
         moments = moments or [allocator.alloc(MIB, STATE) for _ in range(2 * BLOCKS)]
         allocator.release(allocator.alloc(MIB, STEP), STEP)
         for gradient in gradients:
@@ -353,6 +370,46 @@ def test_peaks_after_other_changes(write):
     assert peaks(more)[both][1] == expected - BLOCKS * MIB
     unknown = fit([write(blocks(in_main(10)))], plans=[Plan(layers=8)]).predicted[0]
     assert unknown.assumes.startswith("cannot tell: the snapshot has no such allocations")
+
+
+def test_a_workspace_of_the_first_product_is_no_part_of_a_block(write):
+    """cuBLAS's, freed before the next step: the first block's line makes one more than others'."""
+    state, first = 3 * BLOCKS * MIB, OUTPUT + 512
+    for workspaces in ([5 * MIB], [5 * MIB, 3 * MIB]):
+        found = fit([write(blocks(workspaces=workspaces))], plans=[Plan(layers=2 * BLOCKS)])
+        whole = 2 * (state + BLOCKS * (sum(KEPT) + OUTPUT)) + first
+        assert peaks(found)[f"layers {2 * BLOCKS}"] == 3 * (whole,)
+        again = peaks(found)["blocks computed again in backward"][1]
+        assert again == state + BLOCKS * OUTPUT + sum(KEPT) + MIB
+
+
+def test_equal_requests_count_as_equal_in_blocks_of_other_sizes(write):
+    """A rest that is too small to split off makes a block larger, as after empty_cache."""
+    allocator = Allocator()
+    gap = 6 * MIB + MIB // 2  # between other blocks: a request of 6 MiB takes it whole
+    gaps, fences = [], []
+    for _ in range(BLOCKS - 2):
+        gaps.append(allocator.alloc(gap, in_main(9)))
+        fences.append(allocator.alloc(2 * MIB, in_main(9)))
+    for address in gaps:
+        allocator.release(address, in_main(9))
+    memory = read_memory(write(blocks(allocator=allocator)))[0]
+    found = memory.replayed.allocations
+    assert len(set(found.size[found.asked == KEPT[1]].tolist())) > 1
+    row = fit([write(allocator)], plans=[Plan(layers=2 * BLOCKS)]).predicted[0]
+    state, first = 3 * BLOCKS * MIB, OUTPUT + 512
+    asked = 2 * (state + BLOCKS * (sum(KEPT) + OUTPUT)) + first + len(fences) * 2 * MIB
+    assert row.least_bytes <= asked <= row.most_bytes
+
+
+def test_blocks_are_alike_within_a_forward(write):
+    """A last batch may be smaller; blocks that differ in one forward are no layers."""
+    repeated = changed.repeated_blocks(read_memory(write(blocks()))[0], BLOCKS)
+    asked = np.zeros(int(repeated.row.max()) + 1, np.int64)
+    asked[repeated.row] = np.where(repeated.forward == repeated.forward[0], 2 * MIB, MIB)
+    assert repeated.are_alike(asked)
+    asked[repeated.row[repeated.forward_end == repeated.forward_end[0]]] *= 3
+    assert not repeated.are_alike(asked)
 
 
 def test_a_peak_is_between_its_bounds_where_blocks_have_rests(write):

@@ -41,8 +41,7 @@ def launch_places(
     if stacks is not None:
         found = launch_lines(trace, stacks, time_ns, thread, process)
     else:
-        assert trace.call_stacks is not None, "the capture has stacks"
-        found = stack_lines(trace.names, trace.call_stacks, call)
+        found = stack_lines(trace, call)
     known = np.flatnonzero(found.frame >= 0)
     columns = (found.frame, found.callee, found.turn, found.turns)
     keys = np.stack([column[known] for column in columns]).astype(np.int64)

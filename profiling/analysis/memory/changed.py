@@ -15,7 +15,7 @@ from profiling.analysis.memory.growth import Growth, Mask, turns
 from profiling.analysis.memory.kinds import ACTIVATIONS, MOMENTS, WORKSPACE
 from profiling.analysis.memory.replay import LARGE_REST, SMALL, rounded
 from profiling.analysis.memory.stacks import OF_CHECKPOINT, Phase
-from profiling.timeline.memory_snapshot import Ints
+from profiling.timeline.memory_snapshot import Int32s, Ints
 
 LEAST, EXPECTED, MOST = range(3)
 LEAST_STACKS = 3  # from which blocks keep something
@@ -120,16 +120,22 @@ class Repeated:
     """Blocks that forward calls one after the other, and what each keeps for backward."""
 
     count: int
-    forwards: int  # in the history
     row: Ints  # allocations that they keep
+    forward: Ints  # for each: the forward that made it
     passed_on: Mask  # which are freed before the block's backward: the next one's input
     forward_end: Ints  # for each: the event with which its block's forward ends
     backward_begin: Ints  # likewise, the one with which its backward begins
 
-    def are_alike(self, size: Ints) -> bool:
-        """Whether each block keeps the same, by the sizes of all allocations."""
-        kept = np.bincount(np.unique(self.forward_end, return_inverse=True)[1], size[self.row])
-        return bool(kept.max() <= ALIKE * kept.min())
+    @property
+    def forwards(self) -> int:
+        return len(np.unique(self.forward))
+
+    def are_alike(self, asked: Ints) -> bool:
+        """Whether the blocks of each forward keep as much, by what all allocations ask for."""
+        _, first, block = np.unique(self.forward_end, return_index=True, return_inverse=True)
+        kept, forward = np.bincount(block, asked[self.row]), self.forward[first]
+        by_forward = [kept[forward == each] for each in np.unique(forward)]
+        return all(sizes.max() <= ALIKE * sizes.min() for sizes in by_forward)
 
 
 def repeated_blocks(memory: DeviceMemory, count: int | None = None) -> Repeated:
@@ -146,19 +152,17 @@ def repeated_blocks(memory: DeviceMemory, count: int | None = None) -> Repeated:
     kept &= (found.died < memory.count) & (padded[gone] == Phase.BACKWARD) & (found.stack >= 0)
     rows = np.flatnonzero(kept)
     rows = rows[np.argsort(found.born[rows], kind="stable")]
-    alike, group = np.unique(np.stack([made[rows], found.stack[rows]]), axis=1, return_inverse=True)
-    group = group.reshape(-1)
-    of_group = np.bincount(group, minlength=alike.shape[1])
-    times = of_group[group]
+    group = groups(made[rows], found.stack[rows])
     if not count:
+        of_group = np.bincount(group)
         stacks = np.bincount(of_group[of_group > 1], minlength=1)
         count = int(stacks.argmax())
-    own = times % max(count, 1) == 0
+    own = in_each_block(group, found.asked[rows], max(count, 1))
     is_little = found.size[rows[own]].sum() < LEAST_KEPT * found.size[rows].sum()
     if count < 2 or len(np.unique(group[own])) < LEAST_STACKS or is_little:
         raise ValueError("no blocks that repeat were found in forward; compiled code shows none")
-    block = turns(group)[own] * count // times[own]
-    rows = rows[own]
+    rows, group = rows[own], group[own]
+    block = turns(group) * count // np.bincount(group)[group]
     which = made[rows] * count + block
     ended, last = np.zeros((2, (len(phases.first) + 1) * count + 1), np.int64)
     np.maximum.at(ended, which, found.born[rows])
@@ -172,8 +176,25 @@ def repeated_blocks(memory: DeviceMemory, count: int | None = None) -> Repeated:
     first = np.full(len(last), memory.count, np.int64)
     np.minimum.at(first, which[~passed_on], found.died[rows[~passed_on]])
     begin = np.where(is_last, first[which] - 1, begin)
-    forwards = len(np.unique(made[rows]))
-    return Repeated(count, forwards, rows, passed_on, ended[which], begin)
+    return Repeated(count, rows, made[rows], passed_on, ended[which], begin)
+
+
+def groups(*columns: Ints | Int32s) -> Ints:
+    """The number of the values that each row has in all columns."""
+    group: Ints = np.unique(np.stack(columns), axis=1, return_inverse=True)[1].reshape(-1)
+    return group
+
+
+def in_each_block(group: Ints, asked: Ints, count: int) -> Mask:
+    """Mask of what each of `count` blocks makes as often, by the groups of one stack.
+
+    A group may have fewer others besides, of other sizes: a first product makes a workspace, too.
+    """
+    sized = groups(group, asked)
+    alike = np.bincount(sized)[sized] % count == 0
+    others = np.bincount(group, ~alike).astype(np.int64)[group]
+    mask: Mask = (np.bincount(group)[group] % count == 0) | (alike & (others < count))
+    return mask
 
 
 def recomputed(changed: Changed, blocks: Repeated, input_bytes: int | None) -> Changed:

@@ -35,19 +35,7 @@ def fit_of(
     `batches` and `contexts` are those of `memories`, or empty. Raises ValueError for numbers that
     do not belong to the snapshots, and for what is in a damaged manifest.
     """
-    for name, values in (("--batch", batches), ("--context", contexts)):
-        if values and len(values) != len(memories):
-            given = ",".join(map(str, values))
-            raise ValueError(f"{name} {given}: give one number for each of the snapshots")
-    found = [
-        program_of(memory, batches[n] if batches else None, contexts[n] if contexts else None)
-        for n, memory in enumerate(memories)
-    ]
-    at = next(n for n, memory in enumerate(memories) if is_of(memory, report))
-    others = [
-        each for each in found if (each.batch, each.context) != (found[at].batch, found[at].context)
-    ]
-    program = replace(found[at], other=others[0] if others else None)
+    program = program_of_all(report, memories, batches, contexts)
     memory_bytes = memory_bytes or program.memory_bytes
     if not has_peak(report):
         why = "no whole step was recorded; record one, with a smaller batch if memory runs out"
@@ -61,6 +49,35 @@ def fit_of(
     asked = [*plans, *usual(program)]
     rows = [predicted(program, plan, memory_bytes, held) for plan in dict.fromkeys(asked)]
     return Fit(sentence(largest, rows, memory_bytes), memory_bytes, largest, rows)
+
+
+def program_of_all(
+    report: MemoryReport,
+    memories: Sequence[DeviceMemory],
+    batches: Sequence[int],
+    contexts: Sequence[int],
+) -> Program:
+    """The program of the report's snapshot, beside that of one with other values if there is one.
+
+    Raises ValueError for numbers that do not belong to the snapshots.
+    """
+    given = {"--batch": batches, "--context": contexts}
+    words = [f"{name} {','.join(map(str, values))}" for name, values in given.items() if values]
+    if any(values and len(values) != len(memories) for values in given.values()):
+        raise ValueError(f"{' '.join(words)}: give one number for each of the snapshots")
+    found = [
+        program_of(memory, batches[n] if batches else None, contexts[n] if contexts else None)
+        for n, memory in enumerate(memories)
+    ]
+    own = found[next(n for n, memory in enumerate(memories) if is_of(memory, report))]
+    values = own.batch, own.context
+    other = next((each for each in found if (each.batch, each.context) != values), None)
+    if words and len(found) > 1 and not other:
+        raise ValueError(
+            f"{' '.join(words)}: snapshots of equal values tell no more than one; give one, or two "
+            "with other values"
+        )
+    return replace(own, other=other)
 
 
 def is_of(memory: DeviceMemory, report: MemoryReport) -> bool:

@@ -29,11 +29,10 @@ Kind = Literal["run", "capture", "snapshot", "experiment", "bench", "sweep", "pa
 RESULTS, BENCH, SWEEP = "results.json", "bench.json", "multirun.yaml"  # marks of folders
 HOME_TITLE = ": runs and captures"  # end of the title of the page that is made of the list
 LEFT_OUT = re.compile(r"\..*|previous-.*|wandb|tensorboard|compiled|ckpt_shards|__pycache__|sample")
-SNAPSHOTS = memory_snapshot.ENDINGS
-LISTED = (*ENDINGS, *SNAPSHOTS, ".json", ".json.gz", ".jsonl", ".yaml", ".html")  # that matter
+OTHERS = (".json", ".json.gz", ".jsonl", ".yaml", ".html")
+LISTED = (*ENDINGS, *memory_snapshot.ENDINGS, *OTHERS)  # endings of files that matter
 HEAD_BYTES, TAIL_BYTES = 4096, 65_536
 TRACE = re.compile(rb'"(traceEvents|schemaVersion)"')
-SNAPSHOT = re.compile(rb"\x80.{,32}segments.*?(total_size|device_traces)", re.DOTALL)
 PAGE = re.compile(r"script-src 'nonce-.*?<title>(.*?)</title>", re.DOTALL)
 STEP = re.compile(r'<meta name="step-ms" content="([\d.e+-]+)">\s*<title>')
 
@@ -137,7 +136,7 @@ def entries_of(folder: Path, inside: list[str], files: list[Path]) -> Iterator[E
         if SWEEP in by_name and (runs := runs_inside(folder)):
             yield Entry("sweep", folder, max(map(changed_s, runs)), f"{len(runs)} runs", runs=runs)
         yield from map(capture_entry, filter(is_capture, files))
-        for file in filter(is_snapshot, files):
+        for file in filter(memory_snapshot.is_snapshot, files):
             yield Entry("snapshot", file, changed_s(file), captures=[file])
 
 
@@ -162,17 +161,6 @@ def is_capture(file: Path) -> bool:
         with gzip.open(file) if file.suffix == ".gz" else open(file, "rb") as content:
             return bool(TRACE.search(content.read(HEAD_BYTES)))
     except (OSError, EOFError):
-        return False
-
-
-def is_snapshot(file: Path) -> bool:
-    """Whether the file is a memory snapshot and no other pickle, by its name and first bytes."""
-    if not file.name.endswith(SNAPSHOTS):
-        return False
-    try:
-        with open(file, "rb") as content:
-            return bool(SNAPSHOT.match(content.read(HEAD_BYTES)))
-    except OSError:
         return False
 
 

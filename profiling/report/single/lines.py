@@ -18,8 +18,8 @@ Texts = dict[str, str]  # FILE:LINE -> the source around it
 MOST_SOURCES = 8  # on a page
 OF_FORWARD = "Backward counts for the line of its forward."
 OF_NSYS = (
-    "Backward counts for the line that called it. nsys records no Python stack of threads of "
-    "autograd, nor of some calls, such as cudaLaunchKernelExC: what these launch has no line."
+    "Backward counts for the line that called it. nsys records no Python stack of some calls, such "
+    "as cuLaunchKernelEx, by which cuBLAS launches products: outside backward these have no line."
 )
 AROUND = 4  # lines of source before the line, and behind it
 SHOWN = 10  # rows in a terminal
