@@ -13,7 +13,7 @@ from cli.errors import note_once
 from configs.sampling import SampleConfig
 from configs.schema import Config
 
-C = TypeVar("C")
+C = TypeVar("C", contravariant=True)
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,11 @@ def has_one_rank(config: Config) -> bool:
 
 
 OF_TORCH = ("profile.shapes", "profile.memory")
+STACK = Rule[Config | SampleConfig](
+    ("profile.stack",),
+    lambda c: c.profile.kind not in ("torch", "nsys"),
+    "without profile=torch|nsys",
+)
 TRAINING: tuple[Rule[Config], ...] = (
     Rule(
         ("profile.*",),
@@ -45,11 +50,7 @@ TRAINING: tuple[Rule[Config], ...] = (
         lambda c: c.profile.kind != "torch",
         "without profile=torch",
     ),
-    Rule(
-        ("profile.stack",),
-        lambda c: c.profile.kind not in ("torch", "nsys"),
-        "without profile=torch|nsys",
-    ),
+    STACK,
     Rule(
         ("profile.every",), lambda c: c.profile.windows == 1, "with one window; add profile.windows"
     ),
@@ -79,11 +80,7 @@ TRAINING: tuple[Rule[Config], ...] = (
 SAMPLING: tuple[Rule[SampleConfig], ...] = (
     Rule(("profile.*",), lambda c: c.profile.kind == "none", "without profile=nsys|torch|memory"),
     Rule(OF_TORCH, lambda c: c.profile.kind != "torch", "without profile=torch"),
-    Rule(
-        ("profile.stack",),
-        lambda c: c.profile.kind not in ("torch", "nsys"),
-        "without profile=torch|nsys",
-    ),
+    STACK,
     Rule(("top_k",), lambda c: c.temperature == 0, "with temperature=0"),
 )
 SWITCHES = ("profile.kind", "wandb.mode")  # never idle, although a section's pattern matches them

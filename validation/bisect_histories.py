@@ -17,6 +17,7 @@ to ten, and one without a slowdown about one.
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
 import time
@@ -24,6 +25,8 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from queue import SimpleQueue
+from threading import Lock
+from typing import IO
 
 import torch
 
@@ -113,12 +116,15 @@ def main(config: HistoriesConfig) -> None:
         for number, has_one in enumerate(kinds)
     }
 
+    children = Children()
+
     def judge(history: str) -> Row:
         lane = free.get()
         if lane.core is not None:
             os.sched_setaffinity(0, {lane.core})  # of this thread, and of what it starts
         try:
-            return judged(config, out / history, history, histories[history], lane, machine)
+            has_one = histories[history]
+            return judged(config, out / history, history, has_one, lane, machine, children)
         finally:
             free.put(lane)
 
@@ -126,12 +132,47 @@ def main(config: HistoriesConfig) -> None:
         if row.history in histories:
             print(spelled(row), flush=True)
     with ThreadPoolExecutor(config.lanes) as pool:
-        started = [pool.submit(judge, history) for history in histories if history not in done]
-        for each in as_completed(started):
-            rows.append(each.result())
-            append_lines(out / ROWS, rows[-1:])
-            print(spelled(rows[-1]), flush=True)
+        try:
+            left = [history for history in histories if history not in done]
+            started = [pool.submit(judge, history) for history in left]
+            for each in as_completed(started):
+                rows.append(each.result())
+                append_lines(out / ROWS, rows[-1:])
+                print(spelled(rows[-1]), flush=True)
+        except BaseException:  # Ctrl-C, or a history that failed: the pool waits for its threads
+            pool.shutdown(wait=False, cancel_futures=True)
+            children.end()
+            raise
     print(summary(rows))
+
+
+class Children:
+    """Processes that the threads of a pool run and wait for; another thread can end them all."""
+
+    def __init__(self) -> None:
+        self.lock = Lock()
+        self.running: set[subprocess.Popen[bytes]] = set()
+        self.ended = False
+
+    def run(self, command: list[str], folder: Path, environ: dict[str, str], log: IO[bytes]) -> int:
+        """Run a process to its end and return its exit code; after `end` none is started."""
+        with self.lock:
+            if self.ended:
+                return 128 + signal.SIGTERM
+            child = subprocess.Popen(command, cwd=folder, env=environ, stdout=log, stderr=log)
+            self.running.add(child)
+        try:
+            return child.wait()
+        finally:
+            with self.lock:
+                self.running.remove(child)
+
+    def end(self) -> None:
+        """Ask all processes to end, with what they started."""
+        with self.lock:
+            self.ended = True
+            for child in self.running:
+                child.terminate()
 
 
 @dataclass(frozen=True)
@@ -172,7 +213,13 @@ def this_machine(gpu: bool) -> Machine:
 
 
 def judged(
-    config: HistoriesConfig, folder: Path, history: str, has_one: bool, lane: Lane, machine: Machine
+    config: HistoriesConfig,
+    folder: Path,
+    history: str,
+    has_one: bool,
+    lane: Lane,
+    machine: Machine,
+    children: Children,
 ) -> Row:
     """Plant a history in the folder, unless it is there, and bisect it."""
     chance = random.Random(history)
@@ -194,9 +241,9 @@ def judged(
     begun = time.perf_counter()
     with open(folder / "bisect.log", "ab") as log:
         command = [sys.executable, "-m", "profiling", *map(str, words)]
-        done = subprocess.run(command, cwd=folder, env=environ, stdout=log, stderr=log)
-    if done.returncode not in (0, 3):
-        raise ValueError(f"{history}: bisect ended with {done.returncode}; see {log.name}")
+        exit_code = children.run(command, folder, environ, log)
+    if exit_code not in (0, 3):
+        raise ValueError(f"{history}: bisect ended with {exit_code}; see {log.name}")
     found = read_json(result, Bisection)
     named = None
     if found.named:
@@ -207,7 +254,7 @@ def judged(
         place if has_one else None,
         round(percent, 2) if has_one else None,
         named,
-        done.returncode,
+        exit_code,
         len(found.visits),
         sum(visit.processes for visit in found.visits),
         round(time.perf_counter() - begun, 1),

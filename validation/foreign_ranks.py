@@ -33,10 +33,9 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 
-import numpy as np
 import torch
 
-from benchmarks.measuring import PROJECT, Keys, key, measure_in_turns, spread
+from benchmarks.measuring import Keys, key, measure_in_turns, spread
 from cli.files import write_text
 from profiling.shared.json_records import read_json, to_json
 from profiling.shared.units import ABSENT
@@ -45,6 +44,7 @@ from profiling.tools.nsys_tool import Nsys
 from validation.diagnoses import end_where_failed
 from validation.framework_programs.parts import SMALL
 from validation.frameworks import export_reports, is_installed
+from validation.made_nanogpt import make_nanogpt
 from validation.pair_captures import pack, trim, unpack
 from validation.pairs import GPU, ask_gpu
 from validation.planted_ranks import TOOLS, WITHIN, RanksDiagnosis, diagnosis_of
@@ -192,17 +192,6 @@ def is_captured(out: Path, program: str, tool: str, ranks: int) -> bool:
     return all(len(packed_files(out, name, tool)) == ranks for name in names)
 
 
-def make_nanogpt(checkout: Path, folder: Path) -> None:
-    """Copy nanoGPT's files, and make its data of a text of this project, a token for each byte."""
-    data = folder / "data" / "made"
-    data.mkdir(parents=True, exist_ok=True)
-    for file in checkout.glob("*.py"):
-        shutil.copy(file, folder)
-    text = np.frombuffer((PROJECT / "docs" / "truth.md").read_bytes(), np.uint8).astype(np.uint16)
-    for name in ("train", "val"):
-        text.tofile(data / f"{name}.bin")
-
-
 class Recorder:
     """Measures programs one after the other; captures of one are packed while the next starts."""
 
@@ -218,7 +207,7 @@ class Recorder:
         self.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "4"  # in each of many processes
         self.environ |= {SMALL: "1", "CUDA_VISIBLE_DEVICES": ""} if config.small else {}
         if config.nanogpt:
-            make_nanogpt(Path(config.nanogpt), out / "nanogpt")
+            make_nanogpt(Path(config.nanogpt), out / "nanogpt", "made")
 
     def record(self, programs: Sequence[str]) -> list[str]:
         """Measure the programs; returns the names of what failed."""

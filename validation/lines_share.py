@@ -20,7 +20,6 @@ Needs CUDA, transformers and timm. A program whose packages are missing is left 
 """
 
 import os
-import pickle
 import re
 import shutil
 import sqlite3
@@ -31,7 +30,6 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 
-import numpy as np
 import torch
 
 from benchmarks.measuring import PROJECT, Keys, key
@@ -39,6 +37,7 @@ from profiling.analysis.open_report import open_report
 from profiling.shared.json_records import append_lines, read_lines
 from profiling.tools import nsys_tool
 from validation.frameworks import is_installed
+from validation.made_nanogpt import make_nanogpt
 from validation.started_programs import chosen_names, run_each, run_logged, runnable, say
 
 GOAL_PERCENT = 95.0
@@ -191,7 +190,8 @@ def record(name: str, stack: bool, config: LinesConfig, out: Path) -> Run:
         more = ["--stack"] * stack
         script = list(program.script)
         if name == "nanogpt":
-            place = nanogpt_with_text(Path(config.nanogpt), out / "nanoGPT")
+            place = out / "nanoGPT"
+            make_nanogpt(Path(config.nanogpt), place, "shakespeare_char", characters=65)
             script += SMALL_NANOGPT if config.small else []
         words = [*RUN, *more, "--out", str(folder), "--", sys.executable, *script]
     run_logged([sys.executable, *words], log, environ, LONGEST_S, place)
@@ -200,18 +200,6 @@ def record(name: str, stack: bool, config: LinesConfig, out: Path) -> Run:
 
 def python_path() -> str:
     return os.pathsep.join([str(PROJECT), *filter(None, [os.environ.get("PYTHONPATH")])])
-
-
-def nanogpt_with_text(checkout: Path, copy: Path) -> Path:
-    """A copy of the checkout with a made-up text, so that nothing has to be prepared."""
-    if not copy.exists():
-        shutil.copytree(checkout, copy, ignore=shutil.ignore_patterns(".git", "out*"))
-        text = copy / "data" / "shakespeare_char"
-        for part in ("train", "val"):
-            letters = np.random.default_rng(0).integers(0, 65, 200_000)
-            letters.astype(np.uint16).tofile(text / f"{part}.bin")
-        (text / "meta.pkl").write_bytes(pickle.dumps({"vocab_size": 65}))
-    return copy
 
 
 def read_run(name: str, stack: bool, folder: Path) -> Run:

@@ -6,13 +6,15 @@ Read by profiling.analysis.gpu_time.profiler_cost. Standard library only.
 
 from dataclasses import dataclass
 
+GRAPH_NODES = "graph_nodes"  # what a launch of a CUDA graph ran, where each node is recorded
+
 
 @dataclass(frozen=True)
 class EventCost:
     """Microseconds that one event costs; an interval, as hosts and programs differ."""
 
     tool: str  # kineto | nsys, as Trace.kind
-    event: str  # a table of Trace: calls | operators | ranges | frames | allocations
+    event: str  # a table of Trace: calls | operators | ranges | frames | allocations; GRAPH_NODES
     least_us: float
     most_us: float
     where: str  # it was measured; "not measured" where the interval is a guess
@@ -25,6 +27,10 @@ class EventCost:
 
 FOURTEEN = "14 host-bound programs with and without a profiler, H200, 2026-11-21"
 H100 = "torch 2.11, H100, 2026-11-25"
+# The least is of these, on a host 2 to 3 times as slow as the table's. Behind the most are compiled
+# captures, where the call that launches a graph takes so much longer for each node, over the host's
+# pace: by nsys 0.67 to 0.95 us (8 captures), by torch.profiler 0.37 to 0.74 (5).
+REPLAYS = "graphs of 10 and 100 kernels, torch 2.11, H100, 2026-11-26"
 ON_CPU = "torch 2.13.0, two shared CPU cores, without CUDA"
 
 COSTS = (
@@ -36,8 +42,10 @@ COSTS = (
     EventCost("kineto", "ranges", 0.8, 3.0, f"{ON_CPU}; 1.1 us: {H100}"),
     EventCost("kineto", "frames", 0.1, 0.4, f"0.13 us: {ON_CPU}; 0.28 us: {H100}"),
     EventCost("kineto", "allocations", 0.05, 0.3, f"0.06 us: {ON_CPU}"),
+    EventCost("kineto", GRAPH_NODES, 0.2, 0.6, f"0.42 to 0.65 us on a slow host: {REPLAYS}"),
     EventCost("nsys", "calls", 1.2, 2.8, f"nsys 2025.3.1, {FOURTEEN}"),
     EventCost("nsys", "ranges", 0.4, 1.2, f"NVTX, 0.73 us: nsys 2025.3.1, {H100}"),
+    EventCost("nsys", GRAPH_NODES, 0.3, 1.0, f"0.67 us on a slow host: nsys 2025.3.1, {REPLAYS}"),
 )
 # Gap between two events that follow each other at once, at its 5 % quantile, on the hosts where the
 # table was measured: what the profiler does outside of an event lies in it. It says how fast

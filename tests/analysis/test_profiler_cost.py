@@ -11,6 +11,7 @@ from profiling.analysis.gpu_time.profiler_cost import (
     LIKELY,
     MOST,
     back_to_back_ns,
+    graph_node_times,
     host_costs,
     pace,
     recorded_overhead,
@@ -18,14 +19,15 @@ from profiling.analysis.gpu_time.profiler_cost import (
 from profiling.analysis.summary import summarize
 from profiling.report.single.document import report_document
 from profiling.shared.causes import VERDICT
-from profiling.shared.profiler_costs import COSTS
+from profiling.shared.profiler_costs import COSTS, GRAPH_NODES
 from profiling.timeline.opening import open_capture
-from profiling.timeline.trace import Ranges, Trace
+from profiling.timeline.trace import GRAPH, Ranges, Trace
 from tests.helpers.programs import MAIN, MS, PROCESS, US, Builder, Program, columns
 
 (CALL,) = [cost for cost in COSTS if (cost.tool, cost.event) == ("nsys", "calls")]
 CALL_NS = int(1e3 * CALL.likely_us)
-LAUNCHES, STEPS = 200, 8
+(NODE,) = [cost for cost in COSTS if (cost.tool, cost.event) == ("nsys", GRAPH_NODES)]
+LAUNCHES, STEPS, NODES = 200, 8, 100
 
 
 def ran(make_step, added_ns: int) -> Trace:
@@ -61,7 +63,16 @@ def slow_loader(program: Program) -> None:
     program.wait()
 
 
-@pytest.mark.parametrize("make_step", [launch_bound, hidden, waiting, slow_loader])
+def replays(program: Program) -> None:
+    """Graphs of many nodes, each awaited, whose launches take longer where they are captured."""
+    captured = program.dispatch_ns > 10 * US
+    node_ns = int(1e3 * NODE.likely_us) if captured else 0
+    for _ in range(5):  # too few calls to tell the host's pace
+        program.graph(2 * US, NODES, call_ns=20 * US + NODES * node_ns)
+        program.wait()
+
+
+@pytest.mark.parametrize("make_step", [launch_bound, hidden, waiting, slow_loader, replays])
 def test_the_estimate_is_what_the_program_gains_without_it(make_step):
     captured, free = (Analysis(ran(make_step, added)) for added in (CALL_NS, 0))
     mean_ms = [np.diff(each.bounds_ns)[1:].mean() / 1e6 for each in (captured, free)]
@@ -106,6 +117,29 @@ def test_the_pace_of_the_host_is_read_from_events_that_follow_at_once():
     launches = ran(launch_bound, 0)  # 10 us of Python between two: that says nothing
     assert pace(launches, [MAIN]) is None
     assert back_to_back_ns(launches.calls.rows(np.arange(50)), [MAIN]) is None
+
+
+def test_a_node_of_a_cuda_graph_counts_in_the_call_that_launched_it():
+    build = Builder()
+    graph = build.call(1 * MS, 1 * MS + 40 * US, "cudaGraphLaunch_v10000")
+    single, whole = build.call(2 * MS, 3 * MS), build.call(4 * MS, 5 * MS, "cuGraphLaunch")
+    foreign = build.call(6 * MS, 7 * MS, "cudaGraphLaunch", thread=99)
+    for number in range(4):
+        start = (10 + number) * MS
+        build.operation(start, start + 1 * US, call=graph, graph_node=number)
+    build.operation(20 * MS, 21 * MS, call=single)
+    build.operation(30 * MS, 31 * MS, call=whole, kind=GRAPH)  # its nodes were not recorded
+    build.operation(40 * MS, 41 * MS, call=foreign, graph_node=1)
+    times_ns = graph_node_times(build.trace(), [MAIN])
+    assert times_ns.tolist() == [1 * MS + number * 10 * US for number in range(4)]
+
+
+def test_a_graph_that_only_recording_its_nodes_delays_is_not_bound_by_launches():
+    """The GPU is busy for 0.3 ms after each launch, of 26 us without a profiler and 86 with it."""
+    report = summarize(Analysis(ran(replays, CALL_NS)))
+    (likely,) = report.typical.added_ms[LIKELY:MOST]
+    assert sum(likely.values()) == pytest.approx(5 * 0.062, rel=0.1)
+    assert VERDICT[report.bottleneck.verdict].waiting is None
 
 
 def test_overhead_counts_unless_it_is_there_without_a_profiler():

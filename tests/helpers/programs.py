@@ -216,10 +216,18 @@ class Program:
             self.host += self.dispatch_ns
             self.execute(ns, name, self.call(CALL_NS), **columns)
 
-    def graph(self, ns: int, count: int, gap_ns: int = 1 * US, name: str = GEMM, **columns) -> None:
+    def graph(
+        self,
+        ns: int,
+        count: int,
+        gap_ns: int = 1 * US,
+        name: str = GEMM,
+        call_ns: int = 20 * US,
+        **columns,
+    ) -> None:
         """Launch `count` kernels by one call."""
         self.host += self.dispatch_ns
-        call = self.call(20 * US, "cudaGraphLaunch")
+        call = self.call(call_ns, "cudaGraphLaunch")
         for _ in range(count):
             self.execute(ns, name, call, **columns)
             self.gpu += gap_ns

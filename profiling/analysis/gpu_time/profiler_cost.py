@@ -8,6 +8,7 @@ capture is replayed without these costs:
 - The host is earlier by all costs since the capture began. Work that was launched late begins
   earlier by as much, but not before the work ahead of it has ended, which may be earlier, too.
 - A host that waits for the GPU goes on when the GPU is done: it is no earlier than the GPU.
+- The nodes of a CUDA graph, where they are recorded one by one, cost in the call that launches it.
 - Time in which the host made a batch, allocated or copied keeps its length, but for the events in
   it: what it waits for is outside the program.
 
@@ -24,10 +25,17 @@ from profiling.analysis.columns import Intervals, concatenate_columns, distinct,
 from profiling.analysis.gpu_time.attribution import OwnedOperations
 from profiling.analysis.gpu_time.breakdown import Activity
 from profiling.analysis.gpu_time.idle import Gaps
+from profiling.analysis.gpu_time.losses import GRAPH_LAUNCH
 from profiling.analysis.steps.steps import Steps
 from profiling.shared.causes import CAUSES, PART
-from profiling.shared.profiler_costs import BACK_TO_BACK_US, COSTS, NOT_OF_THE_PROFILER, EventCost
-from profiling.timeline.trace import Calls, Ranges, Trace
+from profiling.shared.profiler_costs import (
+    BACK_TO_BACK_US,
+    COSTS,
+    GRAPH_NODES,
+    NOT_OF_THE_PROFILER,
+    EventCost,
+)
+from profiling.timeline.trace import GRAPH, Calls, Ranges, Trace
 
 LEAST, LIKELY, MOST = range(3)  # rows of an estimate
 ENOUGH_GAPS = 100  # between events that follow each other, to tell the host's pace
@@ -103,15 +111,36 @@ def costs_of(trace: Trace) -> list[EventCost]:
     """The rows of the table that apply to the capture."""
     settings = {None, *trace.settings}
     mine = [cost for cost in COSTS if cost.tool == trace.kind and cost.setting in settings]
-    return [cost for cost in mine if getattr(trace, cost.event) is not None]
+    table = {GRAPH_NODES: "operations"}
+    return [c for c in mine if getattr(trace, table.get(c.event, c.event)) is not None]
 
 
 def event_times(trace: Trace, event: str, steps: Steps, threads: list[int]) -> np.ndarray:
     """Times of the events that the threads recorded, ascending."""
+    if event == GRAPH_NODES:
+        return graph_node_times(trace, threads)
     table = getattr(trace, event)
     if event == "allocations":  # of which the thread is not known
         return np.asarray(table.time_ns[table.process == steps.process])
     return np.asarray(table.start_ns[np.isin(table.thread, threads)])
+
+
+def graph_node_times(trace: Trace, threads: list[int]) -> np.ndarray:
+    """Times at which the threads launched the nodes of CUDA graphs that were recorded, ascending.
+
+    The nodes of a launch are spread over its call, which takes longer the more of them there are.
+    """
+    calls, operations = trace.calls, trace.operations
+    if calls is None or operations is None:
+        return np.empty(0, np.int64)
+    launches = name_mask(trace.names, calls.name, GRAPH_LAUNCH.fullmatch)
+    launches &= np.isin(calls.thread, threads)
+    call = operations.call[(operations.call >= 0) & (operations.kind != GRAPH)]
+    call = np.sort(call[launches[call]])
+    count = np.bincount(call, minlength=len(calls.name))[call]
+    number = np.arange(len(call)) - np.searchsorted(call, call)  # from 0 on, in its launch
+    took_ns = calls.end_ns[call] - calls.start_ns[call]
+    return np.sort(calls.start_ns[call] + took_ns * number // np.maximum(count, 1))
 
 
 def pace(trace: Trace, threads: list[int]) -> float | None:

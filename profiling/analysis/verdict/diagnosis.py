@@ -2,8 +2,8 @@
 
 The typical step (gpu_time.typical) is judged, less the idle time that recording explains. It is
 estimated for each cause from the recorded events (gpu_time.profiler_cost). If the manifest has the
-measured time, the estimates are scaled to it. Where the estimate's least and most lead to different
-verdicts, the evidence gives both.
+measured time, verdict.capturing scales the estimates to it. Where the estimate's least and most
+lead to different verdicts, the evidence gives both.
 
 1. What keeps the GPU waiting is ranked by the milliseconds a step that it costs: idle time by cause
    (gpu_time.idle), and copies and communication that no kernel hides. The largest is the verdict if
@@ -24,16 +24,21 @@ from dataclasses import replace
 
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.gpu_time.host_activity import BLOCKING
-from profiling.analysis.gpu_time.profiler_cost import FIXED, LEAST, LIKELY, MOST
-from profiling.analysis.records import Bottleneck, Gain, Health, Reading, Report, TypicalStep
+from profiling.analysis.gpu_time.profiler_cost import LEAST, MOST
+from profiling.analysis.records import Bottleneck, Gain, Reading, Report, TypicalStep
 from profiling.analysis.verdict import copies, cpu, gpu
 from profiling.analysis.verdict.advice import above_roof_ms, advise, covers_of, most_above_roof
+from profiling.analysis.verdict.capturing import (
+    WORTH_TELLING,
+    added_by_capturing,
+    judged_ms,
+    overhead_sentence,
+)
 from profiling.analysis.verdict.health import CAPTURE_AGAIN
 from profiling.shared.causes import PART, VERDICT
 from profiling.shared.units import ROUNDING_MS
 
 CLOSE = 0.6  # of the host's largest reason: a second one above it weighs about as much
-WORTH_TELLING = 0.02  # of a step
 PER_STEP = " per step"
 
 
@@ -166,41 +171,6 @@ def lost_ms(report: Report, step: TypicalStep, off: dict[str, float]) -> dict[st
     return lost
 
 
-def judged_ms(step: TypicalStep, off: dict[str, float]) -> float:
-    """Milliseconds of the typical step without what capturing added."""
-    return max(step.ms - sum(off.values()), 1e-9)
-
-
-def added_by_capturing(report: Report, step: TypicalStep) -> dict[str, float]:
-    """Part of the step -> ms that capturing added to it, never more than it has.
-
-    Estimated, or if the manifest has the measured time, the estimates scaled to it. What is then
-    left is taken off the parts that a profiler lengthens, in proportion.
-    """
-    if report.idle is None:
-        return {}
-    estimated = step.added_ms[LIKELY] if step.added_ms else {}
-    measured = report.health.measured_added_ms
-    off = estimated if measured is None else scaled_to(measured, estimated, step)
-    # what no sentence says changes no figure
-    return off if sum(off.values()) >= WORTH_TELLING * step.ms else {}
-
-
-def scaled_to(added_ms: float, estimated: dict[str, float], step: TypicalStep) -> dict[str, float]:
-    """The estimates of parts, scaled to what capturing added in all, and what is left of it.
-
-    The host's other parts lose what even the parts that a profiler lengthens cannot have been.
-    """
-    scale = added_ms / (sum(estimated.values()) or 1.0)
-    off = {name: min(ms, scale * estimated.get(name, 0.0)) for name, ms in step.parts_ms.items()}
-    lengthened = [name for name in off if PART[name].lengthened]
-    for parts in (lengthened, [name for name in off if name in FIXED]):
-        rest = {name: step.parts_ms[name] - off[name] for name in parts}
-        share = min(1.0, (added_ms - sum(off.values())) / (sum(rest.values()) or 1.0))
-        off |= {name: off[name] + share * ms for name, ms in rest.items()}
-    return off
-
-
 def waiting_verdict(waiting: dict[str, float], step_ms: float) -> str | None:
     """The verdict that costs most, or None if none costs enough of the step."""
     host_ms = sum(ms for name, ms in waiting.items() if VERDICT[name].host)
@@ -329,19 +299,6 @@ def waiting_sentences(
         for name, ms in waiting.items()
         if ms >= WORTH_TELLING * step_ms
     ]
-
-
-def overhead_sentence(health: Health, taken_off: float) -> str:
-    if health.free_step_ms is None:
-        return (
-            f"Recording its events may explain {taken_off:.2f} ms of idle time in each step, which "
-            "is not counted as the program's."
-        )
-    return (
-        f"Capturing made a step {health.overhead_percent:.0f} % longer "
-        f"({health.free_step_ms:.2f} ms without it): {taken_off:.2f} ms of the idle time is "
-        "not counted as the program's."
-    )
 
 
 def details(

@@ -1,0 +1,71 @@
+"""Take off the typical step what capturing added to it. Called by verdict.diagnosis."""
+
+from profiling.analysis.gpu_time.profiler_cost import FIXED, LIKELY
+from profiling.analysis.records import Health, Report, TypicalStep
+from profiling.shared.causes import PART
+
+WORTH_TELLING = 0.02  # of a step
+
+
+def judged_ms(step: TypicalStep, off: dict[str, float]) -> float:
+    """Milliseconds of the typical step without what capturing added."""
+    return max(step.ms - sum(off.values()), 1e-9)
+
+
+def added_by_capturing(report: Report, step: TypicalStep) -> dict[str, float]:
+    """Part of the step -> ms that capturing added to it, never more than it has.
+
+    Estimated, or if the manifest has the measured time, the estimates scaled to it. What is then
+    left is taken off the parts that a profiler lengthens, in proportion.
+    """
+    if report.idle is None:
+        return {}
+    estimated = step.added_ms[LIKELY] if step.added_ms else {}
+    measured = measured_added_ms(report.health, step)
+    off = estimated if measured is None else scaled_to(measured, step)
+    # what no sentence says changes no figure
+    return off if sum(off.values()) >= WORTH_TELLING * step.ms else {}
+
+
+def measured_added_ms(health: Health, step: TypicalStep) -> float | None:
+    """Milliseconds by which capturing made the typical step longer; None: nobody measured it.
+
+    The measured figure is of medians, and the mean of the typical steps may be shorter.
+    """
+    measured, free_ms = health.measured_added_ms, health.free_step_ms
+    if measured is None or free_ms is None:
+        return None
+    return min(measured, max(0.0, step.ms - free_ms))
+
+
+def scaled_to(added_ms: float, step: TypicalStep) -> dict[str, float]:
+    """The estimates of parts, scaled to what capturing added in all, and what is left of it.
+
+    No part loses more than its events cost at most; what is left slowed the host as a whole. The
+    host's other parts lose what even the parts that a profiler lengthens cannot have been.
+    """
+    _, likely, most = step.added_ms or [{}, {}, {}]
+    scale = added_ms / (sum(likely.values()) or 1.0)
+    off = {
+        name: min(ms, scale * likely.get(name, 0.0), most.get(name, 0.0))
+        for name, ms in step.parts_ms.items()
+    }
+    lengthened = [name for name in off if PART[name].lengthened]
+    for parts in (lengthened, [name for name in off if name in FIXED]):
+        rest = {name: step.parts_ms[name] - off[name] for name in parts}
+        share = min(1.0, (added_ms - sum(off.values())) / (sum(rest.values()) or 1.0))
+        off |= {name: off[name] + share * ms for name, ms in rest.items()}
+    return off
+
+
+def overhead_sentence(health: Health, taken_off: float) -> str:
+    if health.free_step_ms is None:
+        return (
+            f"Recording its events may explain {taken_off:.2f} ms of idle time in each step, which "
+            "is not counted as the program's."
+        )
+    return (
+        f"Capturing made a step {health.overhead_percent:.0f} % longer "
+        f"({health.free_step_ms:.2f} ms without it): {taken_off:.2f} ms of the idle time is "
+        "not counted as the program's."
+    )
