@@ -109,7 +109,7 @@ def confirm_copies(
     obstacles = ranks.gather_objects(copies_obstacle(ranks))
     if not any(obstacles):
         return config, why
-    why = why | {"all_reduce": next(filter(None, obstacles))}
+    why = why | {"all_reduce": f"copies do not work here: {next(filter(None, obstacles))}"}
     config = replace(config, all_reduce="collective")
     if "shard_update" in why:
         decision = decide_shard_update(

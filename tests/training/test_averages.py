@@ -198,7 +198,7 @@ def test_copies_that_were_chosen_but_fail_give_way_to_collectives(config, monkey
     found, said = confirm_copies(config(**keys), why, ranks)
     assert (found.all_reduce, found.shard_update) == ("collective", False)
     assert averages_line(found, said) == (
-        "all_reduce=collective: NCCL copies with kernels here (nccl); "
+        "all_reduce=collective: copies do not work here: NCCL copies with kernels here (nccl); "
         "shard_update=false: gains only with all_reduce=copies"
     )
     typed = {"all_reduce": "NVLink"}  # beside shard_update=true, which works with collectives
@@ -234,6 +234,27 @@ def test_ranks_on_a_cpu_choose_collectives_and_say_why(together, run, losses, tm
     written = yaml.safe_load((out_dir / "config.yaml").read_text())
     assert (written["all_reduce"], written["shard_update"]) == ("auto", None)
     assert written["in_force"]["reasons"]["all_reduce"] in why
+
+
+# no decision knows that a CPU has no copy engines, so the copies are tried
+TRIES = """
+from configs import command_line
+from training.machine import parallel
+import train
+
+parallel.no_copies = parallel.no_gain = lambda *_: None
+command_line.run(train.train)
+"""
+
+
+@pytest.mark.slow
+def test_ranks_whose_copies_fail_when_tried_train_with_collectives(together, tmp_path):
+    script = tmp_path / "tries.py"
+    script.write_text(TRIES)
+    keys = dict(all_reduce="auto", gradient_accumulation_steps=2, max_iters=2)
+    out_dir, said = together(2, script, **keys)
+    assert said.count("all_reduce=collective: copies do not work here: ") == 1
+    assert (out_dir / "summary.json").exists()
 
 
 @pytest.mark.parametrize(

@@ -304,6 +304,6 @@ def copies_obstacle(ranks: Ranks) -> str | None:
             bucket = torch.zeros(TRIED, device=ranks.device)
         copies.begin(bucket)
         copies.wait()
-    except (RuntimeError, ValueError) as error:
+    except (RuntimeError, ImportError, OSError, ValueError) as error:
         return one_line(error).removeprefix("all_reduce=copies: ").partition("; use ")[0]
     return None
