@@ -31,7 +31,13 @@ from kernels.fused_model import make_model
 from model import GPT
 from profiling.recording.sampler import GpuSampler, NoSampler
 from profiling.recording.spans import NoSpans, Spans
-from training.checks import check_job, check_same_keys, check_same_text, resolve_and_check
+from training.checks import (
+    check_job,
+    check_same_keys,
+    check_same_text,
+    confirm_copies,
+    resolve_and_check,
+)
 from training.disk import checkpoint, gpt2
 from training.disk.checkpoint_file import model_to_fill
 from training.disk.run_folder import RunFolder, own_folder
@@ -77,6 +83,7 @@ def train(config: Config) -> None:
             flight_recorder.dump_on_error(folder.path, ranks, resumed),
         ):
             why = reasons(config, ranks.device, ranks.world_size)
+            resolved, why = confirm_copies(resolved, why, ranks)
             train_on(ranks, resolved, why, folder)
     if ranks.rank == 0:  # the folder is free by now
         send_capture(resolved, began_s)

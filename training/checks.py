@@ -4,6 +4,7 @@ Each run calls `resolve_and_check` first. A sweep or an experiment calls `check_
 or value before the first of them trains.
 """
 
+from dataclasses import replace
 from operator import attrgetter
 
 import torch
@@ -16,13 +17,19 @@ from training.disk.gpt2 import find_weights
 from training.disk.run_folder import lock_folder
 from training.machine.device import check_attention, check_residual, resolve, resolve_device
 from training.machine.memory_fit import check_model_fits
-from training.machine.parallel import check_reduce_dtype, check_shard_update, shard_count
+from training.machine.parallel import (
+    check_reduce_dtype,
+    check_shard_update,
+    decide_shard_update,
+    shard_count,
+)
 from training.machine.torchrun import from_torchrun, local_rank_and_world_size
 from training.metrics.tensorboard import check_tensorboard
 from training.metrics.threaded_sink import check_installed
 from training.metrics.wandb_settings import check_wandb
 from training.optimizers.kinds import check_optimizer
 from training.profiler import check_alone
+from training.ranks.all_reduce import copies_obstacle
 from training.ranks.distributed import Ranks
 from training.ranks.restart import apply_go_on
 from training.step.evaluate import evaluation_batch_size
@@ -87,6 +94,31 @@ def resolve_and_check(config: Config, device: torch.device, world_size: int) -> 
             f"the {world_size} ranks that share the micro-batches; use {world_size}"
         )
     return config
+
+
+def confirm_copies(
+    config: Config, why: dict[str, str], ranks: Ranks
+) -> tuple[Config, dict[str, str]]:
+    """Tries copies that were decided for all_reduce=auto; where they fail, decides for collectives.
+
+    `config` is resolved, and `why` has the reasons for what was left at auto. Returns both as they
+    are in force. Raises ValueError if gradients in 16 bits need the shared update that falls away.
+    """
+    if config.all_reduce != "copies" or "all_reduce" not in why:
+        return config, why
+    obstacles = ranks.gather_objects(copies_obstacle(ranks))
+    if not any(obstacles):
+        return config, why
+    why = why | {"all_reduce": f"copies do not work here: {next(filter(None, obstacles))}"}
+    config = replace(config, all_reduce="collective")
+    if "shard_update" in why:
+        decision = decide_shard_update(
+            replace(config, shard_update=None), ranks.device, ranks.world_size
+        )
+        config = replace(config, shard_update=decision.value == "true")
+        why["shard_update"] = decision.reason
+    check_reduce_dtype(config, ranks.world_size)
+    return config, why
 
 
 def check_job(config: Config) -> None:

@@ -22,6 +22,9 @@ VALIDATION = Folder(
         "planted_ranks": Program(
             "does the report name the faulty rank, its cause and its cost?", gpu=True
         ),
+        "ranks_survive": Program(
+            "a killed rank, a lost host, a hang, resumes: is the run the same?"
+        ),
         "foreign_ranks": Program(
             "the same in nanoGPT's DDP, accelerate and FSDP2, with two profilers", gpu=True
         ),

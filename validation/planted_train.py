@@ -7,6 +7,7 @@ The trainer is the real one; only the named fault is put into one of its parts b
 
 import os
 
+from validation.plants.ends import ENDS
 from validation.plants.first import FIRST
 from validation.plants.ranks import OF_RANKS
 from validation.plants.second import SECOND
@@ -19,5 +20,5 @@ if __name__ == "__main__":
     from configs import command_line
     from train import train
 
-    (PLANTS | OF_RANKS)[os.environ["PLANT"]].put()
+    (PLANTS | OF_RANKS | ENDS)[os.environ["PLANT"]].put()
     command_line.run(train)

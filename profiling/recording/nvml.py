@@ -6,8 +6,9 @@ https://docs.nvidia.com/deploy/nvml-api/
 
 import logging
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from itertools import combinations
 
 import pynvml
 from pynvml import NVMLError
@@ -77,6 +78,20 @@ def driver_version() -> str | None:
         finally:
             pynvml.nvmlShutdown()
     return None
+
+
+def are_linked(uuids: Sequence[str]) -> bool:
+    """Whether NVLink connects each of these GPUs with all others; False if NVML does not say."""
+    nvlink = pynvml.NVML_P2P_CAPS_INDEX_NVLINK
+    with suppress(NVMLError):
+        pynvml.nvmlInit()
+        try:
+            pairs = combinations(map(handle_of, uuids), 2)
+            states = [pynvml.nvmlDeviceGetP2PStatus(*pair, nvlink) for pair in pairs]
+            return all(state == pynvml.NVML_P2P_STATUS_OK for state in states)
+        finally:
+            pynvml.nvmlShutdown()
+    return False
 
 
 class Activity:

@@ -425,6 +425,33 @@ def test_a_slow_rank_is_named_with_what_it_costs(way, text_file, project_data, t
     assert "ms step for rank 1: " in said and f"--ranks all {tmp_path}/out/config.yaml" in said
 
 
+# as if the small model had the size of GPT-2 124M
+CHOOSES = """
+from configs import command_line
+from training.machine import parallel
+import train
+
+parallel.MEASURED_WEIGHTS = 0
+command_line.run(train.train)
+"""
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA GPUs with NVLink")
+def test_two_linked_gpus_choose_copies_and_a_shared_update(text_file, project_data, tmp_path):
+    """They are tried before training: NCCL's kernels are looked for twice."""
+    script = tmp_path / "chooses.py"
+    script.write_text(CHOOSES)
+    keys = {**SHARED_UPDATE, "shard_update": "null", "all_reduce": "auto", "cuda_graphs": "true"}
+    keys |= {"n_layer": 4, "gradient_accumulation_steps": 2, "max_iters": 10}
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
+    command = [sys.executable, *launcher, str(script), *words(tmp_path / "out", text_file, **keys)]
+    done = subprocess.run(command, env=with_project(), capture_output=True, text=True, timeout=170)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-2000:]
+    chosen = "all_reduce=copies: NVLink connects the 2 GPUs of this run; shard_update=true: gains"
+    assert chosen in done.stdout and "shard_update=true: each of 2 ranks" in done.stdout
+    assert done.stdout.count("all_reduce=copies: NCCL runs no kernel") == 2
+
+
 # rank 1 sleeps instead of sending gradients of one of the first iterations. NCCL's patience is
 # 10 s, and its watchdog aborts rank 0 four times WAIT_FOR_DUMP_MS later. Rank 1 wakes behind that,
 # enters the all-reduce alone and fails in gloo, before torchrun kills it

@@ -5,19 +5,12 @@ import json
 import pytest
 import torch
 
-from configs.sharing import NEEDED, decide_travel
+from configs.sharing import decide_travel
 from tests.helpers.checkpoints import open_whole
 from tests.helpers.ranks import output_of_ranks
 from tests.helpers.steps import batch, iterate, make_step
-from training.machine import parallel
 from training.machine.device import resolve
-from training.machine.parallel import (
-    check_reduce_dtype,
-    check_shard_update,
-    decide_all_reduce,
-    decide_parallel,
-    shard_count,
-)
+from training.machine.parallel import decide_parallel, shard_count
 
 CPU = torch.device("cpu")
 
@@ -110,48 +103,6 @@ def test_what_does_not_go_together_is_refused_by_name(config, monkeypatch, ranks
         decide_parallel(config(**keys), ranks)
 
 
-GPU = torch.device("cuda", 0)
-
-
-@pytest.mark.parametrize(
-    "ranks, on_host, device, keys, message",
-    [
-        (1, 1, GPU, {}, "there is only one rank"),
-        (
-            4,
-            4,
-            GPU,
-            dict(parallel="fsdp"),
-            "only works with parallel=ddp, but this run has parallel=fsdp",
-        ),
-        (4, 4, CPU, {}, "only GPUs have copy engines, but this run is on cpu"),
-        (
-            4,
-            2,
-            GPU,
-            {},
-            "copy engines reach only the GPUs of one host, but this run has several hosts",
-        ),
-        (4, 4, GPU, {}, "needs PyTorch 2.10 or newer, with NCCL 2.28"),
-    ],
-)
-def test_copies_are_refused_where_there_are_none(
-    config, monkeypatch, ranks, on_host, device, keys, message
-):
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", str(on_host))
-    monkeypatch.setattr(parallel, "has_copies", lambda: False)
-    with pytest.raises(ValueError, match=f"^all_reduce=copies: {message}.*; use all_reduce=auto$"):
-        decide_all_reduce(config(all_reduce="copies", **keys), device, ranks)
-    assert decide_all_reduce(config(**keys), device, ranks).value == "collective"
-
-
-def test_copies_are_taken_where_they_are_asked_for(config, monkeypatch):
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
-    monkeypatch.setattr(parallel, "has_copies", lambda: True)
-    assert decide_all_reduce(config(all_reduce="copies"), GPU, 4).value == "copies"
-    assert decide_all_reduce(config(all_reduce="collective"), CPU, 1).value == "collective"
-
-
 @pytest.mark.parametrize(
     "keys", [dict(parallel="fsdp"), dict(activation_checkpointing="full")], ids=str
 )
@@ -162,44 +113,6 @@ def test_graphs_are_left_out_where_weights_or_activations_come_and_go(config, mo
     assert (settled.cuda_graphs, settled.compile_scope) == ("false", "block")
     with pytest.raises(ValueError, match="^cuda_graphs=true: (does )?not (work )?with "):
         resolve(config(device="auto", cuda_graphs="true", **keys), gpu, 2)
-
-
-@pytest.mark.parametrize(
-    "ranks, keys, message",
-    [
-        (1, {}, "needs several ranks, but there is one"),
-        (4, dict(parallel="fsdp"), "needs parallel=ddp, but this run has parallel=fsdp"),
-        (4, dict(kernels="compiled"), "needs kernels=fused, but this run has kernels=compiled"),
-        (4, dict(optimizer="muon"), "needs optimizer=adamw, but this run has optimizer=muon"),
-        (4, dict(dtype="float16"), "needs dtype=bfloat16, but this run has dtype=float16"),
-    ],
-)
-def test_a_shared_update_is_refused_where_there_are_no_parts(config, ranks, keys, message):
-    fitting = dict(parallel="ddp", kernels="fused", dtype="bfloat16") | keys
-    with pytest.raises(ValueError, match=f"^shard_update=true: {message}.* shard_update=false$"):
-        check_shard_update(config(shard_update=True, **fitting), ranks)
-    check_shard_update(config(**fitting), ranks)
-    check_shard_update(config(**{**fitting, **NEEDED}, shard_update=True), 4)
-
-
-@pytest.mark.parametrize(
-    "ranks, keys, message",
-    [
-        (2, dict(shard_update=False), "shard_update=true, but this run has shard_update=false"),
-        (2, dict(compile=True), "compile=false, but this run has compile=true"),
-        (4, {}, "gradient_accumulation_steps=4, but this run has gradient_accumulation_steps=2"),
-    ],
-)
-def test_gradients_are_not_sent_in_16_bits_where_no_product_writes_them(
-    config, ranks, keys, message
-):
-    fitting = dict(shard_update=True, compile=False, gradient_accumulation_steps=2)
-    with pytest.raises(
-        ValueError, match=f"^reduce_dtype=bfloat16: needs {message}; use reduce_dtype=float32$"
-    ):
-        check_reduce_dtype(config(reduce_dtype="bfloat16", **{**fitting, **keys}), ranks)
-    check_reduce_dtype(config(reduce_dtype="bfloat16", **fitting), 2)
-    check_reduce_dtype(config(**{**fitting, **keys}), ranks)
 
 
 def kept_bytes(step, x, y) -> int:

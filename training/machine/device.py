@@ -14,7 +14,15 @@ from configs.model import ModelConfig
 from configs.schema import Config
 from configs.sharing import SHARDED
 from training.machine.kernel_choice import decide_compile, decide_kernels
-from training.machine.parallel import AUTO, Decision, decide_all_reduce, decide_parallel
+from training.machine.parallel import (
+    AUTO,
+    Decision,
+    decide_all_reduce,
+    decide_parallel,
+    decide_shard_update,
+)
+
+SWITCHES = ("compile", "shard_update")  # keys that are decided as "true" or "false"
 
 
 def resolve_device(device: str, local_rank: int = 0, world_size: int = 1) -> torch.device:
@@ -112,7 +120,7 @@ def decide(config: Config, device: torch.device, world_size: int) -> dict[str, D
     kernels = decide_kernels(config, device, dtype.value, without_graphs)
     compiled = decide_compile(config, kernels.value, without_graphs)
     graphs = decide_cuda_graphs(config, obstacle, kernels.value, compiled.value == "true")
-    return {
+    decisions = {
         "device": Decision(kind, "the fastest kind of device that PyTorch finds here"),
         "dtype": dtype,
         "parallel": parallel,
@@ -122,6 +130,8 @@ def decide(config: Config, device: torch.device, world_size: int) -> dict[str, D
         "cuda_graphs": graphs,
         "compile_scope": decide_compile_scope(config, graphs.value, world_size),
     }
+    decided = with_values(config, decisions)
+    return decisions | {"shard_update": decide_shard_update(decided, device, world_size)}
 
 
 def decide_compile_scope(config: Config, cuda_graphs: str, world_size: int) -> Decision:
@@ -145,9 +155,14 @@ def reasons(asked: Config, device: torch.device, world_size: int = 1) -> dict[st
 
 def resolve(config: Config, device: torch.device, world_size: int = 1) -> Config:
     """A copy of the configuration with every `auto` replaced by its value on this machine."""
+    return with_values(config, decide(config, device, world_size))
+
+
+def with_values(config: Config, decisions: dict[str, Decision]) -> Config:
+    """A copy of the configuration with the values that were decided."""
     resolved = copy(config)
-    for key, decision in decide(config, device, world_size).items():
-        value = decision.value == "true" if key == "compile" else decision.value
+    for key, decision in decisions.items():
+        value = decision.value == "true" if key in SWITCHES else decision.value
         setattr(resolved, key, value)
     return resolved
 

@@ -4,23 +4,33 @@
     fsdp    each rank has a share of weights, gradients and moments; weights are gathered to be used
     hsdp    fsdp among `shard_ranks` ranks, and ddp among such groups: (replicas, shards)
 
-`auto` is ddp for every size: it gathers no weights, and a run that does not fit says so. A
-bucket_mb above the model's size averages all gradients at once, after the backward pass.
+`parallel=auto` is ddp for every size: it gathers no weights, and a run that does not fit says so.
+`all_reduce=auto` and `shard_update=null` are copies and a shared update where these gained in
+measurements. A bucket_mb above the model's size averages all gradients at once, after backward.
 training.step.layout carries out what is decided here.
 """
 
+from dataclasses import replace
 from importlib.util import find_spec
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
 
+from cli.keys import spell
 from configs.optimizers import OPTIMIZERS
 from configs.schema import Config
-from configs.sharing import SHARDED, misfit, needed_in_16_bits
+from configs.sharing import SHARDED, has_equal_parts, misfit, needed_in_16_bits
+from kernels.gluon import HOPPER
+from profiling.recording.nvml import are_linked
 from training.machine.torchrun import ranks_here
 
 AUTO = "auto"
+# Copies and a shared update were measured on so many GPUs, for blocks of so many weights: those of
+# GPT-2 124M. With a shared update a smaller model is slower, because the host starts each exchange.
+MEASURED_RANKS, MEASURED_WEIGHTS = 2, 12 * 12 * 768**2
+# how ranks average gradients, left open: which way it is depends on their number
+OPEN: dict[str, Any] = {"all_reduce": AUTO, "shard_update": None}
 
 
 class Decision(NamedTuple):
@@ -117,14 +127,80 @@ def shard_count(config: Config, world_size: int) -> int:
 def decide_all_reduce(config: Config, device: torch.device, world_size: int) -> Decision:
     """How gradients are averaged: collective or copies.
 
-    Raises ValueError for all_reduce=copies where copies are not possible.
+    training.checks.confirm_copies tries copies that are decided here for `auto`. Raises ValueError
+    for all_reduce=copies where copies are not possible.
     """
+    if config.all_reduce == "collective":
+        return Decision("collective")
+    obstacle = no_copies(config, device, world_size)
     if config.all_reduce == AUTO:
-        return Decision("collective", "runs everywhere, and a report shows each collective")
-    obstacle = None if config.all_reduce == "collective" else no_copies(config, device, world_size)
+        if obstacle := obstacle or no_gain(config, device, world_size):
+            return Decision("collective", obstacle)
+        return Decision("copies", f"NVLink connects the {world_size} GPUs of this run")
     if obstacle:
         raise ValueError(f"all_reduce=copies: {obstacle}; use all_reduce=auto")
-    return Decision(config.all_reduce)
+    return Decision("copies")
+
+
+def decide_shard_update(config: Config, device: torch.device, world_size: int) -> Decision:
+    """Whether ranks share the update, as "true" or "false".
+
+    `config` must have no `auto` left besides this key, which is null then.
+    """
+    if config.shard_update is not None:
+        return Decision(spell(config.shard_update))
+    if config.all_reduce != "copies":
+        return Decision("false", "gains only with all_reduce=copies")
+    obstacle = misfit(config) or no_gain(config, device, world_size)
+    if obstacle := obstacle or no_bucket_of_blocks(config, world_size):
+        return Decision("false", obstacle)
+    return Decision("true", f"gains with all_reduce=copies on {world_size} GPUs")
+
+
+def no_gain(config: Config, device: torch.device, world_size: int) -> str | None:
+    """Reason why copies and a shared update are not known to gain, or None if they are."""
+    if world_size != MEASURED_RANKS:
+        return f"copies were measured on {MEASURED_RANKS} GPUs, and this run has {world_size}"
+    if block_weights(config) < MEASURED_WEIGHTS:
+        return "this model is smaller than GPT-2 124M, the smallest that copies were measured with"
+    if torch.cuda.get_device_capability(device) != HOPPER:
+        return f"copies were not measured on {torch.cuda.get_device_name(device)}"
+    if ranks_here(world_size) != world_size:
+        return "LOCAL_WORLD_SIZE does not say that all ranks are on this host"
+    gpus = [torch.cuda.get_device_properties(number) for number in range(world_size)]
+    if not are_linked([str(gpu.uuid) for gpu in gpus]):
+        return "NVML does not say that NVLink connects the GPUs"
+    return None
+
+
+def block_weights(config: Config) -> int:
+    """Number of weights in the products of all blocks."""
+    return config.n_layer * 12 * config.n_embd**2
+
+
+def no_bucket_of_blocks(config: Config, world_size: int) -> str | None:
+    """Reason why maybe no bucket of gradients can be shared, or None if one certainly can.
+
+    The embedding's gradient may begin a bucket, so the second one must be full of blocks alone.
+    """
+    square = config.n_embd**2
+    if not has_equal_parts(square, world_size):
+        return f"weights of n_embd={config.n_embd} cannot be split into equal parts"
+    bucket = config.bucket_mb * 2**20 / 4 + 4 * square  # elements, with the weight that closes it
+    if block_weights(config) < 2 * bucket:
+        return f"bucket_mb={config.bucket_mb:g} may leave no bucket of blocks alone"
+    return None
+
+
+def averages_line(config: Config, reasons: dict[str, str]) -> str:
+    """Line that says how ranks average gradients and why, empty if that was not left open."""
+    open_keys = [key for key in OPEN if key in reasons]
+    return "; ".join(f"{key}={spell(getattr(config, key))}: {reasons[key]}" for key in open_keys)
+
+
+def with_averages_open(config: Config, reasons: dict[str, str]) -> Config:
+    """A resolved configuration whose open choices another number of ranks makes for itself."""
+    return replace(config, **{key: value for key, value in OPEN.items() if key in reasons})
 
 
 def check_shard_update(config: Config, world_size: int) -> None:

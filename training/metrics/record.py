@@ -31,6 +31,7 @@ from profiling.shared.units import spell_duration
 from training.disk import checkpoint
 from training.disk.run_folder import environment, open_run_folder
 from training.disk.run_parts import Run
+from training.machine.parallel import averages_line, with_averages_open
 from training.metrics.clock_limits import ClockLimits
 from training.metrics.console import Display
 from training.metrics.folder_watch import FolderWatch
@@ -356,7 +357,8 @@ def open_record(run: Run, warm: WarmUp, gpu: GpuSampler | NoSampler) -> Record:
         torch=str(torch.__version__),
         reasons=run.reasons,
     )
-    ranks.from_first(lambda: open_run_folder(run.folder, config, asdict(in_force)))
+    again = with_averages_open(config, run.reasons)
+    ranks.from_first(lambda: open_run_folder(run.folder, again, asdict(in_force)))
     flight_recorder.make_folder(run.folder.path, ranks)
     announce(config, in_force, warm)
     tracker = Tracker([])
@@ -419,6 +421,8 @@ def announce(config: Config, in_force: InForce, warm: WarmUp) -> None:
         "attention=%s: %s ran (%s)", config.attention, in_force.attention, warm.attention.evidence
     )
     if line := kernels_line(config, in_force):
+        log.info(line)
+    if in_force.ranks > 1 and (line := averages_line(config, in_force.reasons)):
         log.info(line)
     if attention_in_force(config.attention, config.device, config.dropout) != config.attention:
         log.warning(

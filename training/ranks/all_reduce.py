@@ -18,11 +18,13 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from cli.errors import one_line
 from training.ranks.distributed import Ranks
 from training.ranks.graph_pieces import capture_graph, kernels_of
 
 log = logging.getLogger(__name__)
 
+TRIED = 1 << 20  # elements of the bucket that is exchanged to try the copies
 ALIGNED = 4  # elements of float32: each rank's part of a bucket begins at a multiple of 16 bytes
 
 
@@ -289,3 +291,19 @@ class Copies:
                 "use all_reduce=collective"
             )
         log.info("all_reduce=copies: NCCL runs no kernel (kernels: %s)", ", ".join(names))
+
+
+def copies_obstacle(ranks: Ranks) -> str | None:
+    """Reason why NCCL cannot use the copy engines here, or None. All ranks must call this together.
+
+    Exchanges a bucket of zeros as training would.
+    """
+    try:
+        copies = Copies(ranks, Collective(ranks))
+        with copies.memory():
+            bucket = torch.zeros(TRIED, device=ranks.device)
+        copies.begin(bucket)
+        copies.wait()
+    except (RuntimeError, ImportError, OSError, ValueError) as error:
+        return one_line(error).removeprefix("all_reduce=copies: ").partition("; use ")[0]
+    return None

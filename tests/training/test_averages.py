@@ -1,0 +1,295 @@
+"""How ranks average gradients: what is chosen and why, what is refused, and what is tried first."""
+
+import re
+from contextlib import nullcontext
+from types import SimpleNamespace
+
+import pynvml
+import pytest
+import torch
+import yaml
+
+from configs.schema import Config
+from configs.sharing import NEEDED
+from training.checks import confirm_copies
+from training.machine import kernel_choice, parallel
+from training.machine.device import reasons, resolve
+from training.machine.parallel import (
+    averages_line,
+    check_reduce_dtype,
+    check_shard_update,
+    decide_all_reduce,
+    with_averages_open,
+)
+from training.ranks import all_reduce
+from training.ranks.distributed import Ranks
+
+CPU = torch.device("cpu")
+GPU = torch.device("cuda", 0)
+
+
+@pytest.mark.parametrize(
+    "ranks, on_host, device, keys, message",
+    [
+        (1, 1, GPU, {}, "there is only one rank"),
+        (
+            4,
+            4,
+            GPU,
+            dict(parallel="fsdp"),
+            "only works with parallel=ddp, but this run has parallel=fsdp",
+        ),
+        (4, 4, CPU, {}, "only GPUs have copy engines, but this run is on cpu"),
+        (
+            4,
+            2,
+            GPU,
+            {},
+            "copy engines reach only the GPUs of one host, but this run has several hosts",
+        ),
+        (4, 4, GPU, {}, "needs PyTorch 2.10 or newer, with NCCL 2.28"),
+    ],
+)
+def test_copies_are_refused_where_there_are_none(
+    config, monkeypatch, ranks, on_host, device, keys, message
+):
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", str(on_host))
+    monkeypatch.setattr(parallel, "has_copies", lambda: False)
+    with pytest.raises(ValueError, match=f"^all_reduce=copies: {message}.*; use all_reduce=auto$"):
+        decide_all_reduce(config(all_reduce="copies", **keys), device, ranks)
+    auto = decide_all_reduce(config(all_reduce="auto", **keys), device, ranks)
+    assert auto.value == "collective" and re.match(message, auto.reason)
+
+
+def test_copies_are_taken_where_they_are_asked_for(config, monkeypatch):
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
+    monkeypatch.setattr(parallel, "has_copies", lambda: True)
+    assert decide_all_reduce(config(all_reduce="copies"), GPU, 4).value == "copies"
+    assert decide_all_reduce(config(all_reduce="collective"), CPU, 1).value == "collective"
+
+
+class LinkedGpus:
+    """NVML, as far as it is asked whether NVLink connects GPUs; `state` of each pair, or no NVML"""
+
+    nvmlInit = nvmlShutdown = staticmethod(lambda: None)
+    nvmlDeviceGetHandleByUUID = staticmethod(lambda uuid: uuid)
+
+    def __init__(self, state: int | None):
+        self.state, self.asked = state, []
+
+    def nvmlDeviceGetP2PStatus(self, one, other, index):
+        assert index == pynvml.NVML_P2P_CAPS_INDEX_NVLINK
+        if self.state is None:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+        self.asked.append((one, other))
+        return self.state
+
+
+@pytest.fixture
+def gpus(monkeypatch, config):
+    """gpus(ranks, ...): a run of GPT-2 124M on such GPUs, and what is decided for it, with why."""
+    OK = pynvml.NVML_P2P_STATUS_OK
+
+    def decided(ranks=2, capability=(9, 0), nvlink=OK, on_host=None, copies=True, **keys):
+        nvml = LinkedGpus(nvlink)
+        for name in ("nvmlInit", "nvmlShutdown", *(n for n in dir(nvml) if "Device" in n)):
+            monkeypatch.setattr(pynvml, name, getattr(nvml, name))
+        monkeypatch.setenv("LOCAL_WORLD_SIZE", str(on_host or ranks))
+        monkeypatch.setattr(parallel, "has_copies", lambda: copies)
+        monkeypatch.setattr(kernel_choice, "triton_version", lambda: "3.7.1")
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+        monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "a GPU")
+        properties = [SimpleNamespace(uuid=f"uuid{number}") for number in range(8)]
+        monkeypatch.setattr(torch.cuda, "get_device_properties", properties.__getitem__)
+        shape = dict(n_layer=12, n_head=12, n_embd=768, attention="auto", compile=None)
+        shape |= dict(device="auto", dtype="auto", all_reduce="auto", shard_update=None)
+        asked = config(**shape | keys)
+        found, why = resolve(asked, GPU, ranks), reasons(asked, GPU, ranks)
+        return (found.all_reduce, found.shard_update), averages_line(found, why), nvml.asked
+
+    return decided
+
+
+def test_copies_and_a_shared_update_are_chosen_where_they_gained(gpus):
+    found, line, asked = gpus()
+    assert found == ("copies", True) and set(asked) == {("GPU-uuid0", "GPU-uuid1")}
+    assert line == (
+        "all_reduce=copies: NVLink connects the 2 GPUs of this run; "
+        "shard_update=true: gains with all_reduce=copies on 2 GPUs"
+    )
+
+
+def test_by_default_nothing_is_chosen(gpus):
+    default = {key: getattr(Config, key) for key in ("all_reduce", "shard_update")}
+    assert default == {"all_reduce": "collective", "shard_update": False}
+    assert gpus(**default) == (("collective", False), "", [])
+    assert gpus(all_reduce="copies", shard_update=True)[:2] == (("copies", True), "")
+
+
+@pytest.mark.parametrize(
+    "machine, reason",
+    [
+        (dict(ranks=4), "copies were measured on 2 GPUs, and this run has 4"),
+        (dict(ranks=1), "there is only one rank"),
+        (dict(on_host=1), "copy engines reach only the GPUs of one host, .* several hosts"),
+        (dict(capability=(8, 0)), "copies were not measured on a GPU"),
+        (dict(nvlink=pynvml.NVML_P2P_STATUS_NOT_SUPPORTED), "NVML does not say that NVLink "),
+        (dict(nvlink=None), "NVML does not say that NVLink connects the GPUs"),
+        (dict(copies=False), "needs PyTorch 2.10 or newer"),
+        (dict(n_layer=11), "this model is smaller than GPT-2 124M, the smallest "),
+        (dict(parallel="fsdp"), "only works with parallel=ddp, but this run has parallel=fsdp"),
+    ],
+    ids=str,
+)
+def test_collectives_are_chosen_elsewhere_with_the_reason(gpus, machine, reason):
+    found, line, _ = gpus(**machine)
+    assert found == ("collective", False)
+    without = "; shard_update=false: gains only with all_reduce=copies"
+    assert re.fullmatch(f"all_reduce=collective: {reason}.*{without}", line), line
+
+
+@pytest.mark.parametrize(
+    "keys, reason",
+    [
+        (dict(kernels="compiled"), "needs kernels=fused, but this run has kernels=compiled"),
+        (dict(optimizer="muon"), "needs kernels=fused|needs optimizer=adamw"),
+        (dict(dtype="float32"), "needs kernels=fused, but this run has kernels=compiled"),
+        (dict(bucket_mb=160), "bucket_mb=160 may leave no bucket of blocks alone"),
+        (dict(n_embd=774, n_head=9), "weights of n_embd=774 cannot be split into equal parts"),
+    ],
+    ids=str,
+)
+def test_copies_without_a_shared_update_where_that_does_not_work(gpus, keys, reason):
+    found, line, _ = gpus(**keys)
+    assert found == ("copies", False)
+    assert re.search(f"; shard_update=false: ({reason})", line), line
+
+
+def test_a_shared_update_is_chosen_only_beside_copies_on_measured_gpus(gpus):
+    assert gpus(ranks=4, all_reduce="copies")[:2] == (
+        ("copies", False),
+        "shard_update=false: copies were measured on 2 GPUs, and this run has 4",
+    )
+    assert gpus(all_reduce="copies")[0] == ("copies", True)
+    assert gpus(all_reduce="collective")[0] == ("collective", False)
+    assert gpus(all_reduce="auto", shard_update=True, ranks=4)[0] == ("collective", True)
+
+
+REFUSED = "all_reduce=copies: NCCL copies with kernels here (nccl); use all_reduce=collective"
+
+
+class NoCopies:
+    """Copies that NCCL makes with kernels."""
+
+    memory = staticmethod(nullcontext)
+
+    def __init__(self, ranks, rest):
+        self.begin = [].append
+
+    def wait(self):
+        raise ValueError(REFUSED)
+
+
+def test_copies_that_were_chosen_but_fail_give_way_to_collectives(config, monkeypatch):
+    monkeypatch.setattr(all_reduce, "Copies", NoCopies)
+    ranks = Ranks(0, 1, CPU)
+    keys = dict(all_reduce="copies", shard_update=True)
+    why = {"kernels": "", "all_reduce": "NVLink", "shard_update": "gains"}
+    found, said = confirm_copies(config(**keys), why, ranks)
+    assert (found.all_reduce, found.shard_update) == ("collective", False)
+    assert averages_line(found, said) == (
+        "all_reduce=collective: copies do not work here: NCCL copies with kernels here (nccl); "
+        "shard_update=false: gains only with all_reduce=copies"
+    )
+    typed = {"all_reduce": "NVLink"}  # beside shard_update=true, which works with collectives
+    assert confirm_copies(config(**keys), typed, ranks)[0].shard_update is True
+    with pytest.raises(ValueError, match="^reduce_dtype=bfloat16: needs shard_update=true"):
+        confirm_copies(config(**keys, reduce_dtype="bfloat16"), why, ranks)
+
+
+@pytest.mark.parametrize("failure", [None, "all_reduce=copies was typed"])
+def test_copies_that_work_or_were_typed_stay(config, monkeypatch, failure):
+    monkeypatch.setattr(NoCopies, "wait", lambda self: None)
+    monkeypatch.setattr(all_reduce, "Copies", NoCopies if failure is None else None)
+    why = {"all_reduce": "NVLink"} if failure is None else {"shard_update": "gains"}
+    asked = config(all_reduce="copies", shard_update=True)
+    assert confirm_copies(asked, why, Ranks(0, 1, CPU)) == (asked, why)
+
+
+def test_config_yaml_leaves_the_choice_to_the_next_ranks(config):
+    found = config(all_reduce="copies", shard_update=True)
+    left = with_averages_open(found, {"all_reduce": "NVLink", "shard_update": "gains"})
+    assert (left.all_reduce, left.shard_update) == ("auto", None)
+    assert with_averages_open(found, {"kernels": "proved"}) == found
+
+
+@pytest.mark.slow
+def test_ranks_on_a_cpu_choose_collectives_and_say_why(together, run, losses, tmp_path):
+    keys = dict(gradient_accumulation_steps=2, max_iters=4)
+    out_dir, said = together(2, all_reduce="auto", shard_update="null", **keys)
+    why = "all_reduce=collective: only GPUs have copy engines, but this run is on cpu"
+    assert said.count(f"{why}; shard_update=false: gains only with all_reduce=copies") == 1
+    alone = losses(run(out_dir=str(tmp_path / "alone"), **keys))
+    assert losses(out_dir) == {i: pytest.approx(row, abs=2e-5) for i, row in alone.items()}
+    written = yaml.safe_load((out_dir / "config.yaml").read_text())
+    assert (written["all_reduce"], written["shard_update"]) == ("auto", None)
+    assert written["in_force"]["reasons"]["all_reduce"] in why
+
+
+# no decision knows that a CPU has no copy engines, so the copies are tried
+TRIES = """
+from configs import command_line
+from training.machine import parallel
+import train
+
+parallel.no_copies = parallel.no_gain = lambda *_: None
+command_line.run(train.train)
+"""
+
+
+@pytest.mark.slow
+def test_ranks_whose_copies_fail_when_tried_train_with_collectives(together, tmp_path):
+    script = tmp_path / "tries.py"
+    script.write_text(TRIES)
+    keys = dict(all_reduce="auto", gradient_accumulation_steps=2, max_iters=2)
+    out_dir, said = together(2, script, **keys)
+    assert said.count("all_reduce=collective: copies do not work here: ") == 1
+    assert (out_dir / "summary.json").exists()
+
+
+@pytest.mark.parametrize(
+    "ranks, keys, message",
+    [
+        (1, {}, "needs several ranks, but there is one"),
+        (4, dict(parallel="fsdp"), "needs parallel=ddp, but this run has parallel=fsdp"),
+        (4, dict(kernels="compiled"), "needs kernels=fused, but this run has kernels=compiled"),
+        (4, dict(optimizer="muon"), "needs optimizer=adamw, but this run has optimizer=muon"),
+        (4, dict(dtype="float16"), "needs dtype=bfloat16, but this run has dtype=float16"),
+    ],
+)
+def test_a_shared_update_is_refused_where_there_are_no_parts(config, ranks, keys, message):
+    fitting = dict(parallel="ddp", kernels="fused", dtype="bfloat16") | keys
+    with pytest.raises(ValueError, match=f"^shard_update=true: {message}.* shard_update=false$"):
+        check_shard_update(config(shard_update=True, **fitting), ranks)
+    check_shard_update(config(**fitting), ranks)
+    check_shard_update(config(**{**fitting, **NEEDED}, shard_update=True), 4)
+
+
+@pytest.mark.parametrize(
+    "ranks, keys, message",
+    [
+        (2, dict(shard_update=False), "shard_update=true, but this run has shard_update=false"),
+        (2, dict(compile=True), "compile=false, but this run has compile=true"),
+        (4, {}, "gradient_accumulation_steps=4, but this run has gradient_accumulation_steps=2"),
+    ],
+)
+def test_gradients_are_not_sent_in_16_bits_where_no_product_writes_them(
+    config, ranks, keys, message
+):
+    fitting = dict(shard_update=True, compile=False, gradient_accumulation_steps=2)
+    with pytest.raises(
+        ValueError, match=f"^reduce_dtype=bfloat16: needs {message}; use reduce_dtype=float32$"
+    ):
+        check_reduce_dtype(config(reduce_dtype="bfloat16", **{**fitting, **keys}), ranks)
+    check_reduce_dtype(config(reduce_dtype="bfloat16", **fitting), 2)
+    check_reduce_dtype(config(**{**fitting, **keys}), ranks)

@@ -1,0 +1,66 @@
+"""Faults that end a rank, a host or a collective in iteration AT of the real trainer."""
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from functools import partial
+
+import torch.distributed as dist
+
+from validation.plants.planting import Plant
+from validation.plants.ranks import LATE, rank
+
+AT = 17
+LOST = "PLANT_LOST_HOST"  # set in the environment of the torchrun that is killed
+# NCCL's watchdog aborts a rank once it has waited PATIENCE_S, and four times WAIT_FOR_DUMP_MS more;
+# the late rank sleeps longer than that
+PATIENCE_S, WAIT_FOR_DUMP_MS, HANG_S = 10, 4000, 34
+
+
+def call_at(fault: Callable[[], None]) -> None:
+    """Call `fault` before the micro-steps of iteration AT."""
+    import train  # not above: it starts what a run needs
+
+    original: Callable[..., None] = train.accumulate
+    name = "accumulate"
+
+    def with_fault(*arguments: object) -> None:
+        _step, _batches, iteration, _spans = arguments
+        if iteration == AT:
+            fault()
+        original(*arguments)
+
+    setattr(train, name, with_fault)
+
+
+def kill_rank() -> None:
+    if rank() == LATE and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def kill_host() -> None:
+    """Kill torchrun and this rank, as the loss of their host would."""
+    if os.environ.get(LOST):
+        os.kill(os.getppid(), signal.SIGKILL)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def sleep_late() -> None:
+    if rank() == LATE:
+        time.sleep(HANG_S)
+
+
+def put_hang() -> None:
+    call_at(sleep_late)
+    name, patience = "init_process_group", timedelta(seconds=PATIENCE_S)
+    setattr(dist, name, partial(dist.init_process_group, timeout=patience))
+
+
+NCCL = {"TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC": str(WAIT_FOR_DUMP_MS)}
+ENDS = {
+    "killed_rank": Plant("resumed", "go_on=true", partial(call_at, kill_rank)),
+    "lost_host": Plant("resumed", "go_on=true", partial(call_at, kill_host)),
+    "hang": Plant("absent", "", put_hang, environ=NCCL),
+}
