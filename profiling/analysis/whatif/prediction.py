@@ -103,7 +103,7 @@ class Replays:
         """A step where the host takes next to no time, but for its stalls and allocations."""
         return self.step_ms(FASTEST_HOST * self.slowdown)
 
-    @property
+    @cached_property
     def gpu_alone_ms(self) -> float:
         """A step where the host takes no time at all."""
         host = host_times(cost.without_host(self.changed), self.schedule)
@@ -211,11 +211,14 @@ def predict(scene: Scene, change: Change, try_it: str | None) -> Prediction:
     low_ms, high_ms = interval(scene, replays, step_ms)
     ratios = [1.0] if nothing else [*ratios, step_ms / free_ms]
     answer = answer_of(ratios)
-    limited_by: Limit = "host" if step_ms > LIMITED * replays.gpu_alone_ms else "gpu"
+    by_host = step_ms > LIMITED * floor_ms
+    limited_by: Limit = "gpu"
+    if by_host or step_ms > LIMITED * replays.gpu_alone_ms:
+        limited_by = "host"
     reason = why_unknown(ratios) if answer == "cannot tell" else None
     if (answer == "shorter" and high_ms > free_ms) or (answer == "longer" and low_ms < free_ms):
         low_ms, high_ms = (low_ms, free_ms) if answer == "shorter" else (free_ms, high_ms)
-        reason = HOW_MUCH if step_ms > LIMITED * floor_ms else None
+        reason = HOW_MUCH if by_host else None
     return Prediction(
         change=change.words,
         answer=answer,
