@@ -93,6 +93,22 @@ def test_what_a_call_waits_for():
     assert found.host.took_ns[[4, 8]].tolist() == [5 * US, 3 * US]
 
 
+def test_launches_wait_for_their_kernels_all_or_none():
+    """A slow launch returns behind a short kernel without having waited for it, unless those of
+    long kernels wait, too."""
+    for returned, waits in ((12, False), (30, True)):  # us behind the begin; the kernels end at 26
+        build = Builder()
+        for row in range(30):
+            at = row * 40 * US
+            call = build.call(at, at + returned * US)
+            build.operation(at + 6 * US, at + 26 * US, call=call)
+        slow = build.call(1_200 * US, 1_212 * US)
+        build.operation(1_206 * US, 1_208 * US, call=slow)
+        found = one_step(build, 2 * MS)
+        assert (found.host.awaited >= 0).tolist() == [waits] * 31
+        assert found.host.took_ns[-1] == (3 if waits else 12) * US
+
+
 def test_a_long_launch_waits_only_behind_a_full_queue():
     for queued, waits in ((399, False), (500, True)):
         program = Program(dispatch_ns=1 * US)

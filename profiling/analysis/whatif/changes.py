@@ -33,6 +33,7 @@ class Change:
     words: str  # as it is typed
     apply: Callable[[Work], Work]
     leaves: tuple[str, ...] = ()  # what it does not take away
+    causes: frozenset[str] = frozenset()  # of NO that it takes away, or parts of it do
 
 
 def without_data(work: Work) -> Work:
@@ -84,11 +85,16 @@ def without_pauses(work: Work) -> Work:
     return with_think(work, think_without(work, work.host.is_stall))
 
 
-def short_pauses_ms(work: Work) -> float:
-    """Milliseconds per step of the pauses that `--no cpu` leaves, without the making of batches."""
+def short_pauses(work: Work) -> np.ndarray:
+    """(calls,) mask of those with a pause before them that `--no cpu` leaves."""
+    short: np.ndarray = work.host.is_stall & ~long_pauses(work)
+    return short
+
+
+def pauses_ms(work: Work, pauses: np.ndarray) -> float:
+    """Milliseconds per step of the `pauses`, without the making of batches."""
     host = work.host
-    short = host.is_stall & ~long_pauses(work)
-    return float((host.think_ns - host.data_ns)[short].clip(0).sum()) / 1e6 / work.steps
+    return float((host.think_ns - host.data_ns)[pauses].clip(0).sum()) / 1e6 / work.steps
 
 
 def usual_think_ns(work: Work) -> float:
@@ -281,17 +287,22 @@ def together(changes: list[Change]) -> Change:
         return reduce(lambda made, each: each.apply(made), changes, work)
 
     leaves = tuple(dict.fromkeys(line for each in changes for line in each.leaves))
-    return Change(" ".join(each.words for each in changes), change, leaves)
+    causes = frozenset().union(*(each.causes for each in changes))
+    return Change(" ".join(each.words for each in changes), change, leaves, causes)
+
+
+def without(cause: str, apply: Callable[[Work], Work], *leaves: str) -> Change:
+    return Change(f"--no {cause}", apply, leaves, frozenset({cause}))
 
 
 NO = {
-    "data": Change("--no data", without_data, ("copies of batches to the GPU",)),
-    "sync": Change("--no sync", without_sync, ("the kernels that make the values",)),
-    "copies": Change(
-        "--no copies", without_copies, ("single copies of up to 4 KiB, and copies inside the GPU",)
+    "data": without("data", without_data, "copies of batches to the GPU"),
+    "sync": without("sync", without_sync, "the kernels that make the values"),
+    "copies": without(
+        "copies", without_copies, "single copies of up to 4 KiB, and copies inside the GPU"
     ),
-    "allocation": Change("--no allocation", without_allocation),
-    "cpu": Change("--no cpu", without_cpu, ("the host's pauses of up to 2 ms",)),
+    "allocation": without("allocation", without_allocation),
+    "cpu": without("cpu", without_cpu, "the host's pauses of up to 2 ms"),
 }
 GRAPHS = Change(
     "--graphs", with_graphs, ("kernels as they are", "batches, copies and stalls of the host")

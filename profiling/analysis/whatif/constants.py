@@ -3,7 +3,7 @@
 They were chosen on 24 captures of 18 programs, by nsys 2025.3.1 and torch.profiler, each with a
 planted fault and timed without it, 2026-11-24. The answers were in sight, so how good they are is
 not known (docs/whatif.md). They may be tuned on the first half of the pairs there, and on nothing
-else: PAUSE_NS, HAND_OVER_NS and SURE_SHARE are, 2026-11-26. MOST_SHORT_PAUSES was set when both
+else: PAUSE_NS, HAND_OVER_NS and SURE_SHARE are, 2026-11-26. MOST_PAUSES was set when both
 halves and the eighth series were open.
 """
 
@@ -36,7 +36,7 @@ ENOUGH_LAUNCHES = 20  # to tell a median
 # changes
 ASKING_NS = 10_000.0  # of the host before a call that is not made: what led to it
 PAUSE_NS = 2_000_000  # of the host between calls: a longer one is the program's own
-MOST_SHORT_PAUSES = 1 / 3  # of the step: with more, nobody can tell whose they are
+MOST_PAUSES = 1 / 3  # of the step: with more, nobody can tell whose they are
 HAND_OVER_NS = 1_000_000  # of a step: taking a ready batch from workers through shared memory
 SCALAR_BYTES = 4_096  # single copies up to this size stay: they are numbers
 GRAPH_GAP_NS = 300.0  # between kernels of a CUDA graph

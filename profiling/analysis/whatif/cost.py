@@ -58,6 +58,12 @@ def scale_host(work: Work, factor: float) -> Work:
     )
 
 
+def without_host(work: Work) -> Work:
+    """The work on a host whose calls, and all that is between them, take no time."""
+    nothing = np.zeros_like(work.host.took_ns)
+    return replace(work, host=replace(work.host, think_ns=nothing, took_ns=nothing))
+
+
 def scale_gpu(work: Work, factor: float) -> Work:
     """The work on a GPU whose operations take `factor` times as long."""
     return replace(work, gpu=replace(work.gpu, took_ns=work.gpu.took_ns * factor))

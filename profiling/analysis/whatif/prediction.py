@@ -79,11 +79,14 @@ class Replays:
         if host not in self.hosts:
             work = self.change(cost.scale_host(self.quiet, host / self.slowdown))
             self.hosts[host] = host_times(work, self.schedule)
-        if gpu not in self.gpus:
-            self.gpus[gpu] = gpu_times(cost.scale_gpu(self.changed, gpu), self.schedule)
-        round_ms = steady_round_ms(self.hosts[host], self.gpus[gpu], self.schedule)
+        round_ms = steady_round_ms(self.hosts[host], self.gpu_times(gpu), self.schedule)
         self.replayed[host, gpu] = step_ms = round_ms / self.quiet.steps
         return step_ms
+
+    def gpu_times(self, factor: float) -> GpuTimes:
+        if factor not in self.gpus:
+            self.gpus[factor] = gpu_times(cost.scale_gpu(self.changed, factor), self.schedule)
+        return self.gpus[factor]
 
     def changed_by(self, change: Callable[[Work], Work]) -> "Replays":
         """The steps with another change; these themselves where that takes nothing away."""
@@ -100,6 +103,13 @@ class Replays:
         """A step where the host takes next to no time, but for its stalls and allocations."""
         return self.step_ms(FASTEST_HOST * self.slowdown)
 
+    @cached_property
+    def gpu_alone_ms(self) -> float:
+        """A step where the host takes no time at all."""
+        host = host_times(cost.without_host(self.changed), self.schedule)
+        round_ms = steady_round_ms(host, self.gpu_times(1.0), self.schedule)
+        return round_ms / self.quiet.steps
+
 
 @dataclass(frozen=True)
 class Scene:
@@ -109,6 +119,7 @@ class Scene:
     given_ms: float | None  # the step without a profiler, where it is known
     from_manifest: bool = False
     waits_for_workers: bool = False  # each step, for a batch that a loader's workers make
+    shows_loading: bool = True  # the capture, when batches are made
 
     def is_paced(self, change: Callable[[Work], Work]) -> bool:
         """Whether workers set the pace, with the change too: a shorter step waits longer."""
@@ -200,11 +211,14 @@ def predict(scene: Scene, change: Change, try_it: str | None) -> Prediction:
     low_ms, high_ms = interval(scene, replays, step_ms)
     ratios = [1.0] if nothing else [*ratios, step_ms / free_ms]
     answer = answer_of(ratios)
-    limited_by: Limit = "host" if step_ms > LIMITED * floor_ms else "gpu"
+    by_host = step_ms > LIMITED * floor_ms
+    limited_by: Limit = "gpu"
+    if by_host or step_ms > LIMITED * replays.gpu_alone_ms:
+        limited_by = "host"
     reason = why_unknown(ratios) if answer == "cannot tell" else None
     if (answer == "shorter" and high_ms > free_ms) or (answer == "longer" and low_ms < free_ms):
         low_ms, high_ms = (low_ms, free_ms) if answer == "shorter" else (free_ms, high_ms)
-        reason = HOW_MUCH if limited_by == "host" else None
+        reason = HOW_MUCH if by_host else None
     return Prediction(
         change=change.words,
         answer=answer,
@@ -226,8 +240,9 @@ def factor_of(plain: Replays, known_ms: float) -> float | None:
     """Factor of the host's times, from LEAST_FACTOR to MOST_FACTOR, with which a step replays as
     long as `known_ms`; None where there is none.
 
-    Each try is a replay, so the step counts as a straight line between two of them; where it is
-    bent, as the GPU limits it below, halving the range in turns with that comes nearer.
+    At the ends of that range the GPU may be as fast or as slow as an interval has it. Each try is a
+    replay, so the step counts as a straight line between two of them; where it is bent, as the GPU
+    limits it below, halving the range in turns with that comes nearer.
     """
     low, high = (LEAST_FACTOR, 1.0) if known_ms < plain.step_ms() else (1.0, MOST_FACTOR)
     factor = 1.0
@@ -237,8 +252,10 @@ def factor_of(plain: Replays, known_ms: float) -> float | None:
             break
         low, high = (factor, high) if step_ms < known_ms else (low, factor)
         low_ms, high_ms = plain.step_ms(low), plain.step_ms(high)
-        if not low_ms <= known_ms <= high_ms:
-            return None
+        if known_ms < low_ms:
+            return low if plain.step_ms(low, GPU_FAST) <= known_ms else None
+        if known_ms > high_ms:
+            return high if plain.step_ms(high, GPU_SLOW) >= known_ms else None
         share = 0.5 if number % 2 else (known_ms - low_ms) / (high_ms - low_ms)
         factor = low + share * (high - low)
     return factor

@@ -6,9 +6,10 @@ stream plus a lag. Whichever was the latest keeps its captured lag, so that an u
 gives the capture back. The others get the short lags that the capture's free operations have.
 
 A call ends when it has done its own work, or a lag behind the end of an operation that it waits
-for: its own last one where it returned behind that (blocking copies, CUDA_LAUNCH_BLOCKING); for a
-call that waits or allocates, the one launched before it that ended last before it returned. So does
-a long launch while very many operations are queued: the queue was full.
+for: its own last one where it returned behind that (blocking copies, and launches if all of them
+block, as with CUDA_LAUNCH_BLOCKING); for a call that waits or allocates, the one launched before it
+that ended last before it returned. So does a long launch while very many operations are queued: the
+queue was full.
 """
 
 from collections.abc import Callable
@@ -148,16 +149,24 @@ def third_operations(timeline: Timeline, ready_ns: np.ndarray) -> tuple[np.ndarr
 
 
 def awaited_operations(
-    timeline: Timeline, launches: np.ndarray, waits: np.ndarray, allocates: np.ndarray
+    timeline: Timeline,
+    launches: np.ndarray,
+    waits: np.ndarray,
+    allocates: np.ndarray,
+    *,
+    launches_block: bool,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(operation that each call waited for or -1, lag behind its end, the call's own time) in ns.
 
-    The three masks say what kind of call each is.
+    The three masks say what kind of call each is. All launches of a process block or none does: a
+    slow one may return behind a short kernel without having waited for it.
     """
     start, end, first = timeline.call_start_ns, timeline.call_end_ns, timeline.first
     took = end - start
     awaited, lag = np.full(len(start), -1), np.zeros(len(start))
-    own = np.flatnonzero((first[1:] > first[:-1]) & (took > LEAST_BLOCK_NS))
+    own = np.flatnonzero(
+        (first[1:] > first[:-1]) & (took > LEAST_BLOCK_NS) & (launches_block | ~launches)
+    )
     last = first[own + 1] - 1
     blocked = end[own] >= timeline.end_ns[last] - SLACK_NS
     own, last = own[blocked], last[blocked]

@@ -10,7 +10,13 @@ import numpy as np
 from configs.schema import role_of
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.columns import name_mask, used_names
-from profiling.analysis.gpu_time.host_activity import FOREIGN_WAITS, times_named
+from profiling.analysis.gpu_time.host_activity import (
+    BATCH_BYTES,
+    FOREIGN_WAITS,
+    LONG_NS,
+    data_ranges,
+    times_named,
+)
 from profiling.analysis.gpu_time.losses import GRAPH_LAUNCH
 from profiling.analysis.gpu_work.families import FAMILIES
 from profiling.analysis.steps.find import used_gpus
@@ -20,8 +26,9 @@ from profiling.analysis.whatif.changes import (
     NO,
     Change,
     named_times,
+    pauses_ms,
     scaled,
-    short_pauses_ms,
+    short_pauses,
     together,
     without_pauses,
     without_times,
@@ -30,7 +37,7 @@ from profiling.analysis.whatif.constants import (
     END_PERCENT,
     HAND_OVER_NS,
     MOST_OVERLAPPING,
-    MOST_SHORT_PAUSES,
+    MOST_PAUSES,
     PAUSE_NS,
     STEADY_PERCENT,
 )
@@ -79,7 +86,10 @@ def what_if(analysis: Analysis, manifest: Manifest | None, asked: Asked) -> What
         raise ValueError(f"{name_of(analysis)}: nothing ran on the GPU in the steps to be replayed")
     captured_ms = float(np.diff(analysis.bounds_ns)[1:-1].mean()) / 1e6
     known_ms = free_step_ms(manifest) if asked.free_ms is None else asked.free_ms
-    scene = Scene(cycle, known_ms, asked.free_ms is None, waits_for_workers(analysis))
+    of_manifest = asked.free_ms is None
+    scene = Scene(
+        cycle, known_ms, of_manifest, waits_for_workers(analysis), shows_loading(analysis, window)
+    )
     if not min(captured_ms, *(scene.plain.step_ms(*world) for world in scene.worlds)) > 0:
         raise ValueError(f"{name_of(analysis)}: its steps take no time; it may be damaged")
     found = gates(window, cycle, captured_ms)
@@ -89,9 +99,8 @@ def what_if(analysis: Analysis, manifest: Manifest | None, asked: Asked) -> What
     if asked.together and len(changes) > 1:
         changes = [together(changes)]
     predictions = [predict(scene, change, command_of(change, manifest)) for change in changes]
-    share = short_pauses_ms(cycle) / captured_ms
     predictions = [
-        doubted(each, change, scene, share)
+        doubted(each, change, scene, captured_ms)
         for each, change in zip(predictions, changes, strict=True)
     ]
     if asked.nothing:
@@ -179,6 +188,17 @@ def waits_for_workers(analysis: Analysis) -> bool:
     return bool(waited_ns > 2 * HAND_OVER_NS * len(steps.start_ns))
 
 
+def shows_loading(analysis: Analysis, window: Work) -> bool:
+    """Whether the capture shows when batches are made: by ranges, long waits for other processes,
+    or their copies to the GPU."""
+    host, gpu = window.host, window.gpu
+    return bool(
+        len(data_ranges(analysis.trace, analysis.steps).start_ns)
+        or (host.data_ns > LONG_NS).any()
+        or (gpu.from_host & (gpu.bytes >= BATCH_BYTES)).any()
+    )
+
+
 def check_host(analysis: Analysis, window: Work) -> None:
     """Raise ValueError where several threads drive the GPU at the same time."""
     overlapping = np.count_nonzero(window.host.think_ns < 0)
@@ -208,21 +228,30 @@ def refuted(prediction: Prediction, gates: Gates) -> Prediction:
     return replace(prediction, answer="cannot tell", reason=reason)
 
 
-def doubted(
-    prediction: Prediction, change: Change, scene: Scene, short_pauses: float
-) -> Prediction:
-    """The prediction of the change, which cannot tell that host work costs nothing where short
-    pauses, which `--no cpu` leaves, are so large a share of the step and make it longer."""
-    if prediction.answer != "nothing" or not set(NO["cpu"].leaves) <= set(prediction.leaves):
+def doubted(prediction: Prediction, change: Change, scene: Scene, step_ms: float) -> Prediction:
+    """The prediction of the change, which cannot tell that it buys nothing where pauses that may
+    belong to what it takes away are so large a share of the captured step, and make it longer."""
+    if prediction.answer != "nothing":
         return prediction
+    pauses, which, why = unclear_pauses(scene, change)
+    share = pauses_ms(scene.cycle, pauses) / step_ms
     without_any = together([change, Change("", without_pauses)])
-    if short_pauses < MOST_SHORT_PAUSES or predict(scene, without_any, None).answer == "nothing":
+    if share < MOST_PAUSES or predict(scene, without_any, None).answer == "nothing":
         return prediction
-    reason = (
-        f"pauses of up to {PAUSE_NS / 1e6:.0f} ms are {100 * short_pauses:.0f} % of the step, and "
-        "may be the framework's own or the program's"
-    )
+    reason = f"{which} are {100 * share:.0f} % of the step, and {why}"
     return replace(prediction, answer="cannot tell", reason=reason)
+
+
+def unclear_pauses(scene: Scene, change: Change) -> tuple[np.ndarray, str, str]:
+    """Pauses that the change leaves, though they may belong to what it takes away: (calls,) mask of
+    those with one before them, which pauses these are, why that is unclear."""
+    if "cpu" in change.causes:
+        which = f"pauses of up to {PAUSE_NS / 1e6:.0f} ms"
+        return short_pauses(scene.cycle), which, "may be the framework's own or the program's"
+    stalls = scene.cycle.host.is_stall
+    if "data" in change.causes and not scene.shows_loading:
+        return stalls, "pauses of the host", "nothing shows whether batches are made in them"
+    return np.zeros_like(stalls), "", ""
 
 
 def changes_of(analysis: Analysis, cycle: Work, asked: Asked) -> Iterator[Change]:

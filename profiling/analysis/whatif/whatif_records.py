@@ -8,7 +8,8 @@ from typing import Literal
 
 SCHEMA_VERSION = 1
 Answer = Literal["shorter", "longer", "nothing", "cannot tell"]
-Limit = Literal["host", "gpu"]  # what takes the step's time behind the change
+# what takes the step's time behind the change; pauses and allocations are the host's
+Limit = Literal["host", "gpu"]
 StepSource = Literal["manifest", "given", "estimated"]
 
 

@@ -24,6 +24,7 @@ from profiling.analysis.gpu_time.host_activity import (
     data_ranges,
     times_named,
 )
+from profiling.analysis.gpu_time.host_waits import launches_block
 from profiling.analysis.gpu_time.profiler_cost import recorded_overhead
 from profiling.analysis.steps.steps import Steps
 from profiling.analysis.whatif.constants import (
@@ -153,7 +154,8 @@ def work_of(analysis: Analysis, calls: Calls, operations: Operations) -> Work:
     gpu = gpu_columns(analysis, operations.rows(launched), timeline)
     kind = call_kinds(trace.names, calls.name[rows], gpu)
     masks = (kind == what for what in (LAUNCHING, WAITING, ALLOCATION))
-    awaited, wait_lag_ns, took_ns = awaited_operations(timeline, *masks)
+    blocks = launches_block(operations, calls, launched)
+    awaited, wait_lag_ns, took_ns = awaited_operations(timeline, *masks, launches_block=blocks)
     data_ns, is_stall, in_data = data_columns(trace, steps, spans, gpu, timeline.first)
     host = HostCalls(
         (spans.start_ns - spans.previous_ns).astype(float),
