@@ -17,6 +17,7 @@ from unittest.mock import patch
 import torch
 from torch import nn
 
+from profiling.recording.spans import Spans
 from validation.foreign_programs import parts as foreign_parts
 from validation.foreign_programs.parts import Step
 from validation.foreign_programs.series import PROGRAMS as FOREIGN
@@ -89,10 +90,12 @@ def run_framework(module: str, name: str, variant: str, mark: Mark) -> None:
 def run_trainer(words: str, put: Callable[[], None], mark: Mark) -> None:
     """Train by these keys without end, with a fault put into the trainer, in a folder of its own.
 
-    `mark` is called as each iteration begins.
+    `mark` is called as each iteration begins. The phases have their ranges, as in each capture of
+    the trainer.
     """
     import train
     from configs import command_line
+    from training import profiler
 
     put()
     accumulate = train.accumulate
@@ -106,6 +109,7 @@ def run_trainer(words: str, put: Callable[[], None], mark: Mark) -> None:
     with (
         TemporaryDirectory(prefix="trained-") as folder,
         patch.object(train, "accumulate", accumulate_marked),
+        patch.object(profiler, "spans_for", lambda kind: Spans(recording=True)),
     ):
         keys["out_dir"] = f"{folder}/run"
         sys.argv = ["train.py", "shakespeare_char", *(f"{k}={v}" for k, v in keys.items())]
