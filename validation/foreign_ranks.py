@@ -71,7 +71,7 @@ STEPS = 8  # of a capture
 EACH_S = 170.0  # a program is expected to take
 PACKED_AT_ONCE = 4
 COLUMNS = (
-    *("program", "fault", "tool", "late", "cause", "told", "cost told, ms", "its range"),
+    *("program", "fault", "tool", "late", "cause", "reported", "reported cost, ms", "its range"),
     *("cost, ms, of the rounds", "named", "cost right"),
 )
 Groups = dict[tuple[str, str], Group]  # by the first of their windows, and the tool
@@ -137,9 +137,11 @@ def main(config: ForeignRanksConfig) -> None:
     tools = [each for each in chosen(config.tools) if not (config.small and each == "nsys")]
     names = chosen_names(config.programs, PROGRAMS)
     left = [n for n in names if not all(is_captured(out, n, tool, config.gpus) for tool in tools)]
+    files = [out / "measured" / f"{name}.json" for name in names]
+    if gpus_lacking(config) and any(file.exists() for file in files):
+        left = []  # nothing can be measured here, so what is there is judged
     left = runnable(left, lambda name: lack(name, config))
     failed = Recorder(out, config, tools).record(left) if left else []
-    files = [out / "measured" / f"{name}.json" for name in names]
     known = [read_json(file, Measured) for file in files if file.exists()]
     rows = [row for each in known for row in judge(out, each)] if config.judge else []
     if rows:
@@ -160,10 +162,17 @@ def chosen(tools: str) -> list[str]:
     return tools.split(",")
 
 
+def gpus_lacking(config: ForeignRanksConfig) -> str:
+    """Words for GPUs that are not there; no text where there are enough."""
+    there = torch.cuda.device_count()
+    lacking = not config.small and there < config.gpus
+    return f"PyTorch sees {there} of {config.gpus} GPUs" if lacking else ""
+
+
 def lack(name: str, config: ForeignRanksConfig) -> str:
     """Words for what the program needs and there is not; no text where there is all."""
-    if not config.small and torch.cuda.device_count() < config.gpus:
-        return f"PyTorch sees {torch.cuda.device_count()} of {config.gpus} GPUs"
+    if lacking := gpus_lacking(config):
+        return lacking
     if name == "nanogpt" and not config.nanogpt:
         return "give nanogpt=FOLDER"
     needed = ("accelerate", "transformers") if name == "accelerate" else ()
@@ -341,7 +350,8 @@ def with_amount(fault: str, delay_ms: float) -> str:
 def take_reports(group: Group, names: Sequence[str], place: Path) -> list[Path]:
     """Name nsys's numbered reports after the captures that they are: nanogpt-none-1.nsys-rank0.
 
-    Raises ValueError where one is missing: which, is not known.
+    A single report of a rank has no number. Raises ValueError where one is missing: which, is not
+    known.
     """
     made = sorted(group.reports.glob("nsys-rank*.nsys-rep"))
     if len(made) != len(names) * group.ranks:
@@ -350,8 +360,9 @@ def take_reports(group: Group, names: Sequence[str], place: Path) -> list[Path]:
         )
     taken = []
     for report in made:
-        rank, number = report.stem.removeprefix("nsys-").split(".")
-        taken.append(report.rename(place / f"{names[int(number) - 1]}.nsys-{rank}.nsys-rep"))
+        rank, _, number = report.stem.removeprefix("nsys-").partition(".")
+        name = names[int(number or 1) - 1]
+        taken.append(report.rename(place / f"{name}.nsys-{rank}.nsys-rep"))
     return taken
 
 
