@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from benchmarks.fleet.simulation import Fault, Fleet, cost_us
+from profiling.analysis.ranks.cause import is_slow_host
 from profiling.analysis.ranks.collective_waits import Waits
 from profiling.analysis.ranks.own_host import OwnHost, chance_ms, surely_slower
 from profiling.analysis.ranks.rank_records import RanksReport
@@ -118,3 +119,14 @@ def test_equal_hosts_differ_by_their_noise_and_by_a_quarter_at_most() -> None:
     assert chance_ms(quiet[:1]) == 2.5  # nothing tells the noise of one step
     assert surely_slower(quiet + 1, quiet) and not surely_slower(noisy + 1, noisy)
     assert surely_slower(quiet[:1] + 1, quiet)
+
+
+def test_a_rank_that_alone_waits_for_its_gpu_is_not_one_with_a_slow_host(tmp_path: Path) -> None:
+    analysis = analyse_files(write_fleet(SLOW, tmp_path, "nsys"))
+    first, second = analysis.ranks
+    assert is_slow_host(analysis.costs, [1], "synchronization")
+    assert second.own_host is not None
+    waiting = replace(second, own_host=OwnHost(second.own_host.step_ns, 1.0))
+    costs = replace(analysis.costs, ranks=[first, waiting])
+    assert costs.waits_more(1) and not is_slow_host(costs, [1], "synchronization")
+    assert is_slow_host(costs, [1], "launch") and not is_slow_host(costs, [1], "data")

@@ -47,18 +47,20 @@ class Lateness:
 def lateness_of(costs: Costs, late: list[int]) -> Lateness:
     """Measure the lateness of these columns, the one that costs most alone first."""
     others = [n for n in range(len(costs.ranks)) if n not in late]
-    whole_ms = longer_parts(costs, late[0], others)
+    gained_ns, whole_ms = costs.gained_ns(late), longer_parts(costs, late[0], others)
     longer_ms = without_common_idle(costs, late, whole_ms)
     part = max(longer_ms, key=lambda name: longer_ms[name])
     longer = {name: ms for name, ms in longer_ms.items() if ms > 0}
-    most_ms = costs.most_to_gain_ms(late) if is_of_host(part) else None
+    most_ms = costs.mean_ms(gained_ns)
     if longer_ms != whole_ms:  # the others wait for what was cut, too
-        left_ms = sum(longer.values())
-        if not is_of_host(part):  # and for what hosts differ by
-            of_host_ms = sum(ms for name, ms in longer.items() if is_of_host(name))
-            left_ms -= min(of_host_ms, costs.hosts_differ_ms(late))
-        most_ms = left_ms if most_ms is None else min(most_ms, left_ms)
-    return limited_lateness(costs, late, longer_ms, part, most_ms)
+        most_ms = min(most_ms, sum(longer.values()))
+    host_leaves_ms = costs.most_to_gain_ms(late)
+    if not is_of_host(part):  # what hosts differ by is not this part's
+        of_host_ms = sum(ms for name, ms in longer.items() if is_of_host(name))
+        most_ms -= min(of_host_ms, costs.hosts_differ_ms(late))
+    elif host_leaves_ms is not None:
+        most_ms = min(most_ms, host_leaves_ms)
+    return limited_lateness(costs, late, gained_ns, longer_ms, part, most_ms)
 
 
 def lateness_by_work(costs: Costs, late: list[int]) -> Lateness | None:
@@ -71,17 +73,22 @@ def lateness_by_work(costs: Costs, late: list[int]) -> Lateness | None:
     if len(late) > 1 or why_longer(rank, typical) not in ("more_kernels", "larger_kernels"):
         return None
     longer_ms = longer_parts(costs, late[0], others)
-    return limited_lateness(costs, late, longer_ms, "compute", longer_ms["compute"])
+    gained_ns = costs.gained_ns(late)
+    return limited_lateness(costs, late, gained_ns, longer_ms, "compute", longer_ms["compute"])
 
 
 def limited_lateness(
-    costs: Costs, late: list[int], longer_ms: dict[str, float], part: str, most_ms: float | None
+    costs: Costs,
+    late: list[int],
+    gained_ns: np.ndarray,
+    longer_ms: dict[str, float],
+    part: str,
+    most_ms: float,
 ) -> Lateness:
-    """Lateness that `part` makes, of which no more than `most_ms` can be gained; None: no limit."""
-    gained_ns = costs.gained_ns(late)
+    """Lateness that `part` makes. Of what the others wait, no more than `most_ms` can be gained."""
     waited_ms = costs.mean_ms(gained_ns)
-    if most_ms is not None and waited_ms > most_ms:
-        gained_ns = gained_ns * (most_ms / waited_ms)
+    if waited_ms > max(0.0, most_ms):
+        gained_ns = gained_ns * (max(0.0, most_ms) / waited_ms)
     between = cost_range(costs, late, gained_ns, waited_ms, part, longer_ms)
     return Lateness(late, gained_ns, waited_ms, longer_ms, part, between)
 

@@ -34,7 +34,7 @@ TIMES_NOISE = 3.0
 
 @dataclass(frozen=True)
 class OwnHost:
-    """What the host does for each step by itself, and how often it waits for the GPU."""
+    """Time of the host's own work in each step, and how often it waits for the GPU."""
 
     step_ns: np.ndarray  # (steps,)
     waits: float  # per step
