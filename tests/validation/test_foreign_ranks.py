@@ -9,20 +9,15 @@ from profiling.shared.json_records import to_json
 from tests.helpers.clock import FakeClock
 from validation import foreign_ranks, rank_groups, rank_programs
 from validation.foreign_ranks import (
-    NONE,
     ForeignRanksConfig,
-    Judged,
-    Measured,
     captures,
-    cells_of,
     chosen,
-    counts_of,
-    judged_as,
     lack,
     main,
     take_reports,
     with_amount,
 )
+from validation.judged_ranks import NONE, Judged, Measured, cells_of, counts_of, judged_as
 from validation.planted_ranks import RanksDiagnosis
 from validation.rank_groups import Group
 from validation.rank_programs import LATE, Planted

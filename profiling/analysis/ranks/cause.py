@@ -1,8 +1,8 @@
 """Cause of a rank's lateness: the part of the step, the phase, and the kernels responsible.
 
 The cause is that part of the step (causes.PARTS without communication) that exceeds the median of
-the other ranks by most, without idle time that the others' hosts would cause too (own_host). Longer compute is explained by the kernels that ran (`work`), and
-`cause_said` puts all of it into words.
+the other ranks by most, without idle time that the others' hosts would cause too (own_host). Longer
+compute is explained by the kernels that ran (`work`), and `cause_said` puts all of it into words.
 """
 
 from collections.abc import Callable
