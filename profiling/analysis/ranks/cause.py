@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from profiling.analysis.ranks.cause_said import (
+    NAMED,
     hosts_lines,
     limit_lines,
     longer_lines,
@@ -57,7 +58,8 @@ def lateness_of(costs: Costs, late: list[int]) -> Lateness:
     host_leaves_ms = costs.most_to_gain_ms(late)
     if not is_of_host(part):  # what hosts differ by is not this part's
         of_host_ms = sum(ms for name, ms in longer.items() if is_of_host(name))
-        most_ms -= min(of_host_ms, costs.hosts_differ_ms(late))
+        by_chance_ms = min(of_host_ms, costs.hosts_differ_ms(late))
+        most_ms -= by_chance_ms if by_chance_ms >= NAMED * costs.mean_ms(gained_ns) else 0.0
     elif host_leaves_ms is not None:
         most_ms = min(most_ms, host_leaves_ms)
     return limited_lateness(costs, late, gained_ns, longer_ms, part, most_ms)

@@ -12,7 +12,7 @@ from profiling.shared.causes import PART, VERDICT
 from profiling.shared.kernel_names import function_name
 
 ALSO = 0.2  # share of the cost from which on another longer part is mentioned
-NAMED = 0.02  # share of the cost from which on the effect of clocks is mentioned
+NAMED = 0.02  # share of the cost from which on the effect of clocks, or of hosts, is mentioned
 SLOWER_CLOCK = 0.01  # share by which a GPU's clock has to be below the others' to count as slower
 MOST_ADVICE = 2  # number of lines on what to try, at most
 
