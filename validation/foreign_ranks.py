@@ -24,7 +24,6 @@ Needs nsys, GPUs, accelerate and transformers. Programs that lack something are 
 
 import shutil
 import tempfile
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
@@ -35,34 +34,24 @@ from statistics import median
 
 import torch
 
-from benchmarks.measuring import Keys, key, measure_in_turns, spread
+from benchmarks.measuring import Keys, key, measure_in_turns
 from cli.files import write_text
 from profiling.shared.json_records import read_json, to_json
-from profiling.shared.units import ABSENT
 from profiling.tools import nsight, nsys_tool
 from profiling.tools.nsys_tool import Nsys
 from validation.diagnoses import end_where_failed
 from validation.framework_programs.parts import SMALL
 from validation.frameworks import export_reports, is_installed
+from validation.judged_ranks import LINK, NONE, PLANTED, Judged, Measured, print_table
 from validation.made_nanogpt import make_nanogpt
 from validation.pair_captures import pack, trim, unpack
 from validation.pairs import GPU, ask_gpu
-from validation.planted_ranks import TOOLS, WITHIN, RanksDiagnosis, diagnosis_of
+from validation.planted_ranks import TOOLS, RanksDiagnosis, diagnosis_of
 from validation.plants.ranks import OF_RANKS
 from validation.rank_groups import Group
 from validation.rank_programs import LATE, NANOGPT, PROGRAMS
 from validation.started_programs import chosen_names, noting, run_each, runnable, say
 
-NONE, LINK = "none", "link"
-# fault -> the verdict that is right, and those that can be argued for: a capture need not hold a
-# loader's range, and what is not matched, or communicates much, names nobody
-PLANTED = {
-    NONE: ("balanced", "communication,jitter,unknown"),
-    "products": ("gpu_compute", ""),
-    "loader": ("data", "cpu,host"),
-    "host": ("cpu", "host"),
-    LINK: ("communication", ""),
-}
 # the ranks that start together, and their windows
 WINDOWS = {NONE: (NONE, "products", NONE, "loader", NONE, "host", NONE, NONE), LINK: (LINK,)}
 PRODUCTS = 40  # of 4096 x 4096 matrices, 0.2 ms each on an H100
@@ -70,10 +59,6 @@ BLOCK_MS, FEWEST, MOST, SETTLE = 400.0, 3, 40, 2  # a timed block, in steps, and
 STEPS = 8  # of a capture
 EACH_S = 170.0  # a program is expected to take
 PACKED_AT_ONCE = 4
-COLUMNS = (
-    *("program", "fault", "tool", "late", "cause", "told", "cost told, ms", "its range"),
-    *("cost, ms, of the rounds", "named", "cost right"),
-)
 Groups = dict[tuple[str, str], Group]  # by the first of their windows, and the tool
 
 
@@ -90,56 +75,16 @@ class ForeignRanksConfig(Keys):
     small: bool = key(False, "try the programs on the CPU")
 
 
-@dataclass(frozen=True)
-class Measured:
-    """Times in ms a step of one program, those of the rank that took the longest."""
-
-    program: str
-    machine: str
-    delay_ms: float  # of the loader and the host
-    rounds_ms: dict[str, list[float]]  # fault -> a block of each round, without a profiler
-
-    def costs_ms(self, fault: str) -> list[float]:
-        """Times that the fault adds to a step, one a round; [] where it was not timed."""
-        pairs = zip(self.rounds_ms.get(fault, []), self.rounds_ms[NONE], strict=False)
-        return [with_ms - without_ms for with_ms, without_ms in pairs]
-
-
-@dataclass(frozen=True)
-class Judged:
-    """Diagnoses of the captures of one program and fault by one tool."""
-
-    program: str
-    fault: str
-    tool: str
-    costs_ms: list[float]  # true ones, of each round
-    diagnoses: list[RanksDiagnosis]
-
-    @property
-    def is_named(self) -> str:
-        """`yes` where all verdicts are those of the fault, `arguably` where all can be argued for,
-        else `no`."""
-        answers = {judged_as(each, PLANTED[self.fault][1]) for each in self.diagnoses}
-        return next(answer for answer in ("no", "arguably", "yes") if answer in answers)
-
-
-def judged_as(diagnosis: RanksDiagnosis, arguable: str) -> str:
-    """Whether rank and cause are right: `yes`, `arguably` or `no`."""
-    if diagnosis.is_right:
-        return "yes"
-    said = diagnosis.verdict if diagnosis.late_rank is None else diagnosis.because
-    of_rank = diagnosis.rank == diagnosis.late_rank
-    return "arguably" if of_rank and said in arguable.split(",") else "no"
-
-
 def main(config: ForeignRanksConfig) -> None:
     out = Path(config.out).resolve() / ("small" if config.small else "")
     tools = [each for each in chosen(config.tools) if not (config.small and each == "nsys")]
     names = chosen_names(config.programs, PROGRAMS)
     left = [n for n in names if not all(is_captured(out, n, tool, config.gpus) for tool in tools)]
+    files = [out / "measured" / f"{name}.json" for name in names]
+    if gpus_lacking(config) and any(file.exists() for file in files):
+        left = []  # nothing can be measured here, so what is there is judged
     left = runnable(left, lambda name: lack(name, config))
     failed = Recorder(out, config, tools).record(left) if left else []
-    files = [out / "measured" / f"{name}.json" for name in names]
     known = [read_json(file, Measured) for file in files if file.exists()]
     rows = [row for each in known for row in judge(out, each)] if config.judge else []
     if rows:
@@ -160,10 +105,17 @@ def chosen(tools: str) -> list[str]:
     return tools.split(",")
 
 
+def gpus_lacking(config: ForeignRanksConfig) -> str:
+    """Words for GPUs that are not there; no text where there are enough."""
+    there = torch.cuda.device_count()
+    lacking = not config.small and there < config.gpus
+    return f"PyTorch sees {there} of {config.gpus} GPUs" if lacking else ""
+
+
 def lack(name: str, config: ForeignRanksConfig) -> str:
     """Words for what the program needs and there is not; no text where there is all."""
-    if not config.small and torch.cuda.device_count() < config.gpus:
-        return f"PyTorch sees {torch.cuda.device_count()} of {config.gpus} GPUs"
+    if lacking := gpus_lacking(config):
+        return lacking
     if name == "nanogpt" and not config.nanogpt:
         return "give nanogpt=FOLDER"
     needed = ("accelerate", "transformers") if name == "accelerate" else ()
@@ -330,7 +282,8 @@ def with_amount(fault: str, delay_ms: float) -> str:
 def take_reports(group: Group, names: Sequence[str], place: Path) -> list[Path]:
     """Name nsys's numbered reports after the captures that they are: nanogpt-none-1.nsys-rank0.
 
-    Raises ValueError where one is missing: which, is not known.
+    A single report of a rank has no number. Raises ValueError where one is missing: which, is not
+    known.
     """
     made = sorted(group.reports.glob("nsys-rank*.nsys-rep"))
     if len(made) != len(names) * group.ranks:
@@ -339,8 +292,9 @@ def take_reports(group: Group, names: Sequence[str], place: Path) -> list[Path]:
         )
     taken = []
     for report in made:
-        rank, number = report.stem.removeprefix("nsys-").split(".")
-        taken.append(report.rename(place / f"{names[int(number) - 1]}.nsys-{rank}.nsys-rep"))
+        rank, _, number = report.stem.removeprefix("nsys-").partition(".")
+        name = names[int(number or 1) - 1]
+        taken.append(report.rename(place / f"{name}.nsys-{rank}.nsys-rep"))
     return taken
 
 
@@ -381,58 +335,3 @@ def diagnose(
             lambda: [unpack(file, Path(folder)) for file in packed],
             median(costs_ms) if costs_ms else None,
         )
-
-
-def print_table(known: Sequence[Measured], rows: Sequence[Judged]) -> None:
-    """Print a row for each program, fault and tool, and the counts of each tool."""
-    print("\n".join(dict.fromkeys(each.machine for each in known)))
-    print(f"\n| {' | '.join(COLUMNS)} |\n|{'---|' * len(COLUMNS)}")
-    for row in rows:
-        print(f"| {' | '.join(cells_of(row))} |")
-    print()
-    for tool in dict.fromkeys(row.tool for row in rows):
-        print(f"{tool}: {'; '.join(counts_of([row for row in rows if row.tool == tool]))}")
-
-
-def cells_of(row: Judged) -> list[str]:
-    first = row.diagnoses[0]
-    costs = [ABSENT, ABSENT, ABSENT, ABSENT]
-    if row.fault != NONE:
-        costs = [
-            ABSENT if first.costs_ms is None else f"{first.costs_ms:.2f}",
-            "{:.2f} to {:.2f}".format(*first.between_ms) if first.between_ms else ABSENT,
-            spread(row.costs_ms, 2) if row.costs_ms else ABSENT,
-            {None: ABSENT, True: "yes", False: "no"}[first.is_close],
-        ]
-    late = ABSENT if first.late_rank is None else str(first.late_rank)
-    said = said_of(row.diagnoses)
-    planted = [row.program, row.fault, row.tool, late, first.planted]
-    return [*planted, said, *costs[:3], row.is_named, costs[3]]
-
-
-def said_of(diagnoses: Sequence[RanksDiagnosis]) -> str:
-    """Cell such as `rank 1, cpu`, or `balanced 4, communication 1` of several captures."""
-    said = Counter(
-        (each.verdict or "cannot be read")
-        if each.rank is None
-        else f"rank {each.rank}, {each.because}"
-        for each in diagnoses
-    )
-    several = len(diagnoses) > 1
-    return ", ".join(f"{text} {count}" if several else text for text, count in said.most_common())
-
-
-def counts_of(rows: Sequence[Judged]) -> list[str]:
-    """Phrases on how many captures were judged rightly."""
-    late = [row.is_named for row in rows if row.fault not in (NONE, LINK)]
-    links = [row.is_named for row in rows if row.fault == LINK]
-    every = [each for row in rows for each in row.diagnoses]
-    nobody = [each.verdict and each.rank is None for each in every if each.late_rank is None]
-    closes = [each.is_close for each in every if each.is_close is not None]
-    return [
-        f"rank and cause {late.count('yes')} of {len(late)}",
-        f"{late.count('arguably')} more can be argued for",
-        f"slow link {links.count('yes')} of {len(links)}",
-        f"nobody named where no rank is late {nobody.count(True)} of {len(nobody)}",
-        f"cost within {100 * WITHIN:.0f} % or in its range {sum(closes)} of {len(closes)}",
-    ]

@@ -44,7 +44,7 @@ from validation.plants.ranks import OF_RANKS
 TOOLS = {"nsys": "nsys", "torch": "torch.profiler"}  # a training's folder, and what captured it
 WITHIN = 0.15  # share of the true cost by which the reported cost may be off
 HEADER = (
-    "| plant | rank | cause | tool | told | cost told, ms | cost, ms | right |\n"
+    "| plant | rank | cause | tool | reported | reported cost, ms | cost, ms | right |\n"
     "|---|---:|---|---|---|---:|---:|---|"
 )
 

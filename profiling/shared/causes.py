@@ -413,6 +413,14 @@ VERDICTS = (
     ),
 )
 VERDICT = {verdict.name: verdict for verdict in VERDICTS}
+
+
+def is_of_host(part: str) -> bool:
+    """Whether the part of a step is idle time for which the host is to blame."""
+    verdict = PART[part].verdict
+    return verdict is not None and VERDICT[verdict].host
+
+
 # what a GPU is busy with: nothing waits, and no part of the step leads to it
 BUSY_GPU_VERDICTS = {verdict.name for verdict in VERDICTS if verdict.waiting is None} - {
     *(part.verdict for part in PARTS),

@@ -5,22 +5,19 @@ from dataclasses import replace
 import pytest
 import torch
 
+from profiling.shared.json_records import to_json
 from tests.helpers.clock import FakeClock
 from validation import foreign_ranks, rank_groups, rank_programs
 from validation.foreign_ranks import (
-    NONE,
     ForeignRanksConfig,
-    Judged,
-    Measured,
     captures,
-    cells_of,
     chosen,
-    counts_of,
-    judged_as,
     lack,
+    main,
     take_reports,
     with_amount,
 )
+from validation.judged_ranks import NONE, Judged, Measured, cells_of, counts_of, judged_as
 from validation.planted_ranks import RanksDiagnosis
 from validation.rank_groups import Group
 from validation.rank_programs import LATE, Planted
@@ -99,6 +96,12 @@ def test_reports_get_the_names_of_their_windows(tmp_path):
         take_reports(group, names[:3], tmp_path)
     taken = {report.name: report.read_text() for report in take_reports(group, names[:2], tmp_path)}
     assert taken["fsdp-products-1.nsys-rank0.nsys-rep"] == "0 2" and len(taken) == 4
+    for rank in (0, 1):  # nsys does not number a single report
+        (group.reports / f"nsys-rank{rank}.nsys-rep").write_text(f"{rank}")
+    taken = {
+        report.name: report.read_text() for report in take_reports(group, ["fsdp-link-1"], tmp_path)
+    }
+    assert taken == {f"fsdp-link-1.nsys-rank{rank}.nsys-rep": f"{rank}" for rank in (0, 1)}
 
 
 RANK = """
@@ -130,6 +133,25 @@ def test_ranks_answer_until_they_end(tmp_path, monkeypatch):
         pytest.raises(ValueError, match="did not start"),
     ):
         group.start()
+
+
+def test_without_gpus_what_was_measured_is_judged(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    config = ForeignRanksConfig(str(tmp_path), programs="fsdp,accelerate", tools="torch")
+    main(config)
+    assert "fsdp is left out: PyTorch sees 0 of 2 GPUs" in capsys.readouterr().err
+    measured = Measured("fsdp", "2 x H100", 20.0, {NONE: [20.0]})
+    (tmp_path / "measured").mkdir()
+    (tmp_path / "measured" / "fsdp.json").write_text(to_json(measured))
+    monkeypatch.setattr(
+        foreign_ranks,
+        "judge",
+        lambda out, each: [Judged(each.program, NONE, "nsys", [], [BALANCED])],
+    )
+    monkeypatch.setattr(foreign_ranks, "is_captured", lambda *_: True)
+    main(config)
+    printed = capsys.readouterr()
+    assert "| fsdp | none | nsys | – | balanced |" in printed.out and not printed.err
 
 
 def test_what_lacks_something_is_left_out(monkeypatch, tmp_path):

@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 
 from profiling.analysis.columns import Intervals, distinct, name_mask, union
 from profiling.analysis.gpu_time.attribution import OwnedOperations
-from profiling.analysis.gpu_time.breakdown import Activity
 from profiling.analysis.gpu_time.host_waits import launches_block
 from profiling.analysis.steps.operators import loading_times
 from profiling.analysis.steps.steps import Steps
@@ -93,9 +92,8 @@ def copies(
     return (rows >= 0) & name_mask(names, operations.name[rows], lambda name: direction in name)
 
 
-def host_activity(trace: Trace, calls: Calls, owned: OwnedOperations, activity: Activity) -> Host:
-    names, begin, end = trace.names, activity.begin_ns, activity.end_ns
-    steps, operations = owned.steps, owned.operations
+def host_activity(trace: Trace, calls: Calls, owned: OwnedOperations, begin: int, end: int) -> Host:
+    names, steps, operations = trace.names, owned.steps, owned.operations
     threads = set(distinct(owned.thread[owned.kernels_and_graphs]).tolist()) | {steps.thread}
     of_host = np.isin(calls.thread, [thread for thread in threads if thread is not None])
     of_host &= (calls.end_ns > begin) & (calls.start_ns < end) & (calls.end_ns > calls.start_ns)

@@ -125,7 +125,7 @@ def find_gaps(
         return None
     before, after = neighbours(operations, owned.steps.rows_of(operations), idle)
     launches = launches_around(trace.names, operations, calls, idle, before, after)
-    host = host_activity(trace, calls, owned, activity)
+    host = host_activity(trace, calls, owned, activity.begin_ns, activity.end_ns)
     cause_ns = np.zeros((len(CAUSES), len(after)), np.int64)
     cause_ns[CAUSES.index("queue")] = idle.end_ns - idle.start_ns
     # only these gaps need splitting; the others, mostly many more, are `queue` as a whole

@@ -1,8 +1,8 @@
 """Cause of a rank's lateness: the part of the step, the phase, and the kernels responsible.
 
 The cause is that part of the step (causes.PARTS without communication) that exceeds the median of
-the other ranks by most. Longer compute is explained by the kernels that ran (`work`), and
-`cause_said` puts all of it into words.
+the other ranks by most, without idle time that the others' hosts would cause too (own_host). Longer
+compute is explained by the kernels that ran (`work`), and `cause_said` puts all of it into words.
 """
 
 from collections.abc import Callable
@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from profiling.analysis.ranks.cause_said import (
+    NAMED,
+    hosts_lines,
     limit_lines,
     longer_lines,
     next_steps,
@@ -25,7 +27,7 @@ from profiling.analysis.ranks.rank_records import Straggler
 from profiling.analysis.ranks.reduce import ReducedRank
 from profiling.analysis.ranks.work import extra_launches_ms, most_longer_kernels, why_longer
 from profiling.analysis.verdict.diagnosis import CLOSE
-from profiling.shared.causes import BUSY_GPU_VERDICTS, PART, VERDICT
+from profiling.shared.causes import BUSY_GPU_VERDICTS, PART, VERDICT, is_of_host
 
 MOSTLY = 0.5  # share of a longer wait for the GPU that longer host work has to explain
 HOST = ("data", "cpu")
@@ -36,7 +38,8 @@ class Lateness:
     """Cost of the late ranks, and the part of the first one's step that is longer."""
 
     late: list[int]  # their columns, the one that costs most alone first
-    gained_ns: np.ndarray  # (iterations,) of Costs.gained_ns
+    gained_ns: np.ndarray  # (iterations,) that mending them would gain
+    waited_ms: float  # per step, that the others wait for them; their own hosts may keep it
     longer_ms: dict[str, float]  # of longer_parts
     part: str  # the longest of them
     range: CostRange
@@ -45,10 +48,51 @@ class Lateness:
 def lateness_of(costs: Costs, late: list[int]) -> Lateness:
     """Measure the lateness of these columns, the one that costs most alone first."""
     others = [n for n in range(len(costs.ranks)) if n not in late]
-    gained_ns, longer_ms = costs.gained_ns(late), longer_parts(costs, late[0], others)
+    gained_ns, whole_ms = costs.gained_ns(late), longer_parts(costs, late[0], others)
+    longer_ms = without_common_idle(costs, late, whole_ms)
     part = max(longer_ms, key=lambda name: longer_ms[name])
-    between = cost_range(costs, late, gained_ns, part, longer_ms)
-    return Lateness(late, gained_ns, longer_ms, part, between)
+    longer = {name: ms for name, ms in longer_ms.items() if ms > 0}
+    most_ms = costs.mean_ms(gained_ns)
+    if longer_ms != whole_ms:  # the others wait for what was cut, too
+        most_ms = min(most_ms, sum(longer.values()))
+    host_leaves_ms = costs.most_to_gain_ms(late)
+    if not is_of_host(part):  # what hosts differ by is not this part's
+        of_host_ms = sum(ms for name, ms in longer.items() if is_of_host(name))
+        by_chance_ms = min(of_host_ms, costs.hosts_differ_ms(late))
+        most_ms -= by_chance_ms if by_chance_ms >= NAMED * costs.mean_ms(gained_ns) else 0.0
+    elif host_leaves_ms is not None:
+        most_ms = min(most_ms, host_leaves_ms)
+    return limited_lateness(costs, late, gained_ns, longer_ms, part, most_ms)
+
+
+def lateness_by_work(costs: Costs, late: list[int]) -> Lateness | None:
+    """Lateness of a single rank whose GPU has more work than the others' have; None: it has not.
+
+    Such work is there in each step, however uneven the hosts are. It costs no more than it takes.
+    """
+    others = [n for n in range(len(costs.ranks)) if n not in late]
+    rank, typical = costs.ranks[late[0]], costs.ranks[median_rank(costs, others)]
+    if len(late) > 1 or why_longer(rank, typical) not in ("more_kernels", "larger_kernels"):
+        return None
+    longer_ms = longer_parts(costs, late[0], others)
+    gained_ns = costs.gained_ns(late)
+    return limited_lateness(costs, late, gained_ns, longer_ms, "compute", longer_ms["compute"])
+
+
+def limited_lateness(
+    costs: Costs,
+    late: list[int],
+    gained_ns: np.ndarray,
+    longer_ms: dict[str, float],
+    part: str,
+    most_ms: float,
+) -> Lateness:
+    """Lateness that `part` makes. Of what the others wait, no more than `most_ms` can be gained."""
+    waited_ms = costs.mean_ms(gained_ns)
+    if waited_ms > max(0.0, most_ms):
+        gained_ns = gained_ns * (max(0.0, most_ms) / waited_ms)
+    between = cost_range(costs, late, gained_ns, waited_ms, part, longer_ms)
+    return Lateness(late, gained_ns, waited_ms, longer_ms, part, between)
 
 
 def straggler_of(costs: Costs, lateness: Lateness) -> Straggler:
@@ -62,6 +106,8 @@ def straggler_of(costs: Costs, lateness: Lateness) -> Straggler:
     computes_ms = longer_ms.get("compute", 0.0)
     limited_ms = clock_gain_ms(costs, first, others, computes_ms, extra_launches_ms(rank, typical))
     because = cause(costs, first, others, part, longer_ms)
+    if work in ("more_kernels", "larger_kernels"):  # the others' kernels do not tell
+        because = verdict_by_kernels(costs, first, others)
     straggler = Straggler(
         rank=rank.rank,
         with_ranks=[costs.ranks[number].rank for number in late[1:]],
@@ -82,6 +128,7 @@ def straggler_of(costs: Costs, lateness: Lateness) -> Straggler:
     evidence = [
         *longer_lines(straggler, longer_ms),
         *work_lines(straggler, costs, first, others),
+        *hosts_lines(straggler, costs, late, lateness.waited_ms),
         *waits_lines(straggler, costs, others),
         *limit_lines(straggler, limited_ms),
         *range_lines(straggler, between),
@@ -133,6 +180,32 @@ def longer_parts(costs: Costs, first: int, others: list[int]) -> dict[str, float
             most: host_longer_ms[most],
         }
     return longer_ms
+
+
+def without_common_idle(
+    costs: Costs, late: list[int], longer_ms: dict[str, float]
+) -> dict[str, float]:
+    """`longer_ms` without idle time that the others' hosts only hide behind their waits.
+
+    The host's parts together are no longer than its own time for a step exceeds the slowest of the
+    others'. What is cut are the parts that slow hosts lengthen.
+    """
+    mine_ms, theirs_ms = costs.own_host_ms(late[0]), costs.slowest_host_ms(late)
+    if mine_ms is None or theirs_ms is None:
+        return longer_ms
+    of_host = {name: max(ms, 0.0) for name, ms in longer_ms.items() if is_of_host(name)}
+    evenly = {name: ms for name, ms in of_host.items() if is_slow_host(costs, late, name)}
+    others_ms = sum(of_host.values()) - sum(evenly.values())
+    left_ms = max(0.0, float(mine_ms.mean() - theirs_ms.mean()) - others_ms)
+    share = min(1.0, left_ms / (sum(evenly.values()) or 1.0))
+    return longer_ms | {name: share * ms for name, ms in evenly.items() if ms > 0}
+
+
+def is_slow_host(costs: Costs, late: list[int], part: str) -> bool:
+    """Whether the part is longer on the late rank if its host is slower at the same work."""
+    if part == "synchronization" and costs.waits_more(late[0]):
+        return False
+    return is_of_host(part) and PART[part].lengthened
 
 
 def beyond_median(

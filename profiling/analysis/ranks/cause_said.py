@@ -12,7 +12,7 @@ from profiling.shared.causes import PART, VERDICT
 from profiling.shared.kernel_names import function_name
 
 ALSO = 0.2  # share of the cost from which on another longer part is mentioned
-NAMED = 0.02  # share of the cost from which on the effect of clocks is mentioned
+NAMED = 0.02  # share of the cost from which on the effect of clocks, or of hosts, is mentioned
 SLOWER_CLOCK = 0.01  # share by which a GPU's clock has to be below the others' to count as slower
 MOST_ADVICE = 2  # number of lines on what to try, at most
 
@@ -32,14 +32,17 @@ def range_lines(late: Straggler, between: CostRange) -> list[str]:
     """Line on what moves the cost without a profiler, where that is much; so tools may differ."""
     enough_ms = ALSO * late.costs_ms_per_step
     reasons = []
-    if between.profiler_ms >= enough_ms:
+    if between.chance_ms >= enough_ms:
         reasons.append(
-            f"capturing lengthens the host's work, and may have made {between.profiler_ms:.2f} ms "
+            f"capturing lengthens the host's work, and may have made {between.chance_ms:.2f} ms "
             "of the lateness"
+            if between.by_capturing
+            else f"hosts with the same work differ, which may be {between.chance_ms:.2f} ms of the "
+            "lateness"
         )
     if between.hidden_ms >= enough_ms:
         reasons.append(
-            f"the others' GPUs idle for their hosts, which capturing slows, and this may hide "
+            f"the others' hosts, which capturing slows, hold them up too, and this may hide "
             f"{between.hidden_ms:.2f} ms"
         )
     if not reasons:
@@ -126,6 +129,26 @@ def clocks_line(costs: Costs, first: int, others: list[int]) -> str:
             "the clock is not the reason. Check what else runs on that GPU."
         )
     return f"Over the run its clock was {mine.text}; the others ran at {median_mhz:.0f}."
+
+
+def hosts_lines(late: Straggler, costs: Costs, numbers: list[int], waited_ms: float) -> list[str]:
+    """Line on what the others' own hosts keep them from gaining, where that is much."""
+    host_ms = costs.slowest_host_ms(numbers)
+    if host_ms is None or waited_ms - late.costs_ms_per_step < ALSO * waited_ms:
+        return []
+    if late.part == "compute":
+        return [LIMITED_BY_WORK.format(waited_ms, host_ms.mean())]
+    return [LIMITED_BY_HOSTS.format(waited_ms, host_ms.mean())]
+
+
+LIMITED_BY_HOSTS = (
+    "The others wait {:.2f} ms per step for it, but would not gain all of that: the slowest of "
+    "their own hosts takes {:.2f} ms per step. Idle time that it would cause is not counted."
+)
+LIMITED_BY_WORK = (
+    "The others wait {:.2f} ms per step for it, most of it because of hosts that come late in "
+    "turns: the slowest of their own hosts takes {:.2f} ms per step."
+)
 
 
 def waits_lines(late: Straggler, costs: Costs, others: list[int]) -> list[str]:

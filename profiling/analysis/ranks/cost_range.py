@@ -3,10 +3,12 @@
 The figure is what the others lose in the captured steps. Two things move what they lose without a
 profiler, and each widens the range to one side:
 
-- A late rank may be late because capturing lengthened the work of its host. As much of its lateness
-  as lies in those parts of the step, and as capturing may have added, is taken off the lower end.
+- A late rank may be late because capturing lengthened the work of its host, or because hosts with
+  the same work differ by chance. As much of its lateness as lies in those parts of the step, and as
+  capturing may have added, or hosts may differ by, is taken off the lower end.
 - The others may lose little because their own hosts, which capturing lengthened, came late too. As
-  much as they were idle for that, up to the late rank's own longer part, is added to the upper end.
+  much as they were idle for that, up to the late rank's own longer part, is added to the upper end;
+  and so is what their hosts keep them from gaining, up to the same amount as above.
 
 Both ends then give way by the error of the replay, the spread of the steps and the clocks' error.
 """
@@ -17,7 +19,7 @@ import numpy as np
 
 from profiling.analysis.ranks.costs import Costs
 from profiling.analysis.statistics import student_t_quantile
-from profiling.shared.causes import PART
+from profiling.shared.causes import PART, is_of_host
 
 REPLAY_ERROR = 0.15  # share of what mending planted faults gained, within which the replay was
 CONFIDENCE = 0.95  # of the mean over the steps
@@ -29,33 +31,49 @@ class CostRange:
 
     low_ms: float
     high_ms: float
-    profiler_ms: float  # part of the cost that capturing may have made
+    chance_ms: float  # part of the cost that capturing, or hosts that differ by chance, may be
+    by_capturing: bool  # most of that is by capturing
     hidden_ms: float  # cost that the others' lengthened host time may hide
 
 
 def cost_range(
-    costs: Costs, late: list[int], gained_ns: np.ndarray, part: str, longer_ms: dict[str, float]
+    costs: Costs,
+    late: list[int],
+    gained_ns: np.ndarray,
+    waited_ms: float,
+    part: str,
+    longer_ms: dict[str, float],
 ) -> CostRange:
     """Range of what the `late` columns cost; the first is late because `part` is longer by most.
 
-    `gained_ns` is what Costs.gained_ns computed for them, `longer_ms` by how much each part of the
-    first one's step exceeds the others'.
+    `gained_ns` is what mending them would gain, `waited_ms` what the others wait, `longer_ms` by
+    how much each part of the first one's step exceeds the others'.
     """
-    cost_ms = costs.mean_ms(gained_ns)
-    lengthened_ms = sum(ms for name, ms in longer_ms.items() if PART[name].lengthened and ms > 0)
-    profiler_ms = min(lengthened_ms, costs.ranks[late[0]].most_added_ms, max(cost_ms, 0.0))
+    cost_ms, added_ms = costs.mean_ms(gained_ns), costs.ranks[late[0]].most_added_ms
+    host_ms, differ_ms = costs.slowest_host_ms(late), costs.hosts_differ_ms(late)
+    longer = {name: ms for name, ms in longer_ms.items() if ms > 0}
+    added_ms = min(added_ms, sum(ms for name, ms in longer.items() if PART[name].lengthened))
+    differ_ms = min(differ_ms, sum(ms for name, ms in longer.items() if is_of_host(name)))
+    chance_ms = min(max(added_ms, differ_ms), max(cost_ms, 0.0))
     idle_ms = min(
         min(host_idle_ms(costs, number), costs.ranks[number].most_added_ms)
         for number in range(len(costs.ranks))
         if number not in late
     )
-    hidden_ms = min(idle_ms, max(0.0, longer_ms[part] - cost_ms))
+    by_host = is_of_host(part)
+    held_ms = max(0.0, waited_ms - cost_ms) if by_host else 0.0  # by the others' hosts
+    hidden_ms = max(min(idle_ms, longer_ms[part] - cost_ms), min(max(added_ms, differ_ms), held_ms))
     spread_ms = float(np.hypot(half_width_ms(gained_ns), costs.doubt_ms(late)))
-    low_ms, high_ms = cost_ms - profiler_ms, cost_ms + hidden_ms
+    if held_ms and host_ms is not None:
+        spread_ms = float(np.hypot(spread_ms, half_width_ms(1e6 * host_ms)))
+    low_ms, high_ms = cost_ms - chance_ms, cost_ms + hidden_ms
+    if not by_host and (most_ms := costs.most_to_gain_ms(late)) is not None:
+        low_ms = min(low_ms, most_ms)
     return CostRange(
         max(0.0, low_ms - float(np.hypot(REPLAY_ERROR * low_ms, spread_ms))),
         min(costs.step_ms, high_ms + float(np.hypot(REPLAY_ERROR * high_ms, spread_ms))),
-        profiler_ms,
+        chance_ms,
+        added_ms >= differ_ms,
         hidden_ms,
     )
 

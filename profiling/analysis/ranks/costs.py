@@ -7,11 +7,13 @@ from functools import cached_property
 import numpy as np
 
 from profiling.analysis.ranks.collective_waits import Waits
+from profiling.analysis.ranks.own_host import chance_ms
 from profiling.analysis.ranks.reduce import ReducedRank
 from profiling.analysis.ranks.replay import own_jitter_ns, sooner_ns
 
 WORTH_TELLING = 0.02  # share of a step
 EQUAL_GPUS = 0.03  # share of a step by which GPUs of one kind differ in speed
+HALF_A_WAIT = 0.5  # per step, by which hosts with the same work may differ
 MANY = 10  # collectives, in all of which no rank is the last by chance
 
 
@@ -77,6 +79,36 @@ class Costs:
     def alone_ns(self) -> np.ndarray:
         """(iterations, ranks): ns that each rank costs the others by itself."""
         return self.waits.alone_ns(self.iterations)
+
+    def own_host_ms(self, number: int) -> np.ndarray | None:
+        """(iterations,) ms that the rank's host takes for each step by itself; None: unknown."""
+        rank = self.ranks[number]
+        return None if rank.own_host is None else rank.own_host.step_ns[self.steps_of(rank)] / 1e6
+
+    def waits_more(self, number: int) -> bool:
+        """Whether the rank's host waits for its GPU more often than any other's."""
+        mine = self.ranks[number].own_host
+        others = [rank.own_host for n, rank in enumerate(self.ranks) if n != number]
+        waits = max((host.waits for host in others if host), default=0.0)
+        return mine is not None and mine.waits > waits + HALF_A_WAIT
+
+    def slowest_host_ms(self, late: Collection[int]) -> np.ndarray | None:
+        """own_host_ms of the slowest host of the ranks that are not `late`; None: unknown."""
+        others = [self.own_host_ms(n) for n in range(len(self.ranks)) if n not in late]
+        return max((ms for ms in others if ms is not None), key=np.mean, default=None)
+
+    def hosts_differ_ms(self, late: Collection[int]) -> float:
+        """Time in ms per step by which equal hosts may differ from the slowest of the others'."""
+        host_ms = self.slowest_host_ms(late)
+        return 0.0 if host_ms is None else chance_ms(host_ms)
+
+    def most_to_gain_ms(self, late: Collection[int]) -> float | None:
+        """Time in ms per step that the slowest of the others' hosts leaves; None: unknown."""
+        host_ms = self.slowest_host_ms(late)
+        if host_ms is None:
+            return None
+        lengths = [np.diff(rank.bounds_ns)[self.steps_of(rank)] for rank in self.ranks]
+        return max(0.0, float(np.mean(lengths)) / 1e6 - float(host_ms.mean()))
 
     def gained_ns(self, ranks: Collection[int]) -> np.ndarray:
         """(iterations,) ns gained in each step if `ranks`, as columns but not all, are mended."""

@@ -18,6 +18,7 @@ from profiling.analysis.gpu_time.slowed import Launches, alone_ns, launches_of, 
 from profiling.analysis.gpu_time.typical import causes_of_steps, parts_of_steps
 from profiling.analysis.gpu_work.families import FAMILIES
 from profiling.analysis.ranks.collectives import Collectives, collectives_of, launched_before
+from profiling.analysis.ranks.own_host import OwnHost, own_host
 from profiling.analysis.records import Health, Report
 from profiling.analysis.verdict.advice import in_force
 from profiling.analysis.verdict.health import PERSONAL
@@ -124,6 +125,7 @@ class ReducedRank:
     bounds_ns: np.ndarray  # the n + 1 times that bound the n steps
     parts_ns: dict[str, np.ndarray]  # time of each of causes.PARTS in each step
     host_ns: dict[str, np.ndarray]  # idle time in each step by what the host did; {}: unknown
+    own_host: OwnHost | None  # None: its calls were not captured
     most_added_ms: float  # by which capturing may have lengthened the host's part of its step
     queued_ns: int  # GPU time in its first step that was launched before the capture
     communication_ns: np.ndarray  # in each step, hidden or not
@@ -195,6 +197,7 @@ def reduce_rank(
         bounds_ns=bounds_ns,
         parts_ns=parts_ns,
         host_ns=host_times(analysis),
+        own_host=own_host(analysis),
         most_added_ms=most_added_ms(report.health),
         queued_ns=int(owned.duration_ns[queued & (owned.step == 0)].sum()),
         communication_ns=communication_intervals(analysis, owned).ns_within(

@@ -8,18 +8,24 @@
    clocks or is that of the rank that is last in all of the collectives, and is steady: three times
    what all others cost (waits.Waits), or more than they cost in each of at least five steps. Costs
    that ranks cause in turns are jitter, which is reported from 2 % of the step on.
+   A rank whose GPU has more work than the others' is late by that, however uneven the hosts are.
 3. `cause` determines what holds the late ranks up, and `cost_range` what they cost without a
-   profiler. If capturing may have made all of the lateness, nobody is named.
+   profiler. `not_named` knows when that does not suffice to name somebody.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from profiling.analysis.ranks.cause import Lateness, lateness_of, straggler_of
-from profiling.analysis.ranks.cause_said import join_numbers, what_is_longer
+from profiling.analysis.ranks.cause import (
+    Lateness,
+    lateness_by_work,
+    lateness_of,
+    straggler_of,
+)
 from profiling.analysis.ranks.choice import list_numbers
 from profiling.analysis.ranks.costs import EQUAL_GPUS, WORTH_TELLING, Costs
+from profiling.analysis.ranks.not_named import not_named
 from profiling.analysis.ranks.power_limit import limits_all_gpus
 from profiling.analysis.ranks.rank_records import RanksVerdict, Straggler
 from profiling.analysis.verdict.health import CAPTURE_AGAIN
@@ -53,18 +59,6 @@ NO_MATCH = (
     "No collective of one rank was found on another rank.",
     "To find out, capture the same iterations on each rank, with their collectives.",
 )
-AS_GPUS_DIFFER = (
-    "{} last, by {:.2f} ms per step ({:.1f} %). Equal GPUs differ by up to {:.0f} %, "
-    "so nobody is named."
-)
-BY_THE_PROFILER = (
-    "{} last, by {:.2f} ms per step: {} {}. Capturing may have added {:.2f} ms per step to that "
-    "rank's host work, so the captures do not show whether it is late without a profiler."
-)
-WITHOUT = (
-    "To find out, capture with nsys, or torch.profiler without stacks and shapes, or time each "
-    "rank's host without a profiler."
-)
 
 
 @dataclass(frozen=True)
@@ -94,7 +88,7 @@ def judge(costs: Costs) -> Judgement:
     late_ns = costs.waits.cost_ns(late, costs.iterations)
     others_ns = costs.waits.in_turns_ns(costs.iterations, late)
     lateness = lateness_of(costs, late)
-    late_ms, others_ms = costs.mean_ms(lateness.gained_ns), costs.mean_ms(others_ns)
+    late_ms, others_ms = lateness.waited_ms, costs.mean_ms(others_ns)
     doubt_ms = costs.doubt_ms(everyone)
     if doubt_ms >= max(DOUBTFUL * costs.step_ms, late_ms / OUTWEIGHS):
         evidence = [NOT_TOGETHER.format(doubt_ms), missing_facts(costs)]
@@ -105,6 +99,8 @@ def judge(costs: Costs) -> Judgement:
     last = costs.is_last_in_all(late[0]) and late_ms >= WORTH_TELLING * costs.step_ms
     if steady and (last or costs.is_significant(late_ms, late)):
         return name_late(costs, lateness, others_ms)
+    if with_more_work := late_by_work(costs, late):
+        return named(costs, with_more_work, others_ms)
     evidence = []
     if costs.is_significant(jitter_ms, everyone):
         times = np.bincount(costs.alone_ns.argmax(axis=1), minlength=len(costs.ranks))
@@ -131,22 +127,29 @@ def name_late(costs: Costs, lateness: Lateness, others_ms: float) -> Judgement:
 
     `others_ms` is what the other ranks cost in turns.
     """
-    late_ms = costs.mean_ms(lateness.gained_ns)
-    numbers = [costs.ranks[number].rank for number in lateness.late]
-    who = f"Ranks {join_numbers(numbers)} come" if len(numbers) > 1 else f"Rank {numbers[0]} comes"
-    if late_ms < EQUAL_GPUS * costs.step_ms:
-        share = 100 * late_ms / costs.step_ms
-        evidence = [AS_GPUS_DIFFER.format(who, late_ms, share, 100 * EQUAL_GPUS)]
-        return without_straggler(costs, others_ms, evidence)
-    profiler_ms = lateness.range.profiler_ms
-    if late_ms - profiler_ms < EQUAL_GPUS * costs.step_ms:
-        why = what_is_longer(lateness.part, lateness.longer_ms[lateness.part], None)
-        most_ms = costs.ranks[lateness.late[0]].most_added_ms
-        whose = f"rank {numbers[0]}'s GPU"
-        evidence = [BY_THE_PROFILER.format(who, late_ms, whose, why, most_ms), WITHOUT]
-        return Judgement("unknown", evidence, None, others_ms)
+    reason = not_named(costs, lateness)
+    if reason is None:
+        return named(costs, lateness, others_ms)
+    if with_more_work := late_by_work(costs, lateness.late):
+        return named(costs, with_more_work, others_ms)
+    if reason.is_unknown:
+        return Judgement("unknown", reason.evidence, None, others_ms)
+    return without_straggler(costs, others_ms, reason.evidence)
+
+
+def named(costs: Costs, lateness: Lateness, others_ms: float) -> Judgement:
     straggler = straggler_of(costs, lateness)
     return Judgement("straggler", straggler.evidence, straggler, others_ms)
+
+
+def late_by_work(costs: Costs, late: list[int]) -> Lateness | None:
+    """Lateness of the rank by more work of its GPU, where that is much; else None."""
+    if len(costs.iterations) < EVERY:
+        return None
+    lateness = lateness_by_work(costs, late)
+    if lateness and costs.mean_ms(lateness.gained_ns) >= EQUAL_GPUS * costs.step_ms:
+        return lateness
+    return None
 
 
 def missing_facts(costs: Costs) -> str:

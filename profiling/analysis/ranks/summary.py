@@ -44,10 +44,10 @@ class RanksAnalysis:
 def analyse(ranks: Sequence[ReducedRank], findings: Sequence[Finding] = ()) -> RanksAnalysis:
     """Analyse two or more ranks, ordered by number, that share at least one iteration."""
     ranks = lend_times(ranks)
-    iterations = compared_iterations(ranks)
     matched = match(ranks)
     clocks = align(ranks, matched)
     waits = find_waits(ranks, matched, clocks)
+    iterations, left_out = compared_iterations(ranks, waits)
     costs = Costs(ranks, waits, iterations)
     verdict = judge(costs)
     if not verdict.waits_known:  # contradicting matches tell nothing of a rank
@@ -78,7 +78,11 @@ def analyse(ranks: Sequence[ReducedRank], findings: Sequence[Finding] = ()) -> R
         ),
         matching=matching(waits),
         steps=steps,
-        findings=[*findings, *findings_of(ranks, clocks, costs), *doubtful(matching(waits))],
+        findings=[
+            *findings,
+            *findings_of(ranks, clocks, costs, left_out),
+            *doubtful(matching(waits)),
+        ],
     )
     return RanksAnalysis(ranks, clocks, costs, report)
 
@@ -91,10 +95,15 @@ def most_exposed(sums: Sequence[CollectiveSum]) -> str:
     return f"Most of this is {row.kind}{size}, {row.transfer_ms:.2f} ms each{rate}{peak}."
 
 
-def compared_iterations(ranks: Sequence[ReducedRank]) -> np.ndarray:
-    """The common iterations, but for the first where a GPU still ran what was launched before it.
+def compared_iterations(
+    ranks: Sequence[ReducedRank], waits: Waits
+) -> tuple[np.ndarray, list[Finding]]:
+    """(the iterations that are compared, a finding on the one that is left out).
 
-    The first stays where fewer than two others are left.
+    These are the common ones, but for the first where a GPU still ran what was launched before it,
+    or where a rank waited much longer than in all others: capturing does not begin on all ranks at
+    once, and who begins last comes late in that step. The first stays where fewer than two others
+    are left.
     """
     common = common_iterations(ranks)
     step_ns = np.median(np.concatenate([np.diff(rank.bounds_ns) for rank in ranks]))
@@ -103,7 +112,15 @@ def compared_iterations(ranks: Sequence[ReducedRank]) -> np.ndarray:
         for rank in ranks
         if rank.iterations[0] == common[0]
     )
-    return common[1:] if queued and len(common) > 2 else common
+    if len(common) <= 2:
+        return common, []
+    if queued:
+        return common[1:], [Finding("note", QUEUED_FIRST)]
+    waited_ns = waits.sum_by_step(waits.lost_wait_ns, common).max(axis=1)
+    usual_ns = max(float(waited_ns[1:].max()), WORTH_TELLING * float(step_ns))
+    if len(common) > FEW_STEPS and waited_ns[0] > UNUSUAL * usual_ns:
+        return common[1:], [Finding("note", LATE_FIRST)]
+    return common, []
 
 
 def matching(waits: Waits) -> Matching:
@@ -244,12 +261,20 @@ def doubtful(found: Matching) -> list[Finding]:
 
 MOSTLY_AGREE = 95.0  # percent; a few end apart where a host was interrupted
 ONE_STEP = "all figures are of one step, which does not show whether the same rank is always late"
-FIRST_STEP = (
+QUEUED_FIRST = (
     "the first step is left out: GPUs were still running what was launched before the capture began"
 )
+LATE_FIRST = (
+    "the first step is left out: a rank waited much longer in it than in any other, as where "
+    "capturing begins later on one rank"
+)
+UNUSUAL = 1.5  # times the longest wait of the other steps: from there on the first is not of them
+FEW_STEPS = 4  # up to so many, a fault of some steps may be in the first by chance
 
 
-def findings_of(ranks: Sequence[ReducedRank], clocks: Clocks, costs: Costs) -> list[Finding]:
+def findings_of(
+    ranks: Sequence[ReducedRank], clocks: Clocks, costs: Costs, left_out: list[Finding]
+) -> list[Finding]:
     """Findings on what the ranks do not share: missing ranks, collectives, steps, matches."""
     findings = []
     world = max((rank.world_size or 0 for rank in ranks), default=0)
@@ -277,8 +302,7 @@ def findings_of(ranks: Sequence[ReducedRank], clocks: Clocks, costs: Costs) -> l
         findings.append(Finding("note", other_windows(ranks, common, longest)))
     if len(costs.iterations) == 1:
         findings.append(Finding("warning", ONE_STEP, "capture several steps"))
-    if common > len(costs.iterations):
-        findings.append(Finding("note", FIRST_STEP))
+    findings += left_out
     if count := costs.waits.matched.unmatched:
         total = sum(len(rank.collectives.start_ns) for rank in ranks)
         findings.append(

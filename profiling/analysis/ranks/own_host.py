@@ -1,0 +1,72 @@
+"""Time that a rank's host takes for a step by itself, and what that leaves to gain.
+
+Called by reduce and costs.
+
+While a GPU waits for a late rank, its own host runs ahead, and what that host needs is hidden. So
+the waits tell how late a rank is, but not what mending it would gain: two hosts that are equally
+slow take turns for long stretches, in which one rank waits in all collectives and would be no
+faster without the waits. Each step takes at least as long as the slowest of the other hosts, which
+bounds the gain.
+
+Waits for the GPU, for another process and for room in a full queue of launches are no work of the
+host. Capturing lengthens that work on all ranks alike.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from profiling.analysis.analysis import Analysis
+from profiling.analysis.columns import union
+from profiling.analysis.gpu_time.host_activity import (
+    FOREIGN_WAITS,
+    LONG_NS,
+    host_activity,
+    times_named,
+)
+from profiling.analysis.statistics import ratio_over_processes
+
+# Hosts with the same work differ by no more than a few times what the steps of one differ, nor by
+# more than this share: 0 to 25 % on 39 of 40 pairs of ranks without a fault (docs/truth.md).
+EQUAL_HOSTS = 0.25
+TIMES_NOISE = 3.0
+
+
+@dataclass(frozen=True)
+class OwnHost:
+    """Time of the host's own work in each step, and how often it waits for the GPU."""
+
+    step_ns: np.ndarray  # (steps,)
+    waits: float  # per step
+
+
+def own_host(analysis: Analysis) -> OwnHost | None:
+    """The host of the steps; None where its calls were not captured."""
+    trace, owned = analysis.trace, analysis.owned
+    calls = trace.calls
+    if calls is None or owned is None or owned.steps.thread is None:
+        return None
+    steps = owned.steps
+    edges_ns = np.append(steps.start_ns, steps.end_ns[-1])
+    host = host_activity(trace, calls, owned, int(edges_ns[0]), int(edges_ns[-1]))
+    launches = np.unique(owned.call[owned.call >= 0])
+    held_up = launches[calls.end_ns[launches] - calls.start_ns[launches] > LONG_NS]
+    for_gpu = host.data_waits.union(host.other_waits)
+    waits = for_gpu.union(union(calls.start_ns[held_up], calls.end_ns[held_up]))
+    waits = waits.union(times_named(trace, steps, FOREIGN_WAITS, trace.os_calls))
+    waited_ns = waits.ns_within(edges_ns[:-1], edges_ns[1:])
+    return OwnHost(np.diff(edges_ns) - waited_ns, len(for_gpu.start_ns) / len(waited_ns))
+
+
+def chance_ms(host_ms: np.ndarray) -> float:
+    """Time in ms per step by which a host with the same work may take longer than this one."""
+    mean_ms = float(host_ms.mean())
+    noise_ms = float(host_ms.std(ddof=1)) if len(host_ms) > 1 else mean_ms
+    return min(EQUAL_HOSTS * mean_ms, TIMES_NOISE * noise_ms)
+
+
+def surely_slower(mine_ns: np.ndarray, theirs_ns: np.ndarray) -> bool:
+    """Whether the host takes longer than another one, beyond the noise of the steps of both."""
+    if min(len(mine_ns), len(theirs_ns)) < 2 or min(mine_ns.min(), theirs_ns.min()) <= 0:
+        return bool(mine_ns.mean() > theirs_ns.mean())
+    return ratio_over_processes(theirs_ns, mine_ns).low > 1

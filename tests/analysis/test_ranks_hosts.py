@@ -1,0 +1,132 @@
+"""Late ranks with slow hosts: what the hosts of others leave to gain, and whom that spares."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+import pytest
+
+from benchmarks.fleet.simulation import Fault, Fleet, cost_us
+from profiling.analysis.ranks.cause import is_slow_host
+from profiling.analysis.ranks.collective_waits import Waits
+from profiling.analysis.ranks.own_host import OwnHost, chance_ms, surely_slower
+from profiling.analysis.ranks.rank_records import RanksReport
+from profiling.analysis.ranks.reduce import ReducedRank
+from profiling.analysis.ranks.summary import LATE_FIRST, analyse, compared_iterations
+from tests.helpers.fleet import TOOLS, analyse_files, report_of, write_fleet
+
+# hosts that launch step after step, and take twice as long as their GPUs
+AHEAD = Fleet(ranks=2, ahead=True, buckets=0, kernel_us=10.0, launch_us=20.0)
+SLOW = replace(AHEAD, fault=Fault("slow_launches", times=1.6))
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+def test_a_host_that_is_slow_itself_bounds_what_is_gained(tmp_path: Path, tool: str) -> None:
+    """The others' host runs ahead, so that they wait for the whole of the late rank's host."""
+    late = report_of(write_fleet(SLOW, tmp_path, tool)).straggler
+    assert late is not None and (late.rank, late.because) == (1, "launch")
+    slower_ms = 2 * cost_us(SLOW) / 1e3  # the mean over the two hosts, of which one is slowed
+    assert late.costs_ms_per_step == pytest.approx(slower_ms, rel=0.05)
+    assert late.costs_between_ms[0] < slower_ms < late.costs_between_ms[1]
+    (line,) = (text for text in late.evidence if text.startswith("The others wait"))
+    waited_ms = float(line.split()[3])
+    assert waited_ms > 1.5 * slower_ms
+
+
+def hosts_set(
+    folder: Path, own: Callable[[Sequence[ReducedRank]], list[OwnHost | None]]
+) -> RanksReport:
+    """Report on SLOW with other hosts' times."""
+    ranks = analyse_files(write_fleet(SLOW, folder, "nsys")).ranks
+    pairs = zip(ranks, own(ranks), strict=True)
+    return analyse([replace(rank, own_host=host) for rank, host in pairs]).report
+
+
+def test_hosts_that_take_equally_long_name_nobody(tmp_path: Path) -> None:
+    report = hosts_set(tmp_path, lambda ranks: [ranks[1].own_host, ranks[1].own_host])
+    assert report.straggler is None and report.verdict != "jitter"
+    assert report.evidence[0].startswith("Rank 1 comes last, by 1.56 ms per step, but the others")
+    assert "the slowest of their own hosts takes 2.94 ms" in report.evidence[0]
+
+
+def test_hosts_that_differ_by_no_more_than_their_steps_name_nobody(tmp_path: Path) -> None:
+    def noisy(ranks: Sequence[ReducedRank]) -> list[OwnHost | None]:
+        late = ranks[1].own_host
+        assert late is not None
+        shares = np.array([0.6, 1.3, 0.7, 1.0, 0.6, 1.2, 0.7, 0.9])
+        return [OwnHost(late.step_ns * shares, 0.0), late]
+
+    report = hosts_set(tmp_path, noisy)
+    assert report.straggler is None
+    assert "which differ by no more than the steps of each" in report.evidence[0]
+
+
+def test_without_the_hosts_times_a_late_rank_is_named_as_before(tmp_path: Path) -> None:
+    late = hosts_set(tmp_path, lambda ranks: [None, None]).straggler
+    assert late is not None and late.rank == 1
+    assert late.costs_ms_per_step == pytest.approx(1.56, abs=0.01)
+
+
+def test_more_work_is_named_though_hosts_are_slow(tmp_path: Path) -> None:
+    """The program launches too slowly for it to matter by much, but each step has it."""
+    fleet = replace(AHEAD, fault=Fault("more_kernels", times=1.5))
+    late = report_of(write_fleet(fleet, tmp_path, "nsys")).straggler
+    assert late is not None and (late.rank, late.part, late.work) == (1, "compute", "more_kernels")
+    assert late.because == "gpu_compute"
+    assert late.costs_ms_per_step == pytest.approx(0.24, abs=0.02)  # 24 kernels of 10 us
+    assert late.costs_between_ms[0] == 0
+
+
+class Waited:
+    """Stands in for Waits: what two ranks wait in each step, in ms."""
+
+    lost_wait_ns = None
+
+    def __init__(self, *ms: tuple[float, float]) -> None:
+        self.ns = 1e6 * np.array(ms)
+
+    def sum_by_step(self, *_: object) -> np.ndarray:
+        return self.ns
+
+
+@pytest.mark.parametrize(
+    "waited_ms, is_left_out",
+    [
+        ([(70, 0), (3, 0), (2, 0), (3, 0), (2, 0)], True),
+        ([(4, 0), (3, 0), (2, 0), (3, 0), (2, 0)], False),
+        ([(70, 0), (0, 60), (2, 0), (3, 0), (2, 0)], False),  # another step has as much
+        ([(0.1, 0), (0, 0), (0, 0), (0, 0), (0, 0)], False),  # too little of a step
+        ([(70, 0), (3, 0), (2, 0), (3, 0)], False),  # too few steps to tell
+    ],
+)
+def test_a_first_step_in_which_one_rank_waits_much_longer_is_left_out(
+    tmp_path: Path, waited_ms: list[tuple[float, float]], is_left_out: bool
+) -> None:
+    """Capturing does not begin on all ranks at once."""
+    fleet = Fleet(ranks=2, steps=len(waited_ms), kernel_us=200.0)  # steps of 16 ms
+    ranks = analyse_files(write_fleet(fleet, tmp_path)).ranks
+    iterations, findings = compared_iterations(ranks, cast(Waits, Waited(*waited_ms)))
+    assert len(iterations) == len(waited_ms) - is_left_out
+    assert [finding.what for finding in findings] == [LATE_FIRST] * is_left_out
+
+
+def test_equal_hosts_differ_by_their_noise_and_by_a_quarter_at_most() -> None:
+    quiet, noisy = np.array([10.0, 10.1, 9.9, 10.0]), np.array([6.0, 14.0, 7.0, 13.0])
+    assert chance_ms(quiet) == pytest.approx(3 * quiet.std(ddof=1))
+    assert chance_ms(noisy) == 2.5
+    assert chance_ms(quiet[:1]) == 2.5  # nothing tells the noise of one step
+    assert surely_slower(quiet + 1, quiet) and not surely_slower(noisy + 1, noisy)
+    assert surely_slower(quiet[:1] + 1, quiet)
+
+
+def test_a_rank_that_alone_waits_for_its_gpu_is_not_one_with_a_slow_host(tmp_path: Path) -> None:
+    analysis = analyse_files(write_fleet(SLOW, tmp_path, "nsys"))
+    first, second = analysis.ranks
+    assert is_slow_host(analysis.costs, [1], "synchronization")
+    assert second.own_host is not None
+    waiting = replace(second, own_host=OwnHost(second.own_host.step_ns, 1.0))
+    costs = replace(analysis.costs, ranks=[first, waiting])
+    assert costs.waits_more(1) and not is_slow_host(costs, [1], "synchronization")
+    assert is_slow_host(costs, [1], "launch") and not is_slow_host(costs, [1], "data")
