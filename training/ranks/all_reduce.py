@@ -305,5 +305,6 @@ def copies_obstacle(ranks: Ranks) -> str | None:
         copies.begin(bucket)
         copies.wait()
     except (RuntimeError, ImportError, OSError, ValueError) as error:
-        return one_line(error).removeprefix("all_reduce=copies: ").partition("; use ")[0]
+        why = one_line(error).removeprefix("all_reduce=copies: ").partition("; use ")[0]
+        return f"copies do not work here: {why}"
     return None
