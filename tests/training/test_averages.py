@@ -202,6 +202,17 @@ def test_copies_that_were_chosen_but_fail_give_way_to_collectives(config, monkey
         agree_on_averages(asked, replace(asked, **CHOSEN), alone)
 
 
+def test_a_gpu_without_room_for_copies_ends_the_run_at_once(config, monkeypatch):
+    def wait(self):
+        raise torch.OutOfMemoryError
+
+    monkeypatch.setattr(NoCopies, "wait", wait)
+    monkeypatch.setattr(all_reduce, "Copies", NoCopies)
+    asked = config(**OPEN)
+    with pytest.raises(torch.OutOfMemoryError):
+        agree_on_averages(asked, replace(asked, **CHOSEN), Ranks(0, 1, CPU))
+
+
 @pytest.mark.parametrize("failure", [None, "all_reduce=copies was typed"])
 def test_copies_that_work_or_were_typed_stay(config, monkeypatch, failure):
     monkeypatch.setattr(NoCopies, "wait", lambda self: None)
