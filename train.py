@@ -32,10 +32,10 @@ from model import GPT
 from profiling.recording.sampler import GpuSampler, NoSampler
 from profiling.recording.spans import NoSpans, Spans
 from training.checks import (
+    agree_on_averages,
     check_job,
     check_same_keys,
     check_same_text,
-    confirm_copies,
     resolve_and_check,
 )
 from training.disk import checkpoint, gpt2
@@ -44,7 +44,6 @@ from training.disk.run_folder import RunFolder, own_folder
 from training.disk.run_parts import Progress, Run
 from training.disk.save_timer import SaveTimer, checkpoint_interval_s
 from training.gpu_metrics import sampler_for
-from training.machine.device import reasons
 from training.machine.memory_fit import announce_many_blocks, explain_out_of_memory
 from training.metrics.capture_upload import send_capture
 from training.metrics.console import configure_logging
@@ -82,8 +81,7 @@ def train(config: Config) -> None:
             own_folder(resolved, ranks) as folder,
             flight_recorder.dump_on_error(folder.path, ranks, resumed),
         ):
-            why = reasons(config, ranks.device, ranks.world_size)
-            resolved, why = confirm_copies(resolved, why, ranks)
+            resolved, why = agree_on_averages(config, resolved, ranks)
             train_on(ranks, resolved, why, folder)
     if ranks.rank == 0:  # the folder is free by now
         send_capture(resolved, began_s)

@@ -15,12 +15,19 @@ from data.dataset import Dataset
 from data.prepare import check_source
 from training.disk.gpt2 import find_weights
 from training.disk.run_folder import lock_folder
-from training.machine.device import check_attention, check_residual, resolve, resolve_device
+from training.machine.device import (
+    check_attention,
+    check_residual,
+    reasons,
+    resolve,
+    resolve_device,
+)
 from training.machine.memory_fit import check_model_fits
 from training.machine.parallel import (
+    WORKING,
     check_reduce_dtype,
     check_shard_update,
-    decide_shard_update,
+    chosen_averages,
     shard_count,
 )
 from training.machine.torchrun import from_torchrun, local_rank_and_world_size
@@ -96,29 +103,28 @@ def resolve_and_check(config: Config, device: torch.device, world_size: int) -> 
     return config
 
 
-def confirm_copies(
-    config: Config, why: dict[str, str], ranks: Ranks
+def agree_on_averages(
+    asked: Config, resolved: Config, ranks: Ranks
 ) -> tuple[Config, dict[str, str]]:
-    """Tries copies that were decided for all_reduce=auto; where they fail, decides for collectives.
+    """Has all ranks average gradients in one way that works, where the keys leave it to each rank.
 
-    `config` is resolved, and `why` has the reasons for what was left at auto. Returns both as they
-    are in force. Raises ValueError if gradients in 16 bits need the shared update that falls away.
+    Tries copies that all_reduce=auto chose. If they fail, or the ranks chose differently, all use
+    collectives. `resolved` is this rank's. Returns it as it is in force, and the reasons for what
+    was left at auto. Raises ValueError if gradients in 16 bits need a shared update that falls
+    away.
     """
-    if config.all_reduce != "copies" or "all_reduce" not in why:
-        return config, why
-    obstacles = ranks.gather_objects(copies_obstacle(ranks))
-    if not any(obstacles):
-        return config, why
-    why = why | {"all_reduce": f"copies do not work here: {next(filter(None, obstacles))}"}
-    config = replace(config, all_reduce="collective")
-    if "shard_update" in why:
-        decision = decide_shard_update(
-            replace(config, shard_update=None), ranks.device, ranks.world_size
-        )
-        config = replace(config, shard_update=decision.value == "true")
-        why["shard_update"] = decision.reason
-    check_reduce_dtype(config, ranks.world_size)
-    return config, why
+    why = reasons(asked, ranks.device, ranks.world_size)
+    choices = ranks.gather_objects(chosen_averages(resolved, why))
+    first, obstacle = choices[0], None
+    if any(choice != first for choice in choices):
+        obstacle = "the ranks chose differently, so their GPUs or drivers differ"
+    elif first.get("all_reduce") == "copies":
+        obstacle = next(filter(None, ranks.gather_objects(copies_obstacle(ranks))), None)
+    if obstacle is None:
+        return resolved, why
+    asked = replace(asked, **{key: WORKING[key] for key in first})
+    resolved = resolve_and_check(asked, ranks.device, ranks.world_size)
+    return resolved, why | dict.fromkeys(first, obstacle)
 
 
 def check_job(config: Config) -> None:

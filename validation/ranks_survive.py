@@ -45,6 +45,7 @@ SHORT = (
     f"eval_interval={SAVED_EVERY} eval_iters=1 log_interval=1 always_save_checkpoint=true "
     "decay_lr=false wandb.mode=disabled"
 )
+VISIBLE = "CUDA_VISIBLE_DEVICES"
 LIMIT_S = 240  # for a training, restarts included
 # a lost agent is noticed after three intervals; agents that start together need no last call
 RENDEZVOUS = "last_call_timeout=15,keep_alive_interval=2"
@@ -157,10 +158,10 @@ def lost_host(runs: Runs) -> Survived:
     agent += ["--max-restarts=3", "--rdzv-backend=c10d", f"--rdzv-endpoint=localhost:{port}"]
     agent += ["--rdzv-id=two", f"--rdzv-conf={RENDEZVOUS}", *TRAINER]
     environ = {"PLANT": "lost_host", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+    visible = os.environ.get(VISIBLE, ",".join(map(str, range(2 * half)))).split(",")
     hosts = []
     for first, lost in ((0, ""), (half, "1")):
-        gpus = ",".join(map(str, range(first, first + half)))
-        own = {**environ, "CUDA_VISIBLE_DEVICES": gpus, LOST: lost}
+        own = {**environ, VISIBLE: ",".join(visible[first : first + half]), LOST: lost}
         hosts.append(runs.start(agent, "lost_host", ENDS["lost_host"].keys, own))
         if first == 0:
             wait_for_port(port, hosts[0])  # torchrun's store has to be on the host that stays

@@ -2,6 +2,7 @@
 
 import re
 from contextlib import nullcontext
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pynvml
@@ -11,15 +12,19 @@ import yaml
 
 from configs.schema import Config
 from configs.sharing import NEEDED
-from training.checks import confirm_copies
+from profiling.analysis.runs.folder import read_run
+from training import checks
+from training.checks import agree_on_averages
 from training.machine import kernel_choice, parallel
 from training.machine.device import reasons, resolve
 from training.machine.parallel import (
+    OPEN,
+    WORKING,
     averages_line,
     check_reduce_dtype,
     check_shard_update,
+    chosen_averages,
     decide_all_reduce,
-    with_averages_open,
 )
 from training.ranks import all_reduce
 from training.ranks.distributed import Ranks
@@ -61,13 +66,6 @@ def test_copies_are_refused_where_there_are_none(
     assert auto.value == "collective" and re.match(message, auto.reason)
 
 
-def test_copies_are_taken_where_they_are_asked_for(config, monkeypatch):
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
-    monkeypatch.setattr(parallel, "has_copies", lambda: True)
-    assert decide_all_reduce(config(all_reduce="copies"), GPU, 4).value == "copies"
-    assert decide_all_reduce(config(all_reduce="collective"), CPU, 1).value == "collective"
-
-
 class LinkedGpus:
     """NVML, as far as it is asked whether NVLink connects GPUs; `state` of each pair, or no NVML"""
 
@@ -90,22 +88,24 @@ def gpus(monkeypatch, config):
     """gpus(ranks, ...): a run of GPT-2 124M on such GPUs, and what is decided for it, with why."""
     OK = pynvml.NVML_P2P_STATUS_OK
 
-    def decided(ranks=2, capability=(9, 0), nvlink=OK, on_host=None, copies=True, **keys):
+    def decided(ranks=2, capability=(9, 0), nvlink=OK, visible=8, **keys):
         nvml = LinkedGpus(nvlink)
         for name in ("nvmlInit", "nvmlShutdown", *(n for n in dir(nvml) if "Device" in n)):
             monkeypatch.setattr(pynvml, name, getattr(nvml, name))
-        monkeypatch.setenv("LOCAL_WORLD_SIZE", str(on_host or ranks))
-        monkeypatch.setattr(parallel, "has_copies", lambda: copies)
+        monkeypatch.setenv("LOCAL_WORLD_SIZE", str(ranks))
+        monkeypatch.setattr(parallel, "has_copies", lambda: True)
         monkeypatch.setattr(kernel_choice, "triton_version", lambda: "3.7.1")
         monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
         monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "a GPU")
-        properties = [SimpleNamespace(uuid=f"uuid{number}") for number in range(8)]
+        properties = [SimpleNamespace(uuid=f"uuid{number}") for number in range(visible)]
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: visible)
         monkeypatch.setattr(torch.cuda, "get_device_properties", properties.__getitem__)
         shape = dict(n_layer=12, n_head=12, n_embd=768, attention="auto", compile=None)
         shape |= dict(device="auto", dtype="auto", all_reduce="auto", shard_update=None)
         asked = config(**shape | keys)
         found, why = resolve(asked, GPU, ranks), reasons(asked, GPU, ranks)
-        return (found.all_reduce, found.shard_update), averages_line(found, why), nvml.asked
+        line = averages_line(chosen_averages(found, why), why)
+        return (found.all_reduce, found.shard_update), line, nvml.asked
 
     return decided
 
@@ -130,14 +130,11 @@ def test_by_default_nothing_is_chosen(gpus):
     "machine, reason",
     [
         (dict(ranks=4), "copies were measured on 2 GPUs, and this run has 4"),
-        (dict(ranks=1), "there is only one rank"),
-        (dict(on_host=1), "copy engines reach only the GPUs of one host, .* several hosts"),
         (dict(capability=(8, 0)), "copies were not measured on a GPU"),
         (dict(nvlink=pynvml.NVML_P2P_STATUS_NOT_SUPPORTED), "NVML does not say that NVLink "),
         (dict(nvlink=None), "NVML does not say that NVLink connects the GPUs"),
-        (dict(copies=False), "needs PyTorch 2.10 or newer"),
+        (dict(visible=1), "this rank does not see the GPUs of all ranks"),
         (dict(n_layer=11), "this model is smaller than GPT-2 124M, the smallest "),
-        (dict(parallel="fsdp"), "only works with parallel=ddp, but this run has parallel=fsdp"),
     ],
     ids=str,
 )
@@ -190,50 +187,50 @@ class NoCopies:
         raise ValueError(REFUSED)
 
 
+CHOSEN = dict(all_reduce="copies", shard_update=True)
+
+
 def test_copies_that_were_chosen_but_fail_give_way_to_collectives(config, monkeypatch):
     monkeypatch.setattr(all_reduce, "Copies", NoCopies)
-    ranks = Ranks(0, 1, CPU)
-    keys = dict(all_reduce="copies", shard_update=True)
-    why = {"kernels": "", "all_reduce": "NVLink", "shard_update": "gains"}
-    found, said = confirm_copies(config(**keys), why, ranks)
+    asked, alone = config(**OPEN), Ranks(0, 1, CPU)
+    found, why = agree_on_averages(asked, replace(asked, **CHOSEN), alone)
     assert (found.all_reduce, found.shard_update) == ("collective", False)
-    assert averages_line(found, said) == (
-        "all_reduce=collective: copies do not work here: NCCL copies with kernels here (nccl); "
-        "shard_update=false: gains only with all_reduce=copies"
-    )
-    typed = {"all_reduce": "NVLink"}  # beside shard_update=true, which works with collectives
-    assert confirm_copies(config(**keys), typed, ranks)[0].shard_update is True
+    said = "copies do not work here: NCCL copies with kernels here (nccl)"
+    assert why["all_reduce"] == why["shard_update"] == said
+    asked = replace(asked, reduce_dtype="bfloat16")
     with pytest.raises(ValueError, match="^reduce_dtype=bfloat16: needs shard_update=true"):
-        confirm_copies(config(**keys, reduce_dtype="bfloat16"), why, ranks)
+        agree_on_averages(asked, replace(asked, **CHOSEN), alone)
+
+
+def test_a_gpu_without_room_for_copies_ends_the_run_at_once(config, monkeypatch):
+    def wait(self):
+        raise torch.OutOfMemoryError
+
+    monkeypatch.setattr(NoCopies, "wait", wait)
+    monkeypatch.setattr(all_reduce, "Copies", NoCopies)
+    asked = config(**OPEN)
+    with pytest.raises(torch.OutOfMemoryError):
+        agree_on_averages(asked, replace(asked, **CHOSEN), Ranks(0, 1, CPU))
 
 
 @pytest.mark.parametrize("failure", [None, "all_reduce=copies was typed"])
 def test_copies_that_work_or_were_typed_stay(config, monkeypatch, failure):
     monkeypatch.setattr(NoCopies, "wait", lambda self: None)
     monkeypatch.setattr(all_reduce, "Copies", NoCopies if failure is None else None)
+    monkeypatch.setattr(checks, "reasons", lambda *_: why)
     why = {"all_reduce": "NVLink"} if failure is None else {"shard_update": "gains"}
-    asked = config(all_reduce="copies", shard_update=True)
-    assert confirm_copies(asked, why, Ranks(0, 1, CPU)) == (asked, why)
+    found = config(**CHOSEN)
+    assert agree_on_averages(found, found, Ranks(0, 1, CPU)) == (found, why)
 
 
-def test_config_yaml_leaves_the_choice_to_the_next_ranks(config):
-    found = config(all_reduce="copies", shard_update=True)
-    left = with_averages_open(found, {"all_reduce": "NVLink", "shard_update": "gains"})
-    assert (left.all_reduce, left.shard_update) == ("auto", None)
-    assert with_averages_open(found, {"kernels": "proved"}) == found
-
-
-@pytest.mark.slow
-def test_ranks_on_a_cpu_choose_collectives_and_say_why(together, run, losses, tmp_path):
-    keys = dict(gradient_accumulation_steps=2, max_iters=4)
-    out_dir, said = together(2, all_reduce="auto", shard_update="null", **keys)
-    why = "all_reduce=collective: only GPUs have copy engines, but this run is on cpu"
-    assert said.count(f"{why}; shard_update=false: gains only with all_reduce=copies") == 1
-    alone = losses(run(out_dir=str(tmp_path / "alone"), **keys))
-    assert losses(out_dir) == {i: pytest.approx(row, abs=2e-5) for i, row in alone.items()}
-    written = yaml.safe_load((out_dir / "config.yaml").read_text())
-    assert (written["all_reduce"], written["shard_update"]) == ("auto", None)
-    assert written["in_force"]["reasons"]["all_reduce"] in why
+@pytest.mark.parametrize("chosen", [(CHOSEN, WORKING), (WORKING, CHOSEN)], ids=str)
+def test_ranks_that_chose_differently_use_collectives_and_try_nothing(config, monkeypatch, chosen):
+    monkeypatch.setattr(all_reduce, "Copies", None)
+    asked = config(**OPEN, gradient_accumulation_steps=2)
+    ranks = SimpleNamespace(world_size=2, device=CPU, gather_objects=lambda _: list(chosen))
+    found, why = agree_on_averages(asked, replace(asked, **chosen[0]), ranks)
+    assert (found.all_reduce, found.shard_update) == ("collective", False)
+    assert why["all_reduce"].startswith("the ranks chose differently")
 
 
 # no decision knows that a CPU has no copy engines, so the copies are tried
@@ -249,12 +246,17 @@ command_line.run(train.train)
 
 @pytest.mark.slow
 def test_ranks_whose_copies_fail_when_tried_train_with_collectives(together, tmp_path):
+    """config.yaml leaves the choice to the next start, and says what was chosen in this one."""
     script = tmp_path / "tries.py"
     script.write_text(TRIES)
-    keys = dict(all_reduce="auto", gradient_accumulation_steps=2, max_iters=2)
+    keys = dict(all_reduce="auto", shard_update="null", gradient_accumulation_steps=2, max_iters=2)
     out_dir, said = together(2, script, **keys)
     assert said.count("all_reduce=collective: copies do not work here: ") == 1
     assert (out_dir / "summary.json").exists()
+    written = yaml.safe_load((out_dir / "config.yaml").read_text())
+    assert (written["all_reduce"], written["shard_update"]) == ("auto", None)
+    run = read_run(out_dir)
+    assert (run.config["all_reduce"], run.config["shard_update"]) == ("collective", False)
 
 
 @pytest.mark.parametrize(

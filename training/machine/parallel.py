@@ -10,7 +10,6 @@ measurements. A bucket_mb above the model's size averages all gradients at once,
 training.step.layout carries out what is decided here.
 """
 
-from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
@@ -29,8 +28,9 @@ AUTO = "auto"
 # Copies and a shared update were measured on so many GPUs, for blocks of so many weights: those of
 # GPT-2 124M. With a shared update a smaller model is slower, because the host starts each exchange.
 MEASURED_RANKS, MEASURED_WEIGHTS = 2, 12 * 12 * 768**2
-# how ranks average gradients, left open: which way it is depends on their number
+# how ranks average gradients: left open, since it depends on their number, and as it always works
 OPEN: dict[str, Any] = {"all_reduce": AUTO, "shard_update": None}
+WORKING: dict[str, Any] = {"all_reduce": "collective", "shard_update": False}
 
 
 class Decision(NamedTuple):
@@ -127,7 +127,7 @@ def shard_count(config: Config, world_size: int) -> int:
 def decide_all_reduce(config: Config, device: torch.device, world_size: int) -> Decision:
     """How gradients are averaged: collective or copies.
 
-    training.checks.confirm_copies tries copies that are decided here for `auto`. Raises ValueError
+    training.checks.agree_on_averages tries copies that are decided for `auto`. Raises ValueError
     for all_reduce=copies where copies are not possible.
     """
     if config.all_reduce == "collective":
@@ -167,6 +167,8 @@ def no_gain(config: Config, device: torch.device, world_size: int) -> str | None
         return f"copies were not measured on {torch.cuda.get_device_name(device)}"
     if ranks_here(world_size) != world_size:
         return "LOCAL_WORLD_SIZE does not say that all ranks are on this host"
+    if torch.cuda.device_count() < world_size:
+        return "this rank does not see the GPUs of all ranks"
     gpus = [torch.cuda.get_device_properties(number) for number in range(world_size)]
     if not are_linked([str(gpu.uuid) for gpu in gpus]):
         return "NVML does not say that NVLink connects the GPUs"
@@ -192,15 +194,17 @@ def no_bucket_of_blocks(config: Config, world_size: int) -> str | None:
     return None
 
 
-def averages_line(config: Config, reasons: dict[str, str]) -> str:
+def chosen_averages(config: Config, reasons: dict[str, str]) -> dict[str, str | bool]:
+    """How ranks average gradients, by key, as far as that was left open.
+
+    `config` is resolved, and `reasons` are those of keys that were left open.
+    """
+    return {key: getattr(config, key) for key in OPEN if key in reasons}
+
+
+def averages_line(chosen: dict[str, str | bool], reasons: dict[str, str]) -> str:
     """Line that says how ranks average gradients and why, empty if that was not left open."""
-    open_keys = [key for key in OPEN if key in reasons]
-    return "; ".join(f"{key}={spell(getattr(config, key))}: {reasons[key]}" for key in open_keys)
-
-
-def with_averages_open(config: Config, reasons: dict[str, str]) -> Config:
-    """A resolved configuration whose open choices another number of ranks makes for itself."""
-    return replace(config, **{key: value for key, value in OPEN.items() if key in reasons})
+    return "; ".join(f"{key}={spell(value)}: {reasons[key]}" for key, value in chosen.items())
 
 
 def check_shard_update(config: Config, world_size: int) -> None:

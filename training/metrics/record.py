@@ -8,7 +8,7 @@ import math
 import os
 import statistics
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -31,7 +31,7 @@ from profiling.shared.units import spell_duration
 from training.disk import checkpoint
 from training.disk.run_folder import environment, open_run_folder
 from training.disk.run_parts import Run
-from training.machine.parallel import averages_line, with_averages_open
+from training.machine.parallel import OPEN, averages_line, chosen_averages
 from training.metrics.clock_limits import ClockLimits
 from training.metrics.console import Display
 from training.metrics.folder_watch import FolderWatch
@@ -76,6 +76,7 @@ class InForce:
     ranks: int  # number of ranks
     torch: str  # its version
     reasons: dict[str, str]  # for the values of keys that were left at auto, by key
+    chosen: dict[str, str | bool]  # values of keys that config.yaml leaves to each start, by key
 
 
 @dataclass
@@ -356,8 +357,9 @@ def open_record(run: Run, warm: WarmUp, gpu: GpuSampler | NoSampler) -> Record:
         ranks=ranks.world_size,
         torch=str(torch.__version__),
         reasons=run.reasons,
+        chosen=chosen_averages(config, run.reasons),
     )
-    again = with_averages_open(config, run.reasons)
+    again = replace(config, **{key: OPEN[key] for key in in_force.chosen})
     ranks.from_first(lambda: open_run_folder(run.folder, again, asdict(in_force)))
     flight_recorder.make_folder(run.folder.path, ranks)
     announce(config, in_force, warm)
@@ -422,7 +424,7 @@ def announce(config: Config, in_force: InForce, warm: WarmUp) -> None:
     )
     if line := kernels_line(config, in_force):
         log.info(line)
-    if in_force.ranks > 1 and (line := averages_line(config, in_force.reasons)):
+    if in_force.ranks > 1 and (line := averages_line(in_force.chosen, in_force.reasons)):
         log.info(line)
     if attention_in_force(config.attention, config.device, config.dropout) != config.attention:
         log.warning(

@@ -296,7 +296,8 @@ class Copies:
 def copies_obstacle(ranks: Ranks) -> str | None:
     """Reason why NCCL cannot use the copy engines here, or None. All ranks must call this together.
 
-    Exchanges a bucket of zeros as training would.
+    Exchanges a bucket of zeros as training would. Raises OutOfMemoryError at once: training would
+    have no room either, and the other ranks would wait for the exchange.
     """
     try:
         copies = Copies(ranks, Collective(ranks))
@@ -304,6 +305,9 @@ def copies_obstacle(ranks: Ranks) -> str | None:
             bucket = torch.zeros(TRIED, device=ranks.device)
         copies.begin(bucket)
         copies.wait()
+    except torch.OutOfMemoryError:
+        raise
     except (RuntimeError, ImportError, OSError, ValueError) as error:
-        return one_line(error).removeprefix("all_reduce=copies: ").partition("; use ")[0]
+        why = one_line(error).removeprefix("all_reduce=copies: ").partition("; use ")[0]
+        return f"copies do not work here: {why}"
     return None

@@ -4,6 +4,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 
@@ -40,11 +41,17 @@ def kill_rank() -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def kill_host() -> None:
+def kill_host(torchrun: int) -> None:
     """Kill torchrun and this rank, as the loss of their host would."""
     if os.environ.get(LOST):
-        os.kill(os.getppid(), signal.SIGKILL)
+        with suppress(ProcessLookupError):  # another rank has killed it
+            os.kill(torchrun, signal.SIGKILL)
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+def put_lost_host() -> None:
+    # read at the start: once another rank has killed torchrun, this rank has another parent
+    call_at(partial(kill_host, os.getppid()))
 
 
 def sleep_late() -> None:
@@ -61,6 +68,6 @@ def put_hang() -> None:
 NCCL = {"TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC": str(WAIT_FOR_DUMP_MS)}
 ENDS = {
     "killed_rank": Plant("resumed", "go_on=true", partial(call_at, kill_rank)),
-    "lost_host": Plant("resumed", "go_on=true", partial(call_at, kill_host)),
+    "lost_host": Plant("resumed", "go_on=true", put_lost_host),
     "hang": Plant("absent", "", put_hang, environ=NCCL),
 }

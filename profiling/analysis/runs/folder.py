@@ -12,7 +12,7 @@ import os
 import shlex
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Annotated
@@ -75,7 +75,7 @@ class LoggedSteps:
 class RunFolder:
     folder: Path
     name: str
-    config: JsonObject  # as in config.yaml; a command is one text
+    config: JsonObject  # as in config.yaml, open keys with their values; a command is one text
     in_force: JsonObject  # what the keys were resolved to: data, device, attention
     environment: JsonObject | None  # versions and machine; None: not written
     summary: Numbers | None  # None: the run has not ended, or was killed
@@ -120,6 +120,8 @@ class InForce:
     gpu_metrics: str | None = None
     ranks: int | None = None
     torch: str | None = None
+    # values of keys that config.yaml leaves to each start, by key
+    chosen: dict[str, str | bool] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -258,6 +260,8 @@ def read_run(folder: Path) -> RunFolder:
             f"{folder}/config.yaml: {error}; give a folder that training wrote"
         ) from error
     in_force = config.pop("in_force", None)
+    if keys.in_force:
+        config |= keys.in_force.chosen
     if isinstance(keys, CommandKeys):
         config["command"] = shlex.join(keys.command)
     rows, settling, notes = read_rows(folder / METRICS)
