@@ -72,9 +72,9 @@ class Process:
 def main(config: ScalingConfig) -> None:
     ranks = numbers("ranks", config.ranks, least=1)
     check_keys(config.against, config.iterations, config.warm_up)
+    processes = processes_of(config, ranks)
     out = Path(config.out).resolve()
     out.mkdir(parents=True, exist_ok=True)
-    processes = processes_of(config, ranks)
     times_ms = measure_in_turns(
         {p: partial(step_ms, p, config, out) for p in processes}, config.rounds
     )

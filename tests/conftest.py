@@ -107,6 +107,14 @@ def config(text_file, tmp_path):
 
 
 @pytest.fixture
+def compiled_to_no_code(monkeypatch):
+    """torch.compile traces and differentiates, but inductor writes no C++, which takes seconds."""
+    import torch
+
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
+
+
+@pytest.fixture
 def prepared(data_dir):
     """prepared(config): the configuration's Dataset, in a folder of the tests' own."""
     from data.prepare import prepare

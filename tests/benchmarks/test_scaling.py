@@ -76,9 +76,10 @@ def test_ways_are_for_several_ranks_and_nanogpt_is_held_against_itself(
         ("warm_up=70", "warm_up=70: leaves less than 20 of 80"),
     ],
 )
-def test_mistakes_are_named(words, message):
+def test_mistakes_are_named_before_a_folder_is_made(words, message, tmp_path):
     with pytest.raises(ValueError, match=message):
-        BENCHMARKS.run(["scaling", *words.split()])
+        BENCHMARKS.run(["scaling", *words.split(), f"out={tmp_path}/out"])
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.slow

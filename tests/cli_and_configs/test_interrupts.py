@@ -130,18 +130,18 @@ def test_at_exit_too():
 @pytest.mark.parametrize(
     "words",
     [
-        ["train.py", "device=cpu", "compile=false"],
+        ["train.py", "device=cpu", "compile=false", "out_dir={folder}"],
         ["sample.py"],
         ["-m", "data.prepare", "--help"],
         ["-m", "profiling", "doctor"],
         ["-m", "profiling", "device"],
-        ["-m", "profiling", "compiled", "shakespeare_char_cpu"],
+        ["-m", "profiling", "compiled", "shakespeare_char_cpu", "out_dir={folder}"],
     ],
 )
 @pytest.mark.parametrize("after_s", [0.15, 0.6, 1.5])
 def test_the_programs_in_their_first_seconds(words, after_s, tmp_path):
     process = subprocess.Popen(
-        [sys.executable, *words],
+        [sys.executable, *(word.format(folder=tmp_path / "out") for word in words)],
         cwd=PROJECT,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -125,6 +125,7 @@ def test_an_exception_inside_a_layer_closes_all_ranges(config, where):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("compiled_to_no_code")
 def test_compiled_graphs_are_the_same_with_ranges(run, tmp_path):
     """Ranges go around the compiled call: no more graphs and no break with them."""
     from torch._dynamo.utils import counters  # as long to import as all of torch

@@ -20,7 +20,6 @@ from tests.helpers.folders import write_run
 
 pytestmark = pytest.mark.slow  # in a real browser
 
-CHARTS = "return document.querySelectorAll('[data-lazy]').length"
 DRAWN = """
 return [...document.querySelectorAll('[data-lazy]')].map(chart =>
   [chart.dataset.lazy, chart.querySelectorAll('.scatterlayer path, .boxlayer path').length])

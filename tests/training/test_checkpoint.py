@@ -56,6 +56,7 @@ def test_dropout_s_random_state_is_what_makes_it_exact(run, tmp_path, monkeypatc
 
 @pytest.mark.slow
 @pytest.mark.parametrize("keys", [{"attention": "slow"}, {"attention": "flash", "compile": True}])
+@pytest.mark.usefixtures("compiled_to_no_code")
 def test_resumes_under_another_backend_and_compiled(run, losses, tmp_path, keys):
     out_dir, straight = tmp_path / "out", str(tmp_path / "straight")
     run(max_iters=4)

@@ -187,13 +187,27 @@ needs_compiler = pytest.mark.skipif(
 @pytest.mark.slow
 @needs_compiler
 @pytest.mark.parametrize(
-    "attention, scope, positions",
-    [("slow", "model", "learned"), ("flash", "block", "learned"), ("flash", "block", "rotary")],
+    "attention, scope, layers",
+    [("slow", "model", 1), ("flash", "block", 2)],
 )
-def test_compiled_has_no_break_and_the_same_loss(attention, scope, positions):
-    keys = dict(attention=attention, positions=positions)
-    keys |= dict(compile=True, compile_scope=scope, device="cpu")
-    config = Config(**{**TINY, "n_embd": 16, "block_size": 8, **keys})
+def test_compiled_has_no_break_and_the_same_loss(attention, scope, layers):
+    """A model in one graph has a single layer: inductor takes seconds for each."""
+    check_compiled(attention=attention, compile_scope=scope, n_layer=layers)
+    if attention == "slow":
+        assert counters["inductor"]["fuse_attention"] == 0
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("compiled_to_no_code")
+@pytest.mark.parametrize("keys", [{"compile_scope": "model"}, {"positions": "rotary"}], ids=str)
+def test_traced_has_no_break_and_the_same_loss(keys):
+    check_compiled(**{"attention": "flash", "compile_scope": "block", **keys})
+
+
+def check_compiled(**keys):
+    config = Config(
+        **{**TINY, "n_embd": 16, "block_size": 8, "compile": True, "device": "cpu", **keys}
+    )
     x, y = batch(shape=(2, 8))
     torch.manual_seed(0)
     eager = make_model(config, VOCAB)
@@ -206,9 +220,8 @@ def test_compiled_has_no_break_and_the_same_loss(attention, scope, positions):
     loss.backward()
     assert not counters["graph_break"]
     # one for the model; else one for the embedding, one for a block, which all share, and the loss
-    assert counters["stats"]["unique_graphs"] == (1 if scope == "model" else 3)
-    if attention == "slow":
-        assert counters["inductor"]["fuse_attention"] == 0
+    graphs = 1 if config.compile_scope == "model" else 3
+    assert counters["stats"]["unique_graphs"] == graphs
     torch.testing.assert_close(loss, eager_loss, rtol=1e-5, atol=1e-6)
     for (name, a), (_, b) in zip(model.named_parameters(), eager.named_parameters(), strict=True):
         torch.testing.assert_close(a.grad, b.grad, rtol=1e-4, atol=1e-6, msg=name)
