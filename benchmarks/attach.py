@@ -39,6 +39,12 @@ class AttachConfig(Keys):
     gpu: bool = key(False, "the model is on the GPU")
     traceml: bool = key(False, "run the model under TraceML, too")
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        words = [word for word in self.widths.split(",") if word]
+        if not all(word.isdecimal() and int(word) for word in words):
+            raise ValueError(f"widths={self.widths}: give numbers from 1 on, by commas")
+
 
 def main(config: AttachConfig) -> None:
     added = [

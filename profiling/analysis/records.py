@@ -292,9 +292,9 @@ class Health:
     @property
     def measured_added_ms(self) -> float | None:
         """Milliseconds by which capturing made a step longer, or None where nobody measured it."""
-        if self.free_step_ms is None:
+        if self.free_step_ms is None or self.overhead_percent is None:
             return None
-        return max(0.0, self.free_step_ms * (self.overhead_percent or 0.0) / 100)
+        return max(0.0, self.free_step_ms * self.overhead_percent / 100)
 
     @property
     def loss_findings(self) -> list[Finding]:

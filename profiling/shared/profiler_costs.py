@@ -27,9 +27,9 @@ class EventCost:
 
 FOURTEEN = "14 host-bound programs with and without a profiler, H200, 2026-11-21"
 H100 = "torch 2.11, H100, 2026-11-25"
-# The least is of these, on a host 2 to 3 times as slow as the table's. Behind the most are compiled
-# captures, where the call that launches a graph takes so much longer for each node, over the host's
-# pace: by nsys 0.67 to 0.95 us (8 captures), by torch.profiler 0.37 to 0.74 (5).
+# The least is what these replays cost, over the pace of their host (2 to 3 times the table's). The
+# most is of compiled captures: how much longer each node makes the call that launches its graph,
+# over the host's pace: 0.67 to 0.95 us by nsys (8 captures), 0.37 to 0.74 by torch.profiler (5).
 REPLAYS = "graphs of 10 and 100 kernels, torch 2.11, H100, 2026-11-26"
 ON_CPU = "torch 2.13.0, two shared CPU cores, without CUDA"
 

@@ -1,5 +1,7 @@
 """Tests of the time taken off for capturing, where the step without a profiler is known."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -53,6 +55,17 @@ def test_a_mean_step_that_is_shorter_than_the_free_one_loses_nothing():
     assert FREE_MS < report.typical.ms < 20
     assert not any("not counted as" in line for line in report.bottleneck.evidence)
     assert report.bottleneck.verdict == "launch"
+
+
+def test_a_step_known_from_before_the_window_alone_takes_off_what_the_mean_step_is_longer():
+    """A killed program's manifest has no overhead, which is written once steps behind are known."""
+    killed = replace(manifest([30.0], 12.0), overhead_percent=None)
+    report = summarize(uneven_steps((4, 4, 4, 4)), killed)
+    assert report.health.measured_added_ms is None, "unknown, not 0"
+    assert report.health.recording_ms is not None
+    (line,) = [line for line in report.bottleneck.evidence if "not counted as" in line]
+    off = f"{report.typical.ms - 12:.2f} ms of the idle time"
+    assert line.startswith(f"Capturing made a step longer (12.00 ms without it): {off}")
 
 
 def test_no_cause_loses_more_than_its_events_cost_before_the_others_lose_in_proportion():

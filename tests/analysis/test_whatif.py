@@ -122,6 +122,19 @@ def test_the_command_that_measures_a_change():
     assert row.try_it and "-- python mine.py --lr 1 ::: " in row.try_it
 
 
+def test_steps_in_which_nothing_was_launched_are_refused():
+    build = Builder()
+    for row in range(10):
+        build.launched(row * US, row * MS, (row + 1) * MS)
+    for step in range(4):
+        build.range((20 + step) * MS, (21 + step) * MS, f"iteration {step}")
+        build.call((20 + step) * MS, (20 + step) * MS + US, "cudaStreamSynchronize")
+    found = capture(build.trace())
+    with pytest.raises(ValueError, match="nothing on the GPU was launched in its steps"):
+        what_if(found, Asked())
+    assert found.report.what_if is None
+
+
 def test_a_capture_that_is_not_given_back_tells_nothing():
     """The GPU falls behind at first and lives on its lead, as no steady program does."""
     build = Builder()

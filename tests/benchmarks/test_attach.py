@@ -16,10 +16,16 @@ def test_the_hooks_own_calls_are_microseconds_and_a_row_compares_processes(capsy
         monkeypatch.setattr(attach, name, cache(getattr(attach, name)))
     attach.main(attach.AttachConfig(widths="8", steps=100, rounds=2, stub_rounds=1))
     printed = capsys.readouterr().out.splitlines()
-    bare, hooked = attach.stubs_us()
+    bare, hooked = attach.stubs_us(False)
     assert bare > 0 and hooked - bare < MOST_US
     assert printed[0].startswith(f"the hook's own calls: {spread([hooked - bare], 2)} us per step")
     bare, hooked = (attach.model_us(way, 8, 100, False) for way in ("bare", "hooked"))
     assert printed[-2].startswith(f"| 8 | bare | {spread([bare], 1)} | ")
     assert printed[-1].startswith(f"| 8 | hooked | {spread([hooked], 1)} | ")
     assert min(bare, hooked) > 0
+
+
+@pytest.mark.parametrize("widths", ["x", "0", "16,-2"])
+def test_a_width_that_is_no_number_is_named(widths):
+    with pytest.raises(ValueError, match=f"widths={widths}: give numbers"):
+        attach.AttachConfig(widths=widths)

@@ -438,7 +438,7 @@ command_line.run(train.train)
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA GPUs with NVLink")
 def test_two_linked_gpus_choose_copies_and_a_shared_update(text_file, project_data, tmp_path):
-    """They are tried before training: NCCL's kernels are looked for twice."""
+    """Copies are tried before training: NCCL's kernels are looked for twice."""
     script = tmp_path / "chooses.py"
     script.write_text(CHOOSES)
     keys = {**SHARED_UPDATE, "shard_update": "null", "all_reduce": "auto", "cuda_graphs": "true"}

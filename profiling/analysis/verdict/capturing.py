@@ -30,12 +30,13 @@ def added_by_capturing(report: Report, step: TypicalStep) -> dict[str, float]:
 def measured_added_ms(health: Health, step: TypicalStep) -> float | None:
     """Milliseconds by which capturing made the typical step longer; None: nobody measured it.
 
-    The measured figure is of medians, and the mean of the typical steps may be shorter.
+    The measured figure is of medians, and the mean of the typical steps may be shorter. A manifest
+    lacks it where the program was killed behind the window; what the mean step is longer is known.
     """
-    measured, free_ms = health.measured_added_ms, health.free_step_ms
-    if measured is None or free_ms is None:
+    if health.free_step_ms is None:
         return None
-    return min(measured, max(0.0, step.ms - free_ms))
+    longer_ms, measured = max(0.0, step.ms - health.free_step_ms), health.measured_added_ms
+    return longer_ms if measured is None else min(measured, longer_ms)
 
 
 def scaled_to(added_ms: float, step: TypicalStep) -> dict[str, float]:
@@ -64,8 +65,10 @@ def overhead_sentence(health: Health, taken_off: float) -> str:
             f"Recording its events may explain {taken_off:.2f} ms of idle time in each step, which "
             "is not counted as the program's."
         )
+    longer = "Capturing made a step longer"
+    if health.overhead_percent is not None:
+        longer = f"Capturing made a step {health.overhead_percent:.0f} % longer"
     return (
-        f"Capturing made a step {health.overhead_percent:.0f} % longer "
-        f"({health.free_step_ms:.2f} ms without it): {taken_off:.2f} ms of the idle time is "
-        "not counted as the program's."
+        f"{longer} ({health.free_step_ms:.2f} ms without it): {taken_off:.2f} ms of the idle time "
+        "is not counted as the program's."
     )

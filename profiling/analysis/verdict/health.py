@@ -50,7 +50,8 @@ def health(
     """
     overhead = manifest.overhead_percent if manifest else None
     free_ms = free_step_ms(manifest)
-    delay_ms = recording_ms(analysis) if free_ms is None else None
+    is_measured = free_ms is not None and overhead is not None
+    delay_ms = None if is_measured else recording_ms(analysis)
     lost = lost_kernels(analysis)
     findings = chain(
         loss_findings(analysis.losses),

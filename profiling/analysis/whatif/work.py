@@ -131,13 +131,18 @@ class Work:
 
 
 def work_of(analysis: Analysis, calls: Calls, operations: Operations) -> Work:
-    """The work of the steps. `calls` and `operations` are those of the analysis's trace."""
+    """The work of the steps. `calls` and `operations` are those of the analysis's trace.
+
+    Raises ValueError where the calls of the steps launched nothing.
+    """
     trace, steps = analysis.trace, analysis.steps
     begin_ns = int(steps.start_ns[0])
     threads = driving_threads(steps, calls, operations)
     rows, place, events = host_rows(steps, calls, threads)
     spans = spans_of(calls, rows)
     launched, call, early = launched_rows(steps, operations, place)
+    if not len(launched):
+        raise ValueError(f"{trace.file.name}: nothing on the GPU was launched in its steps")
     streams = distinct(np.sort(operations.stream[launched]))
     stream = np.searchsorted(streams, operations.stream[launched])
     timeline = Timeline(

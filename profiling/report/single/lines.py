@@ -19,7 +19,8 @@ MOST_SOURCES = 8  # on a page
 OF_FORWARD = "Backward counts for the line of its forward."
 OF_NSYS = (
     "Backward counts for the line that called it. nsys records no Python stack of some calls, such "
-    "as cuLaunchKernelEx, by which cuBLAS launches products: outside backward these have no line."
+    "as cuLaunchKernelEx, by which cuBLAS launches products: outside backward these have no line. "
+    "Nor has what threads of autograd launch, if several threads of a process have stacks."
 )
 AROUND = 4  # lines of source before the line, and behind it
 SHOWN = 10  # rows in a terminal
