@@ -64,10 +64,9 @@ def held_up_launches(calls: Calls, owned: OwnedOperations) -> Intervals:
 
     While the GPU is idle, there is room, so that a long launch is the host's own.
     """
-    launches = np.unique(owned.call[owned.call >= 0])
+    launches = owned.call[owned.call >= 0]
+    launches = launches[calls.end_ns[launches] - calls.start_ns[launches] > LONG_NS]
     start_ns, end_ns = calls.start_ns[launches], calls.end_ns[launches]
-    long = end_ns - start_ns > LONG_NS
-    start_ns, end_ns = start_ns[long], end_ns[long]
     busy_ns = union(owned.start_ns, owned.end_ns).ns_within(start_ns, end_ns)
     held_up = busy_ns >= MOSTLY * (end_ns - start_ns)
     return union(start_ns[held_up], end_ns[held_up])
