@@ -36,7 +36,7 @@ def range_lines(late: Straggler, between: CostRange) -> list[str]:
         reasons.append(chance_text(late, between))
     if between.hidden_ms >= enough_ms:
         reasons.append(
-            f"the others' hosts, which capturing slows, hold them up too, and this may hide "
+            f"the others' hosts, which capturing may slow, hold them up too, and this may hide "
             f"{between.hidden_ms:.2f} ms"
         )
     if not reasons:
