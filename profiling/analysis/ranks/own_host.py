@@ -9,7 +9,9 @@ faster without the waits. Each step takes at least as long as the slowest of the
 bounds the gain.
 
 Waits for the GPU, for another process and for room in a full queue of launches are no work of the
-host. Capturing lengthens that work on all ranks alike.
+host. Capturing lengthens that work on all ranks alike. A wait for another host that no call shows
+(gloo's collectives, by a futex) cannot be told from work: hosts that meet so in each step look
+equally slow.
 """
 
 from dataclasses import dataclass
