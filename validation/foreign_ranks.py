@@ -81,8 +81,8 @@ def main(config: ForeignRanksConfig) -> None:
     names = chosen_names(config.programs, PROGRAMS)
     left = [n for n in names if not all(is_captured(out, n, tool, config.gpus) for tool in tools)]
     files = [out / "measured" / f"{name}.json" for name in names]
-    if gpus_lacking(config) and any(file.exists() for file in files):
-        left = []  # nothing can be measured here, so what is there is judged
+    if gpus_lacking(config):  # what is measured is judged, the others are left out
+        left = [name for name in left if not (out / "measured" / f"{name}.json").exists()]
     left = runnable(left, lambda name: lack(name, config))
     failed = Recorder(out, config, tools).record(left) if left else []
     known = [read_json(file, Measured) for file in files if file.exists()]

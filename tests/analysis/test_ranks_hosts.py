@@ -35,6 +35,25 @@ def test_a_host_that_is_slow_itself_bounds_what_is_gained(tmp_path: Path, tool: 
     assert waited_ms > 1.5 * slower_ms
 
 
+def test_long_launches_with_an_idle_gpu_are_the_hosts_own(tmp_path: Path) -> None:
+    """A host that is held up inside of its launches has not met a full queue."""
+    fleet = replace(AHEAD, fault=Fault("slow_launches", times=30.0))  # calls of 0.36 ms
+    late = report_of(write_fleet(fleet, tmp_path, "nsys")).straggler
+    assert late is not None and late.rank == 1
+    assert late.costs_ms_per_step == pytest.approx(2 * cost_us(fleet) / 1e3, rel=0.05)
+
+
+def test_a_rank_late_in_some_steps_costs_more_than_the_median_step(tmp_path: Path) -> None:
+    """The mean cost lies in its range, also where most steps are much shorter."""
+    fault = Fault("slow_host", every=3, loader_us=30_000.0)
+    fleet = replace(AHEAD, ahead=False, steps=30, fault=fault)
+    analysis = analyse_files(write_fleet(fleet, tmp_path, "nsys"))
+    late = analysis.report.straggler
+    assert late is not None and late.costs_ms_per_step > analysis.costs.step_ms
+    low_ms, high_ms = late.costs_between_ms
+    assert low_ms < cost_us(fleet) / 1e3 < high_ms
+
+
 def hosts_set(
     folder: Path, own: Callable[[Sequence[ReducedRank]], list[OwnHost | None]]
 ) -> RanksReport:
@@ -77,6 +96,17 @@ def test_more_work_is_named_though_hosts_are_slow(tmp_path: Path) -> None:
     assert late.because == "gpu_compute"
     assert late.costs_ms_per_step == pytest.approx(0.24, abs=0.02)  # 24 kernels of 10 us
     assert late.costs_between_ms[0] == 0
+    assert "capturing slows, may hide 0.24 ms of this work" in late.evidence[-1]
+
+
+def test_nobody_is_named_for_less_than_hosts_differ_by_and_the_gain_is_said(tmp_path: Path) -> None:
+    """The others wait much longer than they would gain, so the gain is what is compared."""
+    fault = Fault("slow_loader", loader_us=800.0)
+    noisy = replace(AHEAD, noise=0.1, launch_us=12.0, loader_us=6000.0, fault=fault)
+    report = report_of(write_fleet(noisy, tmp_path, "nsys"))
+    assert (report.straggler, report.verdict) == (None, "unknown")
+    assert "ms per step, of which the others would gain" in report.evidence[0]
+    assert "Hosts with the same work may differ by" in report.evidence[0]
 
 
 class Waited:

@@ -86,7 +86,9 @@ def test_the_bars_of_the_ranks_have_the_words_of_the_report_of_one(analysis):
 def test_page_card_and_table_agree_on_what_a_late_rank_costs(analysis):
     """None is said only where it is known to be none."""
     nobody = replace(analysis.report, straggler=None, verdict="balanced")
-    assert costs_of(nobody).endswith(" ms, as equal GPUs differ"), "the table has a cost"
+    assert costs_of(nobody).endswith(" ms, as equal hosts differ"), "the table has a cost"
+    little = [replace(row, costs_ms_per_step=0.025 * row.step_ms) for row in nobody.ranks]
+    assert costs_of(replace(nobody, ranks=little)).endswith(" ms, as equal GPUs differ")
     free = [replace(row, costs_ms_per_step=0.0) for row in nobody.ranks]
     assert costs_of(replace(nobody, ranks=free)) == "none"
     assert costs_of(replace(nobody, verdict="unknown")) == "unknown"

@@ -152,6 +152,9 @@ def test_without_gpus_what_was_measured_is_judged(monkeypatch, tmp_path, capsys)
     main(config)
     printed = capsys.readouterr()
     assert "| fsdp | none | nsys | – | balanced |" in printed.out and not printed.err
+    monkeypatch.setattr(foreign_ranks, "is_captured", lambda out, name, *_: name == "fsdp")
+    main(config)
+    assert capsys.readouterr().err == "accelerate is left out: PyTorch sees 0 of 2 GPUs\n"
 
 
 def test_what_lacks_something_is_left_out(monkeypatch, tmp_path):

@@ -33,16 +33,10 @@ def range_lines(late: Straggler, between: CostRange) -> list[str]:
     enough_ms = ALSO * late.costs_ms_per_step
     reasons = []
     if between.chance_ms >= enough_ms:
-        reasons.append(
-            f"capturing lengthens the host's work, and may have made {between.chance_ms:.2f} ms "
-            "of the lateness"
-            if between.by_capturing
-            else f"hosts with the same work differ, which may be {between.chance_ms:.2f} ms of the "
-            "lateness"
-        )
+        reasons.append(chance_text(late, between))
     if between.hidden_ms >= enough_ms:
         reasons.append(
-            f"the others' hosts, which capturing slows, hold them up too, and this may hide "
+            f"the others' hosts, which capturing may slow, hold them up too, and this may hide "
             f"{between.hidden_ms:.2f} ms"
         )
     if not reasons:
@@ -50,6 +44,24 @@ def range_lines(late: Straggler, between: CostRange) -> list[str]:
     low_ms, high_ms = late.costs_between_ms
     range_ms = f"{low_ms:.2f} to {high_ms:.2f} ms per step"
     return [f"Without a profiler the cost is {range_ms}: {'; '.join(reasons)}."]
+
+
+def chance_text(late: Straggler, between: CostRange) -> str:
+    """Phrase on what capturing, or hosts that differ by chance, may be of the cost.
+
+    More work of a GPU is there all the same, but slow hosts may hide it.
+    """
+    if late.work in ("more_kernels", "larger_kernels"):
+        slow = "which capturing slows" if between.by_capturing else "which differ by chance"
+        return f"the hosts, {slow}, may hide {between.chance_ms:.2f} ms of this work"
+    if between.by_capturing:
+        return (
+            f"capturing lengthens the host's work, and may have made {between.chance_ms:.2f} ms "
+            "of the lateness"
+        )
+    return (
+        f"hosts with the same work differ, which may be {between.chance_ms:.2f} ms of the lateness"
+    )
 
 
 def delay_text(late: Straggler) -> str:

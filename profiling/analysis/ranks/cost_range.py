@@ -69,9 +69,10 @@ def cost_range(
     low_ms, high_ms = cost_ms - chance_ms, cost_ms + hidden_ms
     if not by_host and (most_ms := costs.most_to_gain_ms(late)) is not None:
         low_ms = min(low_ms, most_ms)
+    longest_ms = max(costs.mean_step_ms, cost_ms)  # of which a cost is a part
     return CostRange(
         max(0.0, low_ms - float(np.hypot(REPLAY_ERROR * low_ms, spread_ms))),
-        min(costs.step_ms, high_ms + float(np.hypot(REPLAY_ERROR * high_ms, spread_ms))),
+        min(longest_ms, high_ms + float(np.hypot(REPLAY_ERROR * high_ms, spread_ms))),
         chance_ms,
         added_ms >= differ_ms,
         hidden_ms,

@@ -72,8 +72,18 @@ class Costs:
 
     @cached_property
     def step_ms(self) -> float:
+        """Median step of all ranks."""
+        return float(np.median(self.steps_ms))
+
+    @cached_property
+    def mean_step_ms(self) -> float:
+        return float(self.steps_ms.mean())
+
+    @cached_property
+    def steps_ms(self) -> np.ndarray:
+        """Length in ms of each compared step of each rank, one rank after the other."""
         lengths = [np.diff(rank.bounds_ns)[self.steps_of(rank)] for rank in self.ranks]
-        return float(np.median(np.concatenate(lengths))) / 1e6
+        return np.concatenate(lengths) / 1e6
 
     @cached_property
     def alone_ns(self) -> np.ndarray:
@@ -107,8 +117,7 @@ class Costs:
         host_ms = self.slowest_host_ms(late)
         if host_ms is None:
             return None
-        lengths = [np.diff(rank.bounds_ns)[self.steps_of(rank)] for rank in self.ranks]
-        return max(0.0, float(np.mean(lengths)) / 1e6 - float(host_ms.mean()))
+        return max(0.0, self.mean_step_ms - float(host_ms.mean()))
 
     def gained_ns(self, ranks: Collection[int]) -> np.ndarray:
         """(iterations,) ns gained in each step if `ranks`, as columns but not all, are mended."""

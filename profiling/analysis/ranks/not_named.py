@@ -11,7 +11,7 @@ Ranks are never quite equal, and captures change how late they are. Nobody is na
 from dataclasses import dataclass
 
 from profiling.analysis.ranks.cause import Lateness, is_slow_host
-from profiling.analysis.ranks.cause_said import join_numbers, what_is_longer
+from profiling.analysis.ranks.cause_said import ALSO, join_numbers, what_is_longer
 from profiling.analysis.ranks.costs import EQUAL_GPUS, Costs
 from profiling.analysis.ranks.own_host import surely_slower
 
@@ -23,7 +23,7 @@ AS_GPUS_DIFFER = (
 )
 HELD_BY_HOSTS = (
     "{} last, by {:.2f} ms per step, but the others would gain {:.2f} ms: the slowest of their own "
-    "hosts takes {:.2f} ms per step, which waits only hide. So nobody is named."
+    "hosts takes {:.2f} ms per step, and the waits only hide that. So nobody is named."
 )
 NOTHING_LONGER = (
     "{} last, by {:.2f} ms per step, but no part of its step is longer by much: at most {}. So "
@@ -34,13 +34,14 @@ HOSTS_ALIKE = (
     "of the others' {:.2f}, which differ by no more than the steps of each. So nobody is named."
 )
 HOSTS_DIFFER = (
-    "{} last, by {:.2f} ms per step: {}. Hosts with the same work may differ by {:.2f} ms per "
+    "{} last, by {:.2f} ms per step{}: {}. Hosts with the same work may differ by {:.2f} ms per "
     "step here, so the captures do not show whether it is always late."
 )
 BY_THE_PROFILER = (
-    "{} last, by {:.2f} ms per step: {}. Capturing may have added {:.2f} ms per step to that "
+    "{} last, by {:.2f} ms per step{}: {}. Capturing may have added {:.2f} ms per step to that "
     "rank's host work, so the captures do not show whether it is late without a profiler."
 )
+LESS_TO_GAIN = ", of which the others would gain {:.2f}"
 WITHOUT = (
     "To find out, capture with nsys, or torch.profiler without stacks and shapes, or time each "
     "rank's host without a profiler."
@@ -70,7 +71,7 @@ def not_named(costs: Costs, lateness: Lateness) -> NotNamed | None:
         own_ms = 0.0 if host_ms is None else float(host_ms.mean())
         text = HELD_BY_HOSTS.format(who, waited_ms, max(0.0, late_ms), own_ms)
         return NotNamed([text], is_unknown=False)
-    longer_ms = lateness.longer_ms[lateness.part]
+    longer_ms = max(0.0, lateness.longer_ms[lateness.part])
     whose = f"rank {costs.ranks[lateness.late[0]].rank}'s GPU"
     why = f"{whose} {what_is_longer(lateness.part, longer_ms, None)}"
     if longer_ms < EXPLAINED * late_ms:
@@ -80,12 +81,14 @@ def not_named(costs: Costs, lateness: Lateness) -> NotNamed | None:
         return NotNamed([HOSTS_ALIKE.format(who, waited_ms, why, *means_ms)], is_unknown=False)
     if late_ms - lateness.range.chance_ms >= equal_ms:
         return None
+    less = LESS_TO_GAIN.format(late_ms) if late_ms < (1 - ALSO) * waited_ms else ""
     if lateness.range.by_capturing:
         most_ms = costs.ranks[lateness.late[0]].most_added_ms
-        text = BY_THE_PROFILER.format(who, waited_ms, why, most_ms)
+        text = BY_THE_PROFILER.format(who, waited_ms, less, why, most_ms)
         return NotNamed([text, WITHOUT], is_unknown=True)
     differ_ms = costs.hosts_differ_ms(lateness.late)
-    return NotNamed([HOSTS_DIFFER.format(who, waited_ms, why, differ_ms), AGAIN], is_unknown=True)
+    text = HOSTS_DIFFER.format(who, waited_ms, less, why, differ_ms)
+    return NotNamed([text, AGAIN], is_unknown=True)
 
 
 def comes_text(numbers: list[int]) -> str:

@@ -9,7 +9,9 @@ faster without the waits. Each step takes at least as long as the slowest of the
 bounds the gain.
 
 Waits for the GPU, for another process and for room in a full queue of launches are no work of the
-host. Capturing lengthens that work on all ranks alike.
+host. Capturing lengthens that work on all ranks alike. A wait for another host that no call shows
+(gloo's collectives, by a futex) cannot be told from work: hosts that meet so in each step look
+equally slow.
 """
 
 from dataclasses import dataclass
@@ -17,7 +19,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from profiling.analysis.analysis import Analysis
-from profiling.analysis.columns import union
+from profiling.analysis.columns import Intervals, union
+from profiling.analysis.gpu_time.attribution import OwnedOperations
 from profiling.analysis.gpu_time.host_activity import (
     FOREIGN_WAITS,
     LONG_NS,
@@ -25,11 +28,13 @@ from profiling.analysis.gpu_time.host_activity import (
     times_named,
 )
 from profiling.analysis.statistics import ratio_over_processes
+from profiling.timeline.trace import Calls
 
 # Hosts with the same work differ by no more than a few times what the steps of one differ, nor by
 # more than this share: 0 to 25 % on 39 of 40 pairs of ranks without a fault (docs/truth.md).
 EQUAL_HOSTS = 0.25
 TIMES_NOISE = 3.0
+MOSTLY = 0.5  # of a launch that a full queue holds up, the GPU is busy
 
 
 @dataclass(frozen=True)
@@ -49,13 +54,24 @@ def own_host(analysis: Analysis) -> OwnHost | None:
     steps = owned.steps
     edges_ns = np.append(steps.start_ns, steps.end_ns[-1])
     host = host_activity(trace, calls, owned, int(edges_ns[0]), int(edges_ns[-1]))
-    launches = np.unique(owned.call[owned.call >= 0])
-    held_up = launches[calls.end_ns[launches] - calls.start_ns[launches] > LONG_NS]
     for_gpu = host.data_waits.union(host.other_waits)
-    waits = for_gpu.union(union(calls.start_ns[held_up], calls.end_ns[held_up]))
+    waits = for_gpu.union(held_up_launches(calls, owned))
     waits = waits.union(times_named(trace, steps, FOREIGN_WAITS, trace.os_calls))
     waited_ns = waits.ns_within(edges_ns[:-1], edges_ns[1:])
     return OwnHost(np.diff(edges_ns) - waited_ns, len(for_gpu.start_ns) / len(waited_ns))
+
+
+def held_up_launches(calls: Calls, owned: OwnedOperations) -> Intervals:
+    """Launches that take long while the GPU works: the queue is full.
+
+    While the GPU is idle, there is room, so that a long launch is the host's own.
+    """
+    launches = owned.call[owned.call >= 0]
+    launches = launches[calls.end_ns[launches] - calls.start_ns[launches] > LONG_NS]
+    start_ns, end_ns = calls.start_ns[launches], calls.end_ns[launches]
+    busy_ns = union(owned.start_ns, owned.end_ns).ns_within(start_ns, end_ns)
+    held_up = busy_ns >= MOSTLY * (end_ns - start_ns)
+    return union(start_ns[held_up], end_ns[held_up])
 
 
 def chance_ms(host_ms: np.ndarray) -> float:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from math import inf
 
 from profiling.analysis.ranks.choice import list_numbers
-from profiling.analysis.ranks.costs import WORTH_TELLING
+from profiling.analysis.ranks.costs import EQUAL_GPUS, WORTH_TELLING
 from profiling.analysis.ranks.rank_records import (
     CollectiveSum,
     MatchedBy,
@@ -184,7 +184,10 @@ def cost_without_late_ranks(report: RanksReport) -> str:
         return UNKNOWN
     least_ms = WORTH_TELLING * min(row.step_ms for row in report.ranks)
     by_chance = report.verdict == "jitter" or max(known) < least_ms
-    return "none" if by_chance else f"{milliseconds(max(known))} ms, as equal GPUs differ"
+    if by_chance:
+        return "none"
+    of_gpus = max(known) < EQUAL_GPUS * max(row.step_ms for row in report.ranks)
+    return f"{milliseconds(max(known))} ms, as equal {'GPUs' if of_gpus else 'hosts'} differ"
 
 
 def computing_ms(row: RankRow) -> float:
