@@ -473,6 +473,8 @@ def filtered(driver, text: str) -> list[str]:
 
 
 def test_filter_and_order_stand_in_the_address(report, pages):
+    from selenium.webdriver.support.wait import WebDriverWait  # not everywhere, like the browser
+
     filtered(report, "gemm|norm")
     heads = "#table-kernels th:nth-child(3) button"
     report.find_element("css selector", heads).click()
@@ -482,7 +484,8 @@ def test_filter_and_order_stand_in_the_address(report, pages):
     assert report.execute_script("return location.hash").startswith("#health")
     report.get("about:blank")
     report.get(address)
-    assert report.execute_script(NAMES) == before
+    found = WebDriverWait(report, 30).until(lambda browser: browser.execute_script(NAMES))
+    assert found == before
 
 
 def test_a_family_leads_to_its_kernels(report):
