@@ -114,7 +114,7 @@ def test_ctrl_c_reaches_the_program_on_its_terminal_and_the_end_is_said(tmp_path
         "front = os.tcgetpgrp(0) == os.getpgrp()\n"
         "try:\n"
         "    print('ready', sys.stdin.isatty(), sys.stdout.isatty(), front, flush=True)\n"
-        "    time.sleep(60)\n"
+        "    for _ in range(600): time.sleep(0.1)\n"  # one long sleep may begin behind the signal
         "except KeyboardInterrupt: print('cleaned up', flush=True); sys.exit(5)\n"
     )
     words = [PYTHON, "-m", "profiling", "run", "--kind", "none", "--", PYTHON, "-c", code]
@@ -135,7 +135,8 @@ def test_sigterm_is_passed_on(start):
     code = (
         "import signal, sys, time\n"
         "signal.signal(signal.SIGTERM, lambda *_: (print('saved', flush=True), sys.exit(9)))\n"
-        "print('ready', flush=True); time.sleep(60)\n"
+        "print('ready', flush=True)\n"
+        "for _ in range(600): time.sleep(0.1)\n"  # one long sleep may begin behind the signal
     )
     words = ["-m", "profiling", "run", "--kind", "none", "--", PYTHON, "-c", code]
     process = start(words, anew=True, PYTHONPATH=str(PROJECT))
