@@ -13,7 +13,6 @@ steps instrumented as its guide says (pip install traceml-ai).
 """
 
 import os
-import socket
 import subprocess
 import sys
 import tempfile
@@ -23,7 +22,7 @@ from pathlib import Path
 from statistics import median
 from typing import Literal
 
-from benchmarks.measuring import PROJECT, Keys, key, measure_in_turns, spread
+from benchmarks.measuring import PROJECT, Keys, free_port, key, measure_in_turns, spread
 from profiling.launch.any_program.start import HOOK, HookSettings, with_hook
 
 PROGRAM = PROJECT / "benchmarks" / "attach_program.py"
@@ -41,9 +40,7 @@ class AttachConfig(Keys):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        words = [word for word in self.widths.split(",") if word]
-        if not all(word.isdecimal() and int(word) for word in words):
-            raise ValueError(f"widths={self.widths}: give numbers from 1 on, by commas")
+        numbers(self.widths)
 
 
 def main(config: AttachConfig) -> None:
@@ -51,7 +48,7 @@ def main(config: AttachConfig) -> None:
         hooked - bare for bare, hooked in (stubs_us(config.gpu) for _ in range(config.stub_rounds))
     ]
     print(f"the hook's own calls: {spread(added, 2)} us per step, of {len(added)} processes\n")
-    widths = [int(word) for word in config.widths.split(",") if word]
+    widths = numbers(config.widths)
     ways: tuple[Way, ...] = ("bare", "hooked", "traceml") if config.traceml else ("bare", "hooked")
     if widths:
         print("| width | | us per step | added, us | of bare |\n|---:|---|---:|---:|---:|")
@@ -67,6 +64,14 @@ def main(config: AttachConfig) -> None:
                 f"{median(each / bare for bare, each in pairs):.4f}",
             )
             print(f"| {width} | {' | '.join(row)} |", flush=True)
+
+
+def numbers(widths: str) -> list[int]:
+    """Widths given by commas. Raises ValueError for one that is no number from 1 on."""
+    words = [word for word in widths.split(",") if word]
+    if not all(word.isdecimal() and int(word) for word in words):
+        raise ValueError(f"widths={widths}: give numbers from 1 on, by commas")
+    return [int(word) for word in words]
 
 
 def stubs_us(gpu: bool) -> tuple[float, float]:
@@ -93,14 +98,6 @@ def model_us(way: Way, width: int, steps: int, gpu: bool) -> float:
             environ = with_hook(environ, settings) if way == "hooked" else environ
             run([sys.executable, *words], environ)
         return float(file.read_text())
-
-
-def free_port() -> int:
-    """A port for TraceML or its torchrun: several of these benchmarks may run at once."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-    return port
 
 
 def run(command: list[str], environ: dict[str, str]) -> str:

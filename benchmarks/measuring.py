@@ -2,6 +2,7 @@
 
 import math
 import os
+import socket
 import subprocess
 import sys
 import tempfile
@@ -66,6 +67,14 @@ def launcher(ranks: int) -> list[str]:
     if ranks == 1:
         return []
     return ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
+
+
+def free_port() -> int:
+    """A port of this host that nobody listens on; several programs may be started at once."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+    return port
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,7 @@ from benchmarks.measuring import PROJECT, Keys, key, launcher
 from profiling.shared.json_records import append_lines, read_lines
 from profiling.shared.program_facts import read_program_facts
 from validation.frameworks import is_installed
+from validation.started_programs import python_path
 
 FOLDER = PROJECT / "validation" / "any_programs"
 STEPS = 120  # of each program
@@ -199,8 +200,7 @@ def run_once(program: Program, kind: str, out: Path) -> Run:
         if kind in ("nsys", "torch") and not program.whole:
             how += ["--steps", str(WINDOW)]
         command = [sys.executable, "-m", "profiling", "run", *how, "--", *command]
-        paths = [str(PROJECT), *filter(None, [environ.get("PYTHONPATH")])]
-        environ = environ | {"PYTHONPATH": os.pathsep.join(paths)}
+        environ = environ | {"PYTHONPATH": python_path(environ)}
     began_s = time.perf_counter()
     try:
         done = subprocess.run(

@@ -30,12 +30,13 @@ from typing import IO
 
 import torch
 
-from benchmarks.measuring import PROJECT, Keys, key
+from benchmarks.measuring import Keys, key
 from profiling.analysis.difference.baseline import Machine
 from profiling.launch.bisect.search import Bisection
 from profiling.launch.experiment.baselines import machine_of
 from profiling.shared.json_records import JsonObject, append_lines, read_json, read_lines
 from validation.pairs import ask_gpu
+from validation.started_programs import python_path
 
 ROWS = "histories.jsonl"
 MOST_VISITS = 8  # that a history of 32 commits may take
@@ -235,8 +236,7 @@ def judged(
     result = folder / "result.json"
     flags = ["--repeats", config.repeats, "--most-repeats", config.most_repeats, "--json", result]
     words = ["bisect", f"main~{config.commits}", "main", *flags, "--", sys.executable, "train.py"]
-    paths = [str(PROJECT), *filter(None, [os.environ.get("PYTHONPATH")])]
-    environ = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
+    environ = os.environ | {"PYTHONPATH": python_path(os.environ)}
     environ |= {"CUDA_VISIBLE_DEVICES": lane.gpu} if lane.gpu is not None else {}
     begun = time.perf_counter()
     with open(folder / "bisect.log", "ab") as log:

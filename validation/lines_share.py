@@ -38,7 +38,14 @@ from profiling.shared.json_records import append_lines, read_lines
 from profiling.tools import nsys_tool
 from validation.frameworks import is_installed
 from validation.made_nanogpt import make_nanogpt
-from validation.started_programs import chosen_names, run_each, run_logged, runnable, say
+from validation.started_programs import (
+    chosen_names,
+    python_path,
+    run_each,
+    run_logged,
+    runnable,
+    say,
+)
 
 GOAL_PERCENT = 95.0
 EACH_S, LONGEST_S = 15.0, 150.0  # a process is expected to take, and takes at most
@@ -176,7 +183,7 @@ def record(name: str, stack: bool, config: LinesConfig, out: Path) -> Run:
     folder, log = out / name / kind, out / f"{name}-{kind}.log"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    environ, place = dict(os.environ) | {"PYTHONPATH": python_path()}, PROJECT
+    environ, place = dict(os.environ) | {"PYTHONPATH": python_path(os.environ)}, PROJECT
     if config.small:
         environ["CUDA_VISIBLE_DEVICES"] = ""
     if program.keys:
@@ -196,10 +203,6 @@ def record(name: str, stack: bool, config: LinesConfig, out: Path) -> Run:
         words = [*RUN, *more, "--out", str(folder), "--", sys.executable, *script]
     run_logged([sys.executable, *words], log, environ, LONGEST_S, place)
     return read_run(name, stack, folder)
-
-
-def python_path() -> str:
-    return os.pathsep.join([str(PROJECT), *filter(None, [os.environ.get("PYTHONPATH")])])
 
 
 def read_run(name: str, stack: bool, folder: Path) -> Run:

@@ -30,7 +30,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.measuring import PROJECT, Keys, key, launcher
+from benchmarks.measuring import PROJECT, Keys, free_port, key, launcher
 from cli.files import write_text
 from profiling.shared.json_records import to_json
 from profiling.shared.run_files import METRICS
@@ -49,7 +49,7 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 LIMIT_S = 240  # for a training, restarts included
 # a lost agent is noticed after three intervals; agents that start together need no last call
 RENDEZVOUS = "last_call_timeout=15,keep_alive_interval=2"
-SAID = re.compile(r"resumed \S+ at iteration \d+|ranks \d+ -> \d+")
+RESUMED = re.compile(r"resumed \S+ at iteration \d+|ranks \d+ -> \d+")
 HEADER = "| case | done | happened | loss differs by | as it should |\n|---|---|---|---:|---|"
 
 
@@ -102,10 +102,10 @@ class Runs:
         launched = [*launcher(self.config.ranks), *flags, *TRAINER]
         return ended(self.start(launched, case, plant.keys, environ))
 
-    def said(self, folder: str) -> str:
-        """Lines of the trainer about resumes, in their order."""
+    def resumes(self, folder: str) -> str:
+        """Phrases of the trainer's log on resumes, in their order."""
         log = (self.out / f"{folder}.log").read_text(encoding="utf-8", errors="replace")
-        return ", ".join(re.sub(r"\S+/ckpt.pt ", "", line) for line in SAID.findall(log))
+        return ", ".join(re.sub(r"\S+/ckpt.pt ", "", line) for line in RESUMED.findall(log))
 
     def difference(self, folder: str) -> float | None:
         expected, found = losses(self.out / "undisturbed"), losses(self.out / folder)
@@ -113,13 +113,13 @@ class Runs:
             return None
         return max(abs(found[iteration] - loss) for iteration, loss in expected.items())
 
-    def survived(self, case: str, done: str, status: int, should_say: str) -> Survived:
-        """A case whose run should end well, resume as it `should_say`, and have the same losses."""
-        said, difference = self.said(case), self.difference(case)
+    def survived(self, case: str, done: str, status: int, expected: str) -> Survived:
+        """A case whose run should end well, resume as `expected`, and have the same losses."""
+        resumes, difference = self.resumes(case), self.difference(case)
         equal = difference is not None and difference <= self.config.within
-        happened = f"ended with {status}; {said or 'nothing was resumed'}"
+        happened = f"ended with {status}; {resumes or 'nothing was resumed'}"
         return Survived(
-            case, done, happened, difference, not status and equal and should_say in said
+            case, done, happened, difference, not status and equal and expected in resumes
         )
 
 
@@ -150,10 +150,7 @@ def killed_rank(runs: Runs) -> Survived:
 
 
 def lost_host(runs: Runs) -> Survived:
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        port = free.getsockname()[1]
-    half = runs.config.ranks // 2
+    port, half = free_port(), runs.config.ranks // 2
     agent = ["-m", "torch.distributed.run", "--nnodes=1:2", f"--nproc-per-node={half}"]
     agent += ["--max-restarts=3", "--rdzv-backend=c10d", f"--rdzv-endpoint=localhost:{port}"]
     agent += ["--rdzv-id=two", f"--rdzv-conf={RENDEZVOUS}", *TRAINER]

@@ -1,5 +1,6 @@
 """Starts programs one after the other, each into a log, and says how far a command is."""
 
+import os
 import subprocess
 import sys
 import time
@@ -8,6 +9,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from benchmarks.measuring import PROJECT
+
+
+def python_path(environ: Mapping[str, str]) -> str:
+    """PYTHONPATH with which a program finds this project's modules first, then those as before."""
+    return os.pathsep.join([str(PROJECT), *filter(None, [environ.get("PYTHONPATH")])])
 
 
 def say(line: str) -> None:
