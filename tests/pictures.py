@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from profiling.verbs import demo, report
-from tests.helpers.chromium import chromium, open_page
+from tests.helpers.chromium import chromium, load, open_page
 from tests.paths import PROJECT
 from validation.browser import resize
 
@@ -83,9 +83,8 @@ def take_picture(driver, page: Path, picture: Picture) -> bytes:
     """PNG of what a window of the picture's size shows first."""
     size = picture.width, picture.height, picture.theme
     resize(driver, *size)
-    driver.get("about:blank")
     if picture.media == "print":  # as soon as it is loaded
-        driver.get(page.as_uri())
+        load(driver, page.as_uri())
         resize(driver, *size, picture.media)
         driver.execute_script("dispatchEvent(new Event('beforeprint'))")
         return screenshot(driver)
@@ -133,7 +132,7 @@ def compose(driver, folder: Path, files: list[tuple[str, Path]], columns: int, w
         f"<main>{shown}</main>"
     )
     resize(driver, 3000, 3000)
-    driver.get(page.as_uri())
+    load(driver, page.as_uri())
     box = "const {width, height} = document.querySelector('main').getBoundingClientRect();"
     clip = driver.execute_script(f"{box} return {{x: 0, y: 0, width, height, scale: 1}}")
     return screenshot(driver, format="webp", quality=QUALITY, clip=clip)

@@ -35,6 +35,11 @@ next();
 """
 
 
+LOADED = """
+return !window.left && location.href !== 'about:blank' && document.readyState === 'complete'
+"""
+
+
 def find_programs() -> tuple[str, str]:
     """Paths of chromium and chromedriver. Raises ValueError where a requirement is missing."""
     program = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -66,9 +71,22 @@ def chromium() -> Iterator["Chrome"]:
         driver.quit()
 
 
+def load(driver: "Chrome", address: str) -> None:
+    """Load the page at this address anew and wait until its scripts have run.
+
+    chromedriver alone may answer while the page before is still there.
+    """
+    from selenium.webdriver.support.wait import WebDriverWait
+
+    driver.execute_script("window.left = true")
+    driver.get("about:blank")  # else an address with another hash would load nothing
+    driver.get(address)
+    WebDriverWait(driver, 30, poll_frequency=0.02).until(lambda each: each.execute_script(LOADED))
+
+
 def open_page(driver: "Chrome", path: Path) -> None:
     """Open a page and wait until all its charts are drawn."""
-    driver.get(path.as_uri())
+    load(driver, path.as_uri())
     draw_all(driver)
 
 

@@ -6,9 +6,9 @@ from contextlib import contextmanager
 import pytest
 
 from validation import browser
-from validation.browser import draw_all, open_page
+from validation.browser import draw_all, load, open_page
 
-__all__ = ["chromium", "draw_all", "open_page"]
+__all__ = ["chromium", "draw_all", "load", "open_page"]
 
 
 @contextmanager

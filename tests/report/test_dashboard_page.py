@@ -14,7 +14,7 @@ from profiling.report.dashboard import dashboard_charts, words
 from profiling.report.dashboard.document import dashboard_page
 from profiling.shared.metric_names import PEAK_BYTES, STEP_MS, VAL_LOSS
 from tests.helpers import folders
-from tests.helpers.chromium import chromium
+from tests.helpers.chromium import chromium, load
 from tests.helpers.figures import figures_of
 from tests.helpers.folders import write_run
 
@@ -286,7 +286,7 @@ def opened(browser, tmp_path_factory):
     folder = tmp_path_factory.mktemp("dashboard")
     (folder / "page.html").write_text(dashboard_page(both(folder)), encoding="utf-8")
     browser.get_log("performance")
-    browser.get((folder / "page.html").as_uri())
+    load(browser, (folder / "page.html").as_uri())
     return browser
 
 
@@ -436,8 +436,7 @@ def test_log_axis_end_of_curves_and_smoothing(at_chart):
 @pytest.mark.slow
 def test_an_address_opens_the_page_as_it_was_left(at_chart):
     page = at_chart.current_url.partition("#")[0]
-    at_chart.get("about:blank")
-    at_chart.get(page + "#s0-loss&x=time&log=1&runs=0&hide=s0%3Aslow&z.time=1%2C2")
+    load(at_chart, page + "#s0-loss&x=time&log=1&runs=0&hide=s0%3Aslow&z.time=1%2C2")
     time.sleep(0.5)
     look_at_chart(at_chart)
     found = at_chart.execute_script(
@@ -473,8 +472,7 @@ def test_runs_are_found_and_grouped_by_a_key_and_the_address_keeps_it(at_chart):
     assert ask("-slow-2 step>6 seed=1|2") == "1 of 4 runs"
     page, address = at_chart.current_url.partition("#")[::2]
     assert "where=-slow-2+step%3E6+seed%3D1%7C2" in address
-    at_chart.get("about:blank")
-    at_chart.get(f"{page}#by=attention&columns.s0=seed|attention&scatter.s0=seed|best+val+loss")
+    load(at_chart, f"{page}#by=attention&columns.s0=seed|attention&scatter.s0=seed|best+val+loss")
     time.sleep(0.3)
     look_at_chart(at_chart)
     both = ["attention=flash", "attention=slow"]
@@ -548,7 +546,7 @@ def test_twenty_runs_of_five_thousand_points_load_at_once(browser, tmp_path):
     path = tmp_path / "page.html"
     path.write_text(dashboard_page(runs), encoding="utf-8")
     begin = time.monotonic()
-    browser.get(path.as_uri())
+    load(browser, path.as_uri())
     browser.execute_script(
         "return document.querySelector('[data-drawn] .scatterlayer path') !== null"
     )

@@ -8,6 +8,7 @@ import pytest
 
 from profiling import open_capture
 from profiling.library import shown
+from tests.helpers.chromium import load
 from tests.paths import CAPTURES
 
 pytestmark = pytest.mark.slow
@@ -41,7 +42,7 @@ def notebook(tmp_path, monkeypatch):
 
 def test_a_page_in_a_cell_is_whole_and_apart(notebook, browser):
     browser.set_window_size(1280, 900)
-    browser.get(notebook)
+    load(browser, notebook)
     frame = browser.find_element("tag name", "iframe")
     assert frame.size["height"] == 600
     assert "Bound by GPU memory bandwidth" in frame.get_attribute("title")

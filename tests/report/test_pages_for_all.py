@@ -26,7 +26,7 @@ from profiling.report.renderers.page import page
 from profiling.report.single.document import report_document
 from profiling.shared.json_records import to_json
 from tests.helpers.captures import capture_of, compilation
-from tests.helpers.chromium import open_page
+from tests.helpers.chromium import load, open_page
 from tests.helpers.colours import contrast
 from tests.helpers.fleet import analyse_files, write_fleet
 from tests.helpers.folders import write_run
@@ -98,7 +98,6 @@ def document_of_ranks(folder) -> Document:
 @pytest.fixture
 def report(browser, pages):
     """Opened anew, without what an earlier test has chosen."""
-    browser.get("about:blank")
     open_page(browser, pages["report"])
     yield browser
     assert browser.get_log("browser") == []
@@ -147,8 +146,7 @@ def test_a_browser_that_cannot_unpack_the_charts_is_told(browser, pages):
     script = {"source": "delete window.DecompressionStream"}
     made = browser.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", script)
     try:
-        browser.get("about:blank")
-        browser.get(pages["report"].as_uri())
+        load(browser, pages["report"].as_uri())
         chart = browser.find_element("css selector", ".chart")
         deadline = time.monotonic() + 10
         while "too old" not in chart.text:
@@ -160,7 +158,6 @@ def test_a_browser_that_cannot_unpack_the_charts_is_told(browser, pages):
 
 
 def test_one_chart_is_drawn_in_a_frame_and_what_waits_is_drawn_once(browser, pages):
-    browser.get("about:blank")
     open_page(browser, pages["report"])
     browser.set_script_timeout(20)
     drawn = browser.execute_async_script("""
@@ -205,7 +202,6 @@ def test_scripts_run_by_the_nonce_alone(report):
 )
 def test_a_phone_has_room_for_words_legends_and_fingers(browser, pages, window, name, width):
     window(width)
-    browser.get("about:blank")
     open_page(browser, pages[name])
     wide, cells, rows, above, small = browser.execute_script(
         "const edge = (chart, name) => chart.querySelector(name)?.getBoundingClientRect();"
@@ -227,7 +223,6 @@ def test_a_phone_has_room_for_words_legends_and_fingers(browser, pages, window, 
 
 def test_the_first_screen_answers(browser, pages, window):
     window(1440)
-    browser.get("about:blank")
     open_page(browser, pages["report"])
     headline, bar, evidence, following, folded, step_times = browser.execute_script(
         "const box = (part) => part.getBoundingClientRect().toJSON();"
@@ -262,7 +257,7 @@ def test_cards_stay_low_and_fill_their_rows_whatever_words_they_hold(browser, wi
     )
     for width, tallest, rows in ((1280, 120, 1), (PHONE, 110, 4)):
         window(width)
-        browser.get(path.as_uri())
+        load(browser, path.as_uri())
         tops, widths, heights, words = zip(*browser.execute_script(cards), strict=True)
         assert max(heights) <= tallest and len(set(tops)) == rows
         assert words[-1].startswith("GPU memory bandwidth → GPU compute")
@@ -282,7 +277,6 @@ def test_the_first_screen_of_a_comparison_says_how_much_and_where_from(browser, 
 
 def test_on_paper_a_page_is_light_and_no_chart_is_cut(browser, pages, window):
     window(1280)
-    browser.get("about:blank")
     open_page(browser, pages["report"])
     browser.execute_script("localStorage.setItem('theme', 'dark'); applyTheme(); redrawCharts()")
     window(SHEET, "print")
@@ -324,15 +318,14 @@ def test_a_page_printed_as_soon_as_it_is_loaded_has_all_charts_in_their_boxes(
     script = browser.execute_cdp_cmd(
         "Page.addScriptToEvaluateOnNewDocument", {"source": on_paper}
     )  # it comes before the page's own, which draws for the screen again
-    browser.get(pages[name].as_uri())
+    load(browser, pages[name].as_uri())
     told = browser.execute_cdp_cmd("Page.printToPDF", {"printBackground": True})
     browser.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", script)
     sheets = texts_of_sheets(base64.b64decode(told["data"]))
     assert len(sheets) >= 2 and min(sheets) > 5, sheets
     printed = browser.execute_script("return window.printed")
     assert printed and all(0 < drawn <= box for drawn, box in printed), printed
-    browser.get("about:blank")
-    browser.get(pages[name].as_uri())
+    load(browser, pages[name].as_uri())
     fits = f"return {HEIGHTS}.filter(([drawn, box]) => !drawn || drawn > box)"
     assert comes_to(browser, fits, lambda found: found == []) == []
 
@@ -340,7 +333,7 @@ def test_a_page_printed_as_soon_as_it_is_loaded_has_all_charts_in_their_boxes(
 @pytest.mark.parametrize("name", ["compiled", "ranks", "compare"])
 def test_no_page_is_wider_than_its_sheet(browser, pages, window, name):
     window(SHEET, "print")
-    browser.get(pages[name].as_uri())
+    load(browser, pages[name].as_uri())
     assert browser.execute_script("return document.documentElement.scrollWidth") <= SHEET
 
 
@@ -473,8 +466,6 @@ def filtered(driver, text: str) -> list[str]:
 
 
 def test_filter_and_order_stand_in_the_address(report, pages):
-    from selenium.webdriver.support.wait import WebDriverWait  # not everywhere, like the browser
-
     filtered(report, "gemm|norm")
     heads = "#table-kernels th:nth-child(3) button"
     report.find_element("css selector", heads).click()
@@ -482,10 +473,8 @@ def test_filter_and_order_stand_in_the_address(report, pages):
     assert "kernels.sort=-3" in address and "kernels.filter=gemm" in address
     report.execute_script("location.hash = 'health'")
     assert report.execute_script("return location.hash").startswith("#health")
-    report.get("about:blank")
-    report.get(address)
-    found = WebDriverWait(report, 30).until(lambda browser: browser.execute_script(NAMES))
-    assert found == before
+    load(report, address)
+    assert report.execute_script(NAMES) == before
 
 
 def test_a_family_leads_to_its_kernels(report):

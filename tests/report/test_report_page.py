@@ -10,7 +10,7 @@ import pytest
 from profiling.report.renderers.page import page
 from profiling.report.single.document import report_document
 from tests.helpers.captures import capture_of
-from tests.helpers.chromium import draw_all, open_page
+from tests.helpers.chromium import draw_all, load, open_page
 from tests.helpers.reports import nothing_captured, report_with_manifest
 
 pytestmark = pytest.mark.slow  # in a real browser
@@ -121,9 +121,8 @@ return [place.id, place.textContent, box.height > 0 && box.top >= 0 && box.botto
 
 def test_what_an_agent_names_is_unfolded_and_scrolled_to(opened):
     kernels, place = report_with_manifest().kernels, opened.current_url.partition("#")[0]
-    opened.get("about:blank")
     hidden = "#d04309dd/kernel/60&kernels.filter=gemm&kernels.sort=3"  # by limit and by filter
-    opened.get(place + hidden)
+    load(opened, place + hidden)
     there, words, seen = opened.execute_script(NAMED)
     assert there == "kernel/60" and f"{kernels[60].count:,}" in words and seen
     address = "return location.hash"
@@ -143,8 +142,7 @@ def test_what_an_agent_names_is_unfolded_and_scrolled_to(opened):
         assert found == there and (seen or there in ("step", "table-kernels")), name
     assert opened.execute_script(folded)
     opened.execute_script("location.hash = 'd04309dd/nothing/0'")
-    opened.get("about:blank")
-    opened.get(place)
+    load(opened, place)
     draw_all(opened)
     assert opened.get_log("browser") == []
 
@@ -164,7 +162,7 @@ def test_light_and_dark_with_the_charts_and_the_choice_is_kept(opened):
     assert seen["dark"][1] != seen["light"][1]
     opened.find_element("id", "theme").click()
     chosen = theme(opened)
-    opened.refresh()
+    load(opened, opened.current_url)
     draw_all(opened)
     assert theme(opened) == chosen and min(opened.execute_script(DRAWN).values()) >= 5
 

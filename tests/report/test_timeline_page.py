@@ -17,7 +17,7 @@ from profiling.report.document import Chart, Document, SideBySide
 from profiling.report.renderers.page import page
 from profiling.report.single.document import report_document
 from tests.helpers.captures import capture_of
-from tests.helpers.chromium import chromium
+from tests.helpers.chromium import chromium, load
 from tests.helpers.programs import MS, Program
 from tests.helpers.reports import nothing_captured
 
@@ -93,9 +93,8 @@ def opened(browser, address):
 
 
 def open_at(driver, address, hash=""):
-    driver.get("about:blank")
     driver.get_log("browser")  # what other tests left there
-    driver.get(address + hash)
+    load(driver, address + hash)
     driver.execute_script("document.querySelector('#timeline-view').scrollIntoView()")
     wait_for_frame(driver)
 
@@ -710,5 +709,5 @@ def test_the_canvas_has_a_text_for_who_does_not_see_it(opened):
 def test_of_a_capture_without_a_gpu_the_page_has_no_timeline(browser, tmp_path):
     path = tmp_path / "nothing.html"
     path.write_text(page(report_document(nothing_captured(), None)), encoding="utf-8")
-    browser.get(path.as_uri())
+    load(browser, path.as_uri())
     assert not browser.find_elements("id", "timeline-view") and browser.get_log("browser") == []

@@ -16,7 +16,7 @@ import pytest
 from profiling.report.dashboard.following import end_of_lines
 from profiling.report.dashboard.server import PageServer
 from profiling.verbs import dashboard as dashboard_command
-from tests.helpers.chromium import chromium
+from tests.helpers.chromium import chromium, load
 from tests.helpers.folders import write_run
 from tests.paths import PROJECT
 
@@ -411,7 +411,7 @@ def wait_for(driver, condition, seconds=25):
 
 def watch(driver, server) -> None:
     """Open the page and wait until the losses of the runs are drawn."""
-    driver.get(f"http://127.0.0.1:{server.server_port}/")
+    load(driver, f"http://127.0.0.1:{server.server_port}/")
     driver.execute_script("document.querySelector('[data-lazy=s0-train]').scrollIntoView()")
     wait_for(driver, lambda shown: shown["last"] == 390)
 
@@ -426,7 +426,7 @@ def test_the_page_follows_its_runs_and_keeps_what_the_reader_chose(driver, tmp_p
     monkeypatch.setattr("profiling.report.dashboard.server.BETWEEN_PAGES_S", 1.0)
     folders = [write_run(tmp_path / name, name, start_s=1.0) for name in ("slow", "flash")]
     with serving(tmp_path) as server:
-        driver.get(f"http://127.0.0.1:{server.server_port}/")
+        load(driver, f"http://127.0.0.1:{server.server_port}/")
         driver.execute_script(
             "window.kept = true; document.querySelector('[data-lazy=s0-train]').scrollIntoView()"
         )

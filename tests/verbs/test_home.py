@@ -13,7 +13,7 @@ import pytest
 from profiling.analysis.runs.listing import list_entries
 from profiling.report.dashboard.server import LivePage, PageServer
 from profiling.verbs import home
-from tests.helpers.chromium import chromium
+from tests.helpers.chromium import chromium, load
 from tests.helpers.folders import with_rows, write_run
 from tests.paths import CAPTURES, PROJECT
 from validation.browser import resize
@@ -167,7 +167,7 @@ def test_rows_are_ticked_for_a_command_and_the_address_keeps_them(place, monkeyp
     assert "cannot be read: config.yaml" in (place / "home.html").read_text()
     ticks = "[...document.querySelectorAll('td.code input')]"
     with chromium() as browser:
-        browser.get((place / "home.html").as_uri())
+        load(browser, (place / "home.html").as_uri())
         assert browser.execute_script(f"return {ticks}.every(t => t.checkVisibility())")
         for name in ("ended", "sweep/1"):
             browser.execute_script(f"{ticks}.find(t => t.ariaLabel === 'pick {name}').click()")
@@ -180,13 +180,11 @@ def test_rows_are_ticked_for_a_command_and_the_address_keeps_them(place, monkeyp
         assert str(place) not in (place / "home.html").read_text()
         assert f"In the folder {place.name}:" in browser.find_element("id", "picked").text
         address = browser.current_url
-        browser.get("about:blank")
-        browser.get(address)
+        load(browser, address)
         assert len(browser.execute_script(told)) == 2
         for other, verbs in (("fixed.pickle", ["compare"]), ("trace, mine.json", [])):
-            browser.get("about:blank")
             picked = f"#pick=leaky.pickle&pick={quote(other)}"
-            browser.get((place / "home.html").as_uri() + picked)
+            load(browser, (place / "home.html").as_uri() + picked)
             assert [line.split()[3] for line in browser.execute_script(told)] == verbs
         follow_and_tick(browser, place, ticks)
         resize(browser, 703, media="print")  # a sheet of A4 between its margins
@@ -203,7 +201,7 @@ def follow_and_tick(browser, place, ticks):
     server = PageServer(home.pages_of(place).find, "127.0.0.1", 0)
     threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}).start()
     try:
-        browser.get(f"http://127.0.0.1:{server.server_port}/")
+        load(browser, f"http://127.0.0.1:{server.server_port}/")
         browser.execute_script(f"{ticks}[0].click()")
         offered = "return document.querySelector('#picked a').textContent"
         before = browser.execute_script(offered)

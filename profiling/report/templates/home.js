@@ -3,12 +3,12 @@
 "use strict";
 
 const served = Boolean(document.getElementById("live"));
-const homeTable = document.getElementById("table-all");
+const homeTable = () => document.getElementById("table-all"); // a newer page may bring another
 const picked = new Set(); // paths below the folder, as a command in it takes them
 
-const rowsOf = () => [...homeTable.querySelector("tbody").rows];
+const rowsOf = () => [...homeTable().querySelector("tbody").rows];
 const valueIn = (row, heading) => {
-  const cell = row.cells[headsOf(homeTable.querySelector("table")).map(headingOf).indexOf(heading)];
+  const cell = row.cells[headsOf(homeTable().querySelector("table")).map(headingOf).indexOf(heading)];
   return cell.dataset.value ?? cell.textContent.trim();
 };
 
