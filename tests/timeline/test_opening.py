@@ -150,6 +150,16 @@ def test_the_newest_capture_of_a_run_folder(tmp_path, export, capsys):
     assert open_capture(folder).kind == "kineto"
 
 
+def test_a_run_without_a_capture_says_what_shows_it(tmp_path):
+    folder = tmp_path / "my run"
+    folder.mkdir()
+    with pytest.raises(ValueError, match="no capture in this folder .*; name a file$"):
+        open_capture(folder)
+    (folder / "metrics.jsonl").touch()
+    with pytest.raises(ValueError, match="profiling dashboard '.*my run' shows its rows$"):
+        open_capture(folder)
+
+
 def report_file(folder: Path) -> Path:
     path = folder / "nsys.nsys-rep"
     path.write_bytes(b"a report")
