@@ -251,10 +251,10 @@ def belongs_to(file: Path, manifest: Manifest, trace: Trace) -> bool:
     if manifest.kind != "nsys" or RANK.findall(file.name) != RANK.findall(name):
         return False
     window, iterations = manifest.window, iterations_of(trace)
-    return bool(iterations) and (window.first_iteration, window.steps) == (
-        min(iterations),
-        len(iterations),
-    )
+    if window.steps is None or not iterations:
+        return False
+    cut_off = len(iterations) - window.steps  # the end of a program is within a step
+    return window.first_iteration == min(iterations) and cut_off in (0, bool(window.ended_by))
 
 
 def iterations_of(trace: Trace) -> set[int]:

@@ -238,6 +238,15 @@ def test_the_manifest_of_an_nsys_capture(tmp_path):
     assert find_manifest(tmp_path, trace)[0] == "window-7.json"
 
 
+@pytest.mark.parametrize(("ended_by", "found"), [("the end of the program", True), (None, False)])
+def test_a_program_may_end_within_the_last_iteration_of_an_nsys_capture(tmp_path, ended_by, found):
+    path = tmp_path / "nsys.sqlite.gz"
+    path.write_bytes((CAPTURES / "flash_eager.sqlite.gz").read_bytes())
+    window = {"first_iteration": 100, "steps": 19, "ended_by": ended_by}
+    manifest(tmp_path, "window-1.json", window=window)
+    assert (find_manifest(path, open_capture(path)) is not None) == found
+
+
 @pytest.mark.parametrize(
     ("facts", "said"),
     [
