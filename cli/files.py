@@ -27,6 +27,11 @@ def check_place(path: Path) -> None:
         check_writable(path.parent)
 
 
+def not_a_folder(path: Path) -> str:
+    """Words for what stands at `path` instead of a folder: a file, or nothing."""
+    return "is a file, not a folder" if path.exists() else "no such folder"
+
+
 def refuse_pipe(path: Path) -> None:
     """Raise ValueError for a pipe or a device: reading one may never end, or never begin."""
     if is_pipe(path):

@@ -11,6 +11,7 @@ from profiling.lab.timer import Timing, empty_launch, measure
 from profiling.recording.nvml import handle_of
 from profiling.shared.hardware import peak_bytes_per_s, peak_flops_per_s
 from profiling.shared.measurements import DeviceResults, Rate, Ridge
+from profiling.shared.units import counted
 from training.machine.device import resolve_device
 
 COPY_BYTES = {"cuda": 2**30, "cpu": 2**28}  # each way; far beyond any cache
@@ -40,7 +41,7 @@ def lab_device(word: str) -> torch.device:
 def device_name(device: torch.device) -> str:
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    return f"CPU, {torch.get_num_threads()} threads"
+    return f"CPU, {counted(torch.get_num_threads(), 'thread')}"
 
 
 def measure_device(device: torch.device, max_s: float, say: Callable[[str], None]) -> DeviceResults:

@@ -120,6 +120,8 @@ def folder_around(capture: Path) -> Path:
     for folder in Path(os.path.realpath(capture)).parents[:2]:  # OUT_DIR/profile/CAPTURE
         if (folder / "wandb").is_dir():
             return folder
+    if not capture.exists():
+        raise ValueError(f"{capture}: no such file or folder")
     raise ValueError(
         f"{capture}: is not in the folder of a run with W&B; name that folder with --run"
     )

@@ -5,6 +5,7 @@ A file's content decides what it is, since files get renamed. A damaged one is r
 
 import gzip
 import re
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -20,6 +21,7 @@ from cli.plain import plain
 from profiling.shared.json_records import read_json
 from profiling.shared.manifest import Manifest
 from profiling.shared.own_program import PAGE
+from profiling.shared.run_files import METRICS
 from profiling.timeline import chrome_jax, chrome_json, nsys_sqlite
 from profiling.timeline.trace import Trace
 from profiling.tools import nsight, nsys_tool
@@ -82,7 +84,10 @@ def newest(folder: Path) -> Path:
     captures = [file for file in files if file.name.endswith(ENDINGS)]
     captures = captures or [file for file in files if holds_events(file)]
     if not captures:
-        raise ValueError(f"{folder}: no capture in this folder or in its profile/; name a file")
+        cure = "name a file"
+        if (folder / METRICS).is_file():  # a run that captured nothing
+            cure = f"python -m profiling dashboard {shlex.quote(str(folder))} shows its rows"
+        raise ValueError(f"{folder}: no capture in this folder or in its profile/; {cure}")
     return max(captures, key=modified_ns)
 
 
@@ -246,10 +251,10 @@ def belongs_to(file: Path, manifest: Manifest, trace: Trace) -> bool:
     if manifest.kind != "nsys" or RANK.findall(file.name) != RANK.findall(name):
         return False
     window, iterations = manifest.window, iterations_of(trace)
-    return bool(iterations) and (window.first_iteration, window.steps) == (
-        min(iterations),
-        len(iterations),
-    )
+    if window.steps is None or not iterations:
+        return False
+    cut_off = len(iterations) - window.steps  # the end of a program is within a step
+    return window.first_iteration == min(iterations) and cut_off in (0, bool(window.ended_by))
 
 
 def iterations_of(trace: Trace) -> set[int]:

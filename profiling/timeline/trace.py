@@ -19,6 +19,7 @@ TYPES |= dict.fromkeys(
     ("name", "domain", "device", "threads", "inputs", "registers", "shared_bytes", "group"),
     np.int32,
 )
+TOOLS = {"nsys": "nsys", "kineto": "torch.profiler", "jax": "JAX's profiler"}  # by Trace.kind
 Columns = dict[str, np.ndarray]
 
 

@@ -165,7 +165,7 @@ def both_sides(flags: Namespace) -> tuple[Compared, Compared]:
     if short and None not in captures:
         print(
             f"{plain(' and '.join(short))}: too few rows without a profiler for an interval, so "
-            "the captured steps are compared instead",
+            "the captures are compared instead",
             file=sys.stderr,
         )
         runs = [None, None]

@@ -21,7 +21,6 @@ from contextlib import nullcontext
 from dataclasses import asdict
 
 from rich import box
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -37,6 +36,7 @@ from profiling.launch.doctor import (
     summary,
 )
 from profiling.verbs.progress import progress_line
+from profiling.verbs.results import console
 
 EXIT_CODES = {"ok": 0, "note": 0, "warning": 1, "error": 2}
 STYLES = {"ok": "green", "note": "dim", "warning": "yellow", "error": "bold red"}
@@ -78,9 +78,10 @@ def print_lines(check: Check) -> None:
 
 def print_table(results: list[Check]) -> None:
     table = Table("", "check", "found", box=box.SIMPLE)
+    table.columns[2].overflow = "fold"  # an address is longer than a narrow terminal has room for
     for check in results:
         text = Text(check.finding)
         if check.cure:
             text.append(f"\ncure: {check.cure}", style="cyan")
         table.add_row(Text(check.severity, style=STYLES[check.severity]), check.name, text)
-    Console().print(table)
+    console().print(table)

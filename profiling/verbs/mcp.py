@@ -30,7 +30,7 @@ from tempfile import TemporaryDirectory
 from typing import Literal
 
 from cli.errors import file_message, one_line
-from cli.files import write_text
+from cli.files import not_a_folder, write_text
 from cli.parser import Parser, flag
 from cli.plain import plain, without_controls
 from cli.program import HOME, NAME, PREFIX, as_called
@@ -112,7 +112,7 @@ def serve(flags: argparse.Namespace) -> None:
     from mcp.types import ToolAnnotations
 
     if not flags.root.is_dir():
-        raise ValueError(f"--root {flags.root}: no such folder")
+        raise ValueError(f"--root {flags.root}: {not_a_folder(flags.root)}")
     os.chdir(flags.root)  # answers and commands name files as seen from there
     server = MCPServer(NAME, instructions=INSTRUCTIONS, log_level="WARNING")
     tools, turn = Tools(), threading.Lock()

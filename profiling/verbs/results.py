@@ -122,7 +122,11 @@ def show_answer(document: "Document") -> None:
 
 
 def console() -> "Console":
-    """Our stdout; in a notebook too, where rich would make an output of each line."""
+    """Our stdout; in a notebook too, where rich would make an output of each line.
+
+    COLUMNS=0 stands for an unknown width, at which rich would print nothing.
+    """
     from rich.console import Console
 
-    return Console(highlight=False, force_jupyter=False)
+    width = 80 if os.environ.get("COLUMNS") == "0" else None
+    return Console(width=width, highlight=False, force_jupyter=False)

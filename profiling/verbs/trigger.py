@@ -13,10 +13,11 @@ examples
   python -m profiling trigger out-run --kind stack
 """
 
+import shlex
 import time
 from pathlib import Path
 
-from cli.files import write_text
+from cli.files import not_a_folder, write_text
 from cli.lock import InUse, check_free
 from cli.parser import Parser, flag, within
 from cli.program import as_called
@@ -59,14 +60,15 @@ def main(argv: list[str]) -> int:
     finally:
         path.unlink(missing_ok=True)
     print(f"{folder}: the run has accepted the request and prints where its files are")
-    print(as_called(f"once the files exist, run: python -m profiling report {folder}"))
+    named = shlex.quote(str(folder))
+    print(as_called(f"once the files exist, run: python -m profiling report {named}"))
     return 0
 
 
 def check_alive(folder: Path) -> None:
     """Raise ValueError if no run holds the folder's lock."""
     if not folder.is_dir():
-        raise ValueError(f"{folder}: no such folder; give the out_dir of a run")
+        raise ValueError(f"{folder}: {not_a_folder(folder)}; give the out_dir of a run")
     try:
         check_free(folder, str(folder))
     except InUse:

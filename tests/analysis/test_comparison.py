@@ -241,7 +241,7 @@ def test_phases_side_by_side():
     ("change", "reason"),
     [
         ({"device": "A100"}, "GPU NVIDIA H200 against A100"),
-        ({"kind": "kineto"}, "kind of capture nsys against kineto"),
+        ({"kind": "kineto"}, "kind of capture nsys against torch.profiler"),
         ({"config": flash().config | {"batch_size": 32}}, "batch_size 64 against 32"),
         ({"config": flash().config | {"n_layer": 12}}, "n_layer 6 against 12"),
         ({"config": flash().config | {"dtype": "float32"}}, "dtype bfloat16 against float32"),

@@ -12,6 +12,7 @@ from profiling.analysis.summary import summarize
 from profiling.report.renderers.terminal import show
 from profiling.report.single.document import report_document
 from profiling.report.single.screen import first_screen
+from profiling.shared.manifest import CapturedWindow, Laps, Manifest, WindowSteps
 from tests.helpers.programs import MS, Program
 
 LAUNCHES = 10
@@ -42,6 +43,16 @@ def test_a_slow_first_step_of_torch_profiler_is_in_no_figure():
     assert [row.count for row in report.phases] == [4]
     assert sum(report.parts_ms.values()) == pytest.approx(report.window.step_ms.mean)
     assert len(compared_capture(report).step_ms) == 4
+
+
+def test_what_capturing_added_is_without_it_too():
+    around = WindowSteps(before=Laps(8.0, [8.0]), captured=Laps(12.0, [12.0]))
+    manifest = Manifest(1, "torch", CapturedWindow(), around, overhead_percent=50.0)
+    report = summarize(Analysis(recorded("kineto")), manifest)
+    added_percent = 100 * (report.window.step_ms.median / 8.0 - 1)
+    assert report.health.overhead_percent == pytest.approx(added_percent) != 50.0
+    kept = summarize(Analysis(recorded("kineto"), keep_first=True), manifest)
+    assert kept.health.overhead_percent == 50.0
 
 
 @pytest.mark.parametrize("document", [first_screen, report_document])

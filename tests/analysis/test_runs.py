@@ -153,6 +153,9 @@ def test_a_folder_without_metrics_is_named(tmp_path):
         find_run_folders([tmp_path])
     with pytest.raises(ValueError, match="nowhere: no such folder"):
         find_run_folders([tmp_path / "nowhere"])
+    (tmp_path / "file").touch()
+    with pytest.raises(ValueError, match="file: is a file, not a folder; give the out_dir"):
+        find_run_folders([tmp_path / "file"])
 
 
 def test_a_run_without_rows_is_left_out_unless_it_is_the_only_one(tmp_path):

@@ -152,6 +152,7 @@ def test_replays_in_a_step_of_the_program_itself_are_parts_of_it():
 def test_a_kind_that_is_asked_for_counts_alone(asked, steps):
     rule, ended = play(iteration(3, backwards=40) * 2, optimizers=1, asked=asked)
     assert rule.chosen[0] == asked and len(ended) == steps
+    assert rule.sentence({}).endswith(f", as --step {asked} says")
 
 
 def test_a_program_without_marks_has_no_step():

@@ -319,7 +319,10 @@ def test_dry_run_prints_the_commands_and_starts_nothing(fake, capsys):
         (["attention=slow"], "no key with several values; give exactly one"),
         (["attention=slow,flash", "compile=true,false"], "2 keys with several values"),
         (["profile.ranks=[0,1]", "attention=slow"], "profile.ranks: ab sets it itself"),
-        (["wandb.tags=[a,b]", "attention=slow,flash"], "wandb.tags: ab sets it itself"),
+        (
+            ["wandb.tags=[a,b]", "attention=slow,flash"],
+            "wandb.tags: ab sets it itself; leave it out: W&B is off",
+        ),
         (["max_iters=5", "attention=slow,flash"], "max_iters: ab sets it itself; use --steps"),
         (["attention=slow,flahs"], "attention=flahs: no such choice; did you mean flash"),
         (["atention=slow,flash"], "atention: no such key; did you mean attention"),

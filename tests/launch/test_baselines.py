@@ -81,7 +81,9 @@ def test_one_sitting_calls_only_what_no_drift_explains(timed, capsys):
     timed["ms"] = 12.5
     assert ab.main(words) == 3
     out = " ".join(capsys.readouterr().out.split())
-    assert "only a difference beyond 30% is called" in out and "baseline save main" in out
+    assert (
+        "only a difference beyond 30% is called" in out and "baseline save main -- COMMAND" in out
+    )
     timed["ms"] = 14.0
     assert ab.main(words) == 1
 

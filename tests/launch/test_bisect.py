@@ -12,7 +12,7 @@ import pytest
 
 from profiling.analysis.difference.baseline import Machine
 from profiling.launch.bisect import visits
-from profiling.launch.bisect.search import Search
+from profiling.launch.bisect.search import Search, Visit
 from profiling.launch.git import commit_of, commits_after
 from profiling.verbs import bisect
 from tests.helpers.timed_commands import time_by_table
@@ -74,6 +74,11 @@ def test_the_commit_is_named_with_its_interval(planted, capsys, first_slow, fact
     assert ("slower" if factor > 1 else "faster") in found["sentence"]
     assert subprocess.check_output(["git", "worktree", "list"], text=True).count("\n") == 1
     assert [*Path("out-bisect").glob(f"*/visits/*{found['named'][:10]}/report.html")]
+
+
+def test_a_large_difference_is_said_without_an_exponent():
+    found = Visit("a", "b", "bad", "", 7.19, (0.997, 16.4), 4, 0.0, [])
+    assert visits.span(found) == "0.3 % less to 1,500 % more"
 
 
 def test_no_commit_is_named_where_nothing_changed(planted, capsys):
@@ -162,7 +167,7 @@ def test_a_killed_bisection_goes_on(planted, monkeypatch, capsys):
     assert code == 0 and subject(found["named"]) == "commit 9"
     assert "2 visits are already done" in out and "visit 3 " in out and "visit 2 " not in out
     assert [*(folder / "trees").iterdir()] == []
-    with pytest.raises(ValueError, match="contains a bisection with another min_effect_percent"):
+    with pytest.raises(ValueError, match="another min_effect_percent; give another folder"):
         run("--min-effect", "3")
 
 

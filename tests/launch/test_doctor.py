@@ -208,6 +208,9 @@ def test_the_exit_code_is_the_worst_severity(monkeypatch, capsys):
         assert lines[-2].endswith("python -m profiling run -- python my_train.py")
     verb.print_table(found)
     assert "cure: do this" in capsys.readouterr().out
+    monkeypatch.setenv("COLUMNS", "40")
+    verb.print_table([doctor.Check("nsys", "note", "missing", f"https://{'a' * 40}.example")])
+    assert "…" not in (narrow := capsys.readouterr().out) and narrow.count("a" * 9) >= 2
     with pytest.raises(ValueError, match="--jsn"):
         verb.main(["--jsn"])
 

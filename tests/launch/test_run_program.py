@@ -279,9 +279,13 @@ CUT = WHOLE | {"steps": 7, "complete": False}
         ({}, WHOLE, []),
         ({"skipped_steps": 4}, WHOLE, ["4 skipped by the GradScaler"]),
         ({"notes": ["said by the hook"]}, WHOLE, ["said by the hook"]),
-        ({}, None, ["made 50 steps and ended before the window; --start 15"]),
-        ({"steps": 12}, None, ["made 12 steps and ended before the window; --start 1 --steps 10"]),
-        ({"steps": 1}, None, ["made 1 steps and ended before the window; let it run for longer"]),
+        ({}, None, ["made 50 steps and ended before the window; give --start 15"]),
+        (
+            {"steps": 12},
+            None,
+            ["made 12 steps and ended before the window; give --start 1 --steps 10"],
+        ),
+        ({"steps": 1}, None, ["made 1 step and ended before the window; let it run for longer"]),
         (
             {},
             CUT | {"ended_by": "the program started its own torch.profiler"},
@@ -328,6 +332,24 @@ def test_a_step_that_never_comes_is_told(tmp_path):
 
 
 # programs with torch
+
+
+def test_a_second_ctrl_c_loses_nothing(capfd):
+    interrupted = TRAIN.replace(
+        "import sys, torch",
+        """
+import os, signal, sys, torch
+from _profiling_attach.run_files import RunFiles
+write_end = RunFiles.write_end
+def interrupted(files):
+    os.kill(os.getpid(), signal.SIGINT)
+    write_end(files)
+RunFiles.write_end = interrupted
+""",
+    )
+    assert run.main(["--kind", "none", "--", PYTHON, "-c", interrupted, "12"]) == 0
+    assert "Traceback" not in capfd.readouterr().err
+    assert Path("out-run/summary.json").is_file()
 
 
 @pytest.mark.slow

@@ -198,6 +198,7 @@ def test_rows_that_the_server_lacks_are_sent_once(shell, tmp_path, monkeypatch):
             ["out/profile/nsys.sqlite"],
             "is not in the folder of a run with W&B; name that folder with --run",
         ),
+        (["nowhere"], "^nowhere: no such file or folder$"),
         (["out/profile/nsys.sqlite", "--run", "out"], "W&B recorded no run in this folder"),
         ([], "the following arguments are required: CAPTURE; see python -m profiling log --help"),
         (["out/profile/nsys.sqlite", "--rum", "out"], "unrecognized arguments: --rum out"),

@@ -8,6 +8,7 @@ import pytest
 from rich.console import Console
 
 from profiling.analysis.analysis import Analysis
+from profiling.analysis.open_report import open_report
 from profiling.analysis.records import Finding
 from profiling.analysis.summary import summarize
 from profiling.analysis.verdict.health import PERSONAL
@@ -19,6 +20,7 @@ from profiling.report.single.verdict_line import verdict_line
 from profiling.report.whatif import best_line
 from profiling.shared.causes import PARTS
 from profiling.shared.units import milliseconds
+from tests import paths
 from tests.helpers.captures import report_of
 from tests.helpers.programs import training
 from tests.helpers.reports import report_with_manifest
@@ -82,6 +84,15 @@ def test_of_a_capture_without_steps_no_figure_is_one_of_a_step():
     assert not re.search(
         r"per step|typical|attention|\bstep\b(?! (found|from))", said.split("counts as one step")[1]
     )
+
+
+def test_the_step_of_a_cpu_is_the_one_of_the_evidence():
+    report = open_report(paths.CAPTURES / "own_program" / "mine.trace.json.gz").plain_report
+    mean, median = report.window.step_ms.mean, report.window.step_ms.median
+    assert report.on_cpu and milliseconds(mean) != milliseconds(median)
+    said = text_of(first_screen(report))
+    assert f"step {milliseconds(mean)} ms (median {milliseconds(median)})" in said
+    assert f"of {milliseconds(mean)} ms per step" in said
 
 
 @pytest.mark.parametrize("made", [first_screen, report_document])

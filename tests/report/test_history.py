@@ -51,9 +51,14 @@ def test_table_json_and_page(kept, capsys):
 
 @pytest.mark.parametrize(
     ("words", "said"),
-    [(["nowhere"], "nowhere: no such folder; make one"), (["--name", "x"], "there are gpu, main")],
+    [
+        (["nowhere"], "nowhere: no such folder; make one: .* baseline save NAME -- COMMAND"),
+        (["a-file"], "a-file: is a file, not a folder"),
+        (["--name", "x"], "there are gpu, main"),
+    ],
 )
 def test_what_is_not_there_is_said(kept, words, said):
+    Path("a-file").touch()
     with pytest.raises(ValueError, match=said):
         history.main(words)
 

@@ -150,6 +150,16 @@ def test_the_newest_capture_of_a_run_folder(tmp_path, export, capsys):
     assert open_capture(folder).kind == "kineto"
 
 
+def test_a_run_without_a_capture_says_what_shows_it(tmp_path):
+    folder = tmp_path / "my run"
+    folder.mkdir()
+    with pytest.raises(ValueError, match="no capture in this folder .*; name a file$"):
+        open_capture(folder)
+    (folder / "metrics.jsonl").touch()
+    with pytest.raises(ValueError, match="profiling dashboard '.*my run' shows its rows$"):
+        open_capture(folder)
+
+
 def report_file(folder: Path) -> Path:
     path = folder / "nsys.nsys-rep"
     path.write_bytes(b"a report")
@@ -226,6 +236,15 @@ def test_the_manifest_of_an_nsys_capture(tmp_path):
     name, content = find_manifest(path, trace)
     assert name == "window-7.json" and content.config == {"attention": "flash"}
     assert find_manifest(tmp_path, trace)[0] == "window-7.json"
+
+
+@pytest.mark.parametrize(("ended_by", "found"), [("the end of the program", True), (None, False)])
+def test_a_program_may_end_within_the_last_iteration_of_an_nsys_capture(tmp_path, ended_by, found):
+    path = tmp_path / "nsys.sqlite.gz"
+    path.write_bytes((CAPTURES / "flash_eager.sqlite.gz").read_bytes())
+    window = {"first_iteration": 100, "steps": 19, "ended_by": ended_by}
+    manifest(tmp_path, "window-1.json", window=window)
+    assert (find_manifest(path, open_capture(path)) is not None) == found
 
 
 @pytest.mark.parametrize(

@@ -90,6 +90,15 @@ def test_what_cannot_be_is_said_by_the_run_and_it_goes_on(start, tmp_path):
     assert not list(out_dir.glob("profile/*"))
 
 
+def test_the_next_command_works_for_a_folder_with_spaces(tmp_path, monkeypatch, capsys):
+    for name in ("check_alive", "check_kind", "wait_until_taken"):
+        monkeypatch.setattr(trigger, name, lambda *_: None)
+    monkeypatch.chdir(tmp_path)
+    Path("my run").mkdir()
+    assert trigger.main(["my run"]) == 0
+    assert capsys.readouterr().out.endswith("report 'my run'\n")
+
+
 def test_nobody_is_asked_where_no_run_is(tmp_path):
     assert "no such folder" in refused(tmp_path / "no")
     assert "no run is in progress in this folder" in refused(tmp_path)

@@ -13,7 +13,18 @@ import pytest
 from cli import files
 from cli.errors import user_errors
 from profiling.shared.run_files import RUN_FILES, owner
-from profiling.verbs import ab, attention, compare, dashboard, export, ncu, report, scrub, square
+from profiling.verbs import (
+    ab,
+    attention,
+    compare,
+    dashboard,
+    export,
+    ncu,
+    report,
+    results,
+    scrub,
+    square,
+)
 from tests.helpers.folders import write_run
 from tests.paths import CAPTURES, PROJECT
 
@@ -130,6 +141,11 @@ def test_an_experiments_record_and_a_texts_vocabulary_are_theirs(tmp_path):
 
 
 @pytest.mark.slow
+def test_no_columns_are_an_unknown_width(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "0")
+    assert results.console().width == 80
+
+
 def test_a_page_that_was_asked_for_is_written_anew(run, capsys):
     for _ in range(2):
         assert report.main(["run", "--html", "run/profile/page.html", "--json", "run/r.json"]) == 0

@@ -168,7 +168,8 @@ def conclude_against(
     notes = [not_in_turns(base, alike), *known.notes]
     found = replace(found, comparability=dataclasses.replace(known, notes=notes))
     if unknown := found.cannot_tell:
-        cure = f"save it again at other times: python -m profiling baseline save {base[0].baseline}"
+        again = f"python -m profiling baseline save {base[0].baseline} -- COMMAND"
+        cure = f"save it again at other times: {again}"
         found = replace(found, cannot_tell=dataclasses.replace(unknown, cure=cure))
     return replace(
         experiment, result=result, comparisons=[replace(found, sentence=sentence(found))]

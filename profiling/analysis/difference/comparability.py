@@ -7,6 +7,7 @@ from profiling.analysis.difference.compared import Compared, Environment
 from profiling.analysis.difference.comparison_records import Pair
 from profiling.analysis.runs.configuration import flatten, is_work, leading_keys, same_work
 from profiling.shared.json_records import JsonObject
+from profiling.timeline.trace import TOOLS
 
 PACKAGES = ("torch", "triton")
 
@@ -46,7 +47,7 @@ def reasons_against(
     """A line for each reason why the two sides do not compare."""
     for what, one, other in (
         ("GPU", baseline.device, candidate.device),
-        ("kind of capture", baseline.kind, candidate.kind),
+        ("kind of capture", *(TOOLS.get(side.kind, side.kind) for side in (baseline, candidate))),
         ("step", baseline.step_name, candidate.step_name),
     ):
         if None not in (one, other) and one != other:

@@ -22,6 +22,7 @@ import numpy as np
 import yaml
 
 from cli.errors import one_line
+from cli.files import not_a_folder
 from profiling.shared.json_records import JsonObject, read_json
 from profiling.shared.metric_names import (
     ELAPSED_S,
@@ -161,7 +162,7 @@ def find_run_folders(places: list[Path]) -> list[Path]:
     folders: dict[Path, Path] = {}
     for place in places:
         if not place.is_dir():
-            raise ValueError(f"{place}: no such folder; give the out_dir of a run")
+            raise ValueError(f"{place}: {not_a_folder(place)}; give the out_dir of a run")
         inside = sorted(path.parent for path in place.rglob(METRICS))
         runs = [path for path in inside if not is_previous(path.relative_to(place))]
         if not runs:

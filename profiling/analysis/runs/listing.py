@@ -18,6 +18,7 @@ from typing import Literal
 import numpy as np
 
 from cli.errors import one_line
+from cli.files import not_a_folder
 from profiling.analysis.runs.folder import CAPTURED, Numbers, numbers_of, read_row
 from profiling.shared.json_records import JsonObject, read_json
 from profiling.shared.metric_names import STEP_MS, VAL_LOSS
@@ -85,7 +86,7 @@ def list_entries(place: Path) -> list[Entry]:
     Raises ValueError where there is no such folder, or nothing in it.
     """
     if not place.is_dir():
-        raise ValueError(f"{place}: no such folder; give one that holds runs or captures")
+        raise ValueError(f"{place}: {not_a_folder(place)}; give one that holds runs or captures")
     entries: list[Entry] = []
     pages: list[Path] = []
     root = os.path.realpath(place)

@@ -15,7 +15,7 @@ from profiling.shared.json_records import read_json
 from profiling.shared.manifest import CapturedWindow
 from profiling.shared.program_facts import ProgramFacts, read_program_facts
 from profiling.shared.run_files import FACTS, PROCESSES
-from profiling.shared.units import whole_percent
+from profiling.shared.units import counted, whole_percent
 
 NEVER = (
     "no Python process of this command read the hook: it is no Python program, it runs in a "
@@ -87,7 +87,7 @@ def lines_of_rank(
             return [f"the disk of {folder} is full: not all could be written"]
         whole = window is not None and window.complete
         return [f"{KILLED}, {'and the window' if whole else 'no window'}"]
-    seen = f"{facts.steps} steps; {facts.rule}"
+    seen = f"{counted(facts.steps, 'step')}; {facts.rule}"
     if facts.skipped_steps:
         seen += f"; {facts.skipped_steps} skipped by the GradScaler"
     notes = [note for note in facts.notes if not note.startswith(STOPPED)]
@@ -114,8 +114,8 @@ def first_window(folder: Path, rank: int) -> CapturedWindow | None:
 def window_lines(window: CapturedWindow | None, steps: int, settings: HookSettings) -> list[str]:
     """Why there is no window, or not all of it; [] for a whole one."""
     if window is None:
-        cure = earlier(steps, settings.steps)
-        return [f"the program made {steps} steps and ended before the window; {cure}"]
+        made, cure = counted(steps, "step"), earlier(steps, settings.steps)
+        return [f"the program made {made} and ended before the window; {cure}"]
     if window.complete:
         return []
     part = f"{window.steps} of {window.steps_asked} steps"
@@ -128,9 +128,9 @@ def window_lines(window: CapturedWindow | None, steps: int, settings: HookSettin
 def earlier(steps: int, window: int) -> str:
     """Flags that put a window into so many steps, in their middle."""
     if steps > window + 1:
-        return f"--start {(steps - window) // 2}"
+        return f"give --start {(steps - window) // 2}"
     if steps > 2:
-        return f"--start 1 --steps {steps - 2}"
+        return f"give --start 1 --steps {steps - 2}"
     return "let it run for longer"
 
 

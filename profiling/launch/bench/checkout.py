@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cli.files import name_path_in_errors
+from cli.files import name_path_in_errors, not_a_folder
 from configs.python_files import Setting, parse_file, value_of
 from profiling.launch.experiment.processes import run_process
 
@@ -44,7 +44,7 @@ class Checkout:
 def open_checkout(folder: Path) -> Checkout:
     """Read a checkout's keys and commit. Raises ValueError if the folder is none of nanoGPT."""
     if not folder.is_dir():
-        raise ValueError(f"--against {folder}: no such folder; give a checkout of nanoGPT")
+        raise ValueError(f"--against {folder}: {not_a_folder(folder)}; give a checkout of nanoGPT")
     lacking = [str(path) for path in NEEDED if not (folder / path).is_file()]
     if lacking:
         raise ValueError(

@@ -44,14 +44,14 @@ NEVER = 1_000_000  # iterations between evaluations
 THEIR_EVALUATION = 200  # batches of an evaluation, if the checkout's source does not say
 # keys that bench sets itself, and what to use instead
 OWN = {
-    "out_dir": "--out",
-    "max_iters": "--iterations, or --steps for iterations that are timed one by one",
-    "log_interval": "nothing: both log every ten iterations",
-    "always_save_checkpoint": "nothing: both save checkpoints as their experiment does",
-    "init_from": "nothing: every process starts from scratch",
-    "eval_only": "nothing: whole runs are timed",
-    "profile": "--parts captured",
-    "wandb": "nothing: W&B is off in timed processes",
+    "out_dir": "use --out",
+    "max_iters": "use --iterations, or --steps for iterations that are timed one by one",
+    "log_interval": "leave it out: both log every ten iterations",
+    "always_save_checkpoint": "leave it out: both save checkpoints as their experiment does",
+    "init_from": "leave it out: every process starts from scratch",
+    "eval_only": "leave it out: whole runs are timed",
+    "profile": "use --parts captured",
+    "wandb": "leave it out: W&B is off in timed processes",
 }
 LEFT_OPEN = "auto"  # value of device and dtype that is decided on the machine
 
@@ -116,7 +116,7 @@ def check_words(plan: Plan) -> None:
     for word in [*plan.asked.words, *plan.asked.ours]:
         key = word.removeprefix("--").split("=")[0]
         if "=" in word and (section := key.split(".")[0]) in OWN:
-            raise ValueError(f"{key}: bench sets it itself; use {OWN[section]}")
+            raise ValueError(f"{key}: bench sets it itself; {OWN[section]}")
     if plan.checkout and plan.config.dataset != DATASET:
         raise ValueError(
             f"dataset={plan.config.dataset}: --against trains on characters only; use "

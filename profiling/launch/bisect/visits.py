@@ -83,7 +83,10 @@ def open_bisection(asked: Asked) -> Bisection:
     earlier = read_json(asked.folder / STATE, Bisection)
     for name in IDENTITY:
         if getattr(earlier, name) != getattr(new, name):
-            raise ValueError(f"--out {asked.folder}: contains a bisection with another {name}")
+            raise ValueError(
+                f"--out {asked.folder}: contains a bisection with another {name}; give another "
+                "folder"
+            )
     return earlier
 
 
@@ -159,10 +162,15 @@ def no_difference(asked: Asked, whole: Visit, good: git.Commit, bad: git.Commit)
 
 def span(found: Visit) -> str:
     """The interval of a visit in words: 0.3 % less to 4.1 % more."""
-    if found.ci95 is None:
+    if (bounds := found.ci95) is None:
         return "an unknown part"
-    low, high = (f"{abs(x - 1) * 100:.2g} % {'less' if x < 1 else 'more'}" for x in found.ci95)
+    low, high = (f"{two_digits(abs(x - 1) * 100)} % {'less' if x < 1 else 'more'}" for x in bounds)
     return f"{low} to {high}"
+
+
+def two_digits(value: float) -> str:
+    """A number with two significant digits: 0.3, 12, 1,500."""
+    return f"{float(f'{value:.2g}'):,g}"
 
 
 def visit(

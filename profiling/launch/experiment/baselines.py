@@ -15,7 +15,13 @@ from typing import NoReturn
 import numpy as np
 from msgspec.structs import replace
 
-from cli.files import check_writable, make_folder, name_path_in_errors, write_text
+from cli.files import (
+    check_writable,
+    make_folder,
+    name_path_in_errors,
+    not_a_folder,
+    write_text,
+)
 from cli.process import usable_cores
 from profiling.analysis.difference.baseline import (
     FIVE,
@@ -81,8 +87,9 @@ def read_sittings(folder: Path, names: list[str]) -> list[Sitting]:
             raise ValueError(f"{folder}: has no baseline {name}; {have}")
         found += [read_json(path, Sitting) for path in files]
     if not found:
-        what = "has no baseline" if folder.is_dir() or folder == FOLDER else "no such folder"
-        raise ValueError(f"{folder}: {what}; make one: python -m profiling baseline save")
+        what = "has no baseline" if folder.is_dir() or folder == FOLDER else not_a_folder(folder)
+        save = "python -m profiling baseline save NAME -- COMMAND"
+        raise ValueError(f"{folder}: {what}; make one: {save}")
     return sorted(found, key=lambda sitting: sitting.when)
 
 

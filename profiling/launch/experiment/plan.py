@@ -19,14 +19,14 @@ FEWEST_TIMED = 2 * LOG_INTERVAL
 WARM_UP = 50  # iterations that are not timed; compiling comes before the first
 # keys that the experiment sets itself, and what to use instead
 OWN = {
-    "out_dir": "--out",
-    "max_iters": "--steps",
-    "eval_interval": "nothing: an evaluation would interrupt the timed steps",
-    "eval_iters": "nothing: evaluations are not timed",
-    "log_interval": "nothing: step times are read every ten iterations",
-    "init_from": "nothing: every process starts from scratch",
-    "profile": "nothing: timed processes are not profiled; captures are made afterwards",
-    "wandb": "nothing: W&B is off in timed processes",
+    "out_dir": "use --out",
+    "max_iters": "use --steps",
+    "eval_interval": "leave it out: an evaluation would interrupt the timed steps",
+    "eval_iters": "leave it out: evaluations are not timed",
+    "log_interval": "leave it out: step times are read every ten iterations",
+    "init_from": "leave it out: every process starts from scratch",
+    "profile": "leave it out: timed processes are not profiled; captures are made afterwards",
+    "wandb": "leave it out: W&B is off in timed processes",
 }
 
 
@@ -106,7 +106,7 @@ def plan_experiment(words: list[str], steps: int, warm_up: int = WARM_UP) -> Exp
         key = word.split("=")[0]
         section = key.split(".")[0]
         if section in OWN:
-            raise ValueError(f"{key}: ab sets it itself; use {OWN[section]}")
+            raise ValueError(f"{key}: ab sets it itself; {OWN[section]}")
     swept = {word: values for word in words if (values := swept_values(word))}
     if len(swept) != 1:
         given = f"{' and '.join(swept)}: {len(swept)} keys" if swept else "no key"

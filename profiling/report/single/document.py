@@ -47,8 +47,8 @@ from profiling.report.whatif import help_section
 from profiling.shared.causes import PART, VERDICT, Part, part_named
 from profiling.shared.units import ABSENT, duration_ns, milliseconds, number, percent, size_bytes
 from profiling.timeline.personal import without_folders
+from profiling.timeline.trace import TOOLS
 
-TOOLS = {"nsys": "nsys", "kineto": "torch.profiler", "jax": "JAX's profiler"}
 FAMILIES = "Kernel families"
 OTHER_PAGE = "timeline of the HTML page (report --html)"  # in advice that a terminal prints, too
 UP_TO = re.compile(r"up to [\d.]+ ")

@@ -72,8 +72,9 @@ def figures(report: Report) -> Iterator[str]:
         if estimated_ms is not None:
             beside = f" (about {milliseconds(estimated_ms)} without capturing)"
         yield f"step {milliseconds(step.ms)} ms{beside}"
-    else:
-        yield f"step {median} ms" + (f" ({without})" if without else "")
+    else:  # the mean, of which the evidence has shares
+        beside = ", ".join(filter(None, [f"median {median}", without]))
+        yield f"step {milliseconds(report.window.step_ms.mean)} ms ({beside})"
     if step:
         yield f"GPU busy {percent(step.busy_percent)}"
     if mfu:

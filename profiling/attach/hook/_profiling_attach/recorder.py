@@ -5,7 +5,6 @@ An error of the hook ends the hook, never the program: every method that the pat
 it, and the run's files say what it was.
 """
 
-import atexit
 import ctypes
 import os
 import sys
@@ -14,6 +13,7 @@ from contextlib import suppress
 from _profiling_attach.dynamo import hide_hook
 from _profiling_attach.laps import FREE, Laps, uses_gpu
 from _profiling_attach.phases import Phases
+from _profiling_attach.process_end import ctrl_c_ignored, write_at_end_of_process
 from _profiling_attach.run_files import ROW_STEPS, RunFiles
 from _profiling_attach.step_rule import LEVELS, StepRule
 from _profiling_attach.watch_torch import append_line
@@ -346,24 +346,29 @@ class Recorder:
         """Write what is left, at the end of the process."""
         if self.pid != os.getpid() or self.laps is None:
             return
-        try:
-            self.add_new_ends()
-            self.end_steps(self.rule.decide_at_end(), None)
-            if self.window is not None and self.window.is_open:
-                error = getattr(sys, "last_value", None)  # one that nobody caught
-                name = f"{type(error).__name__}: {error}".splitlines()[0] if error else None
-                self.window.ended_by = name or "the end of the program"
-                self.close_window()
-            elif self.window is not None:
-                self.window.discard()
-        except Exception as error:
-            self.step_aside(error)
-        try:
-            if self.files is not None:
-                self.files.write_end()
-        except Exception as error:
-            self.step_aside(error)
+        with ctrl_c_ignored():  # a second one would lose what is left
+            try:
+                self.end_last_window()
+            except Exception as error:
+                self.step_aside(error)
+            try:
+                if self.files is not None:
+                    self.files.write_end()
+            except Exception as error:
+                self.step_aside(error)
         self.off, self.quick_kind = True, None  # what trains after this is written nowhere
+
+    def end_last_window(self):
+        """Decide the last steps, and end the window that is open or prepared."""
+        self.add_new_ends()
+        self.end_steps(self.rule.decide_at_end(), None)
+        if self.window is not None and self.window.is_open:
+            error = getattr(sys, "last_value", None)  # one that nobody caught
+            name = f"{type(error).__name__}: {error}".splitlines()[0] if error else None
+            self.window.ended_by = name or "the end of the program"
+            self.close_window()
+        elif self.window is not None:
+            self.window.discard()
 
 
 def shape_of(tensor):
@@ -375,12 +380,3 @@ def shape_of(tensor):
 def never_free(what):
     """Keep an object for as long as the process lives, and through Python's own end."""
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(what))
-
-
-def write_at_end_of_process(end):
-    atexit.register(end)
-    if "multiprocessing.process" in sys.modules:
-        from multiprocessing import process, util
-
-        if process.parent_process() is not None:  # such a child ends without atexit
-            util.Finalize(None, end, exitpriority=100)

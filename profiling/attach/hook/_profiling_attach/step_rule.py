@@ -132,14 +132,23 @@ class StepRule:
         name = names.get(self.chosen, kind)
         text = {
             "optimizer": f"a step ends with {name}.step()",
-            "zero_grad": f"a step ends with {name}.zero_grad(), because no optimizer was seen to "
-            "step (torch.compile or a CUDA graph holds it)",
-            "backward": "a step is a backward, because no optimizer of torch was seen",
-            "forward": f"a step is a forward of {name}, because nothing was trained",
+            "zero_grad": f"a step ends with {name}.zero_grad()",
+            "backward": "a step is a backward",
+            "forward": f"a step is a forward of {name}",
             "data": "a step is a batch of a DataLoader",
             "replay": "a step is a replay of a CUDA graph",
             "own": "a step ends where the program says so, with attach.step()",
         }[kind]
+        why = {
+            "zero_grad": "because no optimizer was seen to step (torch.compile or a CUDA graph "
+            "holds it)",
+            "backward": "because no optimizer of torch was seen",
+            "forward": "because nothing was trained",
+        }
+        if kind == self.asked:
+            text += f", as --step {kind} says"
+        elif kind in why:
+            text += f", {why[kind]}"
         others = [mark for mark in self.counts if mark[0] == kind and mark != self.chosen]
         if kind == "optimizer" and others:
             steps = self.counts[self.chosen]
