@@ -15,7 +15,7 @@ from mcp import Client  # noqa: E402
 from mcp.client.stdio import StdioServerParameters  # noqa: E402
 
 from validation import agent  # noqa: E402
-from validation.agent_questions import ORDER, QUESTIONS, make_folder  # noqa: E402
+from validation.agent_questions import ORDER, make_folder  # noqa: E402
 
 READS = {"open", "verdict", "section", "evidence", "compare", "whatif", "scale", "runs"}
 
@@ -35,11 +35,6 @@ def test_the_questions_are_answered_by_what_the_tools_return(root):
     assert agent.noticed(root, asked) > 85  # numbers that are wrong by 1 %
     server, whole, sums, head, raw = agent.readers(root, asked)
     assert "38 of 38 | 10 | 0" in server and "| must be computed |" in raw
-
-
-def test_some_of_the_questions(root):
-    asked, _ = agent.asked_all(root, QUESTIONS[::9])
-    assert [(each.grade, each.invented) for each in asked] == [("right", [])] * len(asked)
 
 
 ORDERED = {"capture": "order.trace.json.gz", "name": "kernels"}
