@@ -74,7 +74,7 @@ def root(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def shared_tools(root):
-    """What one server has read it need not read again."""
+    """Tools of one server: what it has read it need not read again."""
     with chdir(root):
         return mcp.Tools()
 
