@@ -464,7 +464,7 @@ document.dispatchEvent(new Event('visibilitychange'))
 def test_rows_arrive_after_a_pause_a_time_unseen_and_one_without_the_server(
     driver, tmp_path, monkeypatch
 ):
-    """They come as rows, also of the only run of its group: the page is not taken over.
+    """Rows are sent alone, also of the only run of its group: the page is not taken over.
 
     The table of numbers, which is open, follows when words and tables are due.
     """
