@@ -73,7 +73,7 @@ def statements(node: ast.AST, inside_functions: bool) -> Iterator[ast.Import | a
     for child in ast.iter_child_nodes(node):
         if isinstance(child, (ast.Import, ast.ImportFrom)):
             yield child
-        elif typing_only(child):
+        elif isinstance(child, ast.expr) or typing_only(child):
             continue
         elif inside_functions or not isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef)):
             yield from statements(child, inside_functions)

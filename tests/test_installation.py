@@ -181,8 +181,8 @@ def test_it_trains_and_the_commands_that_it_prints_work(installed, trained):
         [program, "sample"],
         [program, "report"],
     ]
-    for command in commands:
-        followed = run(shlex.split(command), folder)
+    for command, more in zip(commands, (["num_samples=1", "max_new_tokens=9"], []), strict=True):
+        followed = run([*shlex.split(command), *more], folder)
         assert followed.returncode == 0, followed.stderr
 
 
@@ -244,13 +244,15 @@ def test_processes_of_its_own_find_the_package(installed, trained):
     assert "profiling run: 29 steps; a step ends with SGD.step()" in done.stderr
 
 
-def test_it_shows_the_demo_from_any_folder(installed, tmp_path):
+def test_it_shows_the_demo_from_any_folder_and_imports_no_torch(installed, tmp_path):
     program = installed / "bin/profiling-nanogpt"
-    shown = run([program, "demo"], tmp_path)
+    shown = run([program, "demo"], tmp_path, PYTHONPROFILEIMPORTTIME="1")
     assert shown.returncode == 0, shown.stderr
     assert len(list(tmp_path.glob("profiling-demo/*.html"))) == 4
     assert str(installed) in shown.stdout, "the examples are those of the wheel"
     assert f"  {program} train config/" in shown.stdout
+    modules = set(re.findall(r"^import time:.*\| +(\S+)$", shown.stderr, re.M))
+    assert "numpy" in modules and not {"torch", "wandb", "hydra"} & modules
 
 
 # The half that reads

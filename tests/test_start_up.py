@@ -44,13 +44,37 @@ def imported(*words: str) -> tuple[int, set[str]]:
         ("-m profiling", 0, "cli.errors"),
         ("-m profiling reprot", 2, "cli.errors"),
         ("-m profiling run n_layers=2", 2, "hydra"),
-        *((f"-m profiling {verb} --help", 0, "cli.errors") for verb in VERBS if verb not in LAB),
+        ("-m profiling report --help", 0, "cli.errors"),
     ],
 )
 def test_what_is_told_at_once_needs_no_torch(words, code, needed):
     ended, modules = imported(*words.split())
     assert ended == code
     assert needed in modules and not SLOW & modules
+
+
+HELP = """
+import runpy, sys
+
+slow, *verbs = sys.argv[1:]
+for verb in verbs:
+    sys.argv = ["profiling", verb, "--help"]
+    try:
+        runpy.run_module("profiling", run_name="__main__", alter_sys=True)
+    except SystemExit as ended:
+        assert not ended.code, verb
+    assert not sys.modules.keys() & slow.split(), verb
+"""
+
+
+@pytest.mark.slow
+def test_the_help_of_every_verb_needs_no_torch():
+    """One process has all verbs: what one imports is there after the next, too."""
+    verbs = [verb for verb in VERBS if verb not in LAB]
+    words = [sys.executable, "-c", HELP, " ".join(SLOW), *verbs]
+    ended = subprocess.run(words, cwd=PROJECT, capture_output=True, text=True, timeout=150)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.count("usage: python -m profiling ") == len(verbs)
 
 
 RUNS = """

@@ -50,7 +50,9 @@ def files_of_tests() -> list[Path]:
 
 def faults(path: Path, root: Path = PROJECT) -> Iterator[str]:
     """One line for each docstring that begins as a continuation of a name."""
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+    waiting: list[ast.AST] = [ast.parse(path.read_text("utf-8"))]
+    for node in waiting:
+        waiting += [each for each in ast.iter_child_nodes(node) if not isinstance(each, ast.expr)]
         if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
             text = ast.get_docstring(node)
             if text and text.split()[0].strip(MARKS) in CONTINUATIONS.split():

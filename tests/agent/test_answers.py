@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+from contextlib import chdir
 from dataclasses import replace
 from pathlib import Path
 
@@ -71,10 +72,17 @@ def root(tmp_path_factory):
     return folder
 
 
+@pytest.fixture(scope="module")
+def shared_tools(root):
+    """Tools of one server: what it has read it need not read again."""
+    with chdir(root):
+        return mcp.Tools()
+
+
 @pytest.fixture
-def tools(root, monkeypatch):
+def tools(shared_tools, root, monkeypatch):
     monkeypatch.chdir(root)
-    return mcp.Tools()
+    return shared_tools
 
 
 def everything(tools, capture: str, tokens: int) -> list[str]:
@@ -339,8 +347,10 @@ def page_of(record) -> str:
     return page(scale_document(record))
 
 
-def test_every_id_is_an_anchor_of_the_page(tools):
+def test_every_id_is_an_anchor_of_the_page(root, monkeypatch):
     """A row's own, or that of the only one of its kind; each once."""
+    monkeypatch.chdir(root)
+    tools = mcp.Tools()
     for capture in (SLOW, "flash_metrics.sqlite.gz", "mine.trace.json.gz", "ranks", "leaks.pickle"):
         tools.open(capture)
     tools.compare(SLOW, "flash_eager.sqlite.gz", force=True)

@@ -168,12 +168,12 @@ def test_few_steps_have_an_interval(count):
 def test_few_steps_tell_what_noise_does_not_hide(factor):
     """Pairs of 2 to 4 steps of 1 % noise, one side of them longer by the factor."""
     random, told = np.random.default_rng(7), []
-    for count in [2, 3, 4] * 40:
+    for count in [2, 3, 4] * 20:
         one = replace(slow(), step_ms=(10 * np.exp(random.normal(0, 0.01, count))).tolist())
         other_ms = (factor * 10 * np.exp(random.normal(0, 0.01, count))).tolist()
         told.append(compare(one, replace(slow(), step_ms=other_ms)).verdict)
     assert "faster" not in told
-    assert told.count("slower") == 0 if factor == 1 else told.count("slower") > 110
+    assert told.count("slower") == 0 if factor == 1 else told.count("slower") > 55
 
 
 def test_two_steps_that_are_equal_by_chance_have_no_narrow_interval():

@@ -206,18 +206,25 @@ if __name__ == "__main__":
 """
 
 
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A capture that takes as long to read as a process to start."""
+    fleet = Fleet(ranks=1, steps=60, forward=200, backward=200)
+    return write_fleet(fleet, tmp_path_factory.mktemp("large"))[0]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-@pytest.mark.parametrize("after_s", [0.05, 1.5])
+@pytest.mark.parametrize(
+    "number, code, after_s",
+    [(signal.SIGINT, 130, 0.05), (signal.SIGINT, 130, 1.5), (signal.SIGTERM, 143, 1.5)],
+)
 def test_an_interrupt_while_they_are_read_ends_quietly(
-    tmp_path: Path, number: int, code: int, after_s: float
+    tmp_path: Path, large: Path, number: int, code: int, after_s: float
 ) -> None:
     """A terminal sends Ctrl-C to all processes at once."""
-    large = Fleet(ranks=1, steps=60, forward=200, backward=200)
-    (path,) = write_fleet(large, tmp_path)
     script = tmp_path / "script.py"
     script.write_text(INTERRUPTED)
-    command = [sys.executable, str(script), *[str(path)] * 24]
+    command = [sys.executable, str(script), *[str(large)] * 24]
     with subprocess.Popen(
         command,
         cwd=PROJECT,

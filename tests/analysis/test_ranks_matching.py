@@ -293,11 +293,16 @@ def written_in_part(fleet: Fleet, folder: Path, few: Sequence[int], tool: str) -
     return paths
 
 
-@pytest.mark.parametrize("tensor_parallel", [1, 2, 4])
-@pytest.mark.parametrize("late", [2, 3, 5])
-@pytest.mark.parametrize("tool", ["kineto", "numbers", "nsys"])
+@pytest.mark.parametrize(
+    "tool, tensor_parallel, late",
+    [  # each two of the three meet once
+        *(("kineto", 1, 2), ("kineto", 2, 3), ("kineto", 4, 5)),
+        *(("numbers", 1, 3), ("numbers", 2, 5), ("numbers", 4, 2)),
+        *(("nsys", 1, 5), ("nsys", 2, 2), ("nsys", 4, 3)),
+    ],
+)
 def test_ranks_2_and_5_of_8_do_not_name_their_groups(
-    tmp_path: Path, tensor_parallel: int, late: int, tool: str
+    tmp_path: Path, tool: str, tensor_parallel: int, late: int
 ) -> None:
     fleet = Fleet(steps=4, forward=8, backward=16, tensor_parallel=tensor_parallel)
     fleet = replace(fleet, fault=Fault("slow_loader", ranks=(late,)))
@@ -308,8 +313,7 @@ def test_ranks_2_and_5_of_8_do_not_name_their_groups(
 
 
 @pytest.mark.parametrize("few, tensor_parallel", [((2, 3), 2), ((2, 6), 4)])
-@pytest.mark.parametrize("late", [2, 5])
-@pytest.mark.parametrize("tool", ["kineto", "nsys"])
+@pytest.mark.parametrize("late, tool", [(2, "kineto"), (5, "nsys")])
 def test_a_group_that_nobody_names_makes_no_claim(
     tmp_path: Path, few: Sequence[int], tensor_parallel: int, late: int, tool: str
 ) -> None:

@@ -160,7 +160,7 @@ def test_a_slow_host_is_told_from_one_that_launches_more(tmp_path: Path) -> None
     assert said == f"Its host launches more kernels: {2 * count} per step, the others {count}."
 
 
-@pytest.mark.parametrize("seed", range(1, 6))
+@pytest.mark.parametrize("seed", (1, 3, 5))
 @pytest.mark.parametrize("kind", ["more_kernels", "slow_loader"])
 def test_the_cost_of_bucketed_faults_of_any_seed(tmp_path: Path, kind, seed: int) -> None:
     fleet = Fleet(ranks=3, steps=5, buckets=seed, seed=seed, noise=0.03, fault=Fault(kind))
@@ -170,20 +170,24 @@ def test_the_cost_of_bucketed_faults_of_any_seed(tmp_path: Path, kind, seed: int
 
 
 GROUPS = Fleet(steps=8, forward=8, backward=16, optimizer=4)
+LOADER = Fault("slow_loader", ranks=(3,), loader_us=600)
+SLOWER = Fault("slower_kernels", ranks=(3,), times=1.15)
+LARGER = Fault("larger_kernels", ranks=(3,), times=1.5)
+IN_GROUPS = [  # each two of ranks by groups, buckets by slowdown, and fault meet once
+    (4, 2, 0, 1.0, LOADER),
+    (4, 2, 4, 1.0, SLOWER),
+    (4, 2, 4, 1.6, LARGER),
+    (8, 2, 0, 1.0, SLOWER),
+    (8, 2, 4, 1.0, LARGER),
+    (8, 2, 4, 1.6, LOADER),
+    (8, 4, 0, 1.0, LARGER),
+    (8, 4, 4, 1.0, LOADER),
+    (8, 4, 4, 1.6, SLOWER),
+]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("ranks, tensor_parallel", [(4, 2), (8, 2), (8, 4)])
-@pytest.mark.parametrize("buckets, slowdown", [(0, 1.0), (4, 1.0), (4, 1.6)])
-@pytest.mark.parametrize(
-    "fault",
-    [
-        Fault("slow_loader", ranks=(3,), loader_us=600),
-        Fault("slower_kernels", ranks=(3,), times=1.15),
-        Fault("larger_kernels", ranks=(3,), times=1.5),
-    ],
-    ids=lambda fault: fault.kind,
-)
+@pytest.mark.parametrize("ranks, tensor_parallel, buckets, slowdown, fault", IN_GROUPS)
 def test_the_cost_in_groups_of_groups(
     tmp_path: Path, ranks: int, tensor_parallel: int, buckets: int, slowdown: float, fault: Fault
 ) -> None:
@@ -251,7 +255,7 @@ def test_pairs_that_work_side_by_side_do_not_add_up_to_jitter(tmp_path: Path) ->
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("ranks, seed", [(2, 3), (4, 1), (4, 2), (8, 1), (8, 2), (8, 3), (8, 4)])
+@pytest.mark.parametrize("ranks, seed", [(2, 3), (4, 1), (8, 2), (8, 4)])
 def test_who_is_late_in_turns_is_jitter(tmp_path: Path, ranks: int, seed: int) -> None:
     fleet = Fleet(ranks=ranks, steps=12, buckets=2, jitter_us=2000, seed=seed)
     report = report_of(write_fleet(fleet, tmp_path))

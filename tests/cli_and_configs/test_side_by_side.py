@@ -5,7 +5,7 @@ import signal
 import tempfile
 import time
 from functools import partial
-from multiprocessing import active_children
+from multiprocessing import active_children, get_context
 from pathlib import Path
 from threading import Timer
 
@@ -85,3 +85,27 @@ def test_temporary_files_of_a_process_that_is_stopped_go(tmp_path, monkeypatch):
         assert next(results) == 0 and [*tmp_path.iterdir()]
         raise KeyboardInterrupt
     assert not [*tmp_path.iterdir()]
+
+
+def asleep(number: int, folder: Path) -> None:
+    (folder / str(os.getpid())).touch()
+    time.sleep(60)
+
+
+def wait_for_workers(folder: Path) -> None:
+    with side_by_side(partial(asleep, folder=folder), [0, 1], 2) as results:
+        list(results)
+
+
+def test_no_worker_outlives_a_first_process_that_was_killed(tmp_path):
+    first = get_context("spawn").Process(target=wait_for_workers, args=(tmp_path,))
+    first.start()
+    until = time.monotonic() + 60
+    while len(workers := [*tmp_path.iterdir()]) < 2:
+        assert first.is_alive() and time.monotonic() < until
+        time.sleep(0.05)
+    first.kill()
+    first.join()
+    while any(Path("/proc", worker.name).exists() for worker in workers):
+        assert time.monotonic() < until
+        time.sleep(0.05)

@@ -230,27 +230,6 @@ def test_a_kill_costs_the_blocks_under_way(tmp_path, make):
     assert dataset.text_sha256 == expected.text_sha256
 
 
-@pytest.mark.slow
-def test_no_worker_outlives_a_first_process_that_was_killed(tmp_path):
-    source = write(tmp_path / "a.txt", PLAY * 400)
-    words = [str(source), "tokenizer=local", "workers=2", f"out={tmp_path}/out"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "data.prepare", *words], cwd=PROJECT, stderr=subprocess.DEVNULL
-    )
-    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-    until = time.monotonic() + 90
-    while not (workers := [int(word) for word in children.read_text().split()]) or len(workers) < 3:
-        assert process.poll() is None and time.monotonic() < until
-        time.sleep(0.05)
-    time.sleep(1)  # so that they have started
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait()
-    until = time.monotonic() + 30
-    while any(Path(f"/proc/{pid}").exists() for pid in workers):
-        assert time.monotonic() < until
-        time.sleep(0.1)
-
-
 # What is wrong with a source
 
 

@@ -11,6 +11,7 @@ import pytest
 
 import profiling
 from profiling import ab, compare, open_capture, run
+from profiling.__main__ import main
 from profiling.analysis.ranks.rank_records import RanksReport
 from profiling.analysis.records import Report
 from profiling.verbs.compare import main as compare_verb
@@ -86,14 +87,15 @@ def test_a_path_is_no_flag(path):
         (lambda: ab("python a.py", "python b.py", repeats=1), "ab --repeats=1 -- a ::: b"),
     ],
 )
-def test_a_mistake_is_a_value_error_with_the_line_of_the_command(call, words):
+def test_a_mistake_is_a_value_error_with_the_line_of_the_command(call, words, monkeypatch, capsys):
     with pytest.raises(ValueError) as raised:
         call()
-    told = subprocess.run(
-        [PYTHON, "-m", "profiling", *words.split()], cwd=PROJECT, capture_output=True, text=True
-    )
-    assert told.returncode == 2
-    assert told.stderr.endswith(f" error: {raised.value}\n")
+    monkeypatch.setattr(sys, "argv", ["profiling", *words.split()])
+    monkeypatch.chdir(PROJECT)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.endswith(f" error: {raised.value}\n")
 
 
 def test_commands_that_cannot_run_are_mistakes_too(tmp_path):

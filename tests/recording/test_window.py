@@ -8,7 +8,6 @@ from contextlib import contextmanager
 
 import pytest
 import torch
-from torch._dynamo.utils import counters
 
 from configs.profiling import ProfileConfig, plan_windows
 from model import attend
@@ -226,7 +225,7 @@ def test_a_full_disk_is_a_warning(tmp_path, caplog):
 def test_a_compilation_inside_is_recorded(tmp_path, caplog):
     def work(iteration):
         if iteration == 12:
-            counters["stats"]["unique_graphs"] += 1
+            torch._dynamo.utils.counters["stats"]["unique_graphs"] += 1
 
     loop = Loop(tmp_path, start="10", steps=5)
     loop.run(work)
@@ -276,7 +275,7 @@ def settled_schedule(laps_ms, compiles_until=0, agreed=bool) -> tuple[Schedule, 
     for iteration in range(1, 1000):
         if schedule.wants_laps(iteration):
             if iteration <= compiles_until:
-                counters["stats"]["unique_graphs"] += 1
+                torch._dynamo.utils.counters["stats"]["unique_graphs"] += 1
             schedule.decide_if_stable(iteration, laps_ms(iteration))
         if schedule.next():
             return schedule, schedule.next().first

@@ -4,7 +4,6 @@ import shutil
 
 import pytest
 import torch
-from torch._dynamo.utils import counters
 from torch.nn import functional as F
 
 from configs.backends import AUTO, BACKENDS, CHOICES, TABLE
@@ -194,7 +193,7 @@ def test_compiled_has_no_break_and_the_same_loss(attention, scope, layers):
     """A model in one graph has a single layer: inductor takes seconds for each."""
     check_compiled(attention=attention, compile_scope=scope, n_layer=layers)
     if attention == "slow":
-        assert counters["inductor"]["fuse_attention"] == 0
+        assert torch._dynamo.utils.counters["inductor"]["fuse_attention"] == 0
 
 
 @pytest.mark.slow
@@ -213,15 +212,15 @@ def check_compiled(**keys):
     eager = make_model(config, VOCAB)
     model = copy.deepcopy(eager)
     torch._dynamo.reset()
-    counters.clear()
+    torch._dynamo.utils.counters.clear()
     forward = compile_model(model, config)
     eager_loss, loss = eager(x, y)[1], forward(x, y)[1]
     eager_loss.backward()
     loss.backward()
-    assert not counters["graph_break"]
+    assert not torch._dynamo.utils.counters["graph_break"]
     # one for the model; else one for the embedding, one for a block, which all share, and the loss
     graphs = 1 if config.compile_scope == "model" else 3
-    assert counters["stats"]["unique_graphs"] == graphs
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == graphs
     torch.testing.assert_close(loss, eager_loss, rtol=1e-5, atol=1e-6)
     for (name, a), (_, b) in zip(model.named_parameters(), eager.named_parameters(), strict=True):
         torch.testing.assert_close(a.grad, b.grad, rtol=1e-4, atol=1e-6, msg=name)

@@ -8,11 +8,11 @@ import dataclasses
 import json
 import math
 import os
-import pty
 import shlex
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -20,7 +20,7 @@ import pytest
 from configs.training import WandbConfig
 from profiling.shared.artifact_names import artifact_name
 from tests.fakes.fake_wandb_server import FakeWandbServer
-from tests.paths import PROJECT
+from tests.helpers.forked import Forked, server
 from training.metrics import wandb_settings
 from training.metrics.sinks import RunFacts, last_value
 from training.metrics.tracker import Tracker, open_tracker
@@ -51,7 +51,11 @@ NESTED_CONFIG = {
     "environment": {"git": {"commit": "c0ffee", "dirty": True}, "driver": None},
 }
 
-# What every child starts with. `told` is what it reports to its test, printed as its last line.
+# what children have imported when they start
+TRACKER = ("training.metrics.tracker", "tests.fakes.fake_wandb_server")
+WITH_WANDB = (*TRACKER, "wandb.cli.cli")
+WANDB = "from wandb.cli.cli import cli; cli()"
+# What every child starts with. `told` is what it reports to its test.
 PRELUDE = f"""
 import json, logging, os, resource, signal, sys, time
 from pathlib import Path
@@ -103,35 +107,25 @@ class Child:
     It has finished when nobody holds its stdout and stderr any more, as for a shell's pipe.
     """
 
-    def __init__(self, folder: Path, code: str, *, terminal: bool = False, **environ: str) -> None:
-        home = folder / "home"
+    def __init__(
+        self, folder: Path, code: str, imports: tuple[str, ...] = WITH_WANDB, **environ: str
+    ) -> None:
+        home, told = folder / "home", folder / "told.json"
         home.mkdir(exist_ok=True)
-        inherited = {
-            k: v for k, v in os.environ.items() if "WANDB" not in k and "_proxy" not in k.lower()
-        }
-        environment = inherited | environ | {
-            "HOME": str(home),
-            "PYTHONPATH": str(PROJECT),
-        }  # fmt: skip
-        code = PRELUDE + code + "\nprint(json.dumps(told), flush=True)\n"
-        ours, theirs = pty.openpty()
-        process = subprocess.run(
-            [sys.executable, "-c", code],
-            cwd=folder,
-            env=environment,
-            stdin=theirs if terminal else subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=50,
-        )
+        code = PRELUDE + code + f"\nPath({str(told)!r}).write_text(json.dumps(told))\n"
+        environment = without_wandb(os.environ) | environ | {"HOME": str(home)}
+        process = Forked(["-c", code], environment, server(*imports), folder)
+        self.output, _ = process.communicate(timeout=50)
         ended = time.time()
-        os.close(ours)
-        os.close(theirs)
-        self.stdout, self.stderr = process.stdout, process.stderr
-        assert process.returncode == 0, self.stderr
-        self.told = json.loads(self.stdout.splitlines()[-1])
+        process.stdout.close()
+        assert process.returncode == 0, self.output
+        self.told = json.loads(told.read_text())
         self.exit_s = ended - self.told.get("ended", ended)
-        self.warnings = [line for line in self.stderr.splitlines() if line.startswith("WARNING:")]
+        self.warnings = [line for line in self.output.splitlines() if line.startswith("WARNING:")]
+
+
+def without_wandb(environ: Mapping[str, str]) -> dict[str, str]:
+    return {k: v for k, v in environ.items() if "WANDB" not in k and "_proxy" not in k.lower()}
 
 
 def rows_of(path: Path) -> list[dict]:
@@ -140,8 +134,12 @@ def rows_of(path: Path) -> list[dict]:
 
 def inspect(run_dir: Path, *options: str) -> str:
     """Returns what `wandb leet inspect --json`, W&B's own reader, finds in the folder of a run."""
-    command = [sys.executable, "-m", "wandb", "leet", "inspect", "--json", *options, str(run_dir)]
-    return subprocess.run(command, cwd=run_dir, capture_output=True, text=True, check=True).stdout
+    words = ["-c", WANDB, "leet", "inspect", "--json", *options, str(run_dir)]
+    process = Forked(words, {**os.environ}, server(*WITH_WANDB), run_dir)
+    output, _ = process.communicate(timeout=50)
+    process.stdout.close()
+    assert process.returncode == 0, output
+    return output
 
 
 def without_own_keys(row: dict) -> dict:
@@ -282,10 +280,11 @@ for seed in (0, 1):
 told["data_dir_after"] = os.environ.get("WANDB_DATA_DIR")
 told["same_handlers"] = handlers == [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)]
 """,
+        TRACKER,
     )
     assert child.told["mode"] == "offline" and child.told["failure"] is None
     assert child.told["same_handlers"] and child.told["data_dir_after"] is None
-    assert child.exit_s < 5 and child.warnings == [] and "wandb:" not in child.stderr
+    assert child.exit_s < 5 and child.warnings == [] and "wandb:" not in child.output
     assert {path.name for path in (tmp_path / "home").iterdir()} <= {".cache"}  # wandb-core's log
 
     for seed in (0, 1):
@@ -486,7 +485,7 @@ server.close()
     expected = [i for i in range(13) for _ in range(2 - i % 2)]
     assert child.told["history"][first] == expected
     assert child.told["history"][branch] == [13, 14, 14, 15]
-    assert child.warnings == [] and "less than the current step" not in child.stderr
+    assert child.warnings == [] and "less than the current step" not in child.output
 
 
 @pytest.mark.slow
@@ -540,7 +539,7 @@ told["next_failure"] = mirror_of(next_run).failure
     assert child.told["sync_command"] == "python -m profiling log out --metrics"
     assert child.told["finish_s"] < 5 and child.exit_s < 10
     assert child.told["next_failure"] is None  # a new wandb-core
-    assert "Traceback" not in child.stderr
+    assert "Traceback" not in child.output
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
     assert summary["wandb"]["failure"] == child.told["failure"]
 
@@ -661,7 +660,7 @@ told["ended"] = time.time()
 """,
     )
     assert child.told["skipped"] and child.told["noted"] == []
-    assert child.stderr.count("waiting for W&B, at most 30 s; Ctrl-C skips") == 1
+    assert child.output.count("waiting for W&B, at most 30 s; Ctrl-C skips") == 1
     assert json.loads((tmp_path / "out" / "summary.json").read_text())["wandb"]["failure"]
     assert child.exit_s < 5
 
@@ -727,6 +726,7 @@ def test_no_question_at_a_terminal(tmp_path, key):
     child = Child(
         tmp_path,
         """
+os.dup2(os.openpty()[1], 0)
 assert sys.stdin.isatty()
 server = FakeWandbServer()
 os.environ["WANDB_BASE_URL"] = server.url
@@ -734,7 +734,6 @@ tracker = start("auto")
 log_rows(tracker, 0, 10)
 finish(tracker)
 """,
-        terminal=True,
         **({"WANDB_API_KEY": key} if key else {}),
     )
     assert child.told["mode"] == "offline" and child.told["failure"] is None
@@ -759,6 +758,7 @@ told["lines"] = len(Path("out/metrics.jsonl").read_text().splitlines())
 finish(tracker)
 told["imported_wandb"] = "wandb" in sys.modules
 """,
+        TRACKER,
     )
     assert child.told["bytes_when_full"] == 1000 and child.told["lines"] == 102
     assert iterations(tmp_path / "out") == list(range(101))

@@ -127,7 +127,8 @@ def test_a_stopped_command_goes_on_and_tries_again_what_failed(monkeypatch, tmp_
 
 
 @pytest.mark.slow
-def test_both_sides_take_turns_in_processes_of_their_own(tmp_path):
+def test_both_sides_take_turns_in_processes_of_their_own(tmp_path, monkeypatch):
+    monkeypatch.setattr(frameworks, "BLOCK_MS", 10.0)
     for folder in ("own", "logs"):
         (tmp_path / folder).mkdir()
     measured = frameworks.time_and_capture(PROGRAM, 2, tmp_path, on_gpu=False)

@@ -1,9 +1,12 @@
 """Snapshots of programs whose memory is known, judged: here they are made up."""
 
+from pathlib import Path
+
 import pytest
 
 from profiling.shared.json_records import to_json
 from tests.helpers.memory_snapshots import MIB, Allocator, Training, out_of_memory, pickled
+from validation import memory_judged
 from validation.memory_judged import SNAPSHOTS, JudgedConfig, judge, lack, main, print_table
 from validation.memory_programs import PROGRAMS, Truth, planted_line
 from validation.packed_snapshots import pack
@@ -60,7 +63,13 @@ def test_programs_are_chosen_and_those_that_lack_something_left_out(tmp_path, ca
 
 
 @pytest.mark.slow
-def test_a_program_runs_on_the_cpu_and_once(tmp_path, capsys):
+def test_a_program_runs_on_the_cpu_and_once(tmp_path, capsys, start, monkeypatch):
+    def run(command: list[str], log: Path, environ: dict[str, str], longest_s: float) -> None:
+        process = start(command[1:], **environ)
+        said, _ = process.communicate(timeout=longest_s)
+        assert process.returncode == 0, said
+
+    monkeypatch.setattr(memory_judged, "run_logged", run)
     config = JudgedConfig(str(tmp_path), programs="out_of_memory", small=True)
     main(config)
     assert "1 of 1: out_of_memory" in capsys.readouterr().err

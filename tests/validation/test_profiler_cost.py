@@ -5,14 +5,9 @@ import sys
 import pytest
 
 from profiling.shared.profiler_costs import COSTS
+from validation import profiler_cost
 from validation.profiled_calls import OF_A_GPU, kinds
 from validation.profiler_cost import SETTINGS, CostConfig, in_nsys, main
-
-NSYS = f"""#!{sys.executable}
-import os, sys
-assert sys.argv[1] == "profile" and "--capture-range=cudaProfilerApi" in sys.argv
-os.execv(sys.executable, sys.argv[sys.argv.index(sys.executable):])
-"""
 
 
 @pytest.mark.slow
@@ -28,11 +23,20 @@ def test_each_kind_of_call_has_a_row_for_each_setting(capsys):
 
 
 @pytest.mark.slow
-def test_processes_with_nsys_and_without_take_turns(tmp_path):
-    nsys = tmp_path / "nsys"
-    nsys.write_text(NSYS)
-    nsys.chmod(0o755)
-    taken = in_nsys(str(nsys), CostConfig(rounds=2, count=100))
+def test_processes_with_nsys_and_without_take_turns(start, monkeypatch):
+    begun = []
+
+    def run(command: list[str]) -> None:
+        own = command.index(sys.executable)
+        begun.append(command[:own])
+        process = start(command[own + 1 :])
+        assert process.wait() == 0, process.communicate()
+
+    monkeypatch.setattr(profiler_cost, "run_successfully", run)
+    taken = in_nsys("nsys", CostConfig(rounds=2, count=100))
+    assert [len(words) > 0 for words in begun] == [False, True, True, False]
+    assert begun[1][:2] == ["nsys", "profile"]
+    assert "--capture-range=cudaProfilerApi" in begun[1]
     assert set(taken) == set(kinds())
     for times in taken.values():
         assert {setting: len(us) for setting, us in times.items()} == {None: 2, "": 2}

@@ -397,6 +397,7 @@ return {kept: window.kept === true, status: document.getElementById('live').text
   last: chart.data?.find(trace => trace.name === 'slow')?.x.at(-1), x: chart.layout?.xaxis.range,
   names: chart.data?.filter(trace => trace.visible !== false).map(trace => trace.name),
   hash: location.hash, scroll: scrollY > 0,
+  numbers: document.querySelector('[data-numbers=s0-train] tbody')?.lastChild?.textContent,
   table: document.getElementById('table-s0-runs').textContent}
 """
 
@@ -423,7 +424,7 @@ def log_row(folder: Path, iteration: int) -> None:
 
 @pytest.mark.slow
 def test_the_page_follows_its_runs_and_keeps_what_the_reader_chose(driver, tmp_path, monkeypatch):
-    monkeypatch.setattr("profiling.report.dashboard.server.BETWEEN_PAGES_S", 1.0)
+    monkeypatch.setattr("profiling.report.dashboard.server.BETWEEN_PAGES_S", 0.5)
     folders = [write_run(tmp_path / name, name, start_s=1.0) for name in ("slow", "flash")]
     with serving(tmp_path) as server:
         load(driver, f"http://127.0.0.1:{server.server_port}/")
@@ -436,7 +437,7 @@ def test_the_page_follows_its_runs_and_keeps_what_the_reader_chose(driver, tmp_p
             "{'xaxis.range[0]': 100, 'xaxis.range[1]': 900});"
             "document.querySelector('[data-name=\"s0:flash\"]').click()"
         )
-        for iteration in range(400, 480, 10):  # longer than it takes to get words and tables
+        for iteration in range(400, 430, 10):  # longer than it takes to get words and tables
             log_row(folders[0], iteration)
             shown = wait_for(driver, lambda shown, last=iteration: shown["last"] == last)
             time.sleep(0.3)
@@ -449,19 +450,53 @@ def test_the_page_follows_its_runs_and_keeps_what_the_reader_chose(driver, tmp_p
         assert driver.get_log("browser") == []
 
 
+OPEN_NUMBERS = """
+document.querySelector('[data-numbers=s0-train]').open = true;
+window.first = document.querySelector('[data-lazy=s0-train]')
+"""
+HIDE = """
+Object.defineProperty(document, 'hidden', {value: arguments[0], configurable: true});
+document.dispatchEvent(new Event('visibilitychange'))
+"""
+
+
 @pytest.mark.slow
-def test_pause_holds_the_page_and_the_rest_arrives_after_it(driver, tmp_path, monkeypatch):
-    """The rest comes as rows, also of the only run of its group: the page is not taken over."""
+def test_rows_arrive_after_a_pause_a_time_unseen_and_one_without_the_server(
+    driver, tmp_path, monkeypatch
+):
+    """Rows are sent alone, also of the only run of its group: the page is not taken over.
+
+    The table of numbers, which is open, follows when words and tables are due.
+    """
     monkeypatch.setattr("profiling.report.dashboard.server.BETWEEN_PAGES_S", 1000.0)
     folder = write_run(tmp_path / "slow", "slow", start_s=1.0)
     with serving(tmp_path) as server:
+        port = server.server_port
         watch(driver, server)
+        driver.execute_script(OPEN_NUMBERS)
         driver.find_element("css selector", "#live button").click()
         log_row(folder, 400)
         time.sleep(1.5)
         assert driver.execute_script(SHOWN)["last"] == 390
         driver.find_element("css selector", "#live button").click()
         wait_for(driver, lambda shown: shown["last"] == 400)
+        driver.execute_script(HIDE, True)
+        log_row(folder, 410)
+        time.sleep(2)
+        assert driver.execute_script("return source.readyState") == 2  # closed
+        assert driver.execute_script(SHOWN)["last"] == 400
+        driver.execute_script(HIDE, False)
+        wait_for(driver, lambda shown: shown["last"] == 410)
+        monkeypatch.setattr("profiling.report.dashboard.server.BETWEEN_PAGES_S", 0.5)
+        log_row(folder, 420)
+        wait_for(driver, lambda shown: "420" in shown["numbers"])
+        assert driver.execute_script("return window.first.isConnected")
+        assert driver.get_log("browser") == []
+    wait_for(driver, lambda shown: "does not answer" in shown["status"])
+    log_row(folder, 430)
+    with serving(tmp_path, port):
+        shown = wait_for(driver, lambda shown: shown["last"] == 430)
+    assert shown["names"] == ["slow"]
 
 
 ADOPTED = """
@@ -478,72 +513,17 @@ def test_a_page_that_is_taken_over_whole_keeps_nothing_of_the_old_one(driver, tm
     write_run(tmp_path / "run0", "slow", start_s=1.0)
     with serving(tmp_path) as server:
         watch(driver, server)
-        driver.execute_script(
-            "window.first = document.querySelector('[data-lazy=s0-train]');"
-            "document.querySelector('[data-numbers=s0-train]').open = true"
-        )
+        driver.execute_script(OPEN_NUMBERS)
         found = []
-        for number in (1, 2, 3):
+        for number in (1, 2):
             write_run(tmp_path / f"run{number}", "slow", number, start_s=1.0)
             wait_for(driver, lambda shown, name=f"run{number}": name in shown["table"])
             time.sleep(0.5)
             found.append(driver.execute_script(ADOPTED))
-        assert [each["runs"] for each in found] == [2, 3, 4]
+        assert [each["runs"] for each in found] == [2, 3]
         assert len({each["listeners"] for each in found}) == 1, "tables that are gone still listen"
         assert all(each["purged"] and each["open"] and each["numbers"] > 30 for each in found)
         assert driver.get_log("browser") == []
-
-
-@pytest.mark.slow
-def test_open_numbers_follow_the_rows_without_the_page_being_taken_over(
-    driver, tmp_path, monkeypatch
-):
-    monkeypatch.setattr("profiling.report.dashboard.server.BETWEEN_PAGES_S", 1.0)
-    folder = write_run(tmp_path / "run", "slow", start_s=1.0)
-    with serving(tmp_path) as server:
-        watch(driver, server)
-        driver.execute_script(
-            "document.querySelector('[data-numbers=s0-train]').open = true;"
-            "window.first = document.querySelector('[data-lazy=s0-train]');"
-        )
-        log_row(folder, 400)
-        deadline = time.monotonic() + 20
-        while "400" not in driver.execute_script(
-            "return document.querySelector('[data-numbers=s0-train] tbody').lastChild.textContent"
-        ):
-            assert time.monotonic() < deadline
-            time.sleep(0.2)
-        assert driver.execute_script("return window.first.isConnected")
-        assert driver.get_log("browser") == []
-
-
-@pytest.mark.slow
-def test_a_page_that_nobody_sees_holds_no_connection_and_catches_up(driver, tmp_path):
-    folder = write_run(tmp_path / "run", "slow", start_s=1.0)
-    hide = "Object.defineProperty(document, 'hidden', {value: %s, configurable: true});"
-    hide += "document.dispatchEvent(new Event('visibilitychange'));"
-    with serving(tmp_path) as server:
-        watch(driver, server)
-        driver.execute_script(hide % "true")
-        log_row(folder, 400)
-        time.sleep(2)
-        assert driver.execute_script("return source.readyState") == 2  # closed
-        assert driver.execute_script(SHOWN)["last"] == 390
-        driver.execute_script(hide % "false")
-        wait_for(driver, lambda shown: shown["last"] == 400)
-
-
-@pytest.mark.slow
-def test_a_page_follows_again_when_its_server_is_back(driver, tmp_path):
-    folder = write_run(tmp_path / "run", "slow", start_s=1.0)
-    with serving(tmp_path) as server:
-        port = server.server_port
-        watch(driver, server)
-    wait_for(driver, lambda shown: "does not answer" in shown["status"])
-    log_row(folder, 400)
-    with serving(tmp_path, port):
-        shown = wait_for(driver, lambda shown: shown["last"] == 400)
-    assert shown["names"] == ["slow"]
 
 
 @pytest.mark.slow

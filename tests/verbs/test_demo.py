@@ -4,8 +4,6 @@ import gzip
 import re
 import shlex
 import socket
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -101,13 +99,3 @@ def test_examples_say_nothing_of_where_they_were_made():
         opened = gzip.open if path.suffix == ".gz" else open
         with opened(path, "rt", encoding="utf-8") as file:
             assert not re.search(r"/(home|root|work|tmp|usr|opt)\b", file.read()), path
-
-
-@pytest.mark.slow
-def test_it_imports_no_torch(tmp_path):
-    command = [sys.executable, "-X", "importtime", "-m", "profiling", "demo", "--no-open"]
-    told = subprocess.run(
-        [*command, "-o", str(tmp_path)], cwd=PROJECT, capture_output=True, text=True, check=True
-    )
-    modules = set(re.findall(r"^import time:.*\| +(\S+)$", told.stderr, re.M))
-    assert "numpy" in modules and not {"torch", "wandb", "hydra"} & modules

@@ -8,6 +8,7 @@ tell what for. Attention includes what replaces it: linear attention, state spac
 """
 
 import re
+from functools import cache
 
 import numpy as np
 
@@ -235,6 +236,7 @@ MOVES = (  # operators that compute nothing: a kernel fused of these alone is a 
 )
 
 
+@cache  # a report asks for each name more than once, and ranks have the same names
 def family_of(name: str) -> str:
     """One of FAMILIES."""
     if inductor := INDUCTOR.match(name):
