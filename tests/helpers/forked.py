@@ -44,7 +44,8 @@ def server(*modules: str, **environ: str) -> socket.socket:
     ours, theirs = socket.socketpair()
     words = [sys.executable, str(Path(__file__).with_name("fork_server.py")), *modules]
     environ = {**os.environ, "PYTHONPATH": str(PROJECT), **environ}
-    servers.append(subprocess.Popen(words, stdin=theirs, env=environ))
+    # a pipe, for Python's streams note whether they can seek
+    servers.append(subprocess.Popen(words, stdin=theirs, stdout=subprocess.PIPE, env=environ))
     theirs.close()
     return ours
 
