@@ -235,9 +235,16 @@ def store_primary(values: dict[str, Value], unnamed: list[str]) -> None:
     presets: list[Value] = [{g: option} for g, option in files.PRESETS.items() if g not in chosen]
     defaults = [*defaults, *presets, *last]
     hydra = OmegaConf.merge(HYDRA_SETTINGS, folders, values.get("hydra") or {})
-    store = ConfigStore.instance()
-    store.store(SCHEMA, Config)
-    store.store(PRIMARY, {**values, "defaults": [SCHEMA, *groups, *defaults], "hydra": hydra})
+    store_schema()
+    ConfigStore.instance().store(
+        PRIMARY, {**values, "defaults": [SCHEMA, *groups, *defaults], "hydra": hydra}
+    )
+
+
+@cache
+def store_schema() -> None:
+    """Store the schema, which no composition changes, in Hydra's ConfigStore."""
+    ConfigStore.instance().store(SCHEMA, Config)
 
 
 def parse_override(parser: OverridesParser, text: str, multirun: bool) -> Override:
