@@ -3,14 +3,11 @@
 import os
 import subprocess
 import sys
-from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from profiling.launch import process
-from profiling.launch.any_program.start import VARIABLE
-from tests.helpers.forked import HOOKED, Forked
+from tests.helpers.forked import FORKING, Forked
 from tests.helpers.planted_secrets import PRESENT
 from tests.paths import PROJECT
 
@@ -50,14 +47,4 @@ def forked(monkeypatch):
     Others of their tests start both anew, as users do.
     """
 
-    def popen(words: list[str], cwd: Path | None, env: dict[str, str], **pipes):
-        unbuffered = {**env, "PYTHONUNBUFFERED": "1"}
-        ours = [[sys.executable, "-u", str(PROJECT / name)] for name in ("train.py", "sample.py")]
-        if words[:3] in ours:
-            return Forked(words[2:], unbuffered, folder=cwd)
-        if words[0] == sys.executable and VARIABLE in env:
-            return Forked(["-c", HOOKED, *words[1:]], unbuffered, folder=cwd)
-        return subprocess.Popen(words, cwd=cwd, env=env, **pipes)
-
-    names = {name: getattr(subprocess, name) for name in ("DEVNULL", "PIPE", "STDOUT")}
-    monkeypatch.setattr(process, "subprocess", SimpleNamespace(Popen=popen, **names))
+    monkeypatch.setattr(process, "subprocess", FORKING)

@@ -242,7 +242,7 @@ def test_another_text_is_refused_and_left_as_it_is(run, checkout):
 def test_without_another_checkout_there_is_ours_alone(
     text_file, project_data, tmp_path, capsys, forked
 ):
-    """Also times our training beside, as `bench` does before any process."""
+    """Time an iteration of our training first, in a process beside."""
     words = [*TINY.split(), f"data_source={text_file}", *FEW.split(), "--rounds", "1"]
     out = tmp_path / "b"
     assert verb.main([*words, "--parts", "start,end", "--out", str(out)]) == 0

@@ -82,7 +82,7 @@ class Plan:
 
     @cached_property
     def configs(self) -> dict[Trial, "Config"]:
-        """What config_of has composed."""
+        """Configurations that config_of has composed."""
         return {}
 
     @cached_property
