@@ -33,6 +33,8 @@ from configs.schema import Config
 # names in Hydra's ConfigStore; no file of configs/ may bear them
 PRIMARY, SCHEMA = "_primary", "_schema"
 
+composed: dict[tuple[str, ...], DictConfig] = {}  # by compose_base
+
 LONGEST_NAME = 128  # characters that W&B allows in a run's name
 
 # settings of Hydra's own that have an effect here, with all settings below them
@@ -80,11 +82,10 @@ def compose_jobs(path: Path | None, arguments: list[str], multirun: bool) -> lis
             words = {t: parser.parse_override(t) for t in dict.fromkeys(itertools.chain(*lines))}
             for override in words.values():
                 check_override(override)
-            # Hydra is slow at groups and its own settings: compose once for jobs that share these
-            base_of = cache(lambda *base: compose(PRIMARY, list(base)))
             jobs = []
             for line in lines:
-                job = copy.deepcopy(base_of(*(t for t in line if not sets_key(words[t]))))
+                base = [t for t in line if not sets_key(words[t])]
+                job = copy.deepcopy(compose_base(values, base))
                 for override in (words[t] for t in line if sets_key(words[t])):
                     OmegaConf.update(job, override.key_or_group, override.value())
                 shape = take_shape(job, values.keys() | named.keys())
@@ -96,6 +97,20 @@ def compose_jobs(path: Path | None, arguments: list[str], multirun: bool) -> lis
         raise ValueError(explain(error, path)) from error
     check_folders(jobs)
     return jobs
+
+
+def compose_base(values: dict[str, Value], base: list[str]) -> DictConfig:
+    """Configuration of PRIMARY, which has these values, with overrides of groups.
+
+    Hydra is slow at groups: it composes once for all jobs that share these, and for all processes
+    that a verb plans. With settings of Hydra's own, such as a search path, it composes anew.
+    """
+    if "hydra" in values or any("hydra" in text.partition("=")[0] for text in base):
+        return compose(PRIMARY, base)
+    key = (str(files.FOLDER), repr(values), *base)
+    if key not in composed:
+        composed[key] = compose(PRIMARY, base)
+    return composed[key]
 
 
 def with_checkpoint_folder(
@@ -235,9 +250,16 @@ def store_primary(values: dict[str, Value], unnamed: list[str]) -> None:
     presets: list[Value] = [{g: option} for g, option in files.PRESETS.items() if g not in chosen]
     defaults = [*defaults, *presets, *last]
     hydra = OmegaConf.merge(HYDRA_SETTINGS, folders, values.get("hydra") or {})
-    store = ConfigStore.instance()
-    store.store(SCHEMA, Config)
-    store.store(PRIMARY, {**values, "defaults": [SCHEMA, *groups, *defaults], "hydra": hydra})
+    store_schema()
+    ConfigStore.instance().store(
+        PRIMARY, {**values, "defaults": [SCHEMA, *groups, *defaults], "hydra": hydra}
+    )
+
+
+@cache
+def store_schema() -> None:
+    """Store the schema, which no composition changes, in Hydra's ConfigStore."""
+    ConfigStore.instance().store(SCHEMA, Config)
 
 
 def parse_override(parser: OverridesParser, text: str, multirun: bool) -> Override:

@@ -5,6 +5,8 @@ import pytest
 from benchmarks import as_typed
 from benchmarks.__main__ import BENCHMARKS
 from benchmarks.as_typed import THEIRS, AsTypedConfig, Pair, Process, command, row
+from profiling.launch import process
+from tests.helpers.forked import FORKING
 
 TINY = "device=cpu compile=false n_layer=1 n_head=1 n_embd=8 block_size=16 batch_size=2 dropout=0"
 
@@ -69,7 +71,8 @@ def test_a_command_that_was_stopped_goes_on(tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.slow
-def test_real_processes_are_timed(tmp_path, text_file, capsys):
+def test_real_processes_are_timed(tmp_path, text_file, capsys, monkeypatch):
+    monkeypatch.setattr(process, "subprocess", FORKING)
     words = f"{TINY} data_source={text_file} eval_iters=1"
     keys = [f"words={words}", "ways=attention=slow", "iterations=60", "warm_up=20", "rounds=1"]
     BENCHMARKS.run(["as_typed", *keys, f"out={tmp_path}/out"])

@@ -6,12 +6,31 @@ import pytest
 
 from benchmarks import attach
 from benchmarks.measuring import spread
+from profiling.launch.any_program.start import VARIABLE
+from tests.helpers.forked import HOOKED, Forked
 
 MOST_US = 30  # ten times the goal of 3: what a busy machine adds is not to fail this
 
 
+def run_forked(command: list[str], environ: dict[str, str]) -> str:
+    """Stands for attach.run."""
+    words = ["-c", HOOKED, *command[1:]] if VARIABLE in environ else command[1:]
+    process = Forked(words, environ)
+    printed, _ = process.communicate(timeout=90)
+    assert process.returncode == 0, printed
+    return printed
+
+
 @pytest.mark.slow
-def test_the_hooks_own_calls_are_microseconds_and_a_row_compares_processes(capsys, monkeypatch):
+def test_the_hooks_own_calls_are_microseconds_and_a_row_compares_processes(
+    capsys, monkeypatch, tmp_path
+):
+    whole, usual = attach.PROGRAM.read_text(), "CHUNK, CHUNKS = 1000, 60"
+    assert usual in whole
+    shorter = tmp_path / "attach_program.py"
+    shorter.write_text(whole.replace(usual, "CHUNK, CHUNKS = 100, 200"))
+    monkeypatch.setattr(attach, "PROGRAM", shorter)
+    monkeypatch.setattr(attach, "run", run_forked)
     for name in ("stubs_us", "model_us"):  # each process runs once: a round is as the other
         monkeypatch.setattr(attach, name, cache(getattr(attach, name)))
     attach.main(attach.AttachConfig(widths="8", steps=100, rounds=2, stub_rounds=1))

@@ -5,6 +5,8 @@ import pytest
 from benchmarks import scaling
 from benchmarks.__main__ import BENCHMARKS
 from benchmarks.scaling import THEIRS, Process, ScalingConfig, command, row
+from profiling.launch import process
+from tests.helpers.forked import FORKING
 
 
 def test_both_sides_do_one_micro_step_on_each_rank(tmp_path):
@@ -83,9 +85,12 @@ def test_mistakes_are_named_before_a_folder_is_made(words, message, tmp_path):
 
 
 @pytest.mark.slow
-def test_one_rank_and_two_are_trained_and_timed(text_file, tmp_path, capsys, project_data):
+def test_one_rank_and_two_are_trained_and_timed(
+    text_file, tmp_path, capsys, project_data, monkeypatch
+):
+    monkeypatch.setattr(process, "subprocess", FORKING)  # torchrun is started anew
     small = f"n_layer=1 n_head=2 n_embd=32 block_size=32 data_source={text_file}"
-    words = ["config=shakespeare_char_cpu", f"words={small}", "rounds=1", "iterations=150"]
+    words = ["config=shakespeare_char_cpu", f"words={small}", "rounds=1", "iterations=80"]
     BENCHMARKS.run(["scaling", "ranks=2,1", *words, f"out={tmp_path}/out"])
     _, _, one, two = capsys.readouterr().out.splitlines()[-4:]
     assert one.startswith("| as it is | 1 | ") and one.endswith("| 100.0 % |")

@@ -286,10 +286,11 @@ def test_a_sweep_of_a_file(run):
 
 
 @pytest.mark.slow
-def test_hydra_composes_a_sweep_once(run, monkeypatch):
+def test_hydra_composes_a_sweep_once(run, tmp_path, monkeypatch):
     """Hydra composes once more for each group's file, not for each value of a key."""
     composed = []
     compose = configs.compose.compose
+    monkeypatch.setattr(configs.compose, "composed", {})
     monkeypatch.setattr(
         configs.compose, "compose", lambda *a, **k: composed.append(a[1]) or compose(*a, **k)
     )
@@ -297,6 +298,12 @@ def test_hydra_composes_a_sweep_once(run, monkeypatch):
     jobs = run("-m", "attention=slow,flash", "seed=range(1,9)", "profile=torch,none")
     assert len(jobs) == 32 and len({job.out_dir for job in jobs}) == 32
     assert composed == [["profile=torch"], ["profile=none"]]
+    configs.compose.compose_jobs(None, ["seed=3", "profile=none"], multirun=False)
+    assert len(composed) == 2, "nor again for another process"
+    own = ["profile=none", f"hydra.searchpath=[file://{tmp_path}]"]
+    for count in (3, 4):  # whose files may have changed
+        configs.compose.compose_jobs(None, own, multirun=False)
+        assert len(composed) == count
 
 
 SWEEP = ("-m", "out_dir=o-${attention}", "attention=slow,flash", "profile=torch,none", "n_head=2")

@@ -39,7 +39,7 @@ def ended(*words: str, **environ: str) -> tuple[int, bytes]:
         ("-m", "data.prepare", "--help"),
         ("-m", "profiling"),
         ("-m", "benchmarks"),
-        ("-m", "validation", "planted", "--help"),
+        ("-m", "validation", "pages", "--help"),
     ],
     ids=" ".join,
 )

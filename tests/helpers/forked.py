@@ -15,7 +15,9 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from threading import Thread
+from types import SimpleNamespace
 
+from profiling.launch.any_program.start import VARIABLE
 from tests.paths import PROJECT
 
 TRAINER = (
@@ -35,6 +37,7 @@ watch_torch.start()
 del sys.argv[0]
 runpy.run_path(sys.argv[0], run_name="__main__")
 """  # words: -c HOOKED SCRIPT ...; with the environment of profiling.launch.any_program.start
+OURS = [PROJECT / name for name in ("train.py", "sample.py")]
 servers: list[subprocess.Popen] = []
 
 
@@ -44,9 +47,21 @@ def server(*modules: str, **environ: str) -> socket.socket:
     ours, theirs = socket.socketpair()
     words = [sys.executable, str(Path(__file__).with_name("fork_server.py")), *modules]
     environ = {**os.environ, "PYTHONPATH": str(PROJECT), **environ}
-    servers.append(subprocess.Popen(words, stdin=theirs, env=environ))
+    # a pipe, for Python's streams note whether they can seek
+    servers.append(subprocess.Popen(words, stdin=theirs, stdout=subprocess.PIPE, env=environ))
     theirs.close()
     return ours
+
+
+def popen(words: list[str], cwd: Path | None, env: dict[str, str], **pipes):
+    """Start a process as subprocess.Popen; fork our train.py and sample.py, and hooked scripts."""
+    unbuffered = {**env, "PYTHONUNBUFFERED": "1"}
+    python, script, *_ = rest = [word for word in words if word != "-u"]
+    if python == sys.executable and Path(cwd or "", script) in OURS:
+        return Forked(rest[1:], unbuffered, folder=cwd)
+    if python == sys.executable and VARIABLE in env:
+        return Forked(["-c", HOOKED, *words[1:]], unbuffered, folder=cwd)
+    return subprocess.Popen(words, cwd=cwd, env=env, **pipes)
 
 
 def trainer() -> socket.socket:
@@ -117,3 +132,8 @@ class Forked:
 
     def kill(self) -> None:
         self.send_signal(signal.SIGKILL)
+
+
+# stands for the module subprocess in profiling.launch.process
+PIPES = {name: getattr(subprocess, name) for name in ("DEVNULL", "PIPE", "STDOUT")}
+FORKING = SimpleNamespace(Popen=popen, **PIPES)

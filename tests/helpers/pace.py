@@ -1,6 +1,7 @@
-"""A machine's answer to `ab` before its first process, which takes a process that imports torch.
+"""A machine's answer to `ab` and `bench` before they start, which takes a process with torch.
 
-test_what_the_machine_refuses_is_known_before_the_first_process in tests/launch/test_ab.py asks.
+Asked truly in tests/launch: test_what_the_machine_refuses_is_known_before_the_first_process, and
+test_without_another_checkout_there_is_ours_alone.
 """
 
 from pathlib import Path

@@ -3,29 +3,34 @@
 import os
 import subprocess
 import sys
-from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from profiling.launch import process
-from profiling.launch.any_program.start import VARIABLE
-from tests.helpers.forked import HOOKED, Forked
+from tests.helpers.forked import FORKING, Forked
 from tests.helpers.planted_secrets import PRESENT
 from tests.paths import PROJECT
 
 
 @pytest.fixture
 def shell(tmp_path):
-    """shell(words, **environ): a Python process in tmp_path, without this machine's W&B."""
+    """shell(words, **environ): a Python process in tmp_path, without this machine's W&B.
 
-    def run(*words: str, **environ: str) -> subprocess.CompletedProcess:
+    With forked=True it comes from a server that has torch, and its stdout has stderr as well.
+    """
+
+    def run(*words: str, forked: bool = False, **environ: str) -> subprocess.CompletedProcess:
         inherited = {k: v for k, v in os.environ.items() if "WANDB" not in k and "proxy" not in k}
         home = {"HOME": str(tmp_path), "PYTHONPATH": str(PROJECT), "SOME_API_KEY": PRESENT}
+        environ = inherited | home | environ
+        if forked:
+            process = Forked(list(words), environ, folder=tmp_path)
+            output, _ = process.communicate(timeout=60)
+            return subprocess.CompletedProcess(words, process.returncode, output, "")
         return subprocess.run(
             [sys.executable, *words],
             cwd=tmp_path,
-            env=inherited | home | environ,
+            env=environ,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -37,18 +42,9 @@ def shell(tmp_path):
 
 @pytest.fixture
 def forked(monkeypatch):
-    """Let launchers fork our trainer, and hooked scripts, from a process that has torch.
+    """Let launchers fork our trainer, sample.py and hooked scripts from a process that has torch.
 
     Others of their tests start both anew, as users do.
     """
 
-    def popen(words: list[str], cwd: Path | None, env: dict[str, str], **pipes):
-        unbuffered = {**env, "PYTHONUNBUFFERED": "1"}
-        if words[:3] == [sys.executable, "-u", str(PROJECT / "train.py")]:
-            return Forked(words[2:], unbuffered, folder=cwd)
-        if words[0] == sys.executable and VARIABLE in env:
-            return Forked(["-c", HOOKED, *words[1:]], unbuffered, folder=cwd)
-        return subprocess.Popen(words, cwd=cwd, env=env, **pipes)
-
-    names = {name: getattr(subprocess, name) for name in ("DEVNULL", "PIPE", "STDOUT")}
-    monkeypatch.setattr(process, "subprocess", SimpleNamespace(Popen=popen, **names))
+    monkeypatch.setattr(process, "subprocess", FORKING)

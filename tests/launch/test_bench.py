@@ -26,6 +26,7 @@ from profiling.report.renderers.markdown import markdown
 from profiling.report.renderers.page import page
 from profiling.tools.nsys_tool import Nsys
 from profiling.verbs import bench as verb
+from tests.helpers.pace import PACE
 
 TINY = "device=cpu compile=false n_layer=1 n_head=1 n_embd=8 block_size=16 batch_size=2 dropout=0"
 FEW = "--steps 20 --iterations 70 --tokens 4 --samples 3"
@@ -134,6 +135,7 @@ def checkout(tmp_path) -> Path:
 def run(checkout, text_file, project_data, tmp_path, monkeypatch, forked):
     """run(words): `bench` of the tiny model beside the fake checkout; returns the exit code."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(verb, "find_our_pace", lambda plan: PACE)
 
     def main(words: str, against: Path = checkout) -> int:
         tiny = [*TINY.split(), f"data_source={text_file}"]
@@ -237,12 +239,16 @@ def test_another_text_is_refused_and_left_as_it_is(run, checkout):
 
 
 @pytest.mark.slow
-def test_without_another_checkout_there_is_ours_alone(text_file, project_data, tmp_path, capsys):
+def test_without_another_checkout_there_is_ours_alone(
+    text_file, project_data, tmp_path, capsys, forked
+):
+    """Time an iteration of our training first, in a process beside."""
     words = [*TINY.split(), f"data_source={text_file}", *FEW.split(), "--rounds", "1"]
     out = tmp_path / "b"
     assert verb.main([*words, "--parts", "start,end", "--out", str(out)]) == 0
     said = capsys.readouterr().out
     assert "The speed of this project" in said and "answer" not in said
+    assert "time per iteration, measured just now: " in said
     made = json.loads((out / "bench.json").read_text())
     assert [row["part"] for row in made["result"]] == ["step", "start", "end"]
 

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -19,6 +20,7 @@ from profiling.launch.any_program import seen, start
 from profiling.launch.any_program.start import HOOK, HookSettings, with_hook
 from profiling.shared.program_facts import read_program_facts
 from profiling.verbs import report, run
+from tests.helpers.forked import HOOKED, Forked
 from tests.helpers.full_disk import files_no_larger_than
 from tests.helpers.processes import read_until
 from tests.paths import PROJECT
@@ -42,6 +44,27 @@ DDP = "torch.nn.parallel.DistributedDataParallel"
 def empty_place(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
+
+
+@pytest.fixture
+def forked(monkeypatch):
+    """Let hooked programs be forked from a process that has torch; others are started anew.
+
+    forked(code) lets them run this code first.
+    """
+
+    def popen(words: list[str], env: dict[str, str], stdout: None) -> Forked:
+        process = Forked(["-c", first + HOOKED, *words[1:]], env)
+        print(process.communicate(timeout=60)[0], end="", flush=True)
+        return process
+
+    def run_first(code: str) -> None:
+        nonlocal first
+        first = code
+
+    first = ""
+    monkeypatch.setattr(start, "subprocess", SimpleNamespace(Popen=popen))
+    return run_first
 
 
 def said_of(capfd) -> tuple[str, list[str]]:
@@ -353,9 +376,9 @@ RunFiles.write_end = interrupted
 
 
 @pytest.mark.slow
-def test_a_training_ends_with_its_report_and_is_as_bare(capfd, start):
+def test_a_training_ends_with_its_report_and_is_as_bare(capfd, forked):
     Path("mine.py").write_text(TRAIN)
-    bare = start(["mine.py", "80"]).communicate(timeout=60)[0]  # forked: it has torch already
+    bare = Forked(["mine.py", "80"], dict(os.environ)).communicate(timeout=60)[0]
     words = ["--kind", "torch", "--start", "30", "--steps", "10", "--", PYTHON, "mine.py", "80"]
     assert run.main([*words, "--api-key=planted"]) == 0
     printed = capfd.readouterr()
@@ -401,7 +424,7 @@ ASKS = TRAIN.replace(
 
 
 @pytest.mark.slow
-def test_a_window_with_stacks_is_recorded_on_request_and_the_program_goes_on(capfd):
+def test_a_window_with_stacks_is_recorded_on_request_and_the_program_goes_on(forked):
     """Requests that cannot be met are said, and neither the program nor the hook ends."""
     Path("mine.py").write_text(ASKS)
     assert run.main(["--kind", "none", "--", PYTHON, "mine.py", "120"]) == 0
@@ -451,9 +474,10 @@ def test_each_rank_of_torchrun_records_the_same_window(capfd):
 
 
 @pytest.mark.slow
-def test_a_disk_that_takes_no_more_harms_no_program(capfd, start):
+def test_a_disk_that_takes_no_more_harms_no_program(capfd, forked):
     Path("mine.py").write_text(TRAIN)
-    bare = start(["mine.py", "60"]).communicate(timeout=60)[0]
+    bare = Forked(["mine.py", "60"], dict(os.environ)).communicate(timeout=60)[0]
+    forked("import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (4000, 4000))\n")
     with files_no_larger_than(4000):
         code = run.main(["--kind", "torch", "--start", "20", "--", PYTHON, "mine.py", "60"])
     out, lines = said_of(capfd)

@@ -88,7 +88,7 @@ def test_the_answers_of_an_experiment_are_a_group(shell, tmp_path):
         assert (run["groupName"], run["jobType"]) == ("of-attention", "ab")
         config = config_of(server, run_id)
         assert config["key"] == "attention" and config["processes"] == 9
-        summary = json.loads(summary_of(tmp_path, run_id))
+        summary = server.summaries[run_id]
         assert summary["verdict/answer"] == answer
         low, high = summary["verdict/ratio_low"], summary["verdict/ratio_high"]
         assert low < summary["verdict/ratio"] < high and summary["verdict/noise_percent"] > 0

@@ -49,9 +49,12 @@ def ranges_in(path) -> list[tuple[int, str]]:
 
 
 @pytest.mark.slow
-def test_torch_profiler_captures_these_iterations_and_no_others(run, rows, losses, tmp_path):
+def test_torch_profiler_captures_these_iterations_and_no_others(
+    run, rows, losses, tmp_path, capsys
+):
     plain = run(**LONG, out_dir=str(tmp_path / "plain"))
     out_dir = run(**LONG, profile=torch_profile())
+    assert f"next: python -m profiling report {out_dir}" in capsys.readouterr().out
     assert losses(out_dir) == losses(plain)
     iterations = [name for depth, name in ranges_of(out_dir) if name.startswith("iteration")]
     assert iterations == [f"iteration {number}" for number in range(10, 15)]
@@ -69,13 +72,15 @@ def test_torch_profiler_captures_these_iterations_and_no_others(run, rows, losse
         assert ("profile/step_ms" in row) == (iteration in captured)
     table = (out_dir / "profile" / "window-1.operators.txt").read_text()
     assert "aten::addmm" in table or "aten::mm" in table
+    check_manifest(out_dir)
+    run(max_iters=4)
+    assert not (out_dir / "profile").exists(), "captures of the old run move aside"
+    assert (out_dir / "previous-1" / "profile" / "window-1.json").exists()
 
 
-@pytest.mark.slow
-def test_the_manifest_tells_of_the_run(run, capsys):
-    out_dir = run(**LONG, profile=torch_profile())
+def check_manifest(out_dir):
+    """Assert that the manifest describes the run, and that nothing else is in the folder."""
     manifest = manifest_of(out_dir)
-    assert f"next: python -m profiling report {out_dir}" in capsys.readouterr().out
     assert manifest["schema_version"] == 1 and manifest["kind"] == "torch"
     assert manifest["window"]["complete"] and manifest["window"]["errors"] == []
     assert [len(manifest["step_ms"][w]["laps"]) for w in ("before", "captured", "after")] == [
@@ -208,14 +213,6 @@ def test_ranks_are_numbers_or_all(words, captured):
     (found,) = compose_jobs(None, quote_texts(words, multirun=False), multirun=False)
     assert found.profile.captured_ranks(3) == captured
     found.profile.check_machine("cuda", 3)
-
-
-@pytest.mark.slow
-def test_a_new_run_moves_the_captures_of_the_old_one_aside(run):
-    out_dir = run(**LONG, profile=torch_profile())
-    run(max_iters=4)
-    assert not (out_dir / "profile").exists()
-    assert (out_dir / "previous-1" / "profile" / "window-1.json").exists()
 
 
 @pytest.mark.slow

@@ -17,10 +17,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+import hydra.compose  # noqa: F401
 import torch
 
-import sample  # noqa: F401  # these two, so that no fork has to import them
+import configs.command_line  # noqa: F401  # these, so that no fork has to import them
+import sample  # noqa: F401
 import train  # noqa: F401
+import training.profiler  # noqa: F401
 from cli.process import begin
 from data import prepare
 from tests.paths import PROJECT
