@@ -33,6 +33,7 @@ from profiling.report.single.document import report_document
 from profiling.shared.json_records import read_json
 from tests.helpers.captures import capture_of, compilation
 from tests.helpers.chromium import open_page
+from tests.helpers.documents import with_first_rows, without_charts
 from tests.helpers.fleet import analyse_files, write_fleet
 from tests.helpers.folders import write_run
 from tests.helpers.memory_snapshots import out_of_memory, pickled
@@ -44,16 +45,23 @@ from validation.jax_events import steps_of_jax
 pytestmark = pytest.mark.slow  # a dozen pages in Chromium
 
 
-def report_page(name: str) -> str:
-    capture = capture_of(name)
-    return page(report_document(capture.report, capture.step_events))
+def nsys_page(_: Path) -> str:
+    capture = capture_of("flash_metrics")
+    return page(with_first_rows(report_document(capture.report, capture.step_events), 4))
+
+
+def trace_page(_: Path) -> str:
+    """Page whose charts are drawn as those of nsys."""
+    capture = capture_of("flash_eager.trace")
+    document = report_document(capture.report, capture.step_events)
+    return page(without_charts(with_first_rows(document, 4)))
 
 
 def jax_page(folder: Path) -> str:
     path = folder / "vm.trace.json.gz"
     path.write_bytes(gzip.compress(json.dumps({"traceEvents": steps_of_jax()}).encode()))
     capture = open_report(path)
-    return page(report_document(capture.report, capture.step_events))
+    return page(without_charts(report_document(capture.report, capture.step_events)))
 
 
 def ranks_page(folder: Path) -> str:
@@ -64,7 +72,7 @@ def ranks_page(folder: Path) -> str:
 
 def runs_page(folder: Path) -> str:
     folders = [
-        write_run(folder / f"{name}-{seed}", name, seed)
+        write_run(folder / f"{name}-{seed}", name, seed, rows=15, gpu=False)
         for name in ("slow", "flash")
         for seed in (1, 2)
     ]
@@ -106,8 +114,8 @@ def history_page(_: Path) -> str:
 
 
 PAGES: dict[str, Callable[[Path], str]] = {
-    "nsys": lambda _: report_page("flash_metrics"),
-    "trace": lambda _: report_page("flash_eager.trace"),
+    "nsys": nsys_page,
+    "trace": trace_page,
     "jax": jax_page,
     "ranks": ranks_page,
     "compare": lambda _: page(comparison_document(compare(slow(), flash()))),

@@ -16,7 +16,7 @@ import pytest
 from profiling.report.dashboard.following import end_of_lines
 from profiling.report.dashboard.server import PageServer
 from profiling.verbs import dashboard as dashboard_command
-from tests.helpers.chromium import chromium, load
+from tests.helpers.chromium import load
 from tests.helpers.folders import write_run
 from tests.paths import PROJECT
 
@@ -376,19 +376,13 @@ def test_the_server_has_nothing_but_the_page(tmp_path):
         assert 'http-equiv="refresh"' in content, "the browser asks again"
 
 
-@pytest.fixture(scope="module")
-def chromium_of_all():
-    with chromium() as driver:
-        yield driver
-
-
 @pytest.fixture
-def driver(chromium_of_all, monkeypatch):
-    """A browser that has seen nothing yet, and a server that looks often."""
+def driver(browser, monkeypatch):
+    """A browser whose log is empty, and a server that looks often."""
     monkeypatch.setattr("profiling.report.dashboard.server.BETWEEN_EVENTS_S", 0.1)
-    chromium_of_all.get_log("browser")
-    yield chromium_of_all
-    chromium_of_all.get("about:blank")
+    browser.get_log("browser")
+    yield browser
+    browser.get("about:blank")
 
 
 SHOWN = """
@@ -423,8 +417,10 @@ def log_row(folder: Path, iteration: int) -> None:
 
 @pytest.mark.slow
 def test_the_page_follows_its_runs_and_keeps_what_the_reader_chose(driver, tmp_path, monkeypatch):
-    monkeypatch.setattr("profiling.report.dashboard.server.BETWEEN_PAGES_S", 1.0)
-    folders = [write_run(tmp_path / name, name, start_s=1.0) for name in ("slow", "flash")]
+    monkeypatch.setattr("profiling.report.dashboard.server.BETWEEN_PAGES_S", 0.5)
+    folders = [
+        write_run(tmp_path / name, name, start_s=1.0, gpu=False) for name in ("slow", "flash")
+    ]
     with serving(tmp_path) as server:
         load(driver, f"http://127.0.0.1:{server.server_port}/")
         driver.execute_script(
@@ -436,13 +432,13 @@ def test_the_page_follows_its_runs_and_keeps_what_the_reader_chose(driver, tmp_p
             "{'xaxis.range[0]': 100, 'xaxis.range[1]': 900});"
             "document.querySelector('[data-name=\"s0:flash\"]').click()"
         )
-        for iteration in range(400, 480, 10):  # longer than it takes to get words and tables
+        for iteration in range(400, 440, 10):  # longer than it takes to get words and tables
             log_row(folders[0], iteration)
             shown = wait_for(driver, lambda shown, last=iteration: shown["last"] == last)
             time.sleep(0.3)
         (folders[0] / "summary.json").write_text('{"verdict": "host", "iterations": 999}')
         shown = wait_for(driver, lambda shown: "999" in shown["table"])
-        write_run(tmp_path / "third", "math", start_s=1.0)
+        write_run(tmp_path / "third", "math", start_s=1.0, gpu=False)
         shown = wait_for(driver, lambda shown: shown["names"] == ["slow", "math"])
         assert shown["kept"] and shown["scroll"] and shown["x"] == [100, 900]
         assert "hide=s0%3Aflash" in shown["hash"] and "z.iteration=100%2C900" in shown["hash"]
@@ -453,7 +449,7 @@ def test_the_page_follows_its_runs_and_keeps_what_the_reader_chose(driver, tmp_p
 def test_pause_holds_the_page_and_the_rest_arrives_after_it(driver, tmp_path, monkeypatch):
     """The rest comes as rows, also of the only run of its group: the page is not taken over."""
     monkeypatch.setattr("profiling.report.dashboard.server.BETWEEN_PAGES_S", 1000.0)
-    folder = write_run(tmp_path / "slow", "slow", start_s=1.0)
+    folder = write_run(tmp_path / "slow", "slow", start_s=1.0, gpu=False)
     with serving(tmp_path) as server:
         watch(driver, server)
         driver.find_element("css selector", "#live button").click()
@@ -475,7 +471,7 @@ return {names: [...document.querySelectorAll('[data-lazy=s0-train]')].length,
 
 @pytest.mark.slow
 def test_a_page_that_is_taken_over_whole_keeps_nothing_of_the_old_one(driver, tmp_path):
-    write_run(tmp_path / "run0", "slow", start_s=1.0)
+    write_run(tmp_path / "run0", "slow", start_s=1.0, gpu=False)
     with serving(tmp_path) as server:
         watch(driver, server)
         driver.execute_script(
@@ -484,7 +480,7 @@ def test_a_page_that_is_taken_over_whole_keeps_nothing_of_the_old_one(driver, tm
         )
         found = []
         for number in (1, 2, 3):
-            write_run(tmp_path / f"run{number}", "slow", number, start_s=1.0)
+            write_run(tmp_path / f"run{number}", "slow", number, start_s=1.0, gpu=False)
             wait_for(driver, lambda shown, name=f"run{number}": name in shown["table"])
             time.sleep(0.5)
             found.append(driver.execute_script(ADOPTED))
@@ -499,7 +495,7 @@ def test_open_numbers_follow_the_rows_without_the_page_being_taken_over(
     driver, tmp_path, monkeypatch
 ):
     monkeypatch.setattr("profiling.report.dashboard.server.BETWEEN_PAGES_S", 1.0)
-    folder = write_run(tmp_path / "run", "slow", start_s=1.0)
+    folder = write_run(tmp_path / "run", "slow", start_s=1.0, gpu=False)
     with serving(tmp_path) as server:
         watch(driver, server)
         driver.execute_script(
@@ -519,7 +515,7 @@ def test_open_numbers_follow_the_rows_without_the_page_being_taken_over(
 
 @pytest.mark.slow
 def test_a_page_that_nobody_sees_holds_no_connection_and_catches_up(driver, tmp_path):
-    folder = write_run(tmp_path / "run", "slow", start_s=1.0)
+    folder = write_run(tmp_path / "run", "slow", start_s=1.0, gpu=False)
     hide = "Object.defineProperty(document, 'hidden', {value: %s, configurable: true});"
     hide += "document.dispatchEvent(new Event('visibilitychange'));"
     with serving(tmp_path) as server:
@@ -535,7 +531,7 @@ def test_a_page_that_nobody_sees_holds_no_connection_and_catches_up(driver, tmp_
 
 @pytest.mark.slow
 def test_a_page_follows_again_when_its_server_is_back(driver, tmp_path):
-    folder = write_run(tmp_path / "run", "slow", start_s=1.0)
+    folder = write_run(tmp_path / "run", "slow", start_s=1.0, gpu=False)
     with serving(tmp_path) as server:
         port = server.server_port
         watch(driver, server)
