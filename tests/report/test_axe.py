@@ -6,10 +6,11 @@ The page of the attention lab is searched in tests/lab/test_attention_lab.py.
 import gzip
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
-from msgspec.structs import replace
 
 from benchmarks.fleet.simulation import Fault, Fleet
 from profiling.analysis.bench.bench_records import Asked, Bench, Evaluation, TimedProcess, Work
@@ -18,7 +19,7 @@ from profiling.analysis.difference.baseline import Machine, Sitting
 from profiling.analysis.difference.comparison import compare
 from profiling.analysis.difference.comparison_records import Experiment
 from profiling.analysis.memory.analysis import memory_report
-from profiling.analysis.open_report import open_report
+from profiling.analysis.open_report import Capture, open_report
 from profiling.analysis.runs.folder import read_run
 from profiling.report.bench.document import bench_document
 from profiling.report.comparison.document import comparison_document, experiment_document
@@ -51,17 +52,22 @@ def nsys_page(_: Path) -> str:
 
 
 def trace_page(_: Path) -> str:
-    """Page whose charts are drawn as those of nsys."""
-    capture = capture_of("flash_eager.trace")
-    document = report_document(capture.report, capture.step_events)
-    return page(without_charts(with_first_rows(document, 4)))
+    """Page with the blocks that the one of nsys lacks: warnings and the table of whatif."""
+    return part_of_report(capture_of("flash_eager.trace"), ("whatif", "health"))
 
 
 def jax_page(folder: Path) -> str:
     path = folder / "vm.trace.json.gz"
     path.write_bytes(gzip.compress(json.dumps({"traceEvents": steps_of_jax()}).encode()))
     capture = open_report(path)
-    return page(without_charts(report_document(capture.report, capture.step_events)))
+    return part_of_report(capture, ("health", "run"))
+
+
+def part_of_report(capture: Capture, names: tuple[str, ...]) -> str:
+    document = report_document(capture.report, capture.step_events)
+    sections = [section for section in document.sections if section.name in names]
+    assert len(sections) == len(names)
+    return page(without_charts(replace(document, sections=sections)))
 
 
 def ranks_page(folder: Path) -> str:
@@ -94,7 +100,7 @@ def bench_page(_: Path) -> str:
     asked = Asked(["config.yaml"], "/somewhere/nanoGPT", "f00", 300, 1000, 200, 64)
     work = [Work("parameters", "1M", "1M", True)]
     bench = Bench(1, asked, "2026-11-22T00:00:00+00:00", processes, work=work)
-    return page(bench_document(replace(bench, result=measures(bench)), 2.0))
+    return page(bench_document(msgspec.structs.replace(bench, result=measures(bench)), 2.0))
 
 
 def memory_page(folder: Path) -> str:
