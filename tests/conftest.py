@@ -1,4 +1,7 @@
-"""Fixtures that tests of the trainer share: a small text, a tiny configuration, runs of it."""
+"""Fixtures that tests of the trainer share: a small text, a tiny configuration, runs of it.
+
+And one browser for all tests of pages.
+"""
 
 import json
 import logging
@@ -13,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers.chromium import chromium, start_over
 from tests.helpers.forked import Forked
 from tests.helpers.ranks import output_of_ranks
 from tests.paths import FAKES, PROJECT
@@ -233,6 +237,19 @@ def losses(rows):
         return {i: tuple(row.get(key) for key in keys) for i, row in rows(out_dir).items()}
 
     return read
+
+
+@pytest.fixture(scope="session")
+def one_chromium():
+    with chromium() as driver:
+        yield driver
+
+
+@pytest.fixture(scope="module")
+def browser(one_chromium):
+    """The browser of all files; a file finds nothing of what tests of another one chose."""
+    yield one_chromium
+    start_over(one_chromium)
 
 
 # train.py with the CUDA runtime replaced, so that profile=nsys works on a CPU

@@ -8,7 +8,7 @@ import pytest
 from validation import browser
 from validation.browser import draw_all, load, open_page
 
-__all__ = ["chromium", "draw_all", "load", "open_page"]
+__all__ = ["chromium", "draw_all", "load", "open_page", "start_over"]
 
 
 @contextmanager
@@ -20,3 +20,15 @@ def chromium() -> Iterator:
         pytest.skip(str(missing))
     with browser.chromium() as driver:
         yield driver
+
+
+def start_over(driver) -> None:
+    """Leave the page and take back all that tests chose: storage, window, media."""
+    driver.get("about:blank")
+    everything = {"origin": "*", "storageTypes": "all"}
+    driver.execute_cdp_cmd("Storage.clearDataForOrigin", everything)
+    driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    driver.execute_cdp_cmd("Emulation.setScrollbarsHidden", {"hidden": False})
+    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "", "features": []})
+    for name in browser.LOGS:
+        driver.get_log(name)

@@ -37,7 +37,7 @@ from profiling.report.renderers import terminal
 from profiling.report.renderers.page import page
 from profiling.shared.measurements import BACKENDS, AttentionResults, LaunchCount, Measurement
 from profiling.verbs import attention as attention_command
-from tests.helpers.chromium import chromium, open_page
+from tests.helpers.chromium import open_page
 from tests.helpers.figures import figures_of
 from tests.paths import PROJECT
 from validation.axe import violations
@@ -399,19 +399,18 @@ return [...document.querySelectorAll('[data-chart]')].map(chart =>
 
 
 @pytest.mark.slow
-def test_chromium_draws_every_chart_without_an_error(tmp_path):
+def test_chromium_draws_every_chart_without_an_error(browser, tmp_path):
     path = tmp_path / "attention.html"
     path.write_text(page(attention_document(gpu_results())), encoding="utf-8")
-    with chromium() as driver:
-        open_page(driver, path)
-        drawn = driver.execute_script(DRAWN)
-        log = driver.get_log("browser")
-        assert len(drawn) == 6 and min(drawn) >= 2
-        assert not [entry for entry in log if entry["level"] == "SEVERE"]
-        assert violations(driver) == []
-        resize(driver, 703, media="print")  # a sheet of A4 between its margins
-        driver.execute_script("dispatchEvent(new Event('beforeprint'))")
-        assert driver.execute_script("return document.documentElement.scrollWidth") <= 703
+    open_page(browser, path)
+    drawn = browser.execute_script(DRAWN)
+    log = browser.get_log("browser")
+    assert len(drawn) == 6 and min(drawn) >= 2
+    assert not [entry for entry in log if entry["level"] == "SEVERE"]
+    assert violations(browser) == []
+    resize(browser, 703, media="print")  # a sheet of A4 between its margins
+    browser.execute_script("dispatchEvent(new Event('beforeprint'))")
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= 703
 
 
 def test_slow_against_flash_in_a_sentence():

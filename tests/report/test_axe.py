@@ -6,10 +6,11 @@ The page of the attention lab is searched in tests/lab/test_attention_lab.py.
 import gzip
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
-from msgspec.structs import replace
 
 from benchmarks.fleet.simulation import Fault, Fleet
 from profiling.analysis.bench.bench_records import Asked, Bench, Evaluation, TimedProcess, Work
@@ -18,7 +19,7 @@ from profiling.analysis.difference.baseline import Machine, Sitting
 from profiling.analysis.difference.comparison import compare
 from profiling.analysis.difference.comparison_records import Experiment
 from profiling.analysis.memory.analysis import memory_report
-from profiling.analysis.open_report import open_report
+from profiling.analysis.open_report import Capture, open_report
 from profiling.analysis.runs.folder import read_run
 from profiling.report.bench.document import bench_document
 from profiling.report.comparison.document import comparison_document, experiment_document
@@ -33,6 +34,7 @@ from profiling.report.single.document import report_document
 from profiling.shared.json_records import read_json
 from tests.helpers.captures import capture_of, compilation
 from tests.helpers.chromium import open_page
+from tests.helpers.documents import with_first_rows, without_charts
 from tests.helpers.fleet import analyse_files, write_fleet
 from tests.helpers.folders import write_run
 from tests.helpers.memory_snapshots import out_of_memory, pickled
@@ -44,16 +46,28 @@ from validation.jax_events import steps_of_jax
 pytestmark = pytest.mark.slow  # a dozen pages in Chromium
 
 
-def report_page(name: str) -> str:
-    capture = capture_of(name)
-    return page(report_document(capture.report, capture.step_events))
+def nsys_page(_: Path) -> str:
+    capture = capture_of("flash_metrics")
+    return page(with_first_rows(report_document(capture.report, capture.step_events), 4))
+
+
+def trace_page(_: Path) -> str:
+    """Page with the blocks that the one of nsys lacks: warnings and the table of whatif."""
+    return part_of_report(capture_of("flash_eager.trace"), ("whatif", "health"))
 
 
 def jax_page(folder: Path) -> str:
     path = folder / "vm.trace.json.gz"
     path.write_bytes(gzip.compress(json.dumps({"traceEvents": steps_of_jax()}).encode()))
     capture = open_report(path)
-    return page(report_document(capture.report, capture.step_events))
+    return part_of_report(capture, ("health", "run"))
+
+
+def part_of_report(capture: Capture, names: tuple[str, ...]) -> str:
+    document = report_document(capture.report, capture.step_events)
+    sections = [section for section in document.sections if section.name in names]
+    assert len(sections) == len(names)
+    return page(without_charts(replace(document, sections=sections)))
 
 
 def ranks_page(folder: Path) -> str:
@@ -64,7 +78,7 @@ def ranks_page(folder: Path) -> str:
 
 def runs_page(folder: Path) -> str:
     folders = [
-        write_run(folder / f"{name}-{seed}", name, seed)
+        write_run(folder / f"{name}-{seed}", name, seed, rows=15, gpu=False)
         for name in ("slow", "flash")
         for seed in (1, 2)
     ]
@@ -86,7 +100,7 @@ def bench_page(_: Path) -> str:
     asked = Asked(["config.yaml"], "/somewhere/nanoGPT", "f00", 300, 1000, 200, 64)
     work = [Work("parameters", "1M", "1M", True)]
     bench = Bench(1, asked, "2026-11-22T00:00:00+00:00", processes, work=work)
-    return page(bench_document(replace(bench, result=measures(bench)), 2.0))
+    return page(bench_document(msgspec.structs.replace(bench, result=measures(bench)), 2.0))
 
 
 def memory_page(folder: Path) -> str:
@@ -106,8 +120,8 @@ def history_page(_: Path) -> str:
 
 
 PAGES: dict[str, Callable[[Path], str]] = {
-    "nsys": lambda _: report_page("flash_metrics"),
-    "trace": lambda _: report_page("flash_eager.trace"),
+    "nsys": nsys_page,
+    "trace": trace_page,
     "jax": jax_page,
     "ranks": ranks_page,
     "compare": lambda _: page(comparison_document(compare(slow(), flash()))),

@@ -12,9 +12,10 @@ from profiling.analysis.runs.folder import read_run
 from profiling.analysis.runs.groups import Spread, sections_of, tokens_per_s
 from profiling.report.dashboard import dashboard_charts, words
 from profiling.report.dashboard.document import dashboard_page
+from profiling.report.packed import plotly_script
 from profiling.shared.metric_names import PEAK_BYTES, STEP_MS, VAL_LOSS
 from tests.helpers import folders
-from tests.helpers.chromium import chromium, load
+from tests.helpers.chromium import draw_all, load
 from tests.helpers.figures import figures_of
 from tests.helpers.folders import write_run
 
@@ -276,12 +277,6 @@ def test_captures_are_linked_from_where_the_page_lies(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def browser():
-    with chromium() as driver:
-        yield driver
-
-
-@pytest.fixture(scope="module")
 def opened(browser, tmp_path_factory):
     folder = tmp_path_factory.mktemp("dashboard")
     (folder / "page.html").write_text(dashboard_page(both(folder)), encoding="utf-8")
@@ -313,7 +308,7 @@ def scroll_through(driver):
 
 @pytest.mark.slow
 def test_every_chart_is_drawn_without_an_error_and_without_the_network(opened):
-    scroll_through(opened)
+    draw_all(opened)
     drawn = dict(opened.execute_script(DRAWN))
     assert {"s0-loss", "s0-loss_time", "s0-reach", "s0-steps", "s0-perf/mfu"} <= set(drawn)
     assert len(drawn) == 22 and min(drawn.values()) >= 2, drawn
@@ -538,19 +533,18 @@ def test_charts_follow_the_theme(at_chart):
 
 
 @pytest.mark.slow
-def test_twenty_runs_of_five_thousand_points_load_at_once(browser, tmp_path):
+def test_twenty_runs_of_five_thousand_points_weigh_little_and_are_drawn(browser, tmp_path):
     runs = []
     for attention in ("slow", "flash"):
-        run = read_run(write_run(tmp_path / attention, attention, rows=5000))
+        run = read_run(write_run(tmp_path / attention, attention, rows=5000, gpu=False))
         runs += [replace(run, config=run.config | {"dropout": i / 20}) for i in range(10)]
     path = tmp_path / "page.html"
-    path.write_text(dashboard_page(runs), encoding="utf-8")
-    begin = time.monotonic()
+    text = dashboard_page(runs)
+    assert len(text) - len(plotly_script()) < 300_000, "a point of a curve for each row"
+    path.write_text(text, encoding="utf-8")
     load(browser, path.as_uri())
-    browser.execute_script(
-        "return document.querySelector('[data-drawn] .scatterlayer path') !== null"
-    )
-    assert time.monotonic() - begin < 10  # under 2 s on an idle machine
+    drawn = "return document.querySelector('[data-drawn] .scatterlayer path') !== null"
+    wait_until(lambda: browser.execute_script(drawn))
     assert browser.get_log("browser") == []
 
 

@@ -28,6 +28,7 @@ from profiling.shared.json_records import to_json
 from tests.helpers.captures import capture_of, compilation
 from tests.helpers.chromium import load, open_page
 from tests.helpers.colours import contrast
+from tests.helpers.documents import without_charts
 from tests.helpers.fleet import analyse_files, write_fleet
 from tests.helpers.folders import write_run
 from tests.helpers.reports import flash, slow
@@ -46,8 +47,10 @@ FAMILY = NAMES.replace("cells[0]", "cells[1]")
 def pages(tmp_path_factory):
     """Name -> file."""
     capture, compiled = capture_of("flash_metrics"), compilation()
+    report = report_document(capture.report, capture.step_events)
     documents = {
-        "report": report_document(capture.report, capture.step_events),
+        "report": report,
+        "tables": without_charts(report),
         "compare": comparison_document(compare(slow(), flash())),
         "compiled": compiled_document(compiled.index, compiled.files),
         "ranks": document_of_ranks(tmp_path_factory.mktemp("ranks")),
@@ -58,7 +61,7 @@ def pages(tmp_path_factory):
     runs = [read_run(write_run(folder / name, name)) for name in ("slow", "flash")]
     as_json = to_json(capture.report)
     texts = {
-        name: page(document, as_json=as_json if name == "report" else None)
+        name: page(document, as_json=as_json if name == "tables" else None)
         for name, document in documents.items()
     }
     for name, text in (texts | {"dashboard": dashboard_page(runs)}).items():
@@ -96,11 +99,35 @@ def document_of_ranks(folder) -> Document:
 
 
 @pytest.fixture
-def report(browser, pages):
-    """Opened anew, without what an earlier test has chosen."""
-    open_page(browser, pages["report"])
+def tables(browser, pages):
+    """The report without its charts: opened anew, without what an earlier test has chosen."""
+    load(browser, pages["tables"].as_uri())
     yield browser
     assert browser.get_log("browser") == []
+
+
+@pytest.fixture
+def report(browser, pages):
+    """The report with all charts drawn. A test leaves nothing that another one could read."""
+    open_once(browser, pages["report"])
+    yield browser
+    assert browser.get_log("browser") == []
+
+
+@pytest.fixture
+def dashboard(browser, pages):
+    """As `report`."""
+    open_once(browser, pages["dashboard"])
+    return browser
+
+
+def open_once(driver, path):
+    """Open the page, unless the test before had opened it by this function."""
+    if driver.execute_script("return window.opened") != path.name:
+        driver.get("about:blank")
+        driver.get_log("browser")  # what tests of other pages left there
+        open_page(driver, path)
+        driver.execute_script("window.opened = arguments[0]", path.name)
 
 
 @pytest.fixture
@@ -157,46 +184,25 @@ def test_a_browser_that_cannot_unpack_the_charts_is_told(browser, pages):
     assert all("too old" in entry["message"] for entry in browser.get_log("browser"))
 
 
-def test_one_chart_is_drawn_in_a_frame_and_what_waits_is_drawn_once(browser, pages):
-    open_page(browser, pages["report"])
-    browser.set_script_timeout(20)
-    drawn = browser.execute_async_script("""
-        const done = arguments[0], react = Plotly.react, drawn = [];
-        let frame = 0, over = false;
-        const count = () => { frame += 1; if (!over) requestAnimationFrame(count); };
-        requestAnimationFrame(count);
-        Plotly.react = (chart, ...all) => {
-          drawn.push([chart.dataset.chart, frame]);
-          return react(chart, ...all);
-        };
-        redrawCharts();
-        redrawCharts();
-        setTimeout(() => { Plotly.react = react; over = true; done(drawn); }, 2500);
-    """)
-    names, frames = [name for name, _ in drawn], [frame for _, frame in drawn]
-    assert len(names) == len(set(names)) >= 4, drawn
-    assert frames == sorted(set(frames)), "two charts held up one frame"
-
-
-def test_scripts_run_by_the_nonce_alone(report):
+def test_scripts_run_by_the_nonce_alone(tables):
     from selenium.webdriver.support.wait import WebDriverWait  # not everywhere, like the browser
 
-    report.get_log("browser")  # what was said before
-    ran = report.execute_script(
+    tables.get_log("browser")  # what was said before
+    ran = tables.execute_script(
         "const script = document.createElement('script');"
         "script.textContent = 'window.ran = true'; document.head.append(script);"
         "return window.ran === true"
     )
     assert not ran
     # the browser's own process tells it, some time later
-    (refused,) = WebDriverWait(report, 30).until(lambda browser: browser.get_log("browser"))
+    (refused,) = WebDriverWait(tables, 30).until(lambda browser: browser.get_log("browser"))
     assert "Content Security Policy" in refused["message"]
 
 
 @pytest.mark.parametrize(
     ("name", "width"),
     [
-        *((name, PHONE) for name in ("report", "compare", "compiled", "ranks")),
+        *((name, PHONE) for name in ("compare", "compiled", "ranks")),
         *((name, NARROW) for name in ("report", "dashboard", "ab")),
     ],
 )
@@ -325,9 +331,17 @@ def test_a_page_printed_as_soon_as_it_is_loaded_has_all_charts_in_their_boxes(
     assert len(sheets) >= 2 and min(sheets) > 5, sheets
     printed = browser.execute_script("return window.printed")
     assert printed and all(0 < drawn <= box for drawn, box in printed), printed
-    load(browser, pages[name].as_uri())
+    if name == "long":  # of the others the charts are drawn for the screen again
+        load(browser, pages[name].as_uri())
     fits = f"return {HEIGHTS}.filter(([drawn, box]) => !drawn || drawn > box)"
     assert comes_to(browser, fits, lambda found: found == []) == []
+
+
+@pytest.mark.parametrize("name", ["report", "dashboard"])
+def test_a_picture_is_saved_by_a_click_before_plotly_is_there(browser, pages, window, name):
+    way = "click [data-picture=png]", "save"
+    saved = answer(browser, Question("A figure?", name, way), pages[name].parent)
+    assert saved is not None and saved.said.endswith(".png")
 
 
 @pytest.mark.parametrize("name", ["compiled", "ranks", "compare"])
@@ -337,9 +351,8 @@ def test_no_page_is_wider_than_its_sheet(browser, pages, window, name):
     assert browser.execute_script("return document.documentElement.scrollWidth") <= SHEET
 
 
-def test_on_paper_each_curve_of_a_dashboard_has_its_key(browser, pages):
-    open_page(browser, pages["dashboard"])
-    keys, above = browser.execute_script(
+def test_on_paper_each_curve_of_a_dashboard_has_its_key(dashboard):
+    keys, above = dashboard.execute_script(
         "dispatchEvent(new Event('beforeprint'));"
         "const chart = document.querySelector('[data-lazy=s0-train]');"
         "const texts = [...chart.querySelectorAll('.legendtext')].map(text => text.textContent);"
@@ -348,13 +361,6 @@ def test_on_paper_each_curve_of_a_dashboard_has_its_key(browser, pages):
         "dispatchEvent(new Event('afterprint')); return [texts, above]"
     )
     assert sorted(keys) == ["flash", "slow"] and above
-
-
-@pytest.mark.parametrize("name", ["report", "dashboard"])
-def test_a_picture_is_saved_by_a_click_before_plotly_is_there(browser, pages, window, name):
-    way = "click [data-picture=png]", "save"
-    saved = answer(browser, Question("A figure?", name, way), pages[name].parent)
-    assert saved is not None and saved.said.endswith(".png")
 
 
 OF_MANY = """
@@ -385,16 +391,14 @@ Plotly.newPlot(chart, traces, { height: 250, ...layout, width }).then(async () =
 
 
 @pytest.mark.parametrize(("count", "width"), [(9, 640), (32, 640), (32, 320)])
-def test_the_picture_of_many_curves_has_its_legend_below_it(browser, pages, count, width):
-    open_page(browser, pages["dashboard"])
-    names, fits, _, height = browser.execute_async_script(OF_MANY, count, width)
+def test_the_picture_of_many_curves_has_its_legend_below_it(dashboard, count, width):
+    names, fits, _, height = dashboard.execute_async_script(OF_MANY, count, width)
     assert len(names) == count and names[1] == "0.0001 · 0.1" and fits
     assert height < 250 + (count * 20 if width == 320 else count * 8)
 
 
-def test_the_picture_of_more_curves_than_can_be_read_says_where_their_key_is(browser, pages):
-    open_page(browser, pages["dashboard"])
-    names, _, notes, height = browser.execute_async_script(OF_MANY, 33, 640)
+def test_the_picture_of_more_curves_than_can_be_read_says_where_their_key_is(dashboard):
+    names, _, notes, height = dashboard.execute_async_script(OF_MANY, 33, 640)
     assert (names, height, notes) == ([], 250, ["33 curves; their key is on the page"])
 
 
@@ -410,14 +414,87 @@ def texts_of_sheets(pdf: bytes) -> list[int]:
     return found
 
 
+def test_one_chart_is_drawn_in_a_frame_and_what_waits_is_drawn_once(report):
+    report.set_script_timeout(20)
+    drawn = report.execute_async_script("""
+        const done = arguments[0], react = Plotly.react, drawn = [];
+        let frame = 0, over = false;
+        const count = () => { frame += 1; if (!over) requestAnimationFrame(count); };
+        requestAnimationFrame(count);
+        Plotly.react = (chart, ...all) => {
+          drawn.push([chart.dataset.chart, frame]);
+          return react(chart, ...all);
+        };
+        redrawCharts();
+        redrawCharts();
+        turn.then(() => { Plotly.react = react; over = true; done(drawn); });
+    """)
+    names, frames = [name for name, _ in drawn], [frame for _, frame in drawn]
+    assert len(names) == len(set(names)) >= 4, drawn
+    assert frames == sorted(set(frames)), "two charts held up one frame"
+
+
+def test_who_hears_a_page_hears_its_figures(report):
+    labels, tables, heads, skip = report.execute_script(
+        "const all = (name) => [...document.querySelectorAll(name)];"
+        "return [all('.chart').map(chart => chart.ariaLabel),"
+        "  all('table').map(table => table.caption?.textContent ?? ''),"
+        "  all('th').filter(head => head.scope !== 'col').length,"
+        "  document.querySelector('body > a').hash]"
+    )
+    assert all(re.search(r"\d", label) for label in labels)
+    assert "compute 5.3" in labels[0] and "ms of the typical step" in labels[0]
+    assert all(tables) and heads == 0 and skip == "#content"
+    live = report.find_elements("css selector", ".tools [aria-live=polite]")
+    assert len(live) == len(tables)
+
+
+def test_the_numbers_of_a_chart_stand_behind_it(report):
+    found = report.execute_async_script(
+        "const done = arguments[0], details = document.querySelector('[data-numbers=families]');"
+        "details.open = true; setTimeout(() => done([...details.querySelectorAll('tbody tr')]"
+        "  .map(row => [row.cells[0].textContent, +row.cells[1].dataset.value])), 100)"
+    )
+    families = capture_of("flash_metrics").report.families
+    assert dict(found) == {f.family: pytest.approx(f.total_ns / 1e6) for f in families}
+
+
+def test_a_chart_is_saved_as_png_and_svg(report):
+    made = report.execute_async_script(
+        "const done = arguments[0], made = [];"
+        "Plotly.downloadImage = async (figure, how) => {"
+        "  made.push([how.filename, (await Plotly.toImage(figure, how)).slice(0, 60)]);"
+        "  if (made.length === 2) done(made); };"
+        "document.querySelectorAll('[data-chart=families] + .pictures button')"
+        "  .forEach(button => button.click())"
+    )
+    assert sorted([name, url.partition(",")[0]] for name, url in made) == [
+        ["report-families", "data:image/png;base64"],
+        ["report-families", "data:image/svg+xml"],
+    ]
+
+
+def test_a_family_leads_to_its_kernels(report):
+    report.find_element("css selector", "#table-families tbody a").click()
+    first = report.execute_script(
+        "return document.querySelector('#table-families tbody td').textContent.split(' ')[0]"
+    )
+    assert set(report.execute_script(FAMILY)) == {first}
+    report.execute_script(
+        "const chart = document.querySelector('[data-chart=families]');"
+        "chart.emit('plotly_click', {points: [{y: 'norm'}]})"
+    )
+    assert comes_to(report, FAMILY, lambda found: set(found) == {"norm"})
+
+
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_labels_in_bars_are_read_in_both_themes(report, theme):
     bars = report.execute_async_script(
         "const [theme, done] = arguments; document.documentElement.dataset.theme = theme;"
         "redrawCharts(); const bar = document.querySelector('[data-chart=breakdown]');"
-        "setTimeout(() => done(bar.data.map("
+        "turn.then(() => done(bar.data.map("
         "  ({name, marker, insidetextfont}) => [name, insidetextfont.color, marker.color,"
-        "    marker.pattern?.fgcolor ?? marker.color])), 300)",
+        "    marker.pattern?.fgcolor ?? marker.color])))",
         theme,
     )
     assert len(bars) >= 5
@@ -426,17 +503,17 @@ def test_labels_in_bars_are_read_in_both_themes(report, theme):
         assert (hatch != colour) == name.startswith("idle: ")
 
 
-def test_the_filter_knows_either_not_patterns_and_columns(report):
-    names = every_kernel(report)
-    either = filtered(report, "gemm|softmax")
+def test_the_filter_knows_either_not_patterns_and_columns(tables):
+    names = every_kernel(tables)
+    either = filtered(tables, "gemm|softmax")
     assert 0 < len(either) < len(names)
-    assert len(filtered(report, "-gemm|softmax")) == len(names) - len(either)
-    pattern = filtered(report, r"/^flash_(fwd|bwd)/")
+    assert len(filtered(tables, "-gemm|softmax")) == len(names) - len(either)
+    pattern = filtered(tables, r"/^flash_(fwd|bwd)/")
     assert pattern == [n for n in names if re.match("flash_(fwd|bwd)", n)] and pattern
-    assert filtered(report, "family:norm") == [n for n in names if n in in_family(report, "norm")]
-    filtered(report, "/(/")
+    assert filtered(tables, "family:norm") == [n for n in names if n in in_family(tables, "norm")]
+    filtered(tables, "/(/")
     assert (
-        "regular expression" in report.find_element("css selector", "#kernels .shown").text.lower()
+        "regular expression" in tables.find_element("css selector", "#kernels .shown").text.lower()
     )
 
 
@@ -465,30 +542,16 @@ def filtered(driver, text: str) -> list[str]:
     return driver.execute_script(NAMES)
 
 
-def test_filter_and_order_stand_in_the_address(report, pages):
-    filtered(report, "gemm|norm")
+def test_filter_and_order_stand_in_the_address(tables):
+    filtered(tables, "gemm|norm")
     heads = "#table-kernels th:nth-child(3) button"
-    report.find_element("css selector", heads).click()
-    before, address = report.execute_script(NAMES), report.execute_script("return location.href")
+    tables.find_element("css selector", heads).click()
+    before, address = tables.execute_script(NAMES), tables.execute_script("return location.href")
     assert "kernels.sort=-3" in address and "kernels.filter=gemm" in address
-    report.execute_script("location.hash = 'health'")
-    assert report.execute_script("return location.hash").startswith("#health")
-    load(report, address)
-    assert report.execute_script(NAMES) == before
-
-
-def test_a_family_leads_to_its_kernels(report):
-    report.find_element("css selector", "#table-families tbody a").click()
-    first = report.execute_script(
-        "return document.querySelector('#table-families tbody td').textContent.split(' ')[0]"
-    )
-    assert set(report.execute_script(FAMILY)) == {first}
-    report.execute_script(
-        "const chart = document.querySelector('[data-chart=families]');"
-        "chart.emit('plotly_click', {points: [{y: 'norm'}]})"
-    )
-    report.execute_async_script("setTimeout(arguments[0], 100)")
-    assert set(report.execute_script(FAMILY)) == {"norm"}
+    tables.execute_script("location.hash = 'health'")
+    assert tables.execute_script("return location.hash").startswith("#health")
+    load(tables, address)
+    assert tables.execute_script(NAMES) == before
 
 
 def saved(driver, table: str, kind: str) -> str:
@@ -502,29 +565,29 @@ def saved(driver, table: str, kind: str) -> str:
     )
 
 
-def test_a_table_is_taken_away_as_csv_and_json(report):
+def test_a_table_is_taken_away_as_csv_and_json(tables):
     kernels = capture_of("flash_metrics").report.kernels
-    rows = list(csv.DictReader(io.StringIO(saved(report, "kernels", "csv"), newline="")))
+    rows = list(csv.DictReader(io.StringIO(saved(tables, "kernels", "csv"), newline="")))
     assert {(row["kernel"], int(row["count"])) for row in rows} == {
         (kernel.name, kernel.count) for kernel in kernels
     }
     assert sum(float(row["total [ns]"]) for row in rows) == sum(k.total_ns for k in kernels)
-    filtered(report, "family:norm")
-    told = json.loads(saved(report, "kernels", "json"))
+    filtered(tables, "family:norm")
+    told = json.loads(saved(tables, "kernels", "json"))
     assert {row["family"] for row in told} == {"norm"}
     steps = capture_of("flash_metrics").report.window.steps
     for row in told:
         assert row["total per step [ns]"] == pytest.approx(row["total [ns]"] / steps)
-    gaps = json.loads(saved(report, "gaps", "json"))
+    gaps = json.loads(saved(tables, "gaps", "json"))
     assert all(isinstance(gap["ms"], float) for gap in gaps)
 
 
-def test_what_is_taken_away_holds_no_words_of_links_and_no_dashes(report):
+def test_what_is_taken_away_holds_no_words_of_links_and_no_dashes(tables):
     known = capture_of("flash_metrics").report
-    families = list(csv.DictReader(io.StringIO(saved(report, "families", "csv"), newline="")))
+    families = list(csv.DictReader(io.StringIO(saved(tables, "families", "csv"), newline="")))
     assert [row["family"] for row in families] == [row.family for row in known.families]
     assert [int(row["total [ns]"]) for row in families] == [r.total_ns for r in known.families]
-    missing = report.execute_script(
+    missing = tables.execute_script(
         "const box = document.querySelector('#table-families');"
         "box.querySelector('tbody td').firstChild.textContent = '–';"
         "return exported(box)[1][0][0]"
@@ -532,8 +595,8 @@ def test_what_is_taken_away_holds_no_words_of_links_and_no_dashes(report):
     assert missing is None
 
 
-def test_a_command_is_copied_by_its_button(report):
-    told = report.execute_async_script(
+def test_a_command_is_copied_by_its_button(tables):
+    told = tables.execute_async_script(
         "const done = arguments[0]; Object.defineProperty(navigator, 'clipboard',"
         "  {value: {writeText: (text) => done(text)}});"
         "document.querySelector('#verdict button.copy').click()"
@@ -542,8 +605,8 @@ def test_a_command_is_copied_by_its_button(report):
 
 
 @pytest.mark.parametrize("clipboard", ["allowed", "forbidden"])
-def test_the_answer_is_copied_as_text_and_as_markdown(report, clipboard):
-    report.execute_script(
+def test_the_answer_is_copied_as_text_and_as_markdown(tables, clipboard):
+    tables.execute_script(
         "window.copied = []; const write = (text) => copied.push(text);"
         "const allowed = { writeText: async (text) => write(text) };"
         "const forbidden = arguments[0] === 'forbidden';"
@@ -551,19 +614,19 @@ def test_the_answer_is_copied_as_text_and_as_markdown(report, clipboard):
         "document.addEventListener('copy', () => write(document.activeElement.value))",
         clipboard,
     )
-    report.find_element("css selector", "[popovertarget=export]").click()
+    tables.find_element("css selector", "[popovertarget=export]").click()
     for kind in ("text", "markdown"):
-        button = report.find_element("css selector", f"[data-copy={kind}]")
+        button = tables.find_element("css selector", f"[data-copy={kind}]")
         button.click()
-        assert comes_to(report, "return copied.length", lambda count: count) and button.text
-    text, markup = report.execute_script("return copied")
-    verdict = report.find_element("css selector", "#verdict h1").text
+        assert comes_to(tables, "return copied.length", lambda count: count) and button.text
+    text, markup = tables.execute_script("return copied")
+    verdict = tables.find_element("css selector", "#verdict h1").text
     assert f"\n\n{verdict}\n\n- " in text and "\\_" not in text
     assert markup.startswith(f"## {verdict}\n") and "- **next:** " in markup
 
 
-def test_all_figures_are_saved_as_report_prints_them(report):
-    told = report.execute_async_script(
+def test_all_figures_are_saved_as_report_prints_them(tables):
+    told = tables.execute_async_script(
         "const done = arguments[0];"
         "URL.createObjectURL = (blob) => { blob.text().then(done); return '#'; };"
         "HTMLAnchorElement.prototype.click = () => {};"
@@ -579,26 +642,11 @@ def test_a_page_to_be_passed_on_holds_no_folders():
     assert told == {"command": ["python", "train.py"]}
 
 
-def test_perfetto_is_reached_by_a_command_with_the_captures_own_name(report):
-    command = report.find_element("css selector", "#export .command")
+def test_perfetto_is_reached_by_a_command_with_the_captures_own_name(tables):
+    command = tables.find_element("css selector", "#export .command")
     words = command.get_attribute("textContent").split()
     assert words[:4] == ["python", "-m", "profiling", "export"]
     assert words[4:] == ["flash_metrics.sqlite.gz", "--perfetto", "perfetto.json.gz"]
-
-
-def test_a_chart_is_saved_as_png_and_svg(report):
-    made = report.execute_async_script(
-        "const done = arguments[0], made = [];"
-        "Plotly.downloadImage = async (figure, how) => {"
-        "  made.push([how.filename, (await Plotly.toImage(figure, how)).slice(0, 60)]);"
-        "  if (made.length === 2) done(made); };"
-        "document.querySelectorAll('[data-chart=families] + .pictures button')"
-        "  .forEach(button => button.click())"
-    )
-    assert sorted([name, url.partition(",")[0]] for name, url in made) == [
-        ["report-families", "data:image/png;base64"],
-        ["report-families", "data:image/svg+xml"],
-    ]
 
 
 def test_without_scripts_charts_stand_still_and_no_button_is_dead(browser, pages):
@@ -611,28 +659,3 @@ def test_without_scripts_charts_stand_still_and_no_button_is_dead(browser, pages
         assert "Without JavaScript" in browser.find_element("css selector", "noscript").text
     finally:
         browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
-
-
-def test_the_numbers_of_a_chart_stand_behind_it(report):
-    found = report.execute_async_script(
-        "const done = arguments[0], details = document.querySelector('[data-numbers=families]');"
-        "details.open = true; setTimeout(() => done([...details.querySelectorAll('tbody tr')]"
-        "  .map(row => [row.cells[0].textContent, +row.cells[1].dataset.value])), 100)"
-    )
-    families = capture_of("flash_metrics").report.families
-    assert dict(found) == {f.family: pytest.approx(f.total_ns / 1e6) for f in families}
-
-
-def test_who_hears_a_page_hears_its_figures(report):
-    labels, tables, heads, skip = report.execute_script(
-        "const all = (name) => [...document.querySelectorAll(name)];"
-        "return [all('.chart').map(chart => chart.ariaLabel),"
-        "  all('table').map(table => table.caption?.textContent ?? ''),"
-        "  all('th').filter(head => head.scope !== 'col').length,"
-        "  document.querySelector('body > a').hash]"
-    )
-    assert all(re.search(r"\d", label) for label in labels)
-    assert "compute 5.3" in labels[0] and "ms of the typical step" in labels[0]
-    assert all(tables) and heads == 0 and skip == "#content"
-    live = report.find_elements("css selector", ".tools [aria-live=polite]")
-    assert len(live) == len(tables)

@@ -113,40 +113,6 @@ def test_a_table_filters_by_label_and_by_the_whole_name(opened):
     assert len(opened.execute_script(names)) == 77
 
 
-NAMED = """
-const place = document.activeElement, box = place.getBoundingClientRect();
-return [place.id, place.textContent, box.height > 0 && box.top >= 0 && box.bottom <= innerHeight]
-"""
-
-
-def test_what_an_agent_names_is_unfolded_and_scrolled_to(opened):
-    kernels, place = report_with_manifest().kernels, opened.current_url.partition("#")[0]
-    hidden = "#d04309dd/kernel/60&kernels.filter=gemm&kernels.sort=3"  # by limit and by filter
-    load(opened, place + hidden)
-    there, words, seen = opened.execute_script(NAMED)
-    assert there == "kernel/60" and f"{kernels[60].count:,}" in words and seen
-    address = "return location.hash"
-    assert opened.execute_script(address) == "#d04309dd/kernel/60&kernels.sort=3"
-    folded = "return document.getElementById('gain/1').closest('details').open"
-    assert not opened.execute_script(folded)
-    for name, there in (
-        ("d04309dd/gain/1", "gain/1"),
-        ("finding/0", "finding/0"),  # with no ID in front
-        ("d04309dd/queue/0", "queue"),  # the only one of its kind
-        ("d04309dd/step/0", "step"),
-        ("d04309dd/kernel", "table-kernels"),
-    ):
-        opened.execute_script("location.hash = arguments[0]", name)
-        opened.execute_async_script("requestAnimationFrame(() => setTimeout(arguments[0]))")
-        found, _, seen = opened.execute_script(NAMED)
-        assert found == there and (seen or there in ("step", "table-kernels")), name
-    assert opened.execute_script(folded)
-    opened.execute_script("location.hash = 'd04309dd/nothing/0'")
-    load(opened, place)
-    draw_all(opened)
-    assert opened.get_log("browser") == []
-
-
 @pytest.mark.slow
 def test_light_and_dark_with_the_charts_and_the_choice_is_kept(opened):
     colour = (
@@ -186,6 +152,40 @@ def test_the_network_is_not_asked_for_anything(opened):
     ]
     assert urls, "the log of requests is empty"
     assert all(url.startswith(("file://", "data:", "blob:")) for url in urls), urls
+
+
+NAMED = """
+const place = document.activeElement, box = place.getBoundingClientRect();
+return [place.id, place.textContent, box.height > 0 && box.top >= 0 && box.bottom <= innerHeight]
+"""
+
+
+def test_what_an_agent_names_is_unfolded_and_scrolled_to(browser, tmp_path):
+    report = report_with_manifest()
+    kernels, path = report.kernels, tmp_path / "page.html"
+    path.write_text(page(report_document(report)), encoding="utf-8")
+    hidden = "#d04309dd/kernel/60&kernels.filter=gemm&kernels.sort=3"  # by limit and by filter
+    load(browser, path.as_uri() + hidden)
+    there, words, seen = browser.execute_script(NAMED)
+    assert there == "kernel/60" and f"{kernels[60].count:,}" in words and seen
+    address = "return location.hash"
+    assert browser.execute_script(address) == "#d04309dd/kernel/60&kernels.sort=3"
+    folded = "return document.getElementById('gain/1').closest('details').open"
+    assert not browser.execute_script(folded)
+    for name, there in (
+        ("d04309dd/gain/1", "gain/1"),
+        ("finding/0", "finding/0"),  # with no ID in front
+        ("d04309dd/queue/0", "queue"),  # the only one of its kind
+        ("d04309dd/step/0", "step"),
+        ("d04309dd/kernel", "table-kernels"),
+    ):
+        browser.execute_script("location.hash = arguments[0]", name)
+        browser.execute_async_script("requestAnimationFrame(() => setTimeout(arguments[0]))")
+        found, _, seen = browser.execute_script(NAMED)
+        assert found == there and (seen or there in ("step", "table-kernels")), name
+    assert browser.execute_script(folded)
+    browser.execute_script("location.hash = 'd04309dd/nothing/0'")
+    assert browser.get_log("browser") == []
 
 
 @pytest.mark.slow

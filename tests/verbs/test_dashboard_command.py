@@ -16,7 +16,7 @@ import pytest
 from profiling.report.dashboard.following import end_of_lines
 from profiling.report.dashboard.server import PageServer
 from profiling.verbs import dashboard as dashboard_command
-from tests.helpers.chromium import chromium, load
+from tests.helpers.chromium import load
 from tests.helpers.folders import write_run
 from tests.paths import PROJECT
 
@@ -376,19 +376,13 @@ def test_the_server_has_nothing_but_the_page(tmp_path):
         assert 'http-equiv="refresh"' in content, "the browser asks again"
 
 
-@pytest.fixture(scope="module")
-def chromium_of_all():
-    with chromium() as driver:
-        yield driver
-
-
 @pytest.fixture
-def driver(chromium_of_all, monkeypatch):
-    """A browser that has seen nothing yet, and a server that looks often."""
+def driver(browser, monkeypatch):
+    """A browser whose log is empty, and a server that looks often."""
     monkeypatch.setattr("profiling.report.dashboard.server.BETWEEN_EVENTS_S", 0.1)
-    chromium_of_all.get_log("browser")
-    yield chromium_of_all
-    chromium_of_all.get("about:blank")
+    browser.get_log("browser")
+    yield browser
+    browser.get("about:blank")
 
 
 SHOWN = """
@@ -425,7 +419,9 @@ def log_row(folder: Path, iteration: int) -> None:
 @pytest.mark.slow
 def test_the_page_follows_its_runs_and_keeps_what_the_reader_chose(driver, tmp_path, monkeypatch):
     monkeypatch.setattr("profiling.report.dashboard.server.BETWEEN_PAGES_S", 0.5)
-    folders = [write_run(tmp_path / name, name, start_s=1.0) for name in ("slow", "flash")]
+    folders = [
+        write_run(tmp_path / name, name, start_s=1.0, gpu=False) for name in ("slow", "flash")
+    ]
     with serving(tmp_path) as server:
         load(driver, f"http://127.0.0.1:{server.server_port}/")
         driver.execute_script(
@@ -443,7 +439,7 @@ def test_the_page_follows_its_runs_and_keeps_what_the_reader_chose(driver, tmp_p
             time.sleep(0.3)
         (folders[0] / "summary.json").write_text('{"verdict": "host", "iterations": 999}')
         shown = wait_for(driver, lambda shown: "999" in shown["table"])
-        write_run(tmp_path / "third", "math", start_s=1.0)
+        write_run(tmp_path / "third", "math", start_s=1.0, gpu=False)
         shown = wait_for(driver, lambda shown: shown["names"] == ["slow", "math"])
         assert shown["kept"] and shown["scroll"] and shown["x"] == [100, 900]
         assert "hide=s0%3Aflash" in shown["hash"] and "z.iteration=100%2C900" in shown["hash"]
@@ -469,7 +465,7 @@ def test_rows_arrive_after_a_pause_a_time_unseen_and_one_without_the_server(
     The table of numbers, which is open, follows when words and tables are due.
     """
     monkeypatch.setattr("profiling.report.dashboard.server.BETWEEN_PAGES_S", 1000.0)
-    folder = write_run(tmp_path / "slow", "slow", start_s=1.0)
+    folder = write_run(tmp_path / "slow", "slow", start_s=1.0, gpu=False)
     with serving(tmp_path) as server:
         port = server.server_port
         watch(driver, server)
@@ -510,13 +506,13 @@ return {names: [...document.querySelectorAll('[data-lazy=s0-train]')].length,
 
 @pytest.mark.slow
 def test_a_page_that_is_taken_over_whole_keeps_nothing_of_the_old_one(driver, tmp_path):
-    write_run(tmp_path / "run0", "slow", start_s=1.0)
+    write_run(tmp_path / "run0", "slow", start_s=1.0, gpu=False)
     with serving(tmp_path) as server:
         watch(driver, server)
         driver.execute_script(OPEN_NUMBERS)
         found = []
         for number in (1, 2):
-            write_run(tmp_path / f"run{number}", "slow", number, start_s=1.0)
+            write_run(tmp_path / f"run{number}", "slow", number, start_s=1.0, gpu=False)
             wait_for(driver, lambda shown, name=f"run{number}": name in shown["table"])
             time.sleep(0.5)
             found.append(driver.execute_script(ADOPTED))

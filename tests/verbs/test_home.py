@@ -13,7 +13,7 @@ import pytest
 from profiling.analysis.runs.listing import list_entries
 from profiling.report.dashboard.server import LivePage, PageServer
 from profiling.verbs import home
-from tests.helpers.chromium import chromium, load
+from tests.helpers.chromium import load
 from tests.helpers.folders import with_rows, write_run
 from tests.paths import CAPTURES, PROJECT
 from validation.browser import resize
@@ -158,7 +158,7 @@ def test_a_page_of_the_folder_gets_nothing_of_the_server(place, pages):
 
 
 @pytest.mark.slow
-def test_rows_are_ticked_for_a_command_and_the_address_keeps_them(place, monkeypatch):
+def test_rows_are_ticked_for_a_command_and_the_address_keeps_them(browser, place, monkeypatch):
     monkeypatch.setattr("profiling.report.home.pages.BETWEEN_PAGES_S", 0.2)
     os.utime(place / "ended" / "metrics.jsonl", (1e9, 1e9))  # the last row
     (place / "bad").mkdir()
@@ -166,34 +166,33 @@ def test_rows_are_ticked_for_a_command_and_the_address_keeps_them(place, monkeyp
     home.main([str(place), "-o", str(place / "home.html")])
     assert "cannot be read: config.yaml" in (place / "home.html").read_text()
     ticks = "[...document.querySelectorAll('td.code input')]"
-    with chromium() as browser:
-        load(browser, (place / "home.html").as_uri())
-        assert browser.execute_script(f"return {ticks}.every(t => t.checkVisibility())")
-        for name in ("ended", "sweep/1"):
-            browser.execute_script(f"{ticks}.find(t => t.ariaLabel === 'pick {name}').click()")
-        told = "return [...document.querySelectorAll('#picked code')].map(c => c.textContent)"
-        both = "ended sweep/1"  # the page can be passed on: it names no folder above
-        assert browser.execute_script(told) == [
-            f"python -m profiling compare {both} --html comparison.html",
-            f"python -m profiling dashboard {both} -o dashboard.html",
-        ]
-        assert str(place) not in (place / "home.html").read_text()
-        assert f"In the folder {place.name}:" in browser.find_element("id", "picked").text
-        address = browser.current_url
-        load(browser, address)
-        assert len(browser.execute_script(told)) == 2
-        for other, verbs in (("fixed.pickle", ["compare"]), ("trace, mine.json", [])):
-            picked = f"#pick=leaky.pickle&pick={quote(other)}"
-            load(browser, (place / "home.html").as_uri() + picked)
-            assert [line.split()[3] for line in browser.execute_script(told)] == verbs
-        follow_and_tick(browser, place, ticks)
-        resize(browser, 703, media="print")  # a sheet of A4 between its margins
-        assert browser.execute_script("return document.documentElement.scrollWidth") <= 703
-        resize(browser, 390)
-        cells = "[...document.querySelectorAll('#table-all td:nth-child(2)')]"
-        inside = f"{cells}.every(c => c.getBoundingClientRect().right <= innerWidth)"
-        assert browser.execute_script(f"return {inside}"), "whole verdicts on a phone"
-        assert browser.get_log("browser") == []
+    load(browser, (place / "home.html").as_uri())
+    assert browser.execute_script(f"return {ticks}.every(t => t.checkVisibility())")
+    for name in ("ended", "sweep/1"):
+        browser.execute_script(f"{ticks}.find(t => t.ariaLabel === 'pick {name}').click()")
+    told = "return [...document.querySelectorAll('#picked code')].map(c => c.textContent)"
+    both = "ended sweep/1"  # the page can be passed on: it names no folder above
+    assert browser.execute_script(told) == [
+        f"python -m profiling compare {both} --html comparison.html",
+        f"python -m profiling dashboard {both} -o dashboard.html",
+    ]
+    assert str(place) not in (place / "home.html").read_text()
+    assert f"In the folder {place.name}:" in browser.find_element("id", "picked").text
+    address = browser.current_url
+    load(browser, address)
+    assert len(browser.execute_script(told)) == 2
+    for other, verbs in (("fixed.pickle", ["compare"]), ("trace, mine.json", [])):
+        picked = f"#pick=leaky.pickle&pick={quote(other)}"
+        load(browser, (place / "home.html").as_uri() + picked)
+        assert [line.split()[3] for line in browser.execute_script(told)] == verbs
+    follow_and_tick(browser, place, ticks)
+    resize(browser, 703, media="print")  # a sheet of A4 between its margins
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= 703
+    resize(browser, 390)
+    cells = "[...document.querySelectorAll('#table-all td:nth-child(2)')]"
+    inside = f"{cells}.every(c => c.getBoundingClientRect().right <= innerWidth)"
+    assert browser.execute_script(f"return {inside}"), "whole verdicts on a phone"
+    assert browser.get_log("browser") == []
 
 
 def follow_and_tick(browser, place, ticks):
