@@ -74,7 +74,10 @@ def interpreter() -> socket.socket:
 
 
 class Forked:
-    """Program as of subprocess.Popen, with one text pipe for all output and nothing on stdin."""
+    """Program as of subprocess.Popen, with one text pipe for all output and nothing on stdin.
+
+    The pipe stays empty if a file descriptor is given, `output`.
+    """
 
     def __init__(
         self,
@@ -82,11 +85,13 @@ class Forked:
         environ: dict[str, str],
         of: socket.socket | None = None,
         folder: Path | None = None,
+        output: int | None = None,
     ) -> None:
         out, written = os.pipe()
         status, told = os.pipe()
         asked, request = os.pipe()  # at its end it is a stdin that holds nothing
-        socket.send_fds(of or trainer(), [b"."], [asked, written, written, told])
+        stream = written if output is None else output
+        socket.send_fds(of or trainer(), [b"."], [asked, stream, stream, told])
         for fd in (asked, written, told):
             os.close(fd)
         with open(request, "w", encoding="utf-8") as file:

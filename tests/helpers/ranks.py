@@ -2,7 +2,7 @@
 
 torchrun starts each rank anew, and each imports torch: two seconds of a core. The additions of
 torchrun itself, restarts, signals and one end for all, are tested with it in
-tests/training/test_distributed.py and test_restart.py.
+tests/training/test_distributed.py and test_restart.py; its ranks are forked with TORCHRUN.
 """
 
 import os
@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable
 
 from tests.helpers.forked import Forked
+
+TORCHRUN = ("-m", "tests.helpers.torchrun")
 
 
 def output_of_ranks(ranks: int, words: list[str]) -> str:

@@ -47,7 +47,9 @@ def iterate(step, g, factor=1.0):
     step.update(1e-2)
 
 
-def trained(ranks, shard_update, exchange=Collective, micro_steps=2, dtype="float32"):
+def trained(
+    ranks, shard_update, exchange=Collective, micro_steps=2, dtype="float32", updates=3
+):
     replicas.Collective = exchange
     torch.manual_seed(0)
     config = Config(
@@ -61,7 +63,7 @@ def trained(ranks, shard_update, exchange=Collective, micro_steps=2, dtype="floa
     optimizer = make_optimizer(model, config, ranks.device, shared=layout.shared)
     step = Step(model, optimizer, config, ranks, layout=layout)
     g = torch.Generator().manual_seed(ranks.rank)
-    for _ in range(3):
+    for _ in range(updates):  # the first is not shared
         iterate(step, g)
     return model, step, layout
 
@@ -88,10 +90,10 @@ def rank_of(rank, world_size, path):
     iterate(step, g, float("nan") if rank == 1 else 1.0)
     assert step.optimizer.skipped == 1 and all(torch.isfinite(p).all() for p in model.parameters())
 
-    expected, by_all, _ = trained(ranks, False, Collective, 1)
+    expected, by_all, _ = trained(ranks, False, Collective, 1, updates=2)
     # products are of 16 bits here: what is lost is lost by a collective, which rounds sums
     for exchange, mean in ((Collective, 5e-5), (AsTheyCome, 5e-6)):
-        model, step, layout = trained(ranks, True, exchange, 1, "bfloat16")
+        model, step, layout = trained(ranks, True, exchange, 1, "bfloat16", updates=2)
         buckets = layout.shared.buckets.values()
         assert {b.gradients.dtype for b in buckets} == {torch.bfloat16}
         assert {b.parts.dtype for b in buckets} == {torch.bfloat16}

@@ -16,14 +16,14 @@ from configs.schema import Config
 from data.dataset import Dataset
 from data.tokenizers import CharTokenizer
 from tests.helpers.processes import read_until
-from tests.helpers.ranks import ended_ranks, output_of_ranks
+from tests.helpers.ranks import TORCHRUN, ended_ranks, output_of_ranks
 from tests.helpers.slow_rank import describe_waits, train_with_a_slow_rank
 from training.checks import check_same_keys, check_same_text
 from training.ranks import distributed
 from training.ranks.distributed import Ranks, join_run
 
 SLOW_MS, ORDER = 40.0, ("slowest", "fastest")
-TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
+TWO = ["--standalone", "--nproc_per_node=2"]
 OTHERS = {"WORLD_SIZE": "2", "RANK": "1", "MASTER_ADDR": "localhost", "MASTER_PORT": "29871"}
 
 
@@ -113,7 +113,7 @@ def test_a_rank_that_waits_for_the_others_can_be_stopped(command, start, tmp_pat
 def test_two_ranks_train_as_one_process(run, command, start, losses, tmp_path):
     keys = dict(gradient_accumulation_steps=2, max_iters=12, always_save_checkpoint=True)
     alone = run(out_dir=str(tmp_path / "alone"), **keys)
-    process = start([*TORCHRUN, *command(**keys)])
+    process = start(["-m", "torch.distributed.run", *TWO, *command(**keys)])
     output = process.communicate(timeout=100)[0]
     assert process.returncode == 0, output
     out_dir = tmp_path / "out"
@@ -155,7 +155,7 @@ def test_micro_batches_that_ranks_cannot_share_are_refused(command, tmp_path):
 @pytest.mark.slow
 def test_a_mistake_in_the_command_line_is_said_once(command, start):
     """The first rank says it; what a rank alone has met it says itself, a little later."""
-    process = start([*TORCHRUN, *command(n_layers=2)])
+    process = start([*TORCHRUN, *TWO, *command(n_layers=2)])
     output = process.communicate(timeout=100)[0]
     assert process.returncode != 0
     assert output.count("train.py: error: n_layers: no such key") == 1, output
@@ -176,7 +176,7 @@ def test_two_ranks_ask_for_one_lock(command, start, tmp_path):
     read_until(first, "iter 5:")
     owner = (tmp_path / "out" / "run.lock").read_text().strip()
     os.kill(first.pid, signal.SIGSTOP)  # it holds the lock all the same, and takes no core
-    second = start([*TORCHRUN, *command(**keys)])
+    second = start([*TORCHRUN, *TWO, *command(**keys)])
     output = second.communicate(timeout=100)[0]
     assert second.returncode != 0
     assert output.count("train.py: error: ") == 1
@@ -213,7 +213,7 @@ def test_a_loss_that_is_no_number_is_said_once(command):
 
 @pytest.mark.slow
 def test_sigterm_to_torchrun_ends_with_a_checkpoint(command, start, tmp_path):
-    process = start([*TORCHRUN, *command(gradient_accumulation_steps=2, max_iters=100_000)])
+    process = start([*TORCHRUN, *TWO, *command(gradient_accumulation_steps=2, max_iters=100_000)])
     read_until(process, "iter 5:")
     lock = tmp_path / "out" / "run.lock"
     assert lock.exists()

@@ -14,7 +14,7 @@ import torch.distributed as dist
 
 from profiling.shared.run_files import DUMP, EARLIER, REQUEST
 from tests.helpers.flight_dumps import planted
-from tests.helpers.ranks import ended_ranks
+from tests.helpers.ranks import TORCHRUN, ended_ranks
 from tests.paths import PROJECT
 from training.disk.previous_runs import make_way
 from training.ranks import flight_recorder
@@ -29,7 +29,6 @@ from training.ranks.flight_recorder import (
     out_of_collective,
 )
 
-TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
 RECORDS_GLOO = hasattr(torch._C._distributed_c10d, OF_OTHERS)
 CPU = torch.device("cpu")
 
@@ -250,7 +249,8 @@ def test_a_run_that_hangs_says_where(command, start, tmp_path):
     words = command(gradient_accumulation_steps=2, max_iters=20)[1:]
     script = tmp_path / "script.py"
     script.write_text(MISBEHAVES.format(body=body, unasked=["1"]))
-    process = start([*TORCHRUN, str(script), *words], PYTHONPATH=str(PROJECT))
+    torchrun = [*TORCHRUN, "--standalone", "--nproc_per_node=2"]
+    process = start([*torchrun, str(script), *words], PYTHONPATH=str(PROJECT))
     output = process.communicate(timeout=150)[0]
     assert process.returncode != 0
     out_dir = tmp_path / "out"

@@ -3,7 +3,6 @@
 import os
 import signal
 import socket
-import subprocess
 import time
 
 import pytest
@@ -11,6 +10,7 @@ import torch
 
 from cli.slurm import PORTS, first_host, torchrun_variables
 from tests.helpers.processes import read_until
+from tests.helpers.ranks import TORCHRUN
 from tests.paths import PROJECT
 from training.checks import check_job
 
@@ -115,6 +115,12 @@ def accumulate(step, batches, iteration, spans, accumulate=train.accumulate):
 
 train.accumulate = accumulate
 """
+# a rank writes its process id where its agent was given a place
+NOTED = """
+if place := os.environ.get("NOTE"):
+    with open(place, "w") as file:
+        file.write(str(os.getpid()))
+"""
 KEYS = dict(gradient_accumulation_steps=2, max_iters=12, eval_interval=4, go_on=True)
 
 
@@ -124,7 +130,7 @@ def test_a_killed_rank_is_restarted_from_the_last_checkpoint(run, command, start
     alone = run(out_dir=str(tmp_path / "alone"), **KEYS, **always)
     script = tmp_path / "killed.py"
     script.write_text(UNASKED.format(change=KILLED))
-    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
+    torchrun = [*TORCHRUN, "--standalone", "--nproc_per_node=2"]
     words = [*torchrun, "--max-restarts=1", str(script), *command(**KEYS, **always)[1:]]
     process = start(words, PYTHONPATH=str(PROJECT))
     output = process.communicate(timeout=170)[0]
@@ -144,18 +150,19 @@ def test_when_a_host_is_lost_the_other_goes_on(command, start, tmp_path):
         free.bind(("localhost", 0))
         port = free.getsockname()[1]
     keys = KEYS | {"max_iters": 100_000, "eval_interval": 50, "log_interval": 50}
-    agent = ["-m", "torch.distributed.run", "--nnodes=1:2", "--nproc_per_node=1"]
+    agent = [*TORCHRUN, "--nnodes=1:2", "--nproc_per_node=1"]
     agent += ["--max-restarts=3", "--rdzv-backend=c10d", f"--rdzv-endpoint=localhost:{port}"]
     # a lost agent is known after three intervals
     agent += ["--rdzv-id=two", "--rdzv-conf=last_call_timeout=1,keep_alive_interval=2"]
     script = tmp_path / "unasked.py"
-    script.write_text(UNASKED.format(change=""))
+    script.write_text(UNASKED.format(change=NOTED))
     words = [*agent, str(script), *command(**keys)[1:]]
     environ = {"PYTHONPATH": str(PROJECT), "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
     first = start(words, **environ)
     while socket.socket().connect_ex(("localhost", port)):
         time.sleep(0.2)  # it has the rendezvous, which has to stay
-    second = start(words, **environ)
+    lost = tmp_path / "lost"
+    second = start(words, **environ, NOTE=str(lost))
     checkpoint = tmp_path / "out" / "ckpt.pt"
 
     def is_of_both() -> bool:
@@ -164,8 +171,7 @@ def test_when_a_host_is_lost_the_other_goes_on(command, start, tmp_path):
         return len(torch.load(checkpoint, weights_only=True)["random_states"]["cpu"]) == 2
 
     wait_for(is_of_both)
-    ranks = subprocess.run(["pgrep", "-P", str(second.pid)], capture_output=True, text=True)
-    for process in (second.pid, *map(int, ranks.stdout.split())):
+    for process in (second.pid, int(lost.read_text())):
         os.kill(process, signal.SIGKILL)
     read_until(first, "ranks 2 -> 1")
     read_until(first, "iter ")

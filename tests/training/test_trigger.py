@@ -9,6 +9,7 @@ import pytest
 from profiling.recording.spans import NOTHING, NoSpans
 from profiling.shared.run_files import TRIGGER
 from profiling.verbs import trigger
+from tests.helpers.ranks import TORCHRUN
 
 WORDS = "compile=false n_layer=1 n_head=2 n_embd=16 block_size=16 batch_size=2 eval_iters=1"
 WORDS += " log_interval=5 eval_interval=1000000 dropout=0 wandb.mode=disabled profile.steps=4"
@@ -109,7 +110,7 @@ def test_nobody_is_asked_where_no_run_is(tmp_path):
 
 @pytest.mark.slow
 def test_several_ranks_open_it_together(start, tmp_path):
-    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
+    torchrun = [*TORCHRUN, "--standalone", "--nproc_per_node=2"]
     out_dir, words = tmp_path / "out", [*WORDS.split(), "gradient_accumulation_steps=2"]
     words += ["max_iters=1000000", "profile.ranks=[0,1]", f"out_dir={out_dir}"]
     start([*torchrun, "train.py", "config/shakespeare_char_cpu.yaml", *words], OMP_NUM_THREADS="1")
