@@ -66,8 +66,10 @@ def commit_in(line: str) -> Commit:
 def commits_after(root: Path, good: Commit, bad: Commit) -> list[Commit]:
     """The commits behind `good` up to `bad`, along first parents, oldest first.
 
-    Raises ValueError if `good` is no ancestor of `bad`.
+    Raises ValueError if `good` is no ancestor of `bad`, or the same commit.
     """
+    if good.hash == bad.hash:
+        raise ValueError(f"GOOD and BAD are both {good.short}; give two commits")
     span = f"{good.hash}..{bad.hash}"
     behind = set(git(root, "rev-list", "--ancestry-path", span).split())
     if bad.hash not in behind:

@@ -23,6 +23,7 @@ from profiling.launch.any_program.start import (
 )
 from profiling.launch.doctor import disk, has_gpu
 from profiling.launch.process import Ended
+from profiling.shared.run_files import METRICS
 from profiling.shared.secrets import secret_names, without_secret_values
 from profiling.timeline.opening import ENDINGS
 from profiling.tools import nsight, nsys_tool
@@ -178,6 +179,8 @@ def report(
             show(folder, nsys)
         elif snapshots:
             show_memory(folder, snapshots)
+        elif (folder / METRICS).is_file():
+            show_next(folder, "dashboard {}", "compare {} OTHER")
     except (ValueError, OSError) as error:
         print(f"\nno report: {one_line(error)}")
 
@@ -190,11 +193,8 @@ def show(folder: Path, nsys: Nsys | None) -> None:
     from profiling.report.single.verdict_line import verdict_line
     from profiling.verbs.report import report_on
 
-    named = shlex.quote(str(folder))
-    verb = as_called("python -m profiling")
     if nsys is None:  # else its report has come with what comes next
-        print(f"next    {verb} report {named} --html report.html")
-        print(f"        {verb} compare {named} OTHER\n")
+        show_next(folder, "report {} --html report.html", "compare {} OTHER")
     report = report_on([str(folder)])
     captures = [path for path in (folder / "profile").iterdir() if path.name.endswith(ENDINGS)]
     if report and len(captures) == 1:  # not of several ranks
@@ -205,9 +205,16 @@ def show_memory(folder: Path, snapshots: list[Path]) -> None:
     """Print what comes next, and the sentence about the memory's peak."""
     from profiling.analysis.memory.analysis import memory_report
 
-    named = shlex.quote(str(folder))
-    print(f"next    {as_called('python -m profiling')} report {named} --html memory.html\n")
+    show_next(folder, "report {} --html memory.html")
     print(without_controls(memory_report(snapshots).sentence))
+
+
+def show_next(folder: Path, *verbs: str) -> None:
+    """Print the commands with these verbs, in which {} stands for the run's folder."""
+    for verb in verbs:
+        words = verb.format(shlex.quote(str(folder)))
+        print(f"{'next' if verb == verbs[0] else '':8}{as_called('python -m profiling')} {words}")
+    print()
 
 
 def say(line: str) -> None:

@@ -208,7 +208,7 @@ def test_ctrl_c_takes_the_worktrees_away_and_says_how_to_go_on(planted, monkeypa
         (["main~32", "main"], "no command"),
         (["nothing", "main", *COMMAND], "nothing: no such commit"),
         (["main", "main~3", *COMMAND], "is no ancestor of"),
-        (["main", "main", *COMMAND], "is no ancestor of"),
+        (["main", "main", *COMMAND], "GOOD and BAD are both"),
         (["main~3", "main", "--repeats", "9", "--most-repeats", "4", *COMMAND], "less than --rep"),
         (["main~3", "main", "--", "X=1"], "A sets variables for no command"),
         (["main~3", "main", "--out", ".", *COMMAND], "contains .git, which no bisection has"),

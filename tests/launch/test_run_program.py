@@ -401,11 +401,14 @@ def test_a_training_ends_with_its_report_and_is_as_bare(capfd, forked):
 def test_without_a_window_step_times_and_phases_are_told(capfd):
     shell = f"{PYTHON} -c '{TRAIN}' 40"
     assert run.main(["--kind", "none", "--", "bash", "-c", shell]) == 0
-    lines = said_of(capfd)[1]
-    assert re.fullmatch(
-        r"a step takes [\d.e-]+ ms \(median\); the host is in forward \d+ %, backward \d+ %, "
-        r"optimizer \d+ %",
-        lines[-1],
+    printed = capfd.readouterr().err
+    assert re.search(
+        r"^profiling run: a step takes [\d.e-]+ ms \(median\); the host is in forward \d+ %, "
+        r"backward \d+ %, optimizer \d+ %\n"
+        r"next    python -m profiling dashboard out-run\n"
+        r"        python -m profiling compare out-run OTHER\n",
+        printed,
+        re.M,
     )
     assert not Path("out-run/profile").exists()
 

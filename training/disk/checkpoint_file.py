@@ -27,7 +27,7 @@ from training.disk.shard_index import ShardIndex
 from training.machine.model_description import WithoutInit
 
 ADVICE = "Weights only load failed"
-AGAIN = "use another copy of the file, or start again with init_from=scratch"
+AGAIN = "use another copy of the file, or train again with init_from=scratch"
 
 
 @dataclass(frozen=True)
