@@ -191,7 +191,7 @@ def test_a_server_that_hangs_or_trickles_is_left(
     begin = time.monotonic()
     with pytest.raises(ValueError, match="timed out|no answer within"):
         prepare.prepare(strict(), data_dir)
-    assert time.monotonic() - begin < 1.5
+    assert time.monotonic() - begin < 4
     assert len(requests) == 1
 
 

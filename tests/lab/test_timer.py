@@ -86,7 +86,7 @@ def test_time_is_bounded_and_a_slow_call_still_gets_an_interval():
     start = time.perf_counter()
     timing = measure(lambda: time.sleep(0.02), CPU, max_s=0.02)
     assert 6 <= timing.samples <= 12
-    assert time.perf_counter() - start < 1.0
+    assert time.perf_counter() - start < 3.0
 
 
 def test_noise_beyond_the_precision_is_admitted():

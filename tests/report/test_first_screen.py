@@ -20,12 +20,12 @@ from profiling.report.single.verdict_line import verdict_line
 from profiling.report.whatif import best_line
 from profiling.shared.causes import PARTS
 from profiling.shared.units import milliseconds
-from tests import paths
 from tests.helpers.captures import report_of
 from tests.helpers.programs import training
 from tests.helpers.reports import report_with_manifest
+from tests.paths import CAPTURES
 
-CAPTURES = ("flash_attr_false", "flash_compile", "flash_eager", "slow_compile", "slow_eager")
+OWN_CAPTURES = ("flash_attr_false", "flash_compile", "flash_eager", "slow_compile", "slow_eager")
 
 
 def text_of(document: Document, width: int = 80) -> str:
@@ -34,7 +34,7 @@ def text_of(document: Document, width: int = 80) -> str:
     return out.getvalue()
 
 
-@pytest.mark.parametrize("name", CAPTURES)
+@pytest.mark.parametrize("name", OWN_CAPTURES)
 def test_it_fits_a_screen_with_the_verdict_once_more(name):
     report = report_of(name)
     predicted = best_line(report.what_if)
@@ -87,7 +87,7 @@ def test_of_a_capture_without_steps_no_figure_is_one_of_a_step():
 
 
 def test_the_step_of_a_cpu_is_the_one_of_the_evidence():
-    report = open_report(paths.CAPTURES / "own_program" / "mine.trace.json.gz").plain_report
+    report = open_report(CAPTURES / "own_program" / "mine.trace.json.gz").plain_report
     mean, median = report.window.step_ms.mean, report.window.step_ms.median
     assert report.on_cpu and milliseconds(mean) != milliseconds(median)
     said = text_of(first_screen(report))

@@ -116,7 +116,7 @@ def report(browser, pages):
 
 @pytest.fixture
 def dashboard(browser, pages):
-    """As `report`."""
+    """The dashboard, likewise."""
     open_once(browser, pages["dashboard"])
     return browser
 

@@ -163,7 +163,7 @@ def test_a_terminal_that_closes_costs_nothing(command, losses, tmp_path):
 @pytest.mark.slow
 def test_the_second_signal_leaves_at_once(command, start, tmp_path):
     # an iteration of several seconds: the first signal would take as long
-    process = start(command(gradient_accumulation_steps=20_000, batch_size=1, eval_iters=1))
+    process = start(command(gradient_accumulation_steps=40_000, batch_size=1, eval_iters=1))
     read_until(process, "step 0:")
     process.send_signal(signal.SIGINT)
     read_until(process, "interrupt again to exit now")
@@ -172,5 +172,5 @@ def test_the_second_signal_leaves_at_once(command, start, tmp_path):
     process.send_signal(signal.SIGINT)
     start_s = time.monotonic()
     assert process.wait(timeout=30) == 130
-    assert time.monotonic() - start_s < 2
+    assert time.monotonic() - start_s < 5
     assert not (tmp_path / "out" / "ckpt.pt").exists()
