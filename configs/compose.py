@@ -82,10 +82,10 @@ def compose_jobs(path: Path | None, arguments: list[str], multirun: bool) -> lis
             words = {t: parser.parse_override(t) for t in dict.fromkeys(itertools.chain(*lines))}
             for override in words.values():
                 check_override(override)
+            base_of = cache(lambda *base: compose_base(values, list(base)))
             jobs = []
             for line in lines:
-                base = [t for t in line if not sets_key(words[t])]
-                job = copy.deepcopy(compose_base(values, base))
+                job = copy.deepcopy(base_of(*(t for t in line if not sets_key(words[t]))))
                 for override in (words[t] for t in line if sets_key(words[t])):
                     OmegaConf.update(job, override.key_or_group, override.value())
                 shape = take_shape(job, values.keys() | named.keys())
@@ -103,7 +103,7 @@ def compose_base(values: dict[str, Value], base: list[str]) -> DictConfig:
     """Configuration of PRIMARY, which has these values, with overrides of groups.
 
     Hydra is slow at groups: it composes once for all jobs that share these, and for all processes
-    that a verb plans. With settings of Hydra's own, such as a search path, it composes anew.
+    that a verb plans. With settings of Hydra's own, such as a search path, each call composes.
     """
     if "hydra" in values or any("hydra" in text.partition("=")[0] for text in base):
         return compose(PRIMARY, base)

@@ -211,10 +211,9 @@ def show_memory(folder: Path, snapshots: list[Path]) -> None:
 
 def show_next(folder: Path, *verbs: str) -> None:
     """Print the commands with these verbs, in which {} stands for the run's folder."""
-    for verb in verbs:
-        words = verb.format(shlex.quote(str(folder)))
-        print(f"{'next' if verb == verbs[0] else '':8}{as_called('python -m profiling')} {words}")
-    print()
+    prefix, named = as_called("python -m profiling"), shlex.quote(str(folder))
+    commands = [f"{prefix} {verb.format(named)}" for verb in verbs]
+    print("next    " + "\n        ".join(commands) + "\n")
 
 
 def say(line: str) -> None:

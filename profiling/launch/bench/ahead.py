@@ -2,9 +2,8 @@
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import replace
 
-from profiling.launch.bench.plan import Plan, Trial, config_of, our_words
+from profiling.launch.bench.plan import Plan, Trial, compose, our_words
 from profiling.launch.duration import Process, duration_line, offer_line
 from profiling.launch.experiment.captures import CAPTURED_STEPS, FREE_STEPS
 from profiling.launch.experiment.plan import WARM_UP
@@ -43,7 +42,7 @@ def iterations(plan: Plan, trial: Trial, pace: Pace) -> float:
         return FORWARD * plan.asked.tokens * texts * per_token
     if trial.kind == "captured" and trial.side == "ours":
         return WARM_UP + CAPTURED_STEPS + FREE_STEPS
-    config = config_of(plan, replace(trial, round=0))  # rounds differ in their seeds alone
+    config = compose(our_words(plan, trial))
     evaluations = -(-config.max_iters // config.eval_interval) + 1
     sequences = 2 * config.eval_iters * config.batch_size
     tokens = sequences * config.block_size or EXACT_TOKENS

@@ -81,11 +81,6 @@ class Plan:
         return compose([*self.asked.words, *self.asked.ours])
 
     @cached_property
-    def configs(self) -> dict[Trial, "Config"]:
-        """Configurations that config_of has composed."""
-        return {}
-
-    @cached_property
     def captures_theirs(self) -> bool:
         """Whether the other checkout can be captured: nsys is installed and a GPU may be there.
 
@@ -116,13 +111,6 @@ def compose(words: list[str]) -> "Config":
     return compose_one(words)
 
 
-def config_of(plan: Plan, trial: Trial) -> "Config":
-    """Configuration that train.py makes of our words for the trial. Raises ValueError."""
-    if trial not in plan.configs:
-        plan.configs[trial] = compose(our_words(plan, trial))
-    return plan.configs[trial]
-
-
 def check_words(plan: Plan) -> None:
     """Raise ValueError for keys that bench sets itself, and for words that do not compose."""
     for word in [*plan.asked.words, *plan.asked.ours]:
@@ -136,7 +124,7 @@ def check_words(plan: Plan) -> None:
         )
     kinds: tuple[Kind, ...] = ("prepare", "steps", "run")
     for kind in kinds:
-        config_of(plan, Trial(kind, "ours", 0))
+        compose(our_words(plan, Trial(kind, "ours", 0)))
 
 
 def trials(plan: Plan, kinds: list[Kind], rounds: int) -> list[Trial]:
@@ -227,7 +215,7 @@ def shared_settings(plan: Plan, trial: Trial, in_force: dict[str, Setting]) -> d
 
     A start, its folder and its text are asked for in another way.
     """
-    config = config_of(plan, trial)
+    config = compose(our_words(plan, trial))
     values = {name: setting(value) for name, value in vars(config).items()} | in_force
     apart = ("start", "place", "text")
     return {name: value for name, value in values.items() if role_of(name) not in apart}

@@ -14,6 +14,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from cli.files import write_text
+from profiling.analysis.difference.answer import change_words
 from profiling.analysis.difference.comparison_records import (
     Against,
     Comparison,
@@ -164,13 +165,8 @@ def span(found: Visit) -> str:
     """The interval of a visit in words: 0.3 % less to 4.1 % more."""
     if (bounds := found.ci95) is None:
         return "an unknown part"
-    low, high = (f"{two_digits(abs(x - 1) * 100)} % {'less' if x < 1 else 'more'}" for x in bounds)
+    low, high = map(change_words, bounds)
     return f"{low} to {high}"
-
-
-def two_digits(value: float) -> str:
-    """A number with two significant digits: 0.3, 12, 1,500."""
-    return f"{float(f'{value:.2g}'):,g}"
 
 
 def visit(
