@@ -275,6 +275,16 @@ def test_a_slow_link_is_communication_and_no_rank(tmp_path: Path, buckets: int) 
         assert row.communication.transfer_ms > 20 * row.communication.wait_ms
 
 
+def test_transfers_outweigh_what_ranks_cost_in_turns(tmp_path: Path) -> None:
+    fault = Fault("slow_link", times=20.0)
+    fleet = Fleet(ranks=2, steps=12, buckets=4, jitter_us=1000, seed=3, fault=fault)
+    report = report_of(write_fleet(fleet, tmp_path))
+    assert (report.verdict, report.straggler) == ("communication", None)
+    assert report.jitter_ms_per_step is not None
+    step_ms = report.steps.step_ms
+    assert report.jitter_ms_per_step > 0.02 * np.mean(step_ms), "which alone would be jitter"
+
+
 def test_clocks_that_differ_by_more_than_the_lateness_make_no_claim(tmp_path: Path) -> None:
     fault = Fault("slower_kernels", times=1.06)
     sure = replace(FOUR, fault=fault)

@@ -7,7 +7,8 @@
 2. They are the straggler if that cost is at least 3 % of the step, exceeds the uncertainty of the
    clocks or is that of the rank that is last in all of the collectives, and is steady: three times
    what all others cost (waits.Waits), or more than they cost in each of at least five steps. Costs
-   that ranks cause in turns are jitter, which is reported from 2 % of the step on.
+   that ranks cause in turns are jitter, which is reported from 2 % of the step on, unless exposed
+   transfers are ten times as long: then communication is.
    A rank whose GPU has more work than the others' is late by that, however uneven the hosts are.
 3. `cause` determines what holds the late ranks up, and `cost_range` what they cost without a
    profiler. `not_named` knows when that does not suffice to name somebody.
@@ -31,6 +32,7 @@ from profiling.analysis.ranks.rank_records import RanksVerdict, Straggler
 from profiling.analysis.verdict.health import CAPTURE_AGAIN
 
 COMMUNICATING = 0.15  # share of a step in exposed transfers that makes the verdict communication
+HIDES_JITTER = 10.0  # times what ranks cost in turns: exposed transfers are reported instead
 DOUBTFUL = 0.15  # share of a step by which the ends of collectives contradict each other
 TOGETHER = 0.5  # share of the cost of several ranks during which each of them has to be late
 STEADY = 3.0  # times what the others cost: from there on it is no jitter
@@ -102,7 +104,8 @@ def judge(costs: Costs) -> Judgement:
     if with_more_work := late_by_work(costs, late):
         return named(costs, with_more_work, others_ms)
     evidence = []
-    if costs.is_significant(jitter_ms, everyone):
+    communicates = is_communication(costs, least_ms=HIDES_JITTER * jitter_ms)
+    if costs.is_significant(jitter_ms, everyone) and not communicates:
         times = np.bincount(costs.alone_ns.argmax(axis=1), minlength=len(costs.ranks))
         most, steps = int(times.max()), len(costs.iterations)
         turns = (
@@ -174,9 +177,6 @@ def without_straggler(
 
     `evidence` says why nobody is late, if not because of `jitter_ms`.
     """
-    transfer = costs.waits.exposed_ns - costs.waits.exposed_wait_ns
-    a_step = costs.waits.sum_by_step(transfer, costs.iterations).mean(axis=0) / 1e6
-    ms = float(np.median(a_step))
     if evidence is None:
         evidence = [f"In turns, the ranks cost one another {jitter_ms:.2f} ms per step."]
     doubt_ms = costs.doubt_ms(range(len(costs.ranks)))
@@ -186,11 +186,24 @@ def without_straggler(
             f"The captures do not show whether a rank delays the others: {jitter_ms:.2f} ms "
             f"per step is less than the uncertainty of the clocks, {doubt_ms:.2f} ms."
         ]
-    if ms < COMMUNICATING * costs.step_ms:
+    if not is_communication(costs):
         return Judgement("unknown" if in_doubt else "balanced", evidence, None, jitter_ms)
+    ms = exposed_transfer_ms(costs)
     share = 100 * ms / costs.step_ms
     evidence.append(f"Transfers that no kernel hides take {ms:.2f} ms per step ({share:.0f} %).")
     return Judgement("communication", evidence, None, jitter_ms)
+
+
+def is_communication(costs: Costs, least_ms: float = 0.0) -> bool:
+    """Whether exposed transfers are much of a step, and at least `least_ms` of it."""
+    return exposed_transfer_ms(costs) >= max(COMMUNICATING * costs.step_ms, least_ms)
+
+
+def exposed_transfer_ms(costs: Costs) -> float:
+    """Transfers per step that no kernel hides, without waits, on the median rank."""
+    transfer = costs.waits.exposed_ns - costs.waits.exposed_wait_ns
+    a_step = costs.waits.sum_by_step(transfer, costs.iterations).mean(axis=0) / 1e6
+    return float(np.median(a_step))
 
 
 def late_ranks(costs: Costs) -> list[int]:
