@@ -177,7 +177,7 @@ class TrainingConfig:
         tuning=True,
     )
     all_reduce: str = key(
-        "collective",
+        "auto",
         "how ddp averages gradients: collective (of NCCL or gloo), copies (by the copy engines "
         "of the GPUs of one host, which leaves the multiprocessors to backward); auto: copies on "
         "two Hopper GPUs with NVLink, for models from the size of GPT-2 124M",
@@ -186,7 +186,7 @@ class TrainingConfig:
         tuning=True,
     )
     shard_update: bool | None = key(
-        False,
+        None,
         "for ddp with kernels=fused: each rank updates its part of the weights and sends 16-bit "
         "copies of them to the others instead of averaged gradients (ZeRO, stage 1); null: on "
         "where all_reduce=auto would choose copies, if gradients are averaged by copies",

@@ -119,10 +119,10 @@ def test_copies_and_a_shared_update_are_chosen_where_they_gained(gpus):
     )
 
 
-def test_by_default_nothing_is_chosen(gpus):
+def test_by_default_both_are_chosen_and_can_be_switched_off(gpus):
     default = {key: getattr(Config, key) for key in ("all_reduce", "shard_update")}
-    assert default == {"all_reduce": "collective", "shard_update": False}
-    assert gpus(**default) == (("collective", False), "", [])
+    assert gpus(**default)[0] == ("copies", True)
+    assert gpus(all_reduce="collective", shard_update=False) == (("collective", False), "", [])
     assert gpus(all_reduce="copies", shard_update=True)[:2] == (("copies", True), "")
 
 

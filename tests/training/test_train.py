@@ -130,7 +130,7 @@ def test_config_yaml_gives_the_run_again(run, config, losses, tmp_path):
     assert in_force["token_storage"] == "device"
     # left at auto
     settled = {"parallel", "kernels", "cuda_graphs", "compile_scope"}
-    assert set(in_force["reasons"]) == settled
+    assert set(in_force["reasons"]) == settled | {"all_reduce", "shard_update"}
     assert "auto" not in {getattr(again, key) for key in (*settled, "device", "dtype")}
     elsewhere = f"out_dir={tmp_path}/again"
     (longer,) = compose_jobs(out_dir / "config.yaml", [elsewhere, "max_iters=9"], multirun=False)
@@ -297,7 +297,7 @@ def test_every_experiment_can_be_settled_for_a_cpu(path, attention):
     assert settled.compile_scope == "model" and settled.kernels == "compiled"
     assert settled.compile is (config.compile is not False)
     unsettled = {"device", "dtype", "parallel", "cuda_graphs", "compile_scope"}
-    unsettled |= {"kernels", "compile"}
+    unsettled |= {"kernels", "compile", "all_reduce", "shard_update"}
     kept = {key: value for key, value in asdict(settled).items() if key not in unsettled}
     assert kept == {key: value for key, value in asdict(config).items() if key not in unsettled}
     assert resolve(settled, CPU) == settled
@@ -317,7 +317,7 @@ def test_auto_on_a_gpu_and_its_reasons(config, monkeypatch, capability, expected
     assert settled.device == "cuda", "without a number: a resume may have several ranks"
     assert resolve(config(device="cuda:0"), device).device == "cuda:0"
     told = reasons(asked, device)
-    scopes = {"parallel", "cuda_graphs", "compile_scope"}
+    scopes = {"parallel", "cuda_graphs", "compile_scope", "all_reduce", "shard_update"}
     assert set(told) == {"device", "dtype", "kernels", *scopes}
     assert all(told.values())
     assert reasons(settled, device) == {}
