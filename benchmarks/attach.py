@@ -5,11 +5,12 @@
     python -m benchmarks attach gpu=true widths=256,8192,32768 steps=600 traceml=true
 
 First the hook's own calls alone: a loop of stubs (a module, a backward and an optimizer that do
-nothing), bare and hooked in one process, the least of 60 means over 1,000 steps, so that the
-machine's other work is left out; with `gpu` in a process that uses CUDA. Then steps of a small
-model on one thread of the CPU, or on a GPU, in bare and hooked processes that take turns; a process
-counts by the median of its steps. With `traceml` other processes run under `traceml run`, their
-steps instrumented as its guide says (pip install traceml-ai).
+nothing), bare and hooked in one process, the least of six means of CPU time over a second: the rows
+that the hook writes are in them, and what the machine's other work adds is not. With `gpu` the
+process uses CUDA. Then steps of a small model on one thread of the CPU, or on a GPU, in bare and
+hooked processes that take turns; a process counts by the median of its steps. With `traceml` other
+processes run under `traceml run`, their steps instrumented as its guide says (pip install
+traceml-ai).
 """
 
 import os

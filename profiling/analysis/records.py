@@ -62,7 +62,8 @@ class ProgramSteps:
     rule: str  # a sentence: a step ends with AdamW.step()
     steps: int
     skipped: int  # by a GradScaler
-    long: int | None  # longer than three medians; None: their times are not known
+    timed: int | None  # on a GPU one short step of several; None: their times are not known
+    long: int | None  # timed ones that took longer than three medians
     backwards_per_step: float | None
     host_ms: dict[str, float]  # phase -> median of its time on the host, outside the window
     notes: list[str]  # what could not be seen, and why

@@ -62,6 +62,83 @@ def test_a_lap_that_ends_inside_the_capture_of_a_graph_has_no_time(on_gpu):
     assert on_gpu.with_label(FREE) == [2.0, 2.0]
 
 
+class Gpu:
+    """A torch whose events are passed at once; a step takes `step_ms`."""
+
+    def __init__(self, step_ms):
+        self.step_ms, self.ends, self.events = step_ms, 0, 0
+        yes, no = lambda: True, lambda: False
+        self.cuda = SimpleNamespace(
+            is_available=yes, is_initialized=yes, is_current_stream_capturing=no
+        )
+        gpu = self
+
+        class Recorded(Event):
+            def __init__(self, device, enable_timing):
+                super().__init__(None)
+                gpu.events += 1
+                assert (device, enable_timing) == ("cuda", True)
+
+            def record(self):
+                self.at = gpu.ends * gpu.step_ms
+                Event.clock = self.at
+
+        self.Event = Recorded
+
+    def train(self, laps, steps):
+        """End so many steps, ten at a look, as the recorder does."""
+        for _ in range(steps // 10):
+            ends = []
+            for _ in range(10):
+                self.ends += 1
+                ends.append(laps.now())
+            laps.extend(ends, FREE)
+
+
+def trained_laps(step_ms, steps=1000):
+    Event.clock, gpu = 0.0, Gpu(step_ms)
+    laps = Laps(gpu)
+    laps.last = laps.now()
+    gpu.train(laps, 200)
+    laps.read()
+    laps.choose_stride()
+    gpu.train(laps, steps)
+    assert laps.read(wait=True) == 200 + steps
+    return gpu, laps
+
+
+@pytest.mark.parametrize("step_ms, stride", [(0.125, 47), (1.0, 7), (3.5, 1), (20.0, 1)])
+def test_on_a_gpu_one_short_step_of_several_is_timed_and_right(step_ms, stride):
+    gpu, laps = trained_laps(step_ms)
+    timed = [step for step, ms in enumerate(laps.ms) if ms is not None]
+    assert timed[:200] == [*range(200)], "the first are all timed"
+    assert {ms for ms in laps.ms if ms is not None} == {step_ms}, "each is one step"
+    assert len(timed) - 200 == pytest.approx(1000 / stride, abs=2)
+    looks = {step % 10 for step in timed[200:]}
+    assert len(looks) == 10, "also those in which a loop logs, each tenth"
+    gpu.train(laps, 1000)
+    laps.read()
+    before = gpu.events
+    gpu.train(laps, 1000)
+    laps.read()
+    assert gpu.events <= before + 1, "events are used again, those that end a timed step too"
+
+
+def test_a_window_and_the_steps_behind_it_are_all_timed():
+    gpu, laps = trained_laps(1.0)
+    laps.time_every_step()
+    gpu.train(laps, 100)
+    laps.read()
+    laps.choose_stride()
+    gpu.train(laps, 100)
+    laps.read()
+    assert None not in laps.ms[1210:]
+    laps.choose_stride()
+    gpu.train(laps, 100)
+    laps.read()
+    assert laps.ms[-100:].count(None) > 80
+
+
 @pytest.fixture
 def clock(monkeypatch):
     now = SimpleNamespace(ns=0)

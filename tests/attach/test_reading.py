@@ -15,7 +15,7 @@ from _profiling_attach.settings import Settings
 from profiling.analysis.open_report import open_report
 from profiling.analysis.runs.folder import read_run
 from profiling.analysis.runs.groups import program_name, sections_of
-from profiling.analysis.runs.program import long_steps
+from profiling.analysis.runs.program import step_times_ms
 from profiling.report.dashboard.document import dashboard_page
 from profiling.report.single.document import steps_of_program
 from profiling.shared.metric_names import STEP_MS, STEPS_PER_S, TOKENS_PER_S
@@ -102,14 +102,16 @@ def test_the_report_says_how_steps_were_recognised(play, capsys):
 
 def test_skipped_steps_and_notes_are_said_and_times_that_nobody_wrote_are_not(tmp_path):
     program = SimpleNamespace(
-        rule="a step ends with AdamW.step()", steps=1299, skipped=4, long=None, notes=["no nvtx"]
+        rule="a step ends with AdamW.step()", steps=1299, skipped=4, notes=["no nvtx"]
     )
-    said = steps_of_program(SimpleNamespace(run=SimpleNamespace(program_steps=program)))
-    assert said == [
-        "A step ends with AdamW.step(); 1,299 steps in all, 4 skipped by a GradScaler",
-        "no nvtx",
-    ]
-    assert long_steps(tmp_path / "step_times.json") is None
+    facts = "A step ends with AdamW.step(); 1,299 steps in all, 4 skipped by a GradScaler"
+    report = SimpleNamespace(run=SimpleNamespace(program_steps=program))
+    program.timed = program.long = None
+    assert steps_of_program(report) == [facts, "no nvtx"]
+    program.timed, program.long = 300, 2
+    timed = "300 of them timed, 2 longer than three medians"
+    assert steps_of_program(report) == [f"{facts}, {timed}", "no nvtx"]
+    assert step_times_ms(tmp_path / "step_times.json") == []
 
 
 def test_damaged_facts_are_said_and_the_rest_is_reported(play):

@@ -25,10 +25,10 @@ def run_forked(command: list[str], environ: dict[str, str]) -> str:
 def test_the_hooks_own_calls_are_microseconds_and_a_row_compares_processes(
     capsys, monkeypatch, tmp_path
 ):
-    whole, usual = attach.PROGRAM.read_text(), "CHUNK, CHUNKS = 1000, 60"
+    whole, usual = attach.PROGRAM.read_text(), "CHUNK_S = 1.1"
     assert usual in whole
     shorter = tmp_path / "attach_program.py"
-    shorter.write_text(whole.replace(usual, "CHUNK, CHUNKS = 100, 200"))
+    shorter.write_text(whole.replace(usual, "CHUNK_S = 0.1"))
     monkeypatch.setattr(attach, "PROGRAM", shorter)
     monkeypatch.setattr(attach, "run", run_forked)
     for name in ("stubs_us", "model_us"):  # each process runs once: a round is as the other

@@ -227,10 +227,10 @@ def test_the_hook_reads_the_settings_as_they_are_passed(monkeypatch):
     monkeypatch.syspath_prepend(HOOK)
     from _profiling_attach import settings, step_rule
 
-    told = HookSettings("/runs/1", ["python", "x"], "torch", 3, 4, "data", 5, True)
-    for name, value in with_hook({"PYTHONPATH": ""}, told).items():
+    values = ("/runs/1", ["python", "x"], "torch", 3, 4, "data", 5, True, True)
+    for name, value in with_hook({"PYTHONPATH": ""}, HookSettings(*values)).items():
         monkeypatch.setenv(name, value)
-    assert settings.read_settings() == ("/runs/1", ["python", "x"], "torch", 3, 4, "data", 5, True)
+    assert settings.read_settings() == values
     assert os.environ["PYTHONPATH"] == str(HOOK)
     assert start.STEP_MARKS == step_rule.CHOICES
 

@@ -22,11 +22,13 @@ def program_steps(capture: Path, rank: int, world_size: int) -> ProgramSteps | N
     facts = folder and read_program_facts(folder, rank)
     if not folder or not facts:
         return None
+    times_ms = step_times_ms(folder / step_times_name(rank, world_size))
     return ProgramSteps(
         rule=facts.rule,
         steps=facts.steps,
         skipped=facts.skipped_steps,
-        long=long_steps(folder / step_times_name(rank, world_size)),
+        timed=len(times_ms) or None,
+        long=long_steps(times_ms) if times_ms else None,
         backwards_per_step=facts.backwards_per_step,
         host_ms=facts.host_ms,
         notes=facts.notes,
@@ -37,10 +39,12 @@ def step_times_name(rank: int, world_size: int) -> str:
     return STEP_TIMES if world_size == 1 else STEP_TIMES.replace(".", f"-rank{rank}.")
 
 
-def long_steps(file: Path) -> int | None:
-    """Number of steps that took longer than LONG medians, or None where no times were written."""
-    times = [ms for ms in read_json(file, StepTimes).ms if ms is not None] if file.is_file() else []
-    if not times:
-        return None
-    limit_ms = LONG * median(times)
-    return sum(ms > limit_ms for ms in times)
+def long_steps(times_ms: list[float]) -> int:
+    """Number of steps that took longer than LONG medians."""
+    limit_ms = LONG * median(times_ms)
+    return sum(ms > limit_ms for ms in times_ms)
+
+
+def step_times_ms(file: Path) -> list[float]:
+    """Times of the steps that were timed; empty where none were written."""
+    return [ms for ms in read_json(file, StepTimes).ms if ms is not None] if file.is_file() else []

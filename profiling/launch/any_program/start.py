@@ -33,6 +33,7 @@ class HookSettings:
     step: str | None = None  # of STEP_MARKS; None: by the rule
     stop_after: int | None = None  # steps after which the process ends; None: at its own end
     stack: bool = False  # torch.profiler also records Python's functions
+    every_step: bool = False  # all steps are timed, however short they are
 
 
 def with_hook(environ: dict[str, str], settings: HookSettings) -> dict[str, str]:

@@ -135,6 +135,7 @@ def time_command(
         kept,
         kind="none",
         stop_after=None if steps is None else warm_up + steps,
+        every_step=True,
     )
     command = command_of(sides[value])
     place = places[value]

@@ -143,6 +143,8 @@ def steps_of_program(report: Report) -> list[str]:
         return []
     facts = [f"{program.steps:,} steps in all"]
     facts += [f"{program.skipped:,} skipped by a GradScaler"] if program.skipped else []
+    if program.timed and program.timed < program.steps / 2:  # else a window alone has no times
+        facts.append(f"{program.timed:,} of them timed")
     facts += [f"{program.long:,} longer than three medians"] if program.long else []
     return [f"{program.rule[:1].upper()}{program.rule[1:]}; {', '.join(facts)}", *program.notes]
 

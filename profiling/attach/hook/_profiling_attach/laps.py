@@ -1,9 +1,15 @@
 """Step times in milliseconds, taken without waiting for the GPU."""
 
+import statistics
 import time
 from collections import deque
 
 FREE, PREPARED, CAPTURED = "free", "prepared", "captured"  # a profiler's part in a step
+UNTIMED = False  # the moment of an end that is not timed
+WHOLE = 200  # steps that are all timed, at the beginning and behind a window
+SPACING_MS = 10.0  # between timed steps: the two events of one and their reading take up to 10 us
+# One step of so many is timed. Primes, as loops log every tenth or hundredth step.
+STRIDES = (1, 3, 7, 11, 23, 47)
 
 
 def uses_gpu(torch):
@@ -14,23 +20,38 @@ def uses_gpu(torch):
 class Laps:
     """Times of the steps since the first, and whether a profiler was on.
 
-    A moment is a CUDA event where the program uses a GPU, else a time of the host in ns.
+    A moment is a CUDA event where the program uses a GPU, else a time of the host in ns. On a GPU
+    only one short step of several is timed, once there are enough.
     """
 
     def __init__(self, torch):
+        self.torch = torch
         self.cuda = torch.cuda if uses_gpu(torch) else None
-        self.ms = []  # None: the GPU has not passed it yet, or it could not be timed
+        self.ms = []  # None: the GPU has not passed it yet, or it was not timed
         self.labels = []
         self.last = None  # the moment at which the newest step ended
         self.pending = deque()  # (index in ms, event at the begin, event at the end)
         self.passed = []  # events that are read, for new moments
+        self.stride = 1
+        self.to_skip = 0  # next ends that are not timed
+        self.has_begun = False  # the last event began a timed step
+        self.whole_until = WHOLE
         self.now = time.perf_counter_ns if self.cuda is None else self.event_now
 
     def event_now(self):
-        """The present moment on the GPU; None inside the capture of a CUDA graph."""
+        """The present moment on the GPU; None inside the capture of a CUDA graph, UNTIMED where no
+        timed step begins or ends."""
+        if self.to_skip:
+            self.to_skip -= 1
+            return UNTIMED
+        if self.stride > 1:
+            self.has_begun = not self.has_begun
+            if not self.has_begun:
+                self.to_skip = self.stride - 2
         if self.is_capturing():
             return None
-        event = self.passed.pop() if self.passed else self.cuda.Event(enable_timing=True)
+        # in C alone: record() of torch.cuda.Event makes a Stream in Python first
+        event = self.passed.pop() if self.passed else self.torch.Event("cuda", enable_timing=True)
         event.record()
         return event
 
@@ -47,7 +68,7 @@ class Laps:
             if self.cuda is None:
                 ms.append((end - begin) / 1e6)
             else:
-                if begin is not None and end is not None:
+                if begin and end:
                     self.pending.append((len(ms), begin, end))
                 ms.append(None)
             begin = end
@@ -64,7 +85,23 @@ class Laps:
             self.ms[index] = begin.elapsed_time(end)
             self.pending.popleft()
             self.passed.append(begin)
+            begins_another = self.pending and self.pending[0][1] is end
+            if not begins_another and end is not self.last:
+                self.passed.append(end)
         return len(self.ms)
+
+    def time_every_step(self):
+        """Time all steps of a window, and the next ones behind it."""
+        self.stride, self.to_skip, self.has_begun = 1, 0, False
+        self.whole_until = len(self.ms) + WHOLE
+
+    def choose_stride(self):
+        """Choose how many steps there are to a timed one, by how long the newest took."""
+        newest = [ms for ms in self.ms[-WHOLE:] if ms is not None]
+        if self.cuda is None or len(self.ms) < self.whole_until or not newest:
+            return
+        spacing = SPACING_MS / max(statistics.median(newest), 1e-3)
+        self.stride = max(stride for stride in STRIDES if stride <= max(spacing, 1))
 
     def with_label(self, label, first=0):
         """Times of the steps with this label, from index `first` on, in milliseconds."""

@@ -257,6 +257,10 @@ class Recorder:
             wrote = self.files.write_rows()
             if self.window is None and (wrote or self.files.world_size > 1):  # ranks: all at once
                 self.window = self.requested_window(done)
+            if self.window is not None:
+                self.laps.time_every_step()
+            elif wrote and not self.settings.every_step:
+                self.laps.choose_stride()
         if self.settings.stop_after and done >= self.settings.stop_after:
             self.stop_program()
         self.next_look = self.step_to_look_at(done)

@@ -1,10 +1,12 @@
 """The files of a run, in the form that the readers of `profiling` expect.
 
-config.yaml, environment.json, metrics.jsonl (a row for ten steps), profile/window-N.json with its
-capture, step_times.json, and at the end summary.json and facts/rankN.json.
+config.yaml, environment.json, metrics.jsonl (a row for ten steps, or for more short ones),
+profile/window-N.json with its capture, step_times.json, and at the end summary.json and
+facts/rankN.json.
 """
 
 import json
+import math
 import os
 import platform
 import statistics
@@ -16,6 +18,7 @@ from _profiling_attach.phases import is_timed
 
 ROW_STEPS = 10  # steps of a row, and between two looks at what is to be written
 FLUSH_S = 0.5  # between two writes of rows: what a kill loses at most
+MOST_ROWS = 25  # of a write: short steps share a row, as each takes some 20 us to write
 FREE_LAPS = 20  # steps before and after a window that tell what capturing costs
 BEGINNING = "# every key of this run: the command of a program\n"
 RANKS_WAIT_S = 10.0  # at most, until all ranks of this host have made their last step
@@ -84,8 +87,10 @@ class RunFiles:
         self.flushed_s = now_s
         finished = self.recorder.laps.read(wait=at_end)
         rows = []
-        while finished - self.rows_end >= ROW_STEPS or (at_end and finished > self.rows_end):
-            end = min(self.rows_end + ROW_STEPS, finished)
+        tens = (finished - self.rows_end) // ROW_STEPS
+        steps = ROW_STEPS * max(1, math.ceil(tens / MOST_ROWS))
+        while finished - self.rows_end >= steps or (at_end and finished > self.rows_end):
+            end = min(self.rows_end + steps, finished)
             rows.append(self.row(self.rows_end, end))
             self.rows_end = end
         if rows:
@@ -96,13 +101,15 @@ class RunFiles:
         laps = self.recorder.laps
         free = [ms for ms, label in zip(laps.ms[first:end], laps.labels[first:end])
                 if label == FREE and ms is not None]  # fmt: skip
-        elapsed_s, data_ms = self.seen[first // ROW_STEPS]
+        looks = self.seen[first // ROW_STEPS : math.ceil(end / ROW_STEPS)]
+        elapsed_s = looks[-1][0]
+        waits_ms = [data_ms for _, data_ms in looks if data_ms is not None]
         row = {"iter": end - 1, "time/elapsed_s": elapsed_s}
         if free:
             row["time/step_ms"] = statistics.median(free)
             row["time/mean_step_ms"] = sum(free) / len(free)
-        if data_ms is not None:
-            row["time/data_ms"] = data_ms
+        if waits_ms:
+            row["time/data_ms"] = waits_ms[-1]
         captured = sum(label != FREE for label in laps.labels[first:end])
         if captured:
             row["profile/captured_steps"] = captured

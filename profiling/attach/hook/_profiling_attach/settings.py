@@ -16,6 +16,7 @@ class Settings(NamedTuple):
     step: Optional[str]  # kind of mark that ends a step; None: by the rule
     stop_after: Optional[int]  # steps after which the process ends; None: at its own end
     stack: bool = False  # torch.profiler also records Python's functions
+    every_step: bool = False  # all steps are timed, however short they are
 
 
 def read_settings():
