@@ -28,6 +28,10 @@ BENCHMARKS = Folder(
         "scaling": Program(
             "speed that each GPU keeps on several GPUs, compared with nanoGPT", gpu=True
         ),
+        "records": Program(
+            "seconds to a validation loss, speed and energy of GPT-2 124M, kept to be checked",
+            gpu=True,
+        ),
         "first_report": Program("megabytes and seconds from `git clone` to the first report"),
         "report_speed": Program("seconds and memory of `report` on large captures"),
         "ranks": Program("seconds and memory of `report` on the captures of many ranks"),

@@ -62,6 +62,14 @@ def measure_in_turns(measures: Mapping[K, Callable[[], T]], rounds: int) -> dict
     return results
 
 
+def numbers(name: str, value: str, least: int = 0) -> list[int]:
+    """Numbers in a comma-separated value, sorted. Raises ValueError below `least`."""
+    words = value.split(",")
+    if not all(word.strip().isdecimal() and int(word) >= least for word in words):
+        raise ValueError(f"{name}={value}: not numbers by comma, such as 1,2,4")
+    return sorted({int(word) for word in words})
+
+
 def launcher(ranks: int) -> list[str]:
     """Arguments of python that start `ranks` ranks on this host."""
     if ranks == 1:

@@ -23,7 +23,15 @@ from itertools import product
 from pathlib import Path
 from statistics import median
 
-from benchmarks.measuring import PROJECT, Keys, key, launcher, measure_in_turns, spread
+from benchmarks.measuring import (
+    PROJECT,
+    Keys,
+    key,
+    launcher,
+    measure_in_turns,
+    numbers,
+    spread,
+)
 from benchmarks.timed_training import check_keys, time_training
 from profiling.launch.experiment.plan import LOG_INTERVAL
 from profiling.shared.units import percent
@@ -101,14 +109,6 @@ def is_held_against(process: Process, other: Process, fewest: int) -> bool:
     """
     of_one_side = (process.way == THEIRS) == (other.way == THEIRS)
     return other.ranks == fewest and of_one_side and (fewest == 1 or process.way == other.way)
-
-
-def numbers(name: str, value: str, least: int = 0) -> list[int]:
-    """Numbers in a comma-separated value, sorted. Raises ValueError below `least`."""
-    words = value.split(",")
-    if not all(word.strip().isdecimal() and int(word) >= least for word in words):
-        raise ValueError(f"{name}={value}: not numbers of GPUs by comma, such as 1,2,4")
-    return sorted({int(word) for word in words})
 
 
 def row(process: Process, times_ms: list[float], fewest_ms: float) -> str:

@@ -1,4 +1,4 @@
-"""A whole training, ours or nanoGPT's, timed from outside. Used by as_typed and scaling."""
+"""A whole training, ours or nanoGPT's, timed from outside. For as_typed, scaling and records."""
 
 import sys
 from collections.abc import Mapping
@@ -18,6 +18,7 @@ from profiling.launch.process import stream
 class TimedTraining:
     """Times of a process that has ended, and what it printed."""
 
+    began_s: float  # time.perf_counter
     wall_s: float
     step_ms: float  # median from line to line, behind the warm-up
     run: Training
@@ -58,4 +59,4 @@ def time_training(
         raise ValueError(
             f"{log.name}: its lines came all at once; time more iterations, or longer ones"
         )
-    return TimedTraining(wall_s, step_ms, run)
+    return TimedTraining(output.began_s, wall_s, step_ms, run)

@@ -71,8 +71,8 @@ def test_ways_are_for_several_ranks_and_nanogpt_is_held_against_itself(
 @pytest.mark.parametrize(
     "words, message",
     [
-        ("alone=0,a", "alone=0,a: not numbers of GPUs"),
-        ("ranks=1,x", "ranks=1,x: not numbers of GPUs"),
+        ("alone=0,a", "alone=0,a: not numbers by comma"),
+        ("ranks=1,x", "ranks=1,x: not numbers by comma"),
         ("ranks=0", "ranks=0: not numbers"),
         ("against=nowhere", "against=nowhere: no checkout of nanoGPT"),
         ("warm_up=70", "warm_up=70: leaves less than 20 of 80"),
