@@ -8,6 +8,7 @@ from _profiling_attach import phases as phases_module
 from _profiling_attach.laps import CAPTURED, FREE, Laps
 from _profiling_attach.phases import EVERY, Phases
 from _profiling_attach.recorder import Recorder
+from torch.torch_version import TorchVersion
 
 NO_GPU = SimpleNamespace(cuda=SimpleNamespace(is_available=lambda: False))
 
@@ -66,6 +67,7 @@ class Gpu:
     """A torch whose events are passed at once; a step takes `step_ms`."""
 
     def __init__(self, step_ms):
+        self.__version__ = TorchVersion("2.11.0+cu130")
         self.step_ms, self.ends, self.events = step_ms, 0, 0
         yes, no = lambda: True, lambda: False
         self.cuda = SimpleNamespace(

@@ -3,6 +3,7 @@
 import statistics
 import time
 from collections import deque
+from functools import partial
 
 FREE, PREPARED, CAPTURED = "free", "prepared", "captured"  # a profiler's part in a step
 UNTIMED = False  # the moment of an end that is not timed
@@ -17,6 +18,17 @@ def uses_gpu(torch):
     return torch.cuda.is_available() and torch.cuda.is_initialized()
 
 
+def event_maker(torch):
+    """A function that makes a CUDA event to be timed by.
+
+    record() of torch.cuda.Event first makes a Stream in Python. That of torch.Event is in C, but
+    wants a stream before PyTorch 2.6.
+    """
+    if torch.__version__ >= "2.6":
+        return partial(torch.Event, "cuda", enable_timing=True)
+    return partial(torch.cuda.Event, enable_timing=True)
+
+
 class Laps:
     """Times of the steps since the first, and whether a profiler was on.
 
@@ -25,7 +37,6 @@ class Laps:
     """
 
     def __init__(self, torch):
-        self.torch = torch
         self.cuda = torch.cuda if uses_gpu(torch) else None
         self.ms = []  # None: the GPU has not passed it yet, or it was not timed
         self.labels = []
@@ -37,6 +48,7 @@ class Laps:
         self.has_begun = False  # the last event began a timed step
         self.whole_until = WHOLE
         self.now = time.perf_counter_ns if self.cuda is None else self.event_now
+        self.new_event = None if self.cuda is None else event_maker(torch)
 
     def event_now(self):
         """The present moment on the GPU; None inside the capture of a CUDA graph, UNTIMED where no
@@ -50,8 +62,7 @@ class Laps:
                 self.to_skip = self.stride - 2
         if self.is_capturing():
             return None
-        # in C alone: record() of torch.cuda.Event makes a Stream in Python first
-        event = self.passed.pop() if self.passed else self.torch.Event("cuda", enable_timing=True)
+        event = self.passed.pop() if self.passed else self.new_event()
         event.record()
         return event
 
