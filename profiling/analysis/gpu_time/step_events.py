@@ -149,9 +149,9 @@ def step_events(analysis: Analysis, chosen: tuple[int, int] | None = None) -> St
 
 def other_gpus(analysis: Analysis) -> list[Analysis]:
     """An analysis for each other GPU that a process of the capture used, in the file's order."""
-    own, trace = analysis.steps, analysis.trace
+    own, trace, last = analysis.steps, analysis.trace, analysis.last_iteration
     return [
-        Analysis(trace, process=process, device=device, keep_first=True)
+        Analysis(trace, process=process, device=device, keep_first=True, last_iteration=last)
         for process, device, took_ns in used_gpus(trace)
         if took_ns and (process, device) != (own.process, own.device)
     ]
