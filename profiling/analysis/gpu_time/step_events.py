@@ -127,6 +127,11 @@ def step_events(analysis: Analysis, chosen: tuple[int, int] | None = None) -> St
     the capture does not hold, and for several with more than MOST_EVENTS.
     """
     if analysis.owned is None:
+        if chosen:
+            raise ValueError(
+                f"--steps {chosen[0]}-{chosen[1]}: the page of {analysis.trace.file.name} has no "
+                "timeline, because no GPU activity was captured; leave the flag out"
+            )
         return None
     length = np.diff(analysis.bounds_ns)
     median = int(np.argmin(np.abs(length - np.median(length))))
