@@ -48,16 +48,22 @@ class Keys:
                 raise ValueError(f"{name}={value}: no such file")
 
 
-def measure_in_turns(measures: Mapping[K, Callable[[], T]], rounds: int) -> dict[K, list[T]]:
+def measure_in_turns(
+    measures: Mapping[K, Callable[[], T]],
+    rounds: int,
+    each: Callable[[int, K, T], None] = lambda number, name, result: None,
+) -> dict[K, list[T]]:
     """Results of each measure, called `rounds` times in the order a, b, b, a, a, b, ...
 
-    A drift of the clock or a busy neighbour then affects all alike.
+    A drift of the clock or a busy neighbour then affects all alike. `each` gets the number of the
+    round, the name and the result as soon as it is there.
     """
     results: dict[K, list[T]] = {name: [] for name in measures}
     order = list(measures)
-    for _ in range(rounds):
+    for number in range(1, rounds + 1):
         for name in order:
             results[name].append(measures[name]())
+            each(number, name, results[name][-1])
         order.reverse()
     return results
 

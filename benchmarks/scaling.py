@@ -10,13 +10,15 @@
 Each process trains one micro-step of batch_size sequences on each GPU. All take turns, round by
 round, and are timed alike, from outside: from line to line of what they print, after a warm-up.
 `ways` are for several ranks. Prints a row for each way and number of ranks; `kept` is the step of
-the fewest ranks, of one rank where it is among them, over this one. GPUs of one kind differ, at
-their power limits by some per cent of clock, and the slowest leads: name them in `alone`, and
-several are held against the slowest by itself.
+the fewest ranks, of one rank where it is among them, over this one. stderr gets a line for each
+process, and Ctrl-C or SIGTERM ends with the rows so far, once each kind has run. GPUs of one kind
+differ, at their power limits by some per cent of clock, and the slowest leads: name them in
+`alone`, and several are held against the slowest by itself.
 """
 
 import os
 import re
+import sys
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
@@ -83,13 +85,26 @@ def main(config: ScalingConfig) -> None:
     processes = processes_of(config, ranks)
     out = Path(config.out).resolve()
     out.mkdir(parents=True, exist_ok=True)
-    times_ms = measure_in_turns(
-        {p: partial(step_ms, p, config, out) for p in processes}, config.rounds
-    )
+    times_ms: dict[Process, list[float]] = {process: [] for process in processes}
+
+    def keep(number: int, process: Process, ms: float) -> None:
+        times_ms[process].append(ms)
+        of_round = f"round {number} of {config.rounds}: {process.label}, ranks {process.where}"
+        print(f"{of_round}: {ms:.2f} ms per step", file=sys.stderr, flush=True)
+
+    try:
+        measures = {p: partial(step_ms, p, config, out) for p in processes}
+        measure_in_turns(measures, config.rounds, keep)
+    finally:  # a stopped measurement has rows, too
+        if all(times_ms.values()):
+            print_table(times_ms, ranks[0])
+
+
+def print_table(times_ms: dict[Process, list[float]], fewest_ranks: int) -> None:
     print(HEADER)
-    for process in processes:
-        fewest = [each for each in processes if is_held_against(process, each, ranks[0])]
-        print(row(process, times_ms[process], max(median(times_ms[each]) for each in fewest)))
+    for process, ms in times_ms.items():
+        fewest = [each for each in times_ms if is_held_against(process, each, fewest_ranks)]
+        print(row(process, ms, max(median(times_ms[each]) for each in fewest)))
 
 
 def processes_of(config: ScalingConfig, ranks: list[int]) -> list[Process]:

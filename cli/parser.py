@@ -38,6 +38,7 @@ class Parser(argparse.ArgumentParser):
         super().__init__(
             prog, usage, above, below, parents, shape, add_help=not parents, allow_abbrev=False
         )
+        self.register("type", Path, named_path)
 
     def format_help(self) -> str:
         return as_called(super().format_help())
@@ -106,11 +107,9 @@ def flag(
 ) -> None:
     """Add "--name VALUE" to a parser or a group of its flags; "--name" alone is a switch.
 
-    A flag with `choices` shows these in place of a VALUE. An empty VALUE is no path.
+    A flag with `choices` shows these in place of a VALUE.
     """
     *names, value = spelled.split()
-    if type is Path:
-        type = named_path
     if not value.startswith("-"):
         parser.add_argument(*names, metavar=value, type=type, default=default, help=help)
     elif choices:
@@ -120,7 +119,7 @@ def flag(
 
 
 def named_path(word: str) -> Path:
-    """Type of a flag, for argparse: a path; that of an empty word would be this folder."""
+    """Type that argparse takes for Path: that of an empty word would be this folder."""
     if not word:
         raise argparse.ArgumentTypeError("is empty; name a folder or a file")
     return Path(word)
@@ -142,4 +141,6 @@ def within(kind: type[Number], least: float, most: float = float("inf")) -> Call
 
 def names(words: str) -> list[str]:
     """Type of a flag, for argparse: words separated by commas, without blanks around them."""
-    return [word.strip() for word in words.split(",") if word.strip()]
+    if not (parts := [word.strip() for word in words.split(",") if word.strip()]):
+        raise argparse.ArgumentTypeError("is empty; give one or more, separated by commas")
+    return parts

@@ -11,7 +11,7 @@ import os
 import re
 import sys
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -83,6 +83,7 @@ flags (Hydra's)
   -sc install=bash         tab completion: eval "$(python train.py -sc install=bash)"
   --hydra-help, --version  help and version of Hydra
 """
+LISTED = frozenset(re.findall(r"(?<!\w)--?[a-z][a-z-]*", HELP))
 # a config file is named by its path instead; the pickle of an earlier run may run any code
 REFUSED = ("config_path", "config_dir", "experimental_rerun")
 COMPLETION = re.compile(r"(install|uninstall|query)=(bash|fish|zsh)")  # after -sc
@@ -205,7 +206,7 @@ def compose_one(words: list[str], *added: str) -> Config:
 
     `added` are KEY=VALUE for keys that the words leave alone. Raises ValueError.
     """
-    _, flags, words = split_arguments(words)
+    _, flags, words = split_arguments(words, suggested=())  # those listed are of train.py
     if flags:
         raise ValueError(
             f"{flags[0]}: this flag of train.py does not work here, where there is one run at a "
@@ -242,10 +243,13 @@ def file_names() -> str:
     return text.strip()
 
 
-def split_arguments(argv: list[str]) -> tuple[argparse.Namespace, list[str], list[str]]:
+def split_arguments(
+    argv: list[str], suggested: Collection[str] = LISTED
+) -> tuple[argparse.Namespace, list[str], list[str]]:
     """Hydra's flags, parsed and as typed, and the other words; --key=value becomes key=value.
 
-    Raises ValueError for an unknown flag, or one that is not offered.
+    Raises ValueError for an unknown flag, with the nearest of `suggested`, or one that is not
+    offered.
     """
     parser = Parser("", parents=[get_args_parser()])
     parser.prog = program_command()
@@ -260,7 +264,7 @@ def split_arguments(argv: list[str]) -> tuple[argparse.Namespace, list[str], lis
     options, unknown = parser.parse_known_intermixed_args(argv)
     for flag in unknown:
         key = flag.lstrip("-")
-        cure = f"; as a key, write {key}=VALUE" if key in keys(Config) else ending(flag, own)
+        cure = f"; as a key, write {key}=VALUE" if key in keys(Config) else ending(flag, suggested)
         raise ValueError(f"{flag}: no such flag{cure}")
     for name in REFUSED:
         if getattr(options, name) is not None:

@@ -45,7 +45,8 @@ class Analysis:
     is read raises ValueError for one that the capture does not hold.
 
     A slow first step of torch.profiler is left out: it holds the start of the profiler and the work
-    that the warm-up had queued. `keep_first` keeps it.
+    that the warm-up had queued. `keep_first` keeps it. A step behind `last_iteration`, which the
+    end of the program cut off, is left out, too.
     """
 
     trace: Trace
@@ -54,11 +55,14 @@ class Analysis:
     device: int | None = None
     process: int | None = None
     keep_first: bool = False
+    last_iteration: int | None = None  # the last complete one, as the manifest knows it
 
     @cached_property
     def steps_with_bounds(self) -> tuple[Steps, OwnedOperations | None, np.ndarray]:
         """(the steps, the operations that they own, their boundaries on the GPU's time line)."""
         steps = find_steps(self.trace, self.step, self.phases, self.device, self.process)
+        if self.last_iteration is not None:
+            steps = steps.up_to(self.last_iteration)
         owned = self.owned_by(steps)
         bounds_ns = boundaries(steps, owned)
         if self.keep_first or self.trace.kind != "kineto" or not starts_slowly(bounds_ns):
@@ -100,19 +104,20 @@ class Analysis:
 
     @cached_property
     def summed(self) -> Trace:
-        """The trace without the host's events and the launches up to a step that was left out."""
+        """The trace without the host's events and the launches up to a step that was left out, and
+        without those of a step that was cut off; that of nsys is whole."""
         trace, steps = self.trace, self.steps
-        if steps.begin_ns is None:
+        if trace.kind != "kineto" or (steps.begin_ns is None and steps.cut_off_ns is None):
             return trace
-        first_ns, calls, operations = int(steps.start_ns[0]), trace.calls, trace.operations
+        calls, operations = trace.calls, trace.operations
         if operations is not None:
             launch_ns = operations.start_ns
             if calls is not None:
                 known = operations.call >= 0
                 launch_ns = np.where(known, calls.start_ns[operations.call], launch_ns)
-            operations = operations.rows(launch_ns >= first_ns)
+            operations = operations.rows(steps.is_counted(launch_ns))
         if calls is not None:
-            calls = calls.rows(calls.start_ns >= first_ns)
+            calls = calls.rows(steps.is_counted(calls.start_ns))
         return replace(trace, operations=operations, calls=calls)
 
     @cached_property

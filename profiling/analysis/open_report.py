@@ -81,4 +81,7 @@ def open_report(
             program = program_steps(beside or trace.file, content.rank, content.world_size)
         except ValueError as error:
             trace.warnings.append(f"how steps were recognised is not known: {error}")
-    return Capture(Analysis(trace, step, phases, device, process), content, name, clocks, program)
+    # steps of another name are numbered otherwise
+    last = content.window.last_iteration if content and step is None else None
+    analysis = Analysis(trace, step, phases, device, process, last_iteration=last)
+    return Capture(analysis, content, name, clocks, program)

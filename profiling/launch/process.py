@@ -45,17 +45,22 @@ def stream(
 
     It gets a process group of its own and is sent each Ctrl-C, SIGTERM and SIGHUP once, as SIGINT,
     however we got it: training then ends its window, and nsys writes the report. If it ends by
-    that, the exit code is our own signal's: 143 for SIGTERM.
+    that, the exit code is our own signal's: 143 for SIGTERM. Raises ValueError for a command that
+    cannot be started.
     """
-    process = subprocess.Popen(
-        words,
-        cwd=folder,
-        env=environ,
-        stdin=subprocess.DEVNULL,  # a background group that reads the terminal would be stopped
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        process_group=0,
-    )
+    try:
+        process = subprocess.Popen(
+            words,
+            cwd=folder,
+            env=environ,
+            stdin=subprocess.DEVNULL,  # a background group that reads the terminal would be stopped
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            process_group=0,
+        )
+    except OSError as error:
+        reason = f"{error.strerror}; name the program that runs it"
+        raise ValueError(f"{words[0]}: {reason}") from error
 
     caught: list[int] = []
 

@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 from torch.profiler import ProfilerActivity
 from torch.profiler import profile as TorchProfiler
 
-from cli.files import write_text
+from cli.files import replacement_for, write_text
 from configs.profiling import ProfileConfig
 from profiling.recording.recording import Recorder
 
@@ -73,12 +73,15 @@ class TorchRecorder(Recorder):
 def write_packed_trace(profiler: TorchProfiler, path: Path) -> None:
     """Write a gzipped Chrome trace; torch's own compression, line by line, takes ten times as long.
 
-    Raises OSError, also where the disk is full and Kineto leaves no trace without saying so.
+    Raises ValueError or OSError, also where the disk is full and Kineto leaves no trace without
+    saying so.
     """
-    packed = path.with_name(path.name + ".tmp")
     with TemporaryDirectory() as folder:
         plain = Path(folder, "trace.json")
         profiler.export_chrome_trace(str(plain))
-        with open(plain, "rb") as trace, gzip.open(packed, "wb", compresslevel=6) as file:
+        with (
+            open(plain, "rb") as trace,
+            replacement_for(path) as packed,
+            gzip.open(packed, "wb", compresslevel=6) as file,
+        ):
             shutil.copyfileobj(trace, file, 1 << 20)
-    packed.replace(path)

@@ -11,7 +11,7 @@ examples
   python -m profiling kernels --device cpu --tokens 256
 
 With --dropout, results are not compared, because each variant draws its own random numbers. Our
-kernels run only on CUDA.
+kernels run only on CUDA; on a CPU the other variants take minutes, most of these to compile.
 """
 
 import argparse

@@ -15,6 +15,7 @@ from profiling.launch import command, reports
 from profiling.launch.any_program import folder as run_folder
 from profiling.launch.any_program import seen
 from profiling.launch.any_program.start import (
+    NOT_EXECUTABLE,
     HookSettings,
     refusal,
     run_to_end,
@@ -74,9 +75,12 @@ def run_program(flags: Namespace, words: list[str]) -> int:
             ended = run_to_end(started, environ, under_nsys=nsys is not None)
         except OSError as error:
             say(f"{words[0]}: {error.strerror}; name the program that runs it")
-            return 126
-        with redirect_stdout(sys.stderr):
-            report(folder, settings, nsys, ended, flags.whole)
+            ended = Ended(NOT_EXECUTABLE, "", None)
+        else:
+            with redirect_stdout(sys.stderr):
+                report(folder, settings, nsys, ended, flags.whole)
+    if previous and not previous.exists():
+        say(f"nothing was recorded: the earlier run is back in {folder}")
     return ended.status
 
 

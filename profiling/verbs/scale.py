@@ -105,7 +105,7 @@ def parse(argv: list[str]) -> Namespace:
 
 def numbers(words: str) -> tuple[int, ...]:
     """Parse a flag's numbers of GPUs."""
-    return tuple(map(within(int, 1, MOST_GPUS), names(words))) or COUNTS
+    return tuple(map(within(int, 1, MOST_GPUS), names(words)))
 
 
 def speeds(words: str) -> tuple[float, ...]:

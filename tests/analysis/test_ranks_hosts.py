@@ -9,12 +9,15 @@ import numpy as np
 import pytest
 
 from benchmarks.fleet.simulation import Fault, Fleet, cost_us
+from profiling.analysis.analysis import Analysis
+from profiling.analysis.gpu_time import idle
 from profiling.analysis.ranks.cause import is_slow_host
 from profiling.analysis.ranks.collective_waits import Waits
-from profiling.analysis.ranks.own_host import OwnHost, chance_ms, surely_slower
+from profiling.analysis.ranks.own_host import OwnHost, chance_ms, own_host, surely_slower
 from profiling.analysis.ranks.rank_records import RanksReport
 from profiling.analysis.ranks.reduce import ReducedRank
 from profiling.analysis.ranks.summary import LATE_FIRST, analyse, compared_iterations
+from tests.helpers.captures import trace_of
 from tests.helpers.fleet import TOOLS, analyse_files, report_of, write_fleet
 
 # hosts that launch step after step, and take twice as long as their GPUs
@@ -149,6 +152,15 @@ def test_equal_hosts_differ_by_their_noise_and_by_a_quarter_at_most() -> None:
     assert chance_ms(quiet[:1]) == 2.5  # nothing tells the noise of one step
     assert surely_slower(quiet + 1, quiet) and not surely_slower(noisy + 1, noisy)
     assert surely_slower(quiet[:1] + 1, quiet)
+
+
+def test_the_waits_of_a_host_are_those_that_its_gaps_know(monkeypatch: pytest.MonkeyPatch) -> None:
+    analysis = Analysis(trace_of("flash_compile"), keep_first=True)
+    assert analysis.gaps is not None
+    monkeypatch.setattr(idle, "host_activity", None)  # it is not asked again
+    host = own_host(analysis)
+    assert host is not None and host.step_ns.sum() == 15_536_329
+    assert host.waits == 4 / 20, "the wait behind the last of 20 steps is in none"
 
 
 def test_a_rank_that_alone_waits_for_its_gpu_is_not_one_with_a_slow_host(tmp_path: Path) -> None:

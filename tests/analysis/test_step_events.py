@@ -159,4 +159,7 @@ def test_the_shortest_are_left_out_of_a_step_that_is_too_long_to_draw(monkeypatc
 
 
 def test_no_gpu_activity_no_events():
-    assert step_events(Analysis(replace(trace_of("slow_eager"), operations=None))) is None
+    on_cpu = Analysis(replace(trace_of("slow_eager"), operations=None))
+    assert step_events(on_cpu) is None
+    with pytest.raises(ValueError, match="^--steps 3-5: the page of .* has no timeline, because"):
+        step_events(on_cpu, (3, 5))

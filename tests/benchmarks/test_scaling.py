@@ -28,8 +28,8 @@ def test_a_row_says_what_is_kept():
     )
 
 
-def kept_of(capsys) -> list[str]:
-    lines = capsys.readouterr().out.split(scaling.HEADER)[1].split("\n")[1:-1]
+def kept_of(printed: str) -> list[str]:
+    lines = printed.split(scaling.HEADER)[1].split("\n")[1:-1]
     return [" ".join(line.strip("| ").split(" | ")[at] for at in (0, 1, 3)) for line in lines]
 
 
@@ -45,7 +45,12 @@ def test_several_gpus_are_held_against_the_slowest_of_them(tmp_path, monkeypatch
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     BENCHMARKS.run(["scaling", "ranks=1,2", "alone=1,0", "rounds=1", f"out={tmp_path}/out"])
     assert seen == [("1 (GPU 0)", "0"), ("1 (GPU 1)", "1"), ("2", None)]
-    assert kept_of(capsys) == [
+    printed = capsys.readouterr()
+    assert printed.err.splitlines()[1:] == [
+        "round 1 of 1: as it is, ranks 1 (GPU 1): 20.00 ms per step",
+        "round 1 of 1: as it is, ranks 2: 25.00 ms per step",
+    ]
+    assert kept_of(printed.out) == [
         "as it is 1 (GPU 0) 105.3 %", "as it is 1 (GPU 1) 100.0 %", "as it is 2 80.0 %",
     ]  # fmt: skip
 
@@ -60,12 +65,34 @@ def test_ways_are_for_several_ranks_and_nanogpt_is_held_against_itself(
     (tmp_path / "train.py").touch()
     words = ["ranks=1,2", "ways=a=1; b=2", f"against={tmp_path}", f"out={tmp_path}/out"]
     BENCHMARKS.run(["scaling", *words])
-    assert kept_of(capsys) == [
+    assert kept_of(capsys.readouterr().out) == [
         "as it is 1 100.0 %", "nanoGPT 1 100.0 %", "a=1 2 95.2 %", "b=2 2 80.0 %",
         "nanoGPT 2 75.0 %",
     ]  # fmt: skip
     BENCHMARKS.run(["scaling", "ranks=2", *words[1:]])
-    assert kept_of(capsys) == ["a=1 2 100.0 %", "b=2 2 100.0 %", "nanoGPT 2 100.0 %"]
+    kept = ["a=1 2 100.0 %", "b=2 2 100.0 %", "nanoGPT 2 100.0 %"]
+    assert kept_of(capsys.readouterr().out) == kept
+
+
+@pytest.mark.parametrize("stopped", [KeyboardInterrupt(), SystemExit(143)])
+@pytest.mark.parametrize("done", [1, 3])
+def test_a_stopped_measurement_has_the_rows_so_far(done, stopped, tmp_path, monkeypatch, capsys):
+    times_ms = iter([20.0, 25.0, 27.0][:done])
+
+    def step_ms(*_):
+        if (ms := next(times_ms, None)) is None:
+            raise stopped
+        return ms
+
+    monkeypatch.setattr(scaling, "step_ms", step_ms)
+    with pytest.raises(type(stopped)):
+        BENCHMARKS.run(["scaling", "ranks=1,2", "rounds=2", f"out={tmp_path}/out"])
+    printed = capsys.readouterr()
+    assert len(printed.err.splitlines()) == done
+    if done == 1:  # several ranks have no time yet
+        assert not printed.out
+    else:
+        assert printed.out.endswith("| as it is | 2 | 26.00 (25.00, 27.00) | 76.9 % |\n")
 
 
 @pytest.mark.parametrize(

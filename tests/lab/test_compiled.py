@@ -230,6 +230,8 @@ def test_mistakes_are_refused_before_compiling(tmp_path):
         compiled.main(["compile=false"])
     with pytest.raises(ValueError, match="one run at a time"):
         compiled.main(["-m", "seed=1,2"])
+    with pytest.raises(ValueError, match="^--dry: no such flag; see python "):
+        compiled.main(["--dry"])
     (tmp_path / "precious").write_text("mine")
     with pytest.raises(ValueError, match="contains no index.json of this verb"):
         compiled.main(["--out", str(tmp_path)])

@@ -118,6 +118,18 @@ def test_a_command_alone_is_not_called_a(tmp_path, monkeypatch):
         baseline.main(["save", "main", "--", "false"])
 
 
+def test_a_command_that_cannot_be_started_leaves_nothing(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert baseline.main(["save", "main", "--", "no-such-word"]) == 127
+    assert "no-such-word: command not found" in capsys.readouterr().err
+    headless = tmp_path / "headless"
+    headless.write_text("echo no first line with an interpreter\n")
+    headless.chmod(0o755)
+    with pytest.raises(ValueError, match=r"^\./headless: Exec format error; name the program that"):
+        baseline.main(["save", "main", "--", "./headless"])
+    assert [*tmp_path.iterdir()] == [headless]
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

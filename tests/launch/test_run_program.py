@@ -245,9 +245,16 @@ def test_an_earlier_run_moves_aside_and_other_files_stay(capfd):
     for name in ("metrics-rank1.jsonl", "trained-rank0", "processes.jsonl", "notes.txt"):
         (folder / name).touch()
     (folder / "config.yaml").write_text("# every key of this run\n")
-    assert run.main(["--kind", "none", "--", PYTHON, "-c", ""]) == 0
+    before = sorted(path.name for path in folder.iterdir())
+    for words, code in (([PYTHON, "-c", "exit(3)"], 3), (["no-such-word"], 127)):
+        assert run.main(["--kind", "none", "--", *words]) == code
+        assert sorted(path.name for path in folder.iterdir()) == before, "nothing was recorded"
+    assert "nothing was recorded: the earlier run is back in out-run" in said_of(capfd)[1]
+    records = "open('out-run/config.yaml', 'w').write('# every key of this run')"
+    assert run.main(["--kind", "none", "--", PYTHON, "-c", records]) == 0
     assert "the earlier run in out-run is now in previous-1" in said_of(capfd)[1]
-    assert sorted(path.name for path in folder.iterdir()) == ["notes.txt", "previous-1"]
+    names = sorted(path.name for path in folder.iterdir())
+    assert names == ["config.yaml", "notes.txt", "previous-1", "processes.jsonl"]
     moved = {path.name for path in (folder / "previous-1").iterdir()}
     assert {"profile", "facts", "metrics-rank1.jsonl", "trained-rank0", "config.yaml"} <= moved
 

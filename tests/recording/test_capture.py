@@ -2,7 +2,10 @@
 
 import gzip
 import json
+import os
 import signal
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -12,6 +15,8 @@ from configs.profiling import ProfileConfig
 from configs.schema import Config
 from configs.texts import quote_texts
 from profiling.recording.nsys import how_to_attach, is_attached
+from profiling.recording.torch_profiler import write_packed_trace
+from tests.helpers.full_disk import files_no_larger_than
 from tests.helpers.processes import read_until
 from training.profiler import Profiler
 from training.ranks.distributed import Ranks
@@ -155,6 +160,16 @@ def test_options_reach_torch_profiler(run):
         trace = json.load(file)
     assert trace["record_shapes"] == trace["with_stack"] == trace["profile_memory"] == 1
     assert any("Input Dims" in event.get("args", {}) for event in trace["traceEvents"])
+
+
+def test_a_disk_that_is_full_while_a_trace_is_packed_keeps_no_part_of_it(tmp_path):
+    noise = os.urandom(4000)  # which packed is larger
+    profiler = SimpleNamespace(export_chrome_trace=lambda path: Path(path).write_bytes(noise))
+    with files_no_larger_than(4000), pytest.raises(ValueError, match="File too large"):
+        write_packed_trace(profiler, tmp_path / "window-1.trace.json.gz")
+    assert not [*tmp_path.iterdir()]
+    write_packed_trace(profiler, tmp_path / "window-1.trace.json.gz")
+    assert [path.name for path in tmp_path.iterdir()] == ["window-1.trace.json.gz"]
 
 
 @pytest.mark.slow

@@ -67,6 +67,10 @@ def test_folders_of_others_hold_no_baselines(kept):
     Path("empty/.git").mkdir(parents=True)
     with pytest.raises(ValueError, match="^empty: has no baseline; make one"):
         history.main(["empty"])
+    Path("runs/out-run").mkdir(parents=True)
+    Path("runs/out-run/environment.json").write_text("{}")
+    with pytest.raises(ValueError, match="^runs: has no baseline; make one"):
+        history.main(["runs"])
 
 
 def test_a_damaged_file_is_named_and_a_kept_one_stays(kept):

@@ -85,6 +85,16 @@ def test_nothing_outside_of_the_folder_is_listed(place, tmp_path):
     assert not any(entry.captures for entry in of_kind(place)["run"])
 
 
+def test_pipes_are_not_waited_for(place):
+    before = len(list_entries(place))
+    (place / "ended" / "profile").mkdir()
+    for folder in (place, place / "ended" / "profile"):
+        for name in ("pipe.json", "pipe.pickle", "pipe.html"):
+            os.mkfifo(folder / name)
+    assert len(list_entries(place)) == before
+    assert not any(entry.captures for entry in of_kind(place)["run"])
+
+
 def test_a_page_links_the_pages_that_there_are_but_not_itself(place, capsys):
     capture = place / "trace, mine.json"
     head = '<meta content="script-src \'nonce-x\'"><meta name="step-ms" content="7.25"><title>'

@@ -98,6 +98,8 @@ def test_a_manifest_can_lie_elsewhere(tmp_path, capsys):
     [
         ([], "CAPTURE"),
         (["nowhere.sqlite"], "nowhere.sqlite"),
+        ([""], "CAPTURE: is empty; name a folder or a file"),
+        ([CAPTURE, "--phases", ""], "--phases: is empty; give one or more, separated by commas"),
         ([CAPTURE, "--htlm", "x"], "--htlm"),
         ([CAPTURE, "--open"], "--html"),
         ([CAPTURE, "--full", "--json", "-"], "--full"),

@@ -127,6 +127,7 @@ def test_the_memory_of_a_run_is_in_its_folder(tmp_path):
         (["nowhere"], "nowhere: no such file or folder"),
         ([TRACE], "there is no manifest beside the capture with the model's sizes"),
         ([*GIVEN, "--gpus", "12"], "--gpus 12: must be a multiple of --gpus-per-node 8"),
+        ([*GIVEN, "--gpus", ","], "--gpus: is empty; give one or more, separated by commas"),
         ([*GIVEN, "--gpus", "0"], "--gpus: 0: must be 1 to 131072"),
         ([*GIVEN, "--gpus", "many"], "--gpus: invalid"),
         ([*GIVEN, "--gpus-per-node", "0"], "--gpus-per-node: 0: must be 1 to"),

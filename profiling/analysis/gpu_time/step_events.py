@@ -127,6 +127,11 @@ def step_events(analysis: Analysis, chosen: tuple[int, int] | None = None) -> St
     the capture does not hold, and for several with more than MOST_EVENTS.
     """
     if analysis.owned is None:
+        if chosen:
+            raise ValueError(
+                f"--steps {chosen[0]}-{chosen[1]}: the page of {analysis.trace.file.name} has no "
+                "timeline, because no GPU activity was captured; leave the flag out"
+            )
         return None
     length = np.diff(analysis.bounds_ns)
     median = int(np.argmin(np.abs(length - np.median(length))))
@@ -149,9 +154,9 @@ def step_events(analysis: Analysis, chosen: tuple[int, int] | None = None) -> St
 
 def other_gpus(analysis: Analysis) -> list[Analysis]:
     """An analysis for each other GPU that a process of the capture used, in the file's order."""
-    own, trace = analysis.steps, analysis.trace
+    own, trace, last = analysis.steps, analysis.trace, analysis.last_iteration
     return [
-        Analysis(trace, process=process, device=device, keep_first=True)
+        Analysis(trace, process=process, device=device, keep_first=True, last_iteration=last)
         for process, device, took_ns in used_gpus(trace)
         if took_ns and (process, device) != (own.process, own.device)
     ]

@@ -174,7 +174,10 @@ def rank_of_file(trace: Trace, path: Path, step_names: StepNames, clocks: RunClo
     """
     manifest_file = opening.find_manifest(path, trace)
     manifest = manifest_file[1] if manifest_file else None
-    analysis = Analysis(trace, step_names.step, step_names.phases, keep_first=True)
+    last = manifest.window.last_iteration if manifest and step_names.step is None else None
+    analysis = Analysis(
+        trace, step_names.step, step_names.phases, keep_first=True, last_iteration=last
+    )
     report = report_of(analysis, manifest, manifest_file[0] if manifest_file else None, clocks)
     by = {
         "capture": trace.rank,

@@ -21,12 +21,7 @@ import numpy as np
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.columns import Intervals, union
 from profiling.analysis.gpu_time.attribution import OwnedOperations
-from profiling.analysis.gpu_time.host_activity import (
-    FOREIGN_WAITS,
-    LONG_NS,
-    host_activity,
-    times_named,
-)
+from profiling.analysis.gpu_time.host_activity import FOREIGN_WAITS, LONG_NS, times_named
 from profiling.analysis.statistics import ratio_over_processes
 from profiling.timeline.trace import Calls
 
@@ -47,14 +42,13 @@ class OwnHost:
 
 def own_host(analysis: Analysis) -> OwnHost | None:
     """The host of the steps; None where its calls were not captured."""
-    trace, owned = analysis.trace, analysis.owned
+    trace, owned, gaps = analysis.trace, analysis.owned, analysis.gaps
     calls = trace.calls
-    if calls is None or owned is None or owned.steps.thread is None:
+    if calls is None or owned is None or gaps is None or owned.steps.thread is None:
         return None
     steps = owned.steps
     edges_ns = np.append(steps.start_ns, steps.end_ns[-1])
-    host = host_activity(trace, calls, owned, int(edges_ns[0]), int(edges_ns[-1]))
-    for_gpu = host.data_waits.union(host.other_waits)
+    for_gpu = gaps.data_waits.union(gaps.waits).clip(int(edges_ns[0]), int(edges_ns[-1]))
     waits = for_gpu.union(held_up_launches(calls, owned))
     waits = waits.union(times_named(trace, steps, FOREIGN_WAITS, trace.os_calls))
     waited_ns = waits.ns_within(edges_ns[:-1], edges_ns[1:])

@@ -18,7 +18,7 @@ from typing import Literal
 import numpy as np
 
 from cli.errors import one_line
-from cli.files import not_a_folder
+from cli.files import is_pipe, not_a_folder
 from profiling.analysis.runs.folder import CAPTURED, Numbers, numbers_of, read_row
 from profiling.shared.json_records import JsonObject, read_json
 from profiling.shared.metric_names import STEP_MS, VAL_LOSS
@@ -93,7 +93,7 @@ def list_entries(place: Path) -> list[Entry]:
     for folder, inside, names in os.walk(place):
         inside[:] = sorted(name for name in inside if not LEFT_OUT.fullmatch(name))
         files = [Path(folder, name) for name in sorted(names)]
-        files = [file for file in files if not leads_out(file, root)]
+        files = [file for file in files if not (leads_out(file, root) or is_pipe(file))]
         pages += [file for file in files if file.suffix == ".html"]
         inside[:] = [name for name in inside if not leads_out(Path(folder, name), root)]
         entries += entries_of(Path(folder), inside, files)
@@ -181,7 +181,8 @@ def experiment_entry(folder: Path) -> Entry:
 
 def run_entry(folder: Path, profile: Path | None) -> Entry:
     """The entry of a run, from its summary, or else from its last rows. `profile` has captures."""
-    files = [file for file in profile.iterdir() if not file.is_symlink()] if profile else []
+    files = list(profile.iterdir()) if profile else []
+    files = [file for file in files if file.is_file() and not file.is_symlink()]
     captures = sorted(filter(is_capture, files), key=changed_s, reverse=True)
     entry = Entry("run", folder, changed_s(folder / METRICS), captures=captures, runs=[folder])
     try:

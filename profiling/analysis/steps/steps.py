@@ -52,6 +52,7 @@ class Steps:
     endless: int = 0  # number of ranges without an end, though the program went on
     begin_ns: int | None = None  # end on the GPU of the step that was left out before these
     left_out_ns: int | None = None  # how long that step took
+    cut_off_ns: int | None = None  # begin on the host of a step that the program's end cut off
 
     @cached_property
     def phases(self) -> StepRanges:
@@ -87,6 +88,29 @@ class Steps:
             begin_ns=int(bounds_ns[1]),
             left_out_ns=int(bounds_ns[1] - bounds_ns[0]),
         )
+
+    def up_to(self, last_iteration: int) -> "Steps":
+        """The steps without one behind `last_iteration`, the last that was complete."""
+        complete = last_iteration + 1 - (self.first_iteration or 0)
+        if self.first_iteration is None or not 0 < complete < len(self.start_ns):
+            return self
+        cut_off_ns = int(self.start_ns[complete])
+        return replace(
+            self,
+            start_ns=self.start_ns[:complete],
+            end_ns=self.end_ns[:complete],
+            ranges=self.ranges.rows(self.ranges.start_ns < cut_off_ns),
+            cut_off_ns=cut_off_ns,
+        )
+
+    def is_counted(self, host_ns: np.ndarray) -> np.ndarray:
+        """Mask of the times on the host that lie in no step that is left out or cut off."""
+        counted = np.ones(len(host_ns), bool)
+        if self.begin_ns is not None:
+            counted &= host_ns >= self.start_ns[0]
+        if self.cut_off_ns is not None:
+            counted &= host_ns < self.cut_off_ns
+        return counted
 
     def rows_of(self, operations: Operations) -> np.ndarray:
         """Rows of the operations of this process on this GPU, in the steps or not."""

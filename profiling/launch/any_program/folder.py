@@ -21,13 +21,17 @@ OF_HOOK = re.compile(rf"{HOOK_FILES}|{FACTS}|process-\d+")
 def own_folder(folder: Path) -> Iterator[Path | None]:
     """Own the folder within the block, which gets the place of an earlier run, or None.
 
-    Raises ValueError if another process owns it, or if it has files with the names of a run's that
-    no run of ours has written.
+    If the block records nothing, the earlier run is back in its place at the end. Raises ValueError
+    if another process owns the folder, or if it has files with the names of a run's that no run of
+    ours has written.
     """
     with Lock(folder, f"--out {folder}"):
-        yield move_aside(folder)
+        previous = move_aside(folder)
+        yield previous
         if not is_run(folder):
             remove_leftovers(folder)
+            if previous and not any(is_of_run(path.name) for path in folder.iterdir()):
+                move_back(previous)
 
 
 def move_aside(folder: Path) -> Path | None:
@@ -46,6 +50,13 @@ def move_aside(folder: Path) -> Path | None:
     for path in files:
         os.rename(path, target / path.name)
     return target
+
+
+def move_back(previous: Path) -> None:
+    """Move a run out of previous-N into the folder where it was, and remove previous-N."""
+    for path in list(previous.iterdir()):
+        os.rename(path, previous.parent / path.name)
+    previous.rmdir()
 
 
 def is_of_run(name: str) -> bool:

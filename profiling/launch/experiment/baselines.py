@@ -48,6 +48,7 @@ from profiling.shared.json_records import JsonObject, read_json, to_json
 
 FOLDER = Path(".profiling/baselines")
 NAME = re.compile(r"\w[\w.-]*")
+SITTINGS = "[0-9]*T[0-9]*Z-*.json"  # files of a baseline, as `keep` names them
 FOLDER_HELP = f"folder of the baselines, for git or a cache of CI to carry (default {FOLDER})"
 
 
@@ -78,11 +79,11 @@ def read_sittings(folder: Path, names: list[str]) -> list[Sitting]:
 
     Raises ValueError if a baseline has none, or a file is damaged.
     """
-    there = sorted({path.parent.name for path in folder.glob("*/*.json")})
+    there = sorted({path.parent.name for path in folder.glob(f"*/{SITTINGS}")})
     names = names or list(filter(NAME.fullmatch, there))
     found = []
     for name in names:
-        if not (files := sorted((folder / check_name(name)).glob("*.json"))):
+        if not (files := sorted((folder / check_name(name)).glob(SITTINGS))):
             have = f"there are {', '.join(there)}" if there else "none is saved there"
             raise ValueError(f"{folder}: has no baseline {name}; {have}")
         found += [read_json(path, Sitting) for path in files]

@@ -7,7 +7,7 @@ import re
 import shlex
 import statistics
 import time
-from contextlib import redirect_stdout
+from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -184,8 +184,15 @@ def run_hooked(
     run_dir.mkdir(parents=True)
     log = run_dir.with_name(run_dir.name + ".log")
     started = time.perf_counter()
-    with open(log, "wb") as file:
-        ended = stream(words, with_hook(environ, settings), file, place)
+    try:
+        with open(log, "wb") as file:
+            ended = stream(words, with_hook(environ, settings), file, place)
+    except ValueError:  # it did not start
+        log.unlink()
+        run_dir.rmdir()
+        with suppress(OSError):  # not the first process
+            run_dir.parent.rmdir()
+        raise
     if ended.stopped_by:
         stop(ended.stopped_by)
     if ended.status:

@@ -1,5 +1,7 @@
-"""Tests of the first recorded step of torch.profiler, which is left out where it is slow."""
+"""Tests of recorded steps that are left out: torch.profiler's first where it is slow, and the last
+where the program's end cut it off."""
 
+from dataclasses import replace
 from io import StringIO
 
 import numpy as np
@@ -8,12 +10,15 @@ from rich.console import Console
 
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.difference.compared import compared_capture
+from profiling.analysis.open_report import open_report
 from profiling.analysis.summary import summarize
 from profiling.report.renderers.terminal import show
 from profiling.report.single.document import report_document
 from profiling.report.single.screen import first_screen
+from profiling.shared.json_records import read_json, to_json
 from profiling.shared.manifest import CapturedWindow, Laps, Manifest, WindowSteps
 from tests.helpers.programs import MS, Program
+from tests.paths import CAPTURES
 
 LAUNCHES = 10
 
@@ -73,3 +78,30 @@ def test_another_first_step_stays(trace):
     assert report.window.left_out_ms is None
     assert report.window.steps == len(np.diff(analysis.bounds_ns))
     assert sum(row.count for row in report.kernels) == LAUNCHES * report.window.steps
+
+
+@pytest.mark.parametrize("kind", ["nsys", "kineto"])
+def test_a_step_that_was_cut_off_is_in_no_figure(kind):
+    whole = Analysis(recorded(kind, queued_ns=0), keep_first=True)
+    analysis = Analysis(recorded(kind, queued_ns=0), keep_first=True, last_iteration=3)
+    report = summarize(analysis)
+    assert analysis.bounds_ns.tolist() == whole.bounds_ns[:-1].tolist()
+    assert (report.window.steps, report.window.first_iteration) == (4, 0)
+    summed = 5 if kind == "nsys" else 4  # sums of nsys are those of its whole file
+    assert sum(row.count for row in report.kernels) == summed * LAUNCHES
+    assert {row.name: row.count for row in report.api}["cudaStreamSynchronize"] == summed
+    assert [row.count for row in report.phases] == [4]
+
+
+def test_a_report_has_the_steps_that_the_manifest_knows_to_be_complete(tmp_path):
+    capture, beside = CAPTURES / "flash_eager.trace.json.gz", tmp_path / "window-1.json"
+    manifest = read_json(CAPTURES / "flash_eager.trace.window-1.json", Manifest)
+    window = manifest.window
+    beside.write_text(to_json(manifest))
+    first, last = window.first_iteration, window.last_iteration
+    assert open_report(capture, beside).report.window.steps == window.steps == last - first + 1
+    cut = replace(window, last_iteration=last - 1, ended_by="the end of the program")
+    beside.write_text(to_json(replace(manifest, window=cut)))
+    assert open_report(capture, beside).report.window.steps == window.steps - 1
+    named = open_report(capture, beside, step="iteration").report
+    assert named.window.steps == window.steps, "ranges that the user names are numbered otherwise"
