@@ -1,0 +1,14 @@
+"""What kernels.dependent_launch does at the top of a kernel, for kernels in Gluon."""
+
+from triton.experimental import gluon
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
+
+from kernels.dependent_launch import DEPENDENT
+
+
+@gluon.jit
+def begin():
+    """Wait for the kernels before this one, and let the next one be started."""
+    if DEPENDENT:
+        gdc_wait()
+        gdc_launch_dependents()
