@@ -1,4 +1,4 @@
-"""What `records` keeps of each process, in OUT/records.json, and its tables, OUT/records.md.
+"""Results of `records`: OUT/records.json with each process, and the tables of OUT/records.md.
 
 What was not measured is None, and "not known" or "not reached" in the tables.
 """

@@ -1,9 +1,9 @@
-"""What kernels.dependent_launch does at the top of a kernel, for kernels in Gluon."""
+"""Programmatic dependent launch for kernels in Gluon; see kernels.dependent_launch_triton."""
 
 from triton.experimental import gluon
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from kernels.dependent_launch import DEPENDENT
+from kernels.dependent_launch_triton import DEPENDENT
 
 
 @gluon.jit

@@ -24,8 +24,8 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
-from kernels.dependent_launch import early
 from kernels.dependent_launch_gluon import begin
+from kernels.dependent_launch_triton import early
 from kernels.dropout.in_triton import keys_of_rows, stays
 from kernels.names_gluon import block_barrier, tma_load
 

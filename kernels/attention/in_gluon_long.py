@@ -45,8 +45,8 @@ from kernels.attention.in_gluon import (
     describe,
     store,
 )
-from kernels.dependent_launch import early
 from kernels.dependent_launch_gluon import begin
+from kernels.dependent_launch_triton import early
 from kernels.names_gluon import block_barrier, tma_load
 
 STAGES = 6

@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernels.dependent_launch import begin, early
+from kernels.dependent_launch_triton import begin, early
 from kernels.dropout.in_triton import keys_of_rows, stays, threshold
 from kernels.gluon import has_gluon
 

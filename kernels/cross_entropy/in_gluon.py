@@ -13,8 +13,8 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.ampere import async_copy
 
-from kernels.dependent_launch import early
 from kernels.dependent_launch_gluon import begin
+from kernels.dependent_launch_triton import early
 from kernels.names_gluon import block_barrier, pointer_load
 
 PIECE, WARPS = 4096, 16  # logits of a row that are processed at a time

@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernels.dependent_launch import begin, early
+from kernels.dependent_launch_triton import begin, early
 from kernels.gluon import has_gluon
 
 # Rows of WIDE logits or more are read by many warps: then few rows are in work at once, and the

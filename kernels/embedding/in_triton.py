@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernels.dependent_launch import begin, early
+from kernels.dependent_launch_triton import begin, early
 from kernels.dropout.in_triton import dropped, threshold
 from kernels.norm.in_triton import EPSILON, store_with_norm, sum_over_programs
 

@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernels.dependent_launch import begin, early
+from kernels.dependent_launch_triton import begin, early
 from kernels.embedding_rows.sorted_ids import PART, SortedIds
 
 COLUMNS, TOKENS, WARPS = 512, 16, 4  # columns and rows that a program adds at once

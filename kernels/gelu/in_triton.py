@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernels.dependent_launch import begin, early
+from kernels.dependent_launch_triton import begin, early
 
 BLOCK, WARPS = 1024, 2  # elements and warps of a program
 

@@ -18,8 +18,8 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
-from kernels.dependent_launch import early
 from kernels.dependent_launch_gluon import begin
+from kernels.dependent_launch_triton import early
 from kernels.linear.tiles import GELU, Stream, Tile
 from kernels.names_gluon import tma_load
 

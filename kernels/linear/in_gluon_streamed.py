@@ -16,8 +16,8 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     tma,
 )
 
-from kernels.dependent_launch import early
 from kernels.dependent_launch_gluon import begin
+from kernels.dependent_launch_triton import early
 from kernels.linear.in_gluon import barriers, describe, gelu, gelu_backward, multiply
 from kernels.linear.tiles import GELU, Stream
 from kernels.names_gluon import tma_load, tma_store

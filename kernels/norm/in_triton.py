@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernels.dependent_launch import begin, early
+from kernels.dependent_launch_triton import begin, early
 from kernels.dropout.in_triton import dropped, threshold
 
 # rows of a program at a time; with one warp the sums over a row need no barrier

@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernels.dependent_launch import begin, early
+from kernels.dependent_launch_triton import begin, early
 
 BLOCK, WARPS = 2048, 4  # elements of a program
 SUM, SUM_WARPS = 1024, 4  # programs' sums that are read at a time

@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernels.dependent_launch import begin, early
+from kernels.dependent_launch_triton import begin, early
 from kernels.optimizers.adamw_triton import ALIGNED, KINDS, float32_at
 
 SIDE, WARPS = 64, 8  # side of a square, warps of its program

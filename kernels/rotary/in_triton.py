@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernels.dependent_launch import begin, early
+from kernels.dependent_launch_triton import begin, early
 
 WARPS = 4
 

@@ -10,8 +10,8 @@ PROGRAM = r"""
 import tests.helpers.absent_hopper
 import torch
 import triton.language as tl
-from kernels import dependent_launch
-dependent_launch.DEPENDENT = tl.constexpr(True)  # before the kernels are imported
+from kernels import dependent_launch_triton
+dependent_launch_triton.DEPENDENT = tl.constexpr(True)  # before the kernels are imported
 from kernels import linear
 from kernels.attention import in_triton as attention
 from kernels.compilations_triton import collect_compilations
