@@ -33,6 +33,9 @@ os.environ.setdefault(
     "TORCHINDUCTOR_CACHE_DIR", str(Path(tempfile.gettempdir(), "profiling-nanogpt-tests"))
 )
 
+# A copy of the project, or an installation, is compiled by its first process and not by each.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 # what lies in the user's own cache decides no test
 os.environ["HF_HUB_CACHE"] = str(Path(tempfile.gettempdir(), "no-hub-cache"))
 
