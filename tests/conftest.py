@@ -3,6 +3,7 @@
 And one browser for all tests of pages.
 """
 
+import gc
 import json
 import logging
 import os
@@ -62,6 +63,15 @@ TINY = dict(
     learning_rate=1e-2,
     min_lr=1e-3,
 )
+
+
+def pytest_collection() -> None:
+    """Collect no garbage meanwhile: modules and tests stay, and would be looked at ever again."""
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
