@@ -3,6 +3,7 @@
 And one browser for all tests of pages.
 """
 
+import gc
 import json
 import logging
 import os
@@ -33,6 +34,9 @@ os.environ.setdefault(
     "TORCHINDUCTOR_CACHE_DIR", str(Path(tempfile.gettempdir(), "profiling-nanogpt-tests"))
 )
 
+# A copy of the project, or an installation, is compiled by its first process and not by each.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 # what lies in the user's own cache decides no test
 os.environ["HF_HUB_CACHE"] = str(Path(tempfile.gettempdir(), "no-hub-cache"))
 
@@ -59,6 +63,15 @@ TINY = dict(
     learning_rate=1e-2,
     min_lr=1e-3,
 )
+
+
+def pytest_collection() -> None:
+    """Collect no garbage meanwhile: modules and tests stay, and would be looked at ever again."""
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

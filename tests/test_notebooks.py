@@ -9,6 +9,14 @@ from tests.paths import PROJECT
 
 NOTEBOOK = PROJECT / "notebooks" / "first_capture.ipynb"
 SMALL = "ITERATIONS, REPEATS, STEPS = 45, 2, 20"
+# the programs of `run` and `ab` are forked; the trainings are started anew, as users do
+FORKED = """
+from profiling.launch import process
+from profiling.launch.any_program import start
+from tests.helpers.forked import FORKING
+
+process.subprocess = start.subprocess = FORKING
+"""
 KEYS = ["n_layer=1", "n_head=2", "n_embd=16", "block_size=16", "batch_size=4"]
 
 
@@ -42,6 +50,7 @@ def test_every_cell_runs_without_a_gpu(cells, tmp_path, monkeypatch, project_dat
     keys = [*KEYS, f"data_source={text_file}"]
     mine = f"\n{SMALL}\nKEYS, OUT = {keys}, {str(tmp_path / 'out')!r}"
     by_name["parameters"].source += mine
+    by_name["run"].source = FORKED + by_name["run"].source
     by_name["own"].source = by_name["own"].source.replace("range(64)", "range(2)")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     monkeypatch.delenv("PYTEST_CURRENT_TEST")  # with it a kernel loses what programs print

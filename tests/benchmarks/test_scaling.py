@@ -115,7 +115,7 @@ def test_mistakes_are_named_before_a_folder_is_made(words, message, tmp_path):
 def test_one_rank_and_two_are_trained_and_timed(
     text_file, tmp_path, capsys, project_data, monkeypatch
 ):
-    monkeypatch.setattr(process, "subprocess", FORKING)  # torchrun is started anew
+    monkeypatch.setattr(process, "subprocess", FORKING)
     small = f"n_layer=1 n_head=2 n_embd=32 block_size=32 data_source={text_file}"
     words = ["config=shakespeare_char_cpu", f"words={small}", "rounds=1", "iterations=80"]
     BENCHMARKS.run(["scaling", "ranks=2,1", *words, f"out={tmp_path}/out"])

@@ -53,12 +53,14 @@ def server(*modules: str, **environ: str) -> socket.socket:
     return ours
 
 
-def popen(words: list[str], cwd: Path | None, env: dict[str, str], **pipes):
-    """Start a process as subprocess.Popen; fork our train.py and sample.py, and hooked scripts."""
+def popen(words: list[str], *, env: dict[str, str], cwd: Path | None = None, **pipes):
+    """Start a process as subprocess.Popen; fork train.py, sample.py, torchrun, hooked scripts."""
     unbuffered = {**env, "PYTHONUNBUFFERED": "1"}
     python, script, *_ = rest = [word for word in words if word != "-u"]
     if python == sys.executable and Path(cwd or "", script) in OURS:
         return Forked(rest[1:], unbuffered, folder=cwd)
+    if rest[1:3] == ["-m", "torch.distributed.run"]:
+        return Forked(["-m", "tests.helpers.torchrun", *rest[3:]], unbuffered, folder=cwd)
     if python == sys.executable and VARIABLE in env:
         return Forked(["-c", HOOKED, *words[1:]], unbuffered, folder=cwd)
     return subprocess.Popen(words, cwd=cwd, env=env, **pipes)
@@ -71,6 +73,11 @@ def trainer() -> socket.socket:
 def interpreter() -> socket.socket:
     """Server whose Triton interprets: it reads TRITON_INTERPRET only once in a process."""
     return server(*INTERPRETER, TRITON_INTERPRET="1")
+
+
+def with_wandb() -> socket.socket:
+    """Server that has W&B's client, and not torch."""
+    return server("tests.helpers.with_wandb")
 
 
 class Forked:

@@ -7,35 +7,39 @@ import sys
 import pytest
 
 from profiling.launch import process
-from tests.helpers.forked import FORKING, Forked
+from tests.helpers.forked import FORKING, Forked, with_wandb
 from tests.helpers.planted_secrets import PRESENT
 from tests.paths import PROJECT
 
 
 @pytest.fixture
 def shell(tmp_path):
-    """shell(words, **environ): a Python process in tmp_path, without this machine's W&B.
+    """shell(*words, **environ): a Python process in tmp_path, without this machine's W&B.
 
-    With forked=True it comes from a server that has torch, and its stdout has stderr as well.
+    It is forked from a process that has W&B, or torch if `trainer`, unless it is started `anew`.
+    Its stdout has stderr as well.
     """
 
-    def run(*words: str, forked: bool = False, **environ: str) -> subprocess.CompletedProcess:
+    def run(
+        *words: str, trainer: bool = False, anew: bool = False, **environ: str
+    ) -> subprocess.CompletedProcess:
         inherited = {k: v for k, v in os.environ.items() if "WANDB" not in k and "proxy" not in k}
         home = {"HOME": str(tmp_path), "PYTHONPATH": str(PROJECT), "SOME_API_KEY": PRESENT}
         environ = inherited | home | environ
-        if forked:
-            process = Forked(list(words), environ, folder=tmp_path)
-            output, _ = process.communicate(timeout=60)
-            return subprocess.CompletedProcess(words, process.returncode, output, "")
-        return subprocess.run(
-            [sys.executable, *words],
-            cwd=tmp_path,
-            env=environ,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
+        if anew:
+            return subprocess.run(
+                [sys.executable, *words],
+                cwd=tmp_path,
+                env=environ,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                timeout=60,
+            )
+        process = Forked(list(words), environ, None if trainer else with_wandb(), tmp_path)
+        output, _ = process.communicate(timeout=60)
+        return subprocess.CompletedProcess(words, process.returncode, output, "")
 
     return run
 

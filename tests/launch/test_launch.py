@@ -459,7 +459,7 @@ def test_torchrun_has_nsys_inside_the_chosen_ranks(install, trainer, words, out_
 
 
 @pytest.mark.slow
-def test_a_failing_rank_passes_its_failure_on(install, trainer, words, out_dir, capfd):
+def test_a_failing_rank_passes_its_failure_on(install, trainer, words, out_dir, capfd, forked):
     install()
     folder = out_dir / "profile"
     folder.mkdir(parents=True)

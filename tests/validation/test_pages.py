@@ -2,7 +2,6 @@
 
 import pytest
 
-from tests.helpers.chromium import chromium
 from validation.page_measuring import Measured, first_paint_ms, measure_page
 from validation.page_questions import Question, answer
 from validation.pages import Opened, Side, table_of_pages
@@ -15,14 +14,13 @@ BAD = """<!DOCTYPE html><html lang="en"><title>Bad</title><body style="backgroun
 
 
 @pytest.mark.slow
-def test_the_faults_of_a_page_are_found_and_a_way_is_followed(tmp_path):
+def test_the_faults_of_a_page_are_found_and_a_way_is_followed(browser, tmp_path):
     path = tmp_path / "bad.html"
     path.write_text(BAD)
     way = ("click button :: more", "see p :: \\d+ ms")
-    with chromium() as driver:
-        found = measure_page(driver, path)
-        paint = first_paint_ms(driver, path)
-        taken = answer(driver, Question("How long?", "bad", way), tmp_path)
+    found = measure_page(browser, path)
+    paint = first_paint_ms(browser, path)
+    taken = answer(browser, Question("How long?", "bad", way), tmp_path)
     assert found.bytes == len(BAD) and 0 < paint < 10_000
     assert ["image-alt", "critical", "img"] in found.axe_faults
     assert found.reach_px > 700 < found.paper_reach_px and found.small_targets == 2
