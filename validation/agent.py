@@ -87,16 +87,12 @@ async def ask(root: Path, questions: Sequence[Question]) -> tuple[list[list[str]
         for question in questions:
             texts: list[str] = []
             for tool, arguments in question.calls:
-                last = id_in(texts[-1]) if texts else ""
+                last = json.loads(texts[-1])["evidence"][0].split("/")[0] if texts else ""
                 given = json.loads(json.dumps(arguments).replace(ID, last))
                 result = await client.call_tool(tool, given)
                 texts.append(text_of(result))
             answers.append(texts)
     return answers, listed
-
-
-def id_in(text: str) -> str:
-    return str(json.loads(text)["evidence"][0]).split("/")[0]
 
 
 def grade(question: Question, text: str) -> str:
@@ -312,7 +308,7 @@ def readers(root: Path, asked: Sequence[Asked]) -> Iterator[str]:
     told = sum(each.question.answer is not None for each in right)
     abstained, invented = len(right) - told, sum(len(each.invented) for each in asked)
     yield row_of(
-        "the server", f"{told} of {len(answerable)}", abstained, invented, asked_tokens(asked)
+        "the server", f"{told} of {len(answerable)}", abstained, invented, [e.tokens for e in asked]
     )
     facts = {id(each): known(root, *verb_of(each.question.calls[0])) for each in asked}
     for name, text in (("--json of the verb", "record"), ("sums as of nsys stats", "sums")):
@@ -337,10 +333,6 @@ def readers(root: Path, asked: Sequence[Asked]) -> Iterator[str]:
         "the captures' beginning as text", f"{found} of {len(answerable)}", "-", "-", sizes
     )
     yield row_of("the captures as text", "must be computed", "-", "-", whole)
-
-
-def asked_tokens(asked: Sequence[Asked]) -> list[int]:
-    return [each.tokens for each in asked]
 
 
 def row_of(
