@@ -192,7 +192,7 @@ def csv_of(rows: Sequence[Mapping[str, object]]) -> str:
     return "".join("\t".join(map(str, row.values())) + "\n" for row in rows)
 
 
-def said_numbers(text: str) -> Iterator[tuple[str, bool]]:
+def numbers_in(text: str) -> Iterator[tuple[str, bool]]:
     """The numbers in an answer, and whether each is in a sentence."""
     answer = json.loads(text) if text.startswith("{") else {"sentence": text}
     for value in leaves({name: said for name, said in answer.items() if name not in NOT_SAID}):
@@ -215,13 +215,13 @@ def leaves(value: object) -> Iterator[object]:
         yield value
 
 
-def asked_all(root: Path, questions: Sequence[Question] = QUESTIONS) -> tuple[list[Asked], int]:
+def ask_all(root: Path, questions: Sequence[Question] = QUESTIONS) -> tuple[list[Asked], int]:
     """Ask the server; return what came, graded, and the tokens of its list of tools."""
     answers, listed = asyncio.run(ask(root, questions))
     asked = []
     for question, texts in zip(questions, answers, strict=True):
         facts = known(root, *verb_of(question.calls[0]))
-        words = {word for text in texts for word in said_numbers(text)}
+        words = {word for text in texts for word in numbers_in(text)}
         invented = [word for word, in_words in words if not facts.has(word, in_words)]
         asked.append(Asked(question, texts, invented, grade(question, texts[-1])))
     return asked, listed
@@ -282,7 +282,7 @@ def main(config: AgentConfig) -> None:
         if config.session:
             asyncio.run(print_session(root))
             return
-        asked, listed = asked_all(root)
+        asked, listed = ask_all(root)
         print("| question | answer | calls | tokens |\n|---|---|---|---|")
         for each in asked:
             calls = " ".join(tool for tool, _ in each.question.calls)
@@ -348,7 +348,7 @@ def noticed(root: Path, asked: Sequence[Asked]) -> float:
     for each in asked:
         facts = known(root, *verb_of(each.question.calls[0]))
         for text in each.texts:
-            for word, in_words in said_numbers(text):
+            for word, in_words in numbers_in(text):
                 if value := float(word.replace(",", "")):
                     caught.append(not facts.has(f"{value * 1.01:.4g}", in_words))
     return 100 * statistics.mean(caught)

@@ -24,7 +24,7 @@ def root(tmp_path_factory):
 def test_the_questions_are_answered_by_what_the_tools_return(root):
     from validation import agent
 
-    asked, listed = agent.asked_all(root)
+    asked, listed = agent.ask_all(root)
     assert len(asked) == 48 and sum(each.question.answer is None for each in asked) == 10
     assert {each.question.text: each.grade for each in asked if each.grade != "right"} == {}
     assert {each.question.text: each.invented for each in asked if each.invented} == {}
