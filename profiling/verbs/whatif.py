@@ -58,7 +58,7 @@ def main(argv: list[str]) -> int:
         for wanted in flags.without:
             check_time(wanted, capture.trace.names)
         say("replaying")
-        result = what_if(capture.analysis, capture.manifest, asked_of(flags))
+        result = what_if(capture.analysis, capture.manifest, request_of(flags))
     write(flags, result)
     told = [row for row in result.predictions if row.answer != "cannot tell"]
     return 0 if told or not result.predictions and result.gates.passed else CANNOT_TELL
@@ -171,7 +171,7 @@ def check_time(wanted: re.Pattern[str], names: Iterable[str]) -> None:
         signal.signal(signal.SIGALRM, before)
 
 
-def asked_of(flags: Namespace) -> Asked:
+def request_of(flags: Namespace) -> Asked:
     return Asked(
         no=tuple(dict.fromkeys(flags.no)),
         graphs=flags.graphs,
