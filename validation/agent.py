@@ -78,13 +78,13 @@ async def print_session(root: Path) -> None:
             print(text_of(result))
 
 
-async def ask(root: Path, questions: Sequence[Question]) -> tuple[list[list[str]], int]:
+async def ask(root: Path) -> tuple[list[list[str]], int]:
     """Texts of the answers to each question, and the tokens of the list of tools."""
     async with client_of(root) as client:
         tools = (await client.list_tools()).tools
         listed = sum(token_count(tool.model_dump_json(exclude_none=True)) for tool in tools)
         answers = []
-        for question in questions:
+        for question in QUESTIONS:
             texts: list[str] = []
             for tool, arguments in question.calls:
                 last = json.loads(texts[-1])["evidence"][0].split("/")[0] if texts else ""
@@ -215,11 +215,11 @@ def leaves(value: object) -> Iterator[object]:
         yield value
 
 
-def ask_all(root: Path, questions: Sequence[Question] = QUESTIONS) -> tuple[list[Asked], int]:
+def ask_all(root: Path) -> tuple[list[Asked], int]:
     """Ask the server; return what came, graded, and the tokens of its list of tools."""
-    answers, listed = asyncio.run(ask(root, questions))
+    answers, listed = asyncio.run(ask(root))
     asked = []
-    for question, texts in zip(questions, answers, strict=True):
+    for question, texts in zip(QUESTIONS, answers, strict=True):
         facts = known(root, *verb_of(question.calls[0]))
         words = {word for text in texts for word in numbers_in(text)}
         invented = [word for word, in_words in words if not facts.has(word, in_words)]
