@@ -37,11 +37,11 @@ from profiling.analysis.whatif.swap import read_lab
 from profiling.analysis.whatif.whatif import Asked, what_if
 from profiling.analysis.whatif.whatif_records import WhatIf
 from profiling.shared.json_records import to_json
+from profiling.verbs.gate import CANNOT_TELL
 from profiling.verbs.progress import reading_bar
 from profiling.verbs.report import CAPTURE
 from profiling.verbs.results import check_outputs, output_flags, say_written, show, write_outputs
 
-CANNOT_TELL = 3
 MATCHING_S = 2.0  # at most, to hold the pattern of --without against all names
 
 
