@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from statistics import median
@@ -142,3 +142,10 @@ def spread(values: Sequence[float], places: int) -> str:
     """Median, with the least and the most in brackets."""
     middle, least, most = (f"{f(values):.{places}f}" for f in (median, min, max))
     return f"{middle} ({least}, {most})"
+
+
+def print_markdown_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print a Markdown table behind an empty line."""
+    print(f"\n| {' | '.join(columns)} |\n|{'---|' * len(columns)}")
+    for row in rows:
+        print(f"| {' | '.join(row)} |")

@@ -31,6 +31,7 @@ from training.ranks.distributed import Ranks
 from training.step.warm_up import warm_up
 
 SETTLING_MS = 1000  # before the first comparison
+ALONE_COUNT = 50
 
 
 @dataclass
@@ -77,11 +78,11 @@ def main(config: OverheadConfig) -> None:
     )
 
 
-def sample_alone(uuid: str, count: int = 50) -> tuple[float, float]:
-    """Median (wall ms, CPU ms) of `count` samples without training."""
+def sample_alone(uuid: str) -> tuple[float, float]:
+    """Median (wall ms, CPU ms) of ALONE_COUNT samples without training."""
     (gpu,) = open_gpu(uuid)
     wall_ms, processor_ms = [], []
-    for _ in range(count):
+    for _ in range(ALONE_COUNT):
         wall, processor = time.perf_counter(), time.thread_time()
         gpu.sample()
         processor_ms.append((time.thread_time() - processor) * 1e3)

@@ -78,25 +78,21 @@ async def print_session(root: Path) -> None:
             print(text_of(result))
 
 
-async def ask(root: Path, questions: Sequence[Question]) -> tuple[list[list[str]], int]:
+async def ask(root: Path) -> tuple[list[list[str]], int]:
     """Texts of the answers to each question, and the tokens of the list of tools."""
     async with client_of(root) as client:
         tools = (await client.list_tools()).tools
         listed = sum(token_count(tool.model_dump_json(exclude_none=True)) for tool in tools)
         answers = []
-        for question in questions:
+        for question in QUESTIONS:
             texts: list[str] = []
             for tool, arguments in question.calls:
-                last = id_in(texts[-1]) if texts else ""
+                last = json.loads(texts[-1])["evidence"][0].split("/")[0] if texts else ""
                 given = json.loads(json.dumps(arguments).replace(ID, last))
                 result = await client.call_tool(tool, given)
                 texts.append(text_of(result))
             answers.append(texts)
     return answers, listed
-
-
-def id_in(text: str) -> str:
-    return str(json.loads(text)["evidence"][0]).split("/")[0]
 
 
 def grade(question: Question, text: str) -> str:
@@ -196,7 +192,7 @@ def csv_of(rows: Sequence[Mapping[str, object]]) -> str:
     return "".join("\t".join(map(str, row.values())) + "\n" for row in rows)
 
 
-def said_numbers(text: str) -> Iterator[tuple[str, bool]]:
+def numbers_in(text: str) -> Iterator[tuple[str, bool]]:
     """The numbers in an answer, and whether each is in a sentence."""
     answer = json.loads(text) if text.startswith("{") else {"sentence": text}
     for value in leaves({name: said for name, said in answer.items() if name not in NOT_SAID}):
@@ -219,13 +215,13 @@ def leaves(value: object) -> Iterator[object]:
         yield value
 
 
-def asked_all(root: Path, questions: Sequence[Question] = QUESTIONS) -> tuple[list[Asked], int]:
+def ask_all(root: Path) -> tuple[list[Asked], int]:
     """Ask the server; return what came, graded, and the tokens of its list of tools."""
-    answers, listed = asyncio.run(ask(root, questions))
+    answers, listed = asyncio.run(ask(root))
     asked = []
-    for question, texts in zip(questions, answers, strict=True):
+    for question, texts in zip(QUESTIONS, answers, strict=True):
         facts = known(root, *verb_of(question.calls[0]))
-        words = {word for text in texts for word in said_numbers(text)}
+        words = {word for text in texts for word in numbers_in(text)}
         invented = [word for word, in_words in words if not facts.has(word, in_words)]
         asked.append(Asked(question, texts, invented, grade(question, texts[-1])))
     return asked, listed
@@ -286,7 +282,7 @@ def main(config: AgentConfig) -> None:
         if config.session:
             asyncio.run(print_session(root))
             return
-        asked, listed = asked_all(root)
+        asked, listed = ask_all(root)
         print("| question | answer | calls | tokens |\n|---|---|---|---|")
         for each in asked:
             calls = " ".join(tool for tool, _ in each.question.calls)
@@ -312,7 +308,7 @@ def readers(root: Path, asked: Sequence[Asked]) -> Iterator[str]:
     told = sum(each.question.answer is not None for each in right)
     abstained, invented = len(right) - told, sum(len(each.invented) for each in asked)
     yield row_of(
-        "the server", f"{told} of {len(answerable)}", abstained, invented, asked_tokens(asked)
+        "the server", f"{told} of {len(answerable)}", abstained, invented, [e.tokens for e in asked]
     )
     facts = {id(each): known(root, *verb_of(each.question.calls[0])) for each in asked}
     for name, text in (("--json of the verb", "record"), ("sums as of nsys stats", "sums")):
@@ -339,10 +335,6 @@ def readers(root: Path, asked: Sequence[Asked]) -> Iterator[str]:
     yield row_of("the captures as text", "must be computed", "-", "-", whole)
 
 
-def asked_tokens(asked: Sequence[Asked]) -> list[int]:
-    return [each.tokens for each in asked]
-
-
 def row_of(
     name: str, found: str, abstained: object, invented: object, tokens: Sequence[int]
 ) -> str:
@@ -356,7 +348,7 @@ def noticed(root: Path, asked: Sequence[Asked]) -> float:
     for each in asked:
         facts = known(root, *verb_of(each.question.calls[0]))
         for text in each.texts:
-            for word, in_words in said_numbers(text):
+            for word, in_words in numbers_in(text):
                 if value := float(word.replace(",", "")):
                     caught.append(not facts.has(f"{value * 1.01:.4g}", in_words))
     return 100 * statistics.mean(caught)

@@ -33,7 +33,7 @@ from benchmarks.measuring import PROJECT, Keys, key, launcher
 from profiling.shared.json_records import append_lines, read_lines
 from profiling.shared.program_facts import read_program_facts
 from validation.frameworks import is_installed
-from validation.started_programs import python_path
+from validation.started_programs import chosen_names, python_path
 
 FOLDER = PROJECT / "validation" / "any_programs"
 STEPS = 120  # of each program
@@ -137,10 +137,7 @@ def main(config: AnyProgramConfig) -> None:
 def chosen(programs: list[Program], names: str) -> list[Program]:
     """The programs asked for. Raises ValueError for an unknown name and for missing packages."""
     known = {each.name: each for each in programs}
-    asked = list(known) if names == "all" else names.split(",")
-    if unknown := [name for name in asked if name not in known]:
-        raise ValueError(f"programs={unknown[0]}: not one of {', '.join(known)}")
-    programs = [known[name] for name in asked]
+    programs = [known[name] for name in chosen_names(names, known)]
     missing = {
         each.packages for each in programs if each.packages and not is_installed(each.packages)
     }

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.measuring import print_markdown_table
 from cli.errors import suggestion
 from profiling.analysis.open_report import open_report
 from profiling.analysis.ranks.found import captures_of_run
@@ -97,10 +98,11 @@ def print_confusion(rows: Sequence[Diagnosis]) -> None:
     """Print the confusion table: planted classes down, verdicts across."""
     pairs = Counter((row.planted, row.verdict) for row in rows)
     classes = sorted({name for pair in pairs for name in pair})
-    print(f"\n| planted \\ verdict | {' | '.join(classes)} |\n|{'---|' * (len(classes) + 1)}")
-    for planted in sorted({row.planted for row in rows}):
-        counts = " | ".join(str(pairs[planted, verdict] or "") for verdict in classes)
-        print(f"| {planted} | {counts} |")
+    table = [
+        [planted, *(str(pairs[planted, verdict] or "") for verdict in classes)]
+        for planted in sorted({row.planted for row in rows})
+    ]
+    print_markdown_table(["planted \\ verdict", *classes], table)
     right = sum(row.verdict == row.planted for row in rows)
     print(f"\n{right} of {len(rows)} verdicts are right")
 
@@ -108,7 +110,7 @@ def print_confusion(rows: Sequence[Diagnosis]) -> None:
 def print_header() -> None:
     columns = ["program", "planted", *TOOLS, "with, without the fault", "gain"]
     columns += [f"gain by {tool}" for tool in TOOLS]
-    print(f"\n| {' | '.join(columns)} |\n|{'---|' * len(columns)}")
+    print_markdown_table(columns, [])
 
 
 def markdown_row(result: Result) -> str:

@@ -41,7 +41,7 @@ from profiling.tools import nsight, nsys_tool
 from profiling.tools.nsys_tool import Nsys
 from validation.diagnoses import end_where_failed
 from validation.framework_programs.parts import SMALL
-from validation.frameworks import export_reports, is_installed
+from validation.frameworks import export_reports, install_command
 from validation.judged_ranks import LINK, NONE, PLANTED, Judged, Measured, print_table
 from validation.made_nanogpt import make_nanogpt
 from validation.pair_captures import pack, trim, unpack
@@ -50,7 +50,7 @@ from validation.planted_ranks import TOOLS, RanksDiagnosis, diagnosis_of
 from validation.plants.ranks import OF_RANKS
 from validation.rank_groups import Group
 from validation.rank_programs import LATE, NANOGPT, PROGRAMS
-from validation.started_programs import chosen_names, noting, run_each, runnable, say
+from validation.started_programs import chosen_names, report_errors, run_each, runnable, say
 
 # the ranks that start together, and their windows
 WINDOWS = {NONE: (NONE, "products", NONE, "loader", NONE, "host", NONE, NONE), LINK: (LINK,)}
@@ -83,7 +83,7 @@ def main(config: ForeignRanksConfig) -> None:
     files = [out / "measured" / f"{name}.json" for name in names]
     if gpus_lacking(config):  # what is measured is judged, the others are left out
         left = [name for name in left if not (out / "measured" / f"{name}.json").exists()]
-    left = runnable(left, lambda name: lack(name, config))
+    left = runnable(left, lambda name: missing_requirement(name, config))
     failed = Recorder(out, config, tools).record(left) if left else []
     known = [read_json(file, Measured) for file in files if file.exists()]
     rows = [row for each in known for row in judge(out, each)] if config.judge else []
@@ -112,15 +112,13 @@ def gpus_lacking(config: ForeignRanksConfig) -> str:
     return f"PyTorch sees {there} of {config.gpus} GPUs" if lacking else ""
 
 
-def lack(name: str, config: ForeignRanksConfig) -> str:
+def missing_requirement(name: str, config: ForeignRanksConfig) -> str:
     """Words for what the program needs and there is not; no text where there is all."""
     if lacking := gpus_lacking(config):
         return lacking
     if name == "nanogpt" and not config.nanogpt:
         return "give nanogpt=FOLDER"
-    needed = ("accelerate", "transformers") if name == "accelerate" else ()
-    missing = [each for each in needed if not is_installed(each)]
-    return f"pip install {' '.join(missing)}" if missing else ""
+    return install_command("accelerate transformers" if name == "accelerate" else "")
 
 
 def sides_of(out: Path) -> list[str]:
@@ -173,7 +171,7 @@ class Recorder:
         """Wait until the last program's captures are packed."""
         if self.packing:
             (name, packing), self.packing = self.packing, None
-            with noting(name, self.failed):
+            with report_errors(name, self.failed):
                 packing.result()
 
     def measure(self, program: str, pool: ThreadPoolExecutor) -> str:

@@ -62,8 +62,12 @@ class Measured:
 
 def missing_packages(programs: Sequence[Program]) -> str:
     """The command that installs what the programs need and this Python lacks, or no text."""
-    names = " ".join(dict.fromkeys(FRAMEWORKS[each.module][1] for each in programs)).split()
-    missing = [name for name in dict.fromkeys(names) if not is_installed(name)]
+    return install_command(" ".join(FRAMEWORKS[each.module][1] for each in programs))
+
+
+def install_command(packages: str) -> str:
+    """The command that installs those of the packages that this Python lacks, or no text."""
+    missing = [name for name in dict.fromkeys(packages.split()) if not is_installed(name)]
     return f"pip install {' '.join(missing)}" if missing else ""
 
 

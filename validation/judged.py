@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median, quantiles
 
+from benchmarks.measuring import print_markdown_table
 from profiling.analysis.open_report import open_report
 from profiling.analysis.records import Report
 from profiling.analysis.summary import summarize
@@ -171,10 +172,7 @@ def promised_ms(report: Report, planted: str, scale: float) -> float | None:
 
 
 def print_table(rows: Sequence[Judged]) -> None:
-    columns = COLUMNS.split(", ")
-    print(f"\n| {' | '.join(columns)} |\n|{'---|' * len(columns)}")
-    for row in rows:
-        print(f"| {' | '.join(cells(row))} |")
+    print_markdown_table(COLUMNS.split(", "), map(cells, rows))
     for row in rows:
         if row.problem:
             print(f"{row.program}, {row.tool}: {row.problem}")
@@ -195,17 +193,23 @@ def figure(value: float | None) -> str:
 
 def print_counts(rows: Sequence[Judged]) -> None:
     """Print the grades by tool, and the errors of promised gains."""
-    print(f"\n| tool | {' | '.join(GRADES)} | controls with a false alarm |\n|{'---|' * 7}")
-    for tool in dict.fromkeys(row.tool for row in rows):
-        of_tool = [row for row in rows if row.tool == tool]
-        counts = Counter(row.grade for row in of_tool)
-        alarms = sum(row.control and row.grade == "wrong" for row in of_tool)
-        print(f"| {tool} | {' | '.join(str(counts[grade]) for grade in GRADES)} | {alarms} |")
+    print_grades([(row.tool, row.grade, row.control) for row in rows])
     for name, waits in (("waits", True), ("GPU", False)):
         mine = [row for row in rows if row.waits == waits]
         print(gains_sentence(name, [row.ratio for row in mine if row.ratio is not None]))
         informed = [row.informed_ratio for row in mine if row.informed_ratio is not None]
         print(gains_sentence(f"{name}, with the step's time without a profiler", informed))
+
+
+def print_grades(answers: Sequence[tuple[str, str, bool]]) -> None:
+    """Print how often each tool has each grade; `answers` are (tool, grade, is of a control)."""
+    counts = Counter((tool, grade) for tool, grade, _ in answers)
+    alarms = Counter(tool for tool, grade, control in answers if control and grade == "wrong")
+    rows = [
+        [tool, *(str(counts[tool, grade]) for grade in GRADES), str(alarms[tool])]
+        for tool in dict.fromkeys(tool for tool, *_ in answers)
+    ]
+    print_markdown_table(["tool", *GRADES, "controls with a false alarm"], rows)
 
 
 def gains_sentence(name: str, ratios: Sequence[float]) -> str:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from benchmarks.measuring import spread
+from benchmarks.measuring import print_markdown_table, spread
 from profiling.shared.units import ABSENT
 from validation.planted_ranks import WITHIN, RanksDiagnosis
 
@@ -72,9 +72,7 @@ def judged_as(diagnosis: RanksDiagnosis, arguable: str) -> str:
 def print_table(known: Sequence[Measured], rows: Sequence[Judged]) -> None:
     """Print a row for each program, fault and tool, and the counts of each tool."""
     print("\n".join(dict.fromkeys(each.machine for each in known)))
-    print(f"\n| {' | '.join(COLUMNS)} |\n|{'---|' * len(COLUMNS)}")
-    for row in rows:
-        print(f"| {' | '.join(cells_of(row))} |")
+    print_markdown_table(COLUMNS, map(cells_of, rows))
     print()
     for tool in dict.fromkeys(row.tool for row in rows):
         print(f"{tool}: {'; '.join(counts_of([row for row in rows if row.tool == tool]))}")
@@ -91,12 +89,12 @@ def cells_of(row: Judged) -> list[str]:
             {None: ABSENT, True: "yes", False: "no"}[first.is_close],
         ]
     late = ABSENT if first.late_rank is None else str(first.late_rank)
-    said = said_of(row.diagnoses)
+    said = verdicts_text(row.diagnoses)
     planted = [row.program, row.fault, row.tool, late, first.planted]
     return [*planted, said, *costs[:3], row.is_named, costs[3]]
 
 
-def said_of(diagnoses: Sequence[RanksDiagnosis]) -> str:
+def verdicts_text(diagnoses: Sequence[RanksDiagnosis]) -> str:
     """Cell such as `rank 1, cpu`, or `balanced 4, communication 1` of several captures."""
     said = Counter(
         (each.verdict or "cannot be read")

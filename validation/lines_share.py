@@ -36,7 +36,7 @@ from benchmarks.measuring import PROJECT, Keys, key
 from profiling.analysis.open_report import open_report
 from profiling.shared.json_records import append_lines, read_lines
 from profiling.tools import nsys_tool
-from validation.frameworks import is_installed
+from validation.frameworks import install_command
 from validation.made_nanogpt import make_nanogpt
 from validation.started_programs import (
     chosen_names,
@@ -60,7 +60,7 @@ PROVENANCE = {"INDUCTOR_PROVENANCE": "1"}  # and TORCH_TRACE: lines of compiled 
 SMALL_NANOGPT = ["--device=cpu", "--dtype=float32", "--n_layer=2", "--n_embd=48", "--batch_size=4"]
 BACKTRACES = ("--trace=cuda", "--sample=process-tree", "--cudabacktrace=kernel:0")
 OF_PYTHON = "--python-backtrace=cuda"
-TOLD = re.compile(r"CALLCHAIN|PYTHON|BACKTRACE", re.IGNORECASE)  # names of tables
+OF_BACKTRACES = re.compile(r"CALLCHAIN|PYTHON|BACKTRACE", re.IGNORECASE)  # names of tables
 MOST_ROWS = 8  # of a table in the log
 COLUMNS = (
     "program",
@@ -141,14 +141,14 @@ def chosen(config: LinesConfig) -> list[str]:
     names = chosen_names(config.programs, PROGRAMS)
     if not config.small and not torch.cuda.is_available():
         raise ValueError("lines_share: needs a CUDA GPU; small=true tries it on the CPU")
-    return runnable(names, lambda name: lack(name, config))
+    return runnable(names, lambda name: missing_requirement(name, config))
 
 
-def lack(name: str, config: LinesConfig) -> str:
+def missing_requirement(name: str, config: LinesConfig) -> str:
     """Words for what the program needs and there is not; no text where there is all."""
     program = PROGRAMS[name]
-    if missing := [each for each in program.packages.split() if not is_installed(each)]:
-        return f"pip install {' '.join(missing)}"
+    if command := install_command(program.packages):
+        return command
     if name == "nanogpt" and not config.nanogpt:
         return "give nanogpt=FOLDER"
     return "it needs a GPU" if config.small and not program.on_cpu else ""
@@ -287,13 +287,13 @@ def look_at_nsys(config: LinesConfig, out: Path) -> list[str]:
     except ValueError as error:
         say(f"nsys: {error}")
         return ["nsys"]
-    text = f"nsys {nsys.version}, {' '.join(options)}\n\n{tables_told(sqlite)}"
+    text = f"nsys {nsys.version}, {' '.join(options)}\n\n{backtrace_tables(sqlite)}"
     log.write_text(text, encoding="utf-8")
     print(f"\n{text.partition('columns')[0].rstrip()}\nmore in {log}")
     return []
 
 
-def tables_told(export: Path) -> str:
+def backtrace_tables(export: Path) -> str:
     """All tables with their counts, then columns and first rows of those that have backtraces."""
     with closing(sqlite3.connect(export)) as database:
         found = database.execute(
@@ -305,16 +305,16 @@ def tables_told(export: Path) -> str:
             texts = dict(database.execute("SELECT id, value FROM StringIds").fetchall())
         counts = {n: database.execute(f'SELECT COUNT(*) FROM "{n}"').fetchone()[0] for n in names}
         parts = ["tables: " + ", ".join(f"{name} {count}" for name, count in counts.items())]
-        for name in [*filter(TOLD.search, names), "CUPTI_ACTIVITY_KIND_RUNTIME"]:
+        for name in [*filter(OF_BACKTRACES.search, names), "CUPTI_ACTIVITY_KIND_RUNTIME"]:
             if name in names:
                 rows = database.execute(f'SELECT * FROM "{name}" LIMIT {MOST_ROWS}')
                 columns = [column[0] for column in rows.description]
                 parts.append(f"{name}, columns {', '.join(columns)}")
-                parts += [row_told(columns, row, texts) for row in rows]
+                parts += [row_with_texts(columns, row, texts) for row in rows]
     return "\n".join(parts) + "\n"
 
 
-def row_told(columns: list[str], row: tuple[object, ...], texts: dict[int, str]) -> str:
+def row_with_texts(columns: list[str], row: tuple[object, ...], texts: dict[int, str]) -> str:
     """A row; in a column that may refer to a text, the number's text stands behind it."""
     cells = []
     for column, value in zip(columns, row, strict=True):

@@ -29,12 +29,13 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.measuring import Keys, key
+from benchmarks.measuring import Keys, key, print_markdown_table
 from profiling.analysis.memory.analysis import memory_report
 from profiling.analysis.memory.memory_records import MemoryReport, Place
 from profiling.shared.json_records import read_json
+from profiling.shared.units import ABSENT
 from validation.framework_programs.parts import SMALL
-from validation.frameworks import is_installed
+from validation.frameworks import install_command
 from validation.memory_programs import NANOGPT, PROGRAMS, Truth
 from validation.packed_snapshots import pack, unpacked
 from validation.started_programs import chosen_names, run_each, run_logged, runnable
@@ -102,7 +103,7 @@ def main(config: JudgedConfig) -> None:
     out.mkdir(parents=True, exist_ok=True)
     names = chosen_names(config.programs, PROGRAMS)
     left = [name for name in names if not (out / f"{name}.json").exists()]
-    left = runnable(left, lambda name: lack(name, config))
+    left = runnable(left, lambda name: missing_requirement(name, config))
     programs = [(name, partial(make, name, out, config)) for name in left]
     failed = run_each(programs, config.limit_s, EACH_S)
     made = [name for name in names if snapshot_at(out, name).exists()]
@@ -116,14 +117,13 @@ def snapshot_at(out: Path, name: str) -> Path:
     return out / SNAPSHOTS / f"{name}.pickle.xz"
 
 
-def lack(name: str, config: JudgedConfig) -> str:
+def missing_requirement(name: str, config: JudgedConfig) -> str:
     """Words for what the program needs and there is not; no text where there is all."""
     if not config.small and not torch.cuda.is_available():
         return "PyTorch sees no GPU"
     if name == "nanogpt" and not config.nanogpt:
         return "give nanogpt=FOLDER"
-    missing = [each for each in PROGRAMS[name].packages.split() if not is_installed(each)]
-    return f"pip install {' '.join(missing)}" if missing else ""
+    return install_command(PROGRAMS[name].packages)
 
 
 def make(name: str, out: Path, config: JudgedConfig) -> str:
@@ -177,23 +177,27 @@ def print_table(rows: list[Judged]) -> None:
     """Print a row for each snapshot, and what is wrong with it."""
     if not rows:
         return
-    print(f"torch {rows[0].truth.torch}, {rows[0].truth.device}\n")
-    print(f"| {' | '.join(COLUMNS)} |\n|{'---|' * len(COLUMNS)}")
-    for row in rows:
-        cells = [
-            row.truth.program,
-            row.answer,
-            row.kind or "–",
-            f"{row.line}{'' if row.line == row.truth.planted else ' (wrong)'}"
-            if row.truth.planted
-            else "none",
-            "equal" if set(row.sums) == {row.allocated_bytes} else "differ",
-            f"{row.peak_bytes:,}" if row.peak_bytes is not None else "–",
-            f"{row.truth.peak_bytes:,}" if row.truth.peak_bytes is not None else "–",
-            f"{row.snapshot_bytes / 1e6:.2f}",
-            f"{row.read_s:.2f}",
-        ]
-        print(f"| {' | '.join(cells)} |")
+    print(f"torch {rows[0].truth.torch}, {rows[0].truth.device}")
+    print_markdown_table(COLUMNS, map(cells, rows))
     for row in rows:
         for fault in row.faults:
             print(f"{row.truth.program}: {fault}")
+
+
+def cells(row: Judged) -> list[str]:
+    planted = row.truth.planted
+    return [
+        row.truth.program,
+        row.answer,
+        row.kind or ABSENT,
+        f"{row.line}{'' if row.line == planted else ' (wrong)'}" if planted else "none",
+        "equal" if set(row.sums) == {row.allocated_bytes} else "differ",
+        figure(row.peak_bytes),
+        figure(row.truth.peak_bytes),
+        f"{row.snapshot_bytes / 1e6:.2f}",
+        f"{row.read_s:.2f}",
+    ]
+
+
+def figure(size: int | None) -> str:
+    return ABSENT if size is None else f"{size:,}"

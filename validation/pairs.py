@@ -69,7 +69,7 @@ from validation.pair_records import (
     write_manifest,
     write_slice,
 )
-from validation.started_programs import noting, say
+from validation.started_programs import report_errors, say
 
 # estimates: a block of a variant, a step before it, captures with their laps
 ROUND_S, STEP_S, CAPTURES_S = 0.2, 0.02, 8.0
@@ -109,7 +109,7 @@ def main(config: PairsConfig) -> None:
     programs = chosen(config.programs, config.half)
     nsys = None if config.small else find_nsys(config.nsys, programs)
     if config.small:
-        left_out = [program.name for program in programs if lack(program, small=True)]
+        left_out = [program.name for program in programs if missing_packages(program, small=True)]
         programs = [program for program in programs if program.name not in left_out]
         print(f"left out, not for this machine: {', '.join(left_out) or 'none'}", file=sys.stderr)
     machine = this_machine(nsys)
@@ -138,7 +138,7 @@ def chosen(names: str, half: str) -> list[Program]:
     ]
 
 
-def lack(program: Program, small: bool = False) -> list[str]:
+def missing_packages(program: Program, small: bool = False) -> list[str]:
     """Packages that the program needs and this Python lacks; a GPU, in small sizes."""
     if small and (program.source == "foreign" or program.module == "with_cupy"):
         return ["a GPU"]
@@ -147,7 +147,7 @@ def lack(program: Program, small: bool = False) -> list[str]:
 
 def find_nsys(given: str, programs: Sequence[Program]) -> Nsys:
     """The nsys to capture with. Raises ValueError where a requirement is missing."""
-    if missing := dict.fromkeys(name for program in programs for name in lack(program)):
+    if missing := dict.fromkeys(name for program in programs for name in missing_packages(program)):
         raise ValueError(f"pairs: its programs need more packages: pip install {' '.join(missing)}")
     if not torch.cuda.is_available():
         raise ValueError("pairs: needs a CUDA GPU; PyTorch sees none here")
@@ -210,7 +210,7 @@ class Recorder:
                 if 0 < self.config.limit_s < began_s + needs_s:
                     say(f"{len(left) - number} programs are left; the same command goes on")
                     break
-                with noting(program.name, self.failed):
+                with report_errors(program.name, self.failed):
                     self.measure(program, pool)
                 took_s = time.perf_counter() - start - began_s
                 say(f"{number + 1} of {len(left)}: {program.name}, {took_s:.0f} s")
@@ -224,7 +224,7 @@ class Recorder:
         """Wait until the last program's captures are packed and its record is written."""
         if self.packing:
             (name, packing), self.packing = self.packing, None
-            with noting(name, self.failed):
+            with report_errors(name, self.failed):
                 packing.result()
 
     def measure(self, program: Program, pool: ThreadPoolExecutor) -> None:

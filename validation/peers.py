@@ -14,7 +14,6 @@ OUT/results.json, and the counts. What a tool wrote stays in OUT/peers and is no
 import csv
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,10 +21,10 @@ from typing import TypeVar
 
 import msgspec
 
-from benchmarks.measuring import PROJECT, Keys, key
+from benchmarks.measuring import PROJECT, Keys, key, print_markdown_table
 from profiling.shared.json_records import read_json
 from validation.framework_programs.series import SERIES, Program
-from validation.judged import GRADES, Judged
+from validation.judged import GRADES, Judged, print_grades
 from validation.peer_words import (
     Answer,
     Finding,
@@ -101,7 +100,10 @@ def main(config: PeersConfig) -> None:
             by_others.append(Row(program, [own, *ask_readers_of_traces(config, program, out)]))
     for rows in (by_nsys, by_others):
         print_rows(rows)
-    print_counts([*by_nsys, *by_others])
+    rows = [*by_nsys, *by_others]
+    print_grades(
+        [(read.tool, read.grade, row.program.control) for row in rows for read in row.reads]
+    )
 
 
 def ask_nsys_ai(nsys_ai: str, program: Program, out: Path) -> list[Read]:
@@ -193,19 +195,12 @@ def print_rows(rows: Sequence[Row]) -> None:
     if not rows:
         return
     tools = [read.tool for read in rows[0].reads]
-    print(f"\n| program | planted | {' | '.join(tools)} |\n|{'---|' * (2 + len(tools))}")
-    for row in rows:
-        planted = ("none; " if row.program.control else "") + row.program.planted
-        cells = [
-            f"{read.said[:SAID]}: {read.grade}" if read.said else read.grade for read in row.reads
-        ]
-        print(f"| {row.program.name} | {planted} | {' | '.join(cells)} |")
+    print_markdown_table(["program", "planted", *tools], map(cells, rows))
 
 
-def print_counts(rows: Sequence[Row]) -> None:
-    print(f"\n| tool | {' | '.join(GRADES)} | controls with a false alarm |\n|{'---|' * 7}")
-    for tool in dict.fromkeys(read.tool for row in rows for read in row.reads):
-        of_tool = [(row, read) for row in rows for read in row.reads if read.tool == tool]
-        counts = Counter(read.grade for _, read in of_tool)
-        alarms = sum(row.program.control and read.grade == "wrong" for row, read in of_tool)
-        print(f"| {tool} | {' | '.join(str(counts[grade]) for grade in GRADES)} | {alarms} |")
+def cells(row: Row) -> list[str]:
+    planted = ("none; " if row.program.control else "") + row.program.planted
+    answers = [
+        f"{read.said[:SAID]}: {read.grade}" if read.said else read.grade for read in row.reads
+    ]
+    return [row.program.name, planted, *answers]

@@ -75,8 +75,8 @@ def main(config: PlantedConfig) -> None:
     results, failed = list[Result](), list[str]()
     for name in names:
         plant, folder = PLANTS[name], out / name
-        if lack := what_it_lacks(plant, folder, config.reread):
-            print(f"{name}: left out, {lack}", file=sys.stderr, flush=True)
+        if missing := missing_requirement(plant, folder, config.reread):
+            print(f"{name}: left out, {missing}", file=sys.stderr, flush=True)
             continue
         if not config.reread and (problem := record(name, plant, config, folder)):
             print(f"{name}: {problem}", file=sys.stderr, flush=True)
@@ -96,7 +96,7 @@ def check_machine(out: Path) -> None:
     nsys_tool.find()
 
 
-def what_it_lacks(plant: Plant, folder: Path, reread: bool) -> str | None:
+def missing_requirement(plant: Plant, folder: Path, reread: bool) -> str | None:
     """Reason to leave the plant out of a series, or None."""
     if reread:
         return None if folder.exists() else f"{folder}: no such folder"

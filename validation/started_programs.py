@@ -29,9 +29,9 @@ def chosen_names(names: str, known: Iterable[str]) -> list[str]:
     return chosen
 
 
-def runnable(names: Iterable[str], lack: Callable[[str], str]) -> list[str]:
+def runnable(names: Iterable[str], missing: Callable[[str], str]) -> list[str]:
     """The programs that lack nothing; says of the others what that is."""
-    lacking = {name: lack(name) for name in names}
+    lacking = {name: missing(name) for name in names}
     for name, why in lacking.items():
         if why:
             say(f"{name} is left out: {why}")
@@ -39,7 +39,7 @@ def runnable(names: Iterable[str], lack: Callable[[str], str]) -> list[str]:
 
 
 @contextmanager
-def noting(name: str, failed: list[str]) -> Iterator[None]:
+def report_errors(name: str, failed: list[str]) -> Iterator[None]:
     """Say an error of the block, and add the program's name to those that failed."""
     try:
         yield

@@ -1,9 +1,7 @@
-"""Write simulated trainings as torch.profiler and nsys would have written them."""
+"""Write simulated trainings as torch.profiler would have written them."""
 
 import gzip
 import json
-import sqlite3
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,22 +12,9 @@ from benchmarks.fleet.simulation import (
     Operation,
     Simulation,
 )
-from profiling.timeline.nsys_export import PROCESS_BITS
 
 PROCESS = 4100  # of rank 0
 GPU = {"name": "NVIDIA H200", "totalGlobalMem": 150109880320, "numSms": 132}
-TABLES = """
-    CREATE TABLE StringIds (id INT, value TEXT);
-    CREATE TABLE TARGET_INFO_GPU (id INT, name TEXT, smCount INT, totalMemory INT, uuid TEXT);
-    CREATE TABLE TARGET_INFO_SYSTEM_ENV (name TEXT, value TEXT);
-    CREATE TABLE TARGET_INFO_SESSION_START_TIME (utcEpochNs INT);
-    CREATE TABLE NVTX_EVENTS (start INT, end INT, eventType INT, text TEXT, globalTid INT);
-    CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME (start INT, end INT, correlationId INT, nameId INT,
-        globalTid INT);
-    CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INT, end INT, deviceId INT, streamId INT,
-        correlationId INT, globalPid INT, demangledName INT, gridX INT, gridY INT, gridZ INT,
-        blockX INT, blockY INT, blockZ INT);
-"""
 
 
 @dataclass(frozen=True)
@@ -53,10 +38,10 @@ class FileFacts:
         return kept[0].start_us[rank], kept[-1].end_us[rank]
 
 
-def clocks_of_hosts(ranks: int, of_one_host: int, seed: int = 1) -> np.ndarray:
+def clocks_of_hosts(ranks: int, of_one_host: int) -> np.ndarray:
     """Clock offsets in us, (ranks,), equal within a host and up to hours apart between hosts."""
     hosts = -(-ranks // of_one_host)
-    apart = np.random.default_rng(seed).uniform(0, 5e9, hosts).round(3)
+    apart = np.random.default_rng(1).uniform(0, 5e9, hosts).round(3)
     return np.repeat(apart, of_one_host)[:ranks]
 
 
@@ -136,73 +121,3 @@ def collective_args(simulation: Simulation, of: Operation, rank: int, facts: Fil
     if facts.sequence:
         args["Seq"] = of.sequence
     return json.dumps(args)[1:-1]
-
-
-def write_nsys(simulation: Simulation, ranks: Sequence[int], path: Path, facts: FileFacts) -> Path:
-    """Write the export of an nsys session that traced these ranks' processes, on one clock."""
-    database = sqlite3.connect(path)
-    database.executescript(TABLES)
-    if facts.host:
-        insert(database, "TARGET_INFO_SYSTEM_ENV", [("Hostname", facts.host)])
-        insert(database, "TARGET_INFO_SESSION_START_TIME", [(round(facts.began_s * 1e9),)])
-    names: dict[str, int] = {}
-    clock_us = 1e3 + facts.clock_us[ranks[0]]
-    for device, rank in enumerate(ranks):
-        process = (PROCESS + rank) << PROCESS_BITS
-        thread = process + PROCESS + rank
-        database.execute(
-            "INSERT INTO TARGET_INFO_GPU VALUES (?, 'NVIDIA H200', 132, 150109880320, ?)",
-            (device, facts.host and f"GPU {device} of {facts.host}"),
-        )
-        begin, end = facts.span_us(simulation, rank)
-
-        def ns(us: np.ndarray, rank: int = rank) -> int:
-            return int(round((clock_us + us[rank]) * 1000))
-
-        ranges = [
-            (
-                ns(each.start_us),
-                ns(each.end_us),
-                59,
-                each.name.replace("step ", "iteration "),
-                thread,
-            )
-            for each in simulation.ranges
-            if begin <= each.start_us[rank] <= end
-        ]
-        calls = [
-            (
-                ns(each.start_us),
-                ns(each.end_us),
-                -1,
-                names.setdefault(each.name, len(names)),
-                thread,
-            )
-            for each in simulation.waits
-            if begin <= each.start_us[rank] <= end
-        ]
-        kernels = []
-        launch = names.setdefault("cudaLaunchKernelExC_v11060", len(names))
-        for number, of in enumerate(simulation.operations):
-            queued = facts.queued and of.launch_us[rank] < begin < of.end_us[rank]
-            if not of.there[rank] or not (begin <= of.launch_us[rank] <= end or queued):
-                continue
-            if not queued:
-                calls.append((ns(of.launch_us), ns(of.returned_us), number, launch, thread))
-            name = names.setdefault(of.name, len(names))
-            place = (device, of.stream, number, process, name)
-            geometry = (int(of.blocks[rank]), 1, 1, 384, 1, 1)
-            kernels.append((ns(of.start_us), ns(of.end_us), *place, *geometry))
-        insert(database, "NVTX_EVENTS", ranges)
-        insert(database, "CUPTI_ACTIVITY_KIND_RUNTIME", calls)
-        insert(database, "CUPTI_ACTIVITY_KIND_KERNEL", kernels)
-    insert(database, "StringIds", [(number, name) for name, number in names.items()])
-    database.commit()
-    database.close()
-    return path
-
-
-def insert(database: sqlite3.Connection, table: str, rows: Sequence[tuple[object, ...]]) -> None:
-    if rows:
-        marks = ", ".join("?" * len(rows[0]))
-        database.executemany(f"INSERT INTO {table} VALUES ({marks})", rows)

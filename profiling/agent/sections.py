@@ -33,19 +33,18 @@ def verdict(report: Report | RanksReport | MemoryReport, key: str) -> Answer:
     numbers = {"median_step": Number(report.window.step_ms.median, "ms")}
     if report.gpu:
         numbers["gpu_busy"] = Number(report.gpu.busy_percent, "% of the window")
+    cannot_tell = list(found.cannot_tell)
+    if found.verdict == "unknown":
+        cannot_tell.append(report.health.no_verdict or "what limits the step; see section health")
     return Answer(
         f"{verdict_line(report)}.",
         numbers | overhead(report),
         found.evidence,
         numbered(key, "gain", found.ranked, "class recoverable_ms_per_step why_none"),
         [*filter(None, [found.most_to_gain]), *found.next],
-        [*found.cannot_tell, *(unknown_reason(report) if found.verdict == "unknown" else [])],
+        cannot_tell,
         [f"{key}/typical", f"{key}/finding"],
     )
-
-
-def unknown_reason(report: Report) -> list[str]:
-    return [report.health.no_verdict or "what limits the step; see section health"]
 
 
 def overhead(report: Report) -> dict[str, Number]:

@@ -94,7 +94,6 @@ class Chart(Placed):
     height: int = 320  # pixels
     title: str | None = None
     absent: str | None = None  # text in place of a missing figure; None: the chart is left out
-    zoom: bool = False
     numbers: bool = True  # whether a table of its numbers can be opened below it
     places: Places = field(default=PAGE, kw_only=True)
 

@@ -150,14 +150,14 @@ def table(result: WhatIf, title: str, named: Column) -> Table:
         return whole_percent(1 - row.ratio) if told else None
 
     def limit(row: Prediction) -> str | None:
-        return LIMITS[row.limited_by] if is_told(row) else None
+        return LIMITS[row.limited_by] if has_answer(row) else None
 
     columns = [
         named,
         Column("gain, ms", change, "number", True),
         Column("gain", share, "number", True),
         Column("step, ms", lambda row: row.step_ms if row.has_size else None, "ms", True),
-        Column("low to high", lambda row: span(row) if is_told(row) else None, "number", True),
+        Column("low to high", lambda row: span(row) if has_answer(row) else None, "number", True),
         Column("limit then", limit, "text", True),
         Column("GPU alone, ms", "gpu_ms", "ms"),
     ]
@@ -166,7 +166,7 @@ def table(result: WhatIf, title: str, named: Column) -> Table:
     return Table("whatif", title, NOTE, columns, rows, most=most, limit=most, ids=ids)
 
 
-def is_told(row: Prediction) -> bool:
+def has_answer(row: Prediction) -> bool:
     return row.answer != "cannot tell"
 
 

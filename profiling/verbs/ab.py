@@ -81,7 +81,6 @@ from profiling.analysis.difference.comparison_records import Comparison, Experim
 from profiling.analysis.difference.experiment import conclude
 from profiling.analysis.difference.iterations import first_iterations
 from profiling.analysis.runs.folder import newest_capture
-from profiling.analysis.statistics import EQUAL_WITHIN_PERCENT
 from profiling.analysis.whatif.checked import PREDICTIONS
 from profiling.launch import wandb_verdict
 from profiling.launch.experiment import against, baselines, captures, commands, predicted
@@ -109,7 +108,7 @@ from profiling.launch.experiment.processes import (
 from profiling.report.comparison.document import experiment_document
 from profiling.shared.json_records import append_lines, to_json
 from profiling.shared.own_program import refuse_own_program
-from profiling.verbs.gate import gate, gate_flag
+from profiling.verbs.gate import equal_within_flag, gate, gate_flag
 from profiling.verbs.results import check_outputs, output_flags, show, show_answer, write_outputs
 
 OUT = Path("out-ab")
@@ -194,8 +193,7 @@ def parse(argv: list[str]) -> tuple[Namespace, list[str]]:
     add("--warm-up N", untimed, within(int, 1))
     side_by_side = "iterations 0 to N - 1 of each value's first process, side by side (default 5)"
     add("--iterations N", side_by_side, within(int, 0), default=5)
-    band = "a ratio within this of 1 counts as equal (default %(default)g)"
-    add("--equal-within PERCENT", band, within(float, 0, 100), default=EQUAL_WITHIN_PERCENT)
+    equal_within_flag(parser)
     gate_flag(parser)
     add("--no-capture", "make no captures at the end, so that nothing explains the difference")
     add("--capture", "of two commands: run each once more, and capture a window of its steps")

@@ -51,7 +51,6 @@ from cli.parser import Parser, flag, names, within
 from cli.program import as_called
 from profiling.analysis.bench.bench_records import BENCH, SCHEMA_VERSION, Asked, Bench, Kind
 from profiling.analysis.bench.result import PARTS, TARGET, measures, whole_work
-from profiling.analysis.statistics import EQUAL_WITHIN_PERCENT
 from profiling.launch.bench.ahead import duration_lines, find_our_pace
 from profiling.launch.bench.checkout import Checkout, open_checkout, prepare_text
 from profiling.launch.bench.plan import Plan, Trial, check_words, command, trials
@@ -62,6 +61,7 @@ from profiling.report.bench.document import bench_document
 from profiling.report.renderers.markdown import markdown
 from profiling.shared.json_records import to_json
 from profiling.shared.own_program import refuse_own_program
+from profiling.verbs.gate import equal_within_flag
 from profiling.verbs.results import check_outputs, output_flags, show, show_answer, write_outputs
 
 OUT = "out-bench"
@@ -126,8 +126,7 @@ def parse(argv: list[str]) -> tuple[Namespace, list[str]]:
     add("--tokens N", "tokens of a sampled sequence (default 200)", number(1), 200)
     add("--samples N", "sequences for the part samples (default 64)", number(1), 64)
     add("--loss L", f"validation loss to reach (default {TARGET})", within(float, 0), TARGET)
-    band = "a ratio within this of 1 counts as equal (default %(default)g)"
-    add("--equal-within PERCENT", band, within(float, 0, 100), default=EQUAL_WITHIN_PERCENT)
+    equal_within_flag(parser)
     add("--out DIR", f"folder of the series; an existing series is continued (a new {OUT})", Path)
     output_flags(
         parser,

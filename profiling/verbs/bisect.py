@@ -57,7 +57,7 @@ OF_UNENDED = {"visits", "trees", LOCK_FILE}  # what a bisection has before its f
 def main(argv: list[str]) -> int:
     """Bisect; return the exit code. Raises ValueError for what the user can mend."""
     flags = parse(argv)
-    asked = asked_of(flags)
+    asked = request_of(flags)
     check_own(asked.folder)
     try:
         open_bisection(asked)  # mistakes end here, before a folder is made
@@ -109,7 +109,7 @@ def parse(argv: list[str]) -> Namespace:
     return flags
 
 
-def asked_of(flags: Namespace) -> Asked:
+def request_of(flags: Namespace) -> Asked:
     """The bisection that the flags ask for. Raises ValueError for revisions without an answer."""
     root = git.root_of(Path.cwd())
     good, bad = git.commit_of(root, flags.good), git.commit_of(root, flags.bad)

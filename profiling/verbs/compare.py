@@ -44,7 +44,7 @@ from functools import partial
 from pathlib import Path
 
 from cli.keys import spell
-from cli.parser import Parser, flag, names, within
+from cli.parser import Parser, flag, names
 from cli.plain import plain, without_controls
 from cli.program import as_called
 from profiling.analysis.difference.answer import ENOUGH_STEPS
@@ -72,11 +72,10 @@ from profiling.analysis.runs.folder import (
     read_run,
     runs_below,
 )
-from profiling.analysis.statistics import EQUAL_WITHIN_PERCENT
 from profiling.launch import wandb_verdict
 from profiling.report.comparison.document import comparison_document
 from profiling.shared.json_records import to_json
-from profiling.verbs.gate import gate, gate_flag
+from profiling.verbs.gate import equal_within_flag, gate, gate_flag
 from profiling.verbs.memory import compare_memory
 from profiling.verbs.progress import reading_bar
 from profiling.verbs.ranks import read_folder, read_ranks
@@ -126,8 +125,7 @@ def parse(argv: list[str]) -> Namespace:
     parser.add_argument("candidate", type=Path, help="likewise")
     add = partial(flag, parser)
     add("--force", "compare even if GPU, batch, model, dtype, versions or cores differ")
-    band = "a ratio within this of 1 counts as equal (default %(default)g)"
-    add("--equal-within PERCENT", band, within(float, 0, 100), default=EQUAL_WITHIN_PERCENT)
+    equal_within_flag(parser)
     gate_flag(parser)
     add("--ranks", RANKS)
     add("--step NAME", "name of the range of a step, in captures of other programs")

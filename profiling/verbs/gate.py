@@ -1,18 +1,20 @@
-"""The flag --fail-on-regression: the exit code of `compare` and `ab` for a gate in CI."""
-
-from functools import partial
+"""The flags --equal-within and --fail-on-regression, and the exit code of a gate in CI."""
 
 from cli.parser import Flags, flag, within
 from profiling.analysis.difference.comparison_records import Comparison
+from profiling.analysis.statistics import EQUAL_WITHIN_PERCENT
 
 REGRESSION, CANNOT_TELL = 1, 3  # exit codes
 
 
+def equal_within_flag(parser: Flags) -> None:
+    band = "a ratio within this of 1 counts as equal (default %(default)g)"
+    flag(parser, "--equal-within PERCENT", band, within(float, 0, 100), EQUAL_WITHIN_PERCENT)
+
+
 def gate_flag(parser: Flags) -> None:
-    """Add the flag --fail-on-regression to a parser."""
     limit = "exit code 1 if the candidate is slower by more than PERCENT, 3 if that is not known"
-    add = partial(flag, parser)
-    add("--fail-on-regression PERCENT", limit, within(float, 0))
+    flag(parser, "--fail-on-regression PERCENT", limit, within(float, 0))
 
 
 def gate(comparisons: list[Comparison], limit_percent: float | None) -> int:

@@ -233,7 +233,7 @@ class Tools:
             )
         try:
             opened = open_report(path)
-            record = what_if(opened.analysis, opened.manifest, whatif_verb.asked_of(flags))
+            record = what_if(opened.analysis, opened.manifest, whatif_verb.request_of(flags))
         except ValueError as error:
             return self.answer_text(others.refused(one_line(error)), "", tokens)
         page = ["whatif", *words, str(path), "--html", "whatif.html"]
@@ -252,7 +252,7 @@ class Tools:
         path = self.library.path_of(capture)
         words = [f"--gpus={','.join(map(str, gpus))}"] if gpus else []
         flags = scale_verb.parse([*words, "--", str(path)])
-        asked = scale_verb.asked_of(flags)
+        asked = scale_verb.request_of(flags)
         try:
             record = scale(open_report(path), asked, None, scale_verb.peak_bytes(path))
         except ValueError as error:

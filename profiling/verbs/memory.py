@@ -100,13 +100,13 @@ def compared_snapshots(flags: Namespace) -> MemoryComparison | None:
         if not path.exists():
             raise ValueError(f"{path}: no such file or folder")
         has = "has nothing else" if other.is_dir() else "is one"
-        raise ValueError(f"{path}: {lack(path)}, but {other} {has}")
+        raise ValueError(f"{path}: {describe_side(path)}, but {other} {has}")
     refuse_flags(flags)
     one, other = map(read_report, snapshots)
     return difference.compare_memory(one, other, flags.equal_within)
 
 
-def lack(side: Path) -> str:
+def describe_side(side: Path) -> str:
     """Words for a side that is not compared with memory snapshots."""
     if not side.is_dir():
         return "is no memory snapshot"

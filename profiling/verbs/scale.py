@@ -54,7 +54,7 @@ PEAK_BYTES = "memory/peak_bytes"
 def main(argv: list[str]) -> int:
     """Predict, print and write; return the exit code. Raises ValueError for a user's mistake."""
     flags = parse(argv)
-    asked = asked_of(flags)
+    asked = request_of(flags)
     ranks = ranks_of(flags.links_from) if flags.links_from else None
     with reading_bar(flags.capture):
         capture = open_report(flags.capture, flags.manifest)
@@ -116,7 +116,7 @@ def speeds(words: str) -> tuple[float, ...]:
     return values
 
 
-def asked_of(flags: Namespace) -> Request:
+def request_of(flags: Namespace) -> Request:
     """The question that the flags ask. Raises ValueError for flags that do not fit together."""
     modes: tuple[Mode, ...] = (flags.parallel,) if flags.parallel else MODES
     counts = checked_counts(flags.gpus, flags.gpus_per_node)

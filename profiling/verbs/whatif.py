@@ -37,11 +37,11 @@ from profiling.analysis.whatif.swap import read_lab
 from profiling.analysis.whatif.whatif import Asked, what_if
 from profiling.analysis.whatif.whatif_records import WhatIf
 from profiling.shared.json_records import to_json
+from profiling.verbs.gate import CANNOT_TELL
 from profiling.verbs.progress import reading_bar
 from profiling.verbs.report import CAPTURE
 from profiling.verbs.results import check_outputs, output_flags, say_written, show, write_outputs
 
-CANNOT_TELL = 3
 MATCHING_S = 2.0  # at most, to hold the pattern of --without against all names
 
 
@@ -58,7 +58,7 @@ def main(argv: list[str]) -> int:
         for wanted in flags.without:
             check_time(wanted, capture.trace.names)
         say("replaying")
-        result = what_if(capture.analysis, capture.manifest, asked_of(flags))
+        result = what_if(capture.analysis, capture.manifest, request_of(flags))
     write(flags, result)
     told = [row for row in result.predictions if row.answer != "cannot tell"]
     return 0 if told or not result.predictions and result.gates.passed else CANNOT_TELL
@@ -171,7 +171,7 @@ def check_time(wanted: re.Pattern[str], names: Iterable[str]) -> None:
         signal.signal(signal.SIGALRM, before)
 
 
-def asked_of(flags: Namespace) -> Asked:
+def request_of(flags: Namespace) -> Asked:
     return Asked(
         no=tuple(dict.fromkeys(flags.no)),
         graphs=flags.graphs,

@@ -24,11 +24,11 @@ def root(tmp_path_factory):
 def test_the_questions_are_answered_by_what_the_tools_return(root):
     from validation import agent
 
-    asked, listed = agent.asked_all(root)
+    asked, listed = agent.ask_all(root)
     assert len(asked) == 48 and sum(each.question.answer is None for each in asked) == 10
     assert {each.question.text: each.grade for each in asked if each.grade != "right"} == {}
     assert {each.question.text: each.invented for each in asked if each.invented} == {}
-    assert max(agent.asked_tokens(asked)) < 1500 and listed < 2000
+    assert max(each.tokens for each in asked) < 1500 and listed < 2000
     assert agent.noticed(root, asked) > 85  # numbers that are wrong by 1 %
     server, whole, sums, head, raw = agent.readers(root, asked)
     assert "38 of 38 | 10 | 0" in server and "| must be computed |" in raw

@@ -9,13 +9,14 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from benchmarks.fleet.files import FileFacts, write_nsys
+from benchmarks.fleet.files import FileFacts
 from benchmarks.fleet.simulation import Fault, Fleet, cost_us, simulate
 from profiling.analysis.ranks import found as ranks_found
 from profiling.analysis.ranks.found import captures_in, left_out_finding, rank_in_name
 from profiling.timeline import opening
 from profiling.timeline.scrub import scrub
 from tests.helpers.fleet import report_of, write_fleet
+from tests.helpers.fleet_nsys import write_nsys
 
 LATE = Fleet(steps=3, forward=8, backward=16, fault=Fault("slow_loader", ranks=(5,)))
 

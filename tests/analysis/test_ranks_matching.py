@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.fleet.files import FileFacts, clocks_of_hosts, write_kineto, write_nsys
+from benchmarks.fleet.files import FileFacts, clocks_of_hosts, write_kineto
 from benchmarks.fleet.simulation import DATA_PARALLEL_STREAM, Fault, Fleet, cost_us, simulate
 from profiling.analysis.columns import first_to_end
 from profiling.analysis.ranks.collective_waits import inherited_lateness, waits_elsewhere
@@ -17,6 +17,7 @@ from profiling.analysis.ranks.summary import RanksAnalysis
 from profiling.report.ranks.document import ranks_document, ranks_table
 from profiling.report.renderers.page import page
 from tests.helpers.fleet import TOOLS, analyse_files, one_clock, report_of, write_fleet
+from tests.helpers.fleet_nsys import write_nsys
 
 FAULTY = Fleet(ranks=3, steps=4, buckets=3, fault=Fault("slow_loader"))
 BOTH = Fleet(ranks=4, steps=3, tensor_parallel=2, fault=Fault("slow_loader"))

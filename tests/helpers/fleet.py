@@ -6,11 +6,12 @@ from unittest.mock import patch
 
 import numpy as np
 
-from benchmarks.fleet.files import FileFacts, clocks_of_hosts, write_kineto, write_nsys
+from benchmarks.fleet.files import FileFacts, clocks_of_hosts, write_kineto
 from benchmarks.fleet.simulation import Fleet, simulate
 from profiling.analysis.ranks.files import open_ranks
 from profiling.analysis.ranks.rank_records import RanksReport
 from profiling.analysis.ranks.summary import RanksAnalysis
+from tests.helpers.fleet_nsys import write_nsys
 
 TOOLS = ("kineto", "nsys")
 

@@ -7,13 +7,13 @@ import torch
 
 from profiling.shared.json_records import to_json
 from tests.helpers.clock import FakeClock
-from validation import foreign_ranks, rank_groups, rank_programs
+from validation import foreign_ranks, frameworks, rank_groups, rank_programs
 from validation.foreign_ranks import (
     ForeignRanksConfig,
     captures,
     chosen,
-    lack,
     main,
+    missing_requirement,
     take_reports,
     with_amount,
 )
@@ -159,11 +159,14 @@ def test_without_gpus_what_was_measured_is_judged(monkeypatch, tmp_path, capsys)
 
 def test_what_lacks_something_is_left_out(monkeypatch, tmp_path):
     config = ForeignRanksConfig(str(tmp_path), small=True)
-    assert lack("nanogpt", config) == "give nanogpt=FOLDER" and lack("fsdp", config) == ""
+    assert (
+        missing_requirement("nanogpt", config) == "give nanogpt=FOLDER"
+        and missing_requirement("fsdp", config) == ""
+    )
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    assert lack("fsdp", replace(config, small=False)) == "PyTorch sees 1 of 2 GPUs"
-    monkeypatch.setattr(foreign_ranks, "is_installed", lambda name: name != "accelerate")
-    assert lack("accelerate", config) == "pip install accelerate"
+    assert missing_requirement("fsdp", replace(config, small=False)) == "PyTorch sees 1 of 2 GPUs"
+    monkeypatch.setattr(frameworks, "is_installed", lambda name: name != "accelerate")
+    assert missing_requirement("accelerate", config) == "pip install accelerate"
     with pytest.raises(ValueError, match="^tools=ncu: not one of nsys, torch$"):
         chosen("torch,ncu")
     assert with_amount("loader", 20) == "loader 20.0" and with_amount("link", 20) == "link 0.0"

@@ -5,7 +5,7 @@ import sqlite3
 import pytest
 import torch
 
-from validation.lines_share import LinesConfig, Run, chosen, print_table, tables_told
+from validation.lines_share import LinesConfig, Run, backtrace_tables, chosen, print_table
 
 
 def test_a_row_has_the_share_the_lines_and_what_stacks_cost(capsys):
@@ -47,7 +47,7 @@ def test_tables_with_backtraces_are_written_with_the_texts_of_their_numbers(tmp_
             INSERT INTO CUDA_CALLCHAINS VALUES (1, 7, 0);
             """
         )
-    told = tables_told(export)
+    told = backtrace_tables(export)
     assert told.startswith("tables: CUDA_CALLCHAINS 1, NVTX_EVENTS 0, StringIds 2\n")
     assert "CUDA_CALLCHAINS, columns id, symbol, stackDepth" in told
     assert (

@@ -7,7 +7,14 @@ import pytest
 from profiling.shared.json_records import to_json
 from tests.helpers.memory_snapshots import MIB, Allocator, Training, out_of_memory, pickled
 from validation import memory_judged
-from validation.memory_judged import SNAPSHOTS, JudgedConfig, judge, lack, main, print_table
+from validation.memory_judged import (
+    SNAPSHOTS,
+    JudgedConfig,
+    judge,
+    main,
+    missing_requirement,
+    print_table,
+)
 from validation.memory_programs import PROGRAMS, Truth, planted_line
 from validation.packed_snapshots import pack
 from validation.started_programs import chosen_names
@@ -56,7 +63,7 @@ def test_programs_are_chosen_and_those_that_lack_something_left_out(tmp_path, ca
     with pytest.raises(ValueError, match="programs=leaks: not one of transformers"):
         chosen_names("leaks", PROGRAMS)
     small = JudgedConfig(str(tmp_path), programs="nanogpt", small=True)
-    assert lack("nanogpt", small) == "give nanogpt=FOLDER"
+    assert missing_requirement("nanogpt", small) == "give nanogpt=FOLDER"
     main(small)
     assert "nanogpt is left out" in capsys.readouterr().err
     assert planted_line("leak").startswith("memory_programs.py:")

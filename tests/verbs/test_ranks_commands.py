@@ -6,11 +6,12 @@ import json
 import numpy as np
 import pytest
 
-from benchmarks.fleet.files import FileFacts, clocks_of_hosts, write_kineto, write_nsys
+from benchmarks.fleet.files import FileFacts, clocks_of_hosts, write_kineto
 from benchmarks.fleet.simulation import Fault, Fleet, simulate
 from profiling.report import packed
 from profiling.verbs import compare, export, report
 from tests.helpers.fleet import write_fleet
+from tests.helpers.fleet_nsys import write_nsys
 from tests.helpers.folders import rows_of_start, with_rows
 
 FLEET = Fleet(ranks=4, steps=6)

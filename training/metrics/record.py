@@ -249,7 +249,7 @@ class Record:
             self.tracker.finish(code)
         finally:  # also where Ctrl-C skips the wait for W&B
             if code == 0:
-                self.say_what_next(speed, energy, wall_s)
+                self.log_result(speed, energy, wall_s)
                 log.info("%s", verdict.sentence)
             if self.tracker.sync_command:
                 log.info("W&B, offline so far: %s", self.tracker.sync_command)
@@ -311,7 +311,7 @@ class Record:
         except ValueError as error:
             log.warning("%s", error)
 
-    def say_what_next(
+    def log_result(
         self, speed: Speed | None, energy: dict[str, float | None], wall_s: float
     ) -> None:
         out_dir = self.run.config.out_dir

@@ -59,7 +59,7 @@ def run_verdict(seconds: dict[str, float], steps: Steps) -> RunVerdict:
     whole_s = sum(seconds.values())
     largest = max(seconds, key=lambda part: seconds[part])
     in_steps = largest == "training"
-    cause, why = what_held_steps_back(steps, seconds[largest]) if in_steps else (largest, "")
+    cause, why = cause_of_steps(steps, seconds[largest]) if in_steps else (largest, "")
     shares = sorted(((s / whole_s, part) for part, s in seconds.items()), reverse=True)
     parts = [f"{PARTS[part]} {whole_percent(share)}" for share, part in shares if share >= ALSO]
     times = f"{', '.join(parts)} of {spell_duration(whole_s)}"
@@ -89,12 +89,12 @@ HELD_BACK_BY = {
 }
 
 
-def what_held_steps_back(steps: Steps, training_s: float) -> tuple[str | None, str]:
+def cause_of_steps(steps: Steps, training_s: float) -> tuple[str | None, str]:
     """Cause and evidence for the steps: a slow rank if the others wait for one, unless it is data.
 
     Otherwise the cause is what held this rank back.
     """
-    cause, evidence = what_held_rank_back(steps, training_s)
+    cause, evidence = cause_on_rank(steps, training_s)
     if cause == "gpu" and steps.gpu_clock and steps.gpu_clock.held_down_by:
         evidence += f"; its clock was {steps.gpu_clock.text}"
     if steps.waits is None:
@@ -103,7 +103,7 @@ def what_held_steps_back(steps: Steps, training_s: float) -> tuple[str | None, s
     return "rank" if late and cause != "data" else cause, evidence + waited
 
 
-def what_held_rank_back(steps: Steps, training_s: float) -> tuple[str | None, str]:
+def cause_on_rank(steps: Steps, training_s: float) -> tuple[str | None, str]:
     """Cause and evidence for the steps of this rank: data, cpu, gpu, host, or None if not known.
 
     A host that does not run ahead may be slow, or its queue of launches may be full: then the

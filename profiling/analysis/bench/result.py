@@ -4,6 +4,7 @@ Statistics are those of `ab`: the process is the unit (difference.experiment.com
 """
 
 import statistics
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -204,13 +205,10 @@ def unreached_remark(processes: list[TimedProcess], found: dict[Side, list[float
         for side in SIDES
         if any(p.side == side and p.evaluations for p in processes)
     }
-    short = [side for side in least if len(found.get(side, [])) < process_count(processes, side)]
+    counts = Counter(process.side for process in processes)
+    short = [side for side in least if len(found.get(side, [])) < counts[side]]
     lowest = [f"{side} came to {least[side]:.4f}" for side in short]
     return f"not always reached: {', '.join(lowest)}" if lowest else None
-
-
-def process_count(processes: list[TimedProcess], side: Side) -> int:
-    return sum(process.side == side for process in processes)
 
 
 def whole_work(bench: Bench) -> list[Work]:

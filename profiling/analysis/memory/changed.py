@@ -52,7 +52,8 @@ class Changed:
         rest = found.size[self.row] - rounded(recorded, settings)
         can_rest = not self.memory.history.segments.expandable.any()
         peaks, event = [], 0
-        for which, (asked, more) in enumerate(zip(self.asked, beside_of(self.beside), strict=True)):
+        beside = (self.beside.least, self.beside.expected, self.beside.most)
+        for which, (asked, more) in enumerate(zip(self.asked, beside, strict=True)):
             block = rounded(asked, settings)
             other = asked != recorded
             large = LARGE_REST * (can_rest & (block > SMALL))
@@ -71,10 +72,6 @@ class Changed:
             event = highest - 1 if which == EXPECTED else event
         least, expected, most = peaks
         return Bounds(least, expected, most, self.memory.phase_at(event))
-
-
-def beside_of(bounds: Bounds) -> tuple[int, int, int]:
-    return bounds.least, bounds.expected, bounds.most
 
 
 def as_recorded(memory: DeviceMemory) -> Changed:

@@ -15,10 +15,10 @@ def sentence(report: MemoryReport) -> str:
         )
         if failed.is_limited:
             begin += f" and {binary_bytes(failed.gpu_free_bytes)} left on the GPU"
-        return f"{begin}: {what(report)}"
+        return f"{begin}: {largest_kind(report)}"
     if report.peak is None:
         allocated = binary_bytes(report.at.allocated_bytes)
-        return f"{allocated} allocated when the snapshot was written: {what(report)}"
+        return f"{allocated} allocated when the snapshot was written: {largest_kind(report)}"
     peak = f"Peak {binary_bytes(report.peak.allocated_bytes)}{when(report)}"
     if report.answer == "leak":
         leak, *others = report.leaks
@@ -28,7 +28,7 @@ def sentence(report: MemoryReport) -> str:
             more = f", {counted(len(others), 'other line')} {size}"
         return (
             f"{short(leak.place)} keeps {binary_bytes(leak.bytes_per_step)} more with each step"
-            f"{more}. {peak}: {what(report)}"
+            f"{more}. {peak}: {largest_kind(report)}"
         )
     if report.answer == "fragmented":
         free, held = report.stranded_bytes, report.tightest.reserved_bytes
@@ -36,9 +36,9 @@ def sentence(report: MemoryReport) -> str:
         of = f" of {short(report.pinned[0].place)}" if report.pinned else ""
         return (
             f"Fragmented: {share} lay free in pieces too small for an allocation, between "
-            f"blocks{of}. {peak}: {what(report)}"
+            f"blocks{of}. {peak}: {largest_kind(report)}"
         )
-    return f"{peak}: {what(report)}"
+    return f"{peak}: {largest_kind(report)}"
 
 
 def when(report: MemoryReport) -> str:
@@ -48,7 +48,7 @@ def when(report: MemoryReport) -> str:
     return f"{phase} of step {peak.step}" if peak.step is not None and phase else phase
 
 
-def what(report: MemoryReport) -> str:
+def largest_kind(report: MemoryReport) -> str:
     """The kind with the most bytes, and the line with most of it, or else with most of all."""
     if not report.kinds:
         return "nothing is allocated"

@@ -20,9 +20,9 @@ MOST_ADVICE = 2  # number of lines on what to try, at most
 def longer_lines(late: Straggler, longer_ms: dict[str, float]) -> list[str]:
     """Lines on who is waited for, and in which of causes.PARTS its step is longer."""
     whose = f"rank {late.rank}'s GPU" if late.with_ranks else "its GPU"
-    why = what_is_longer(late.part, late.longer_ms, late.phase)
+    why = longer_text(late.part, late.longer_ms, late.phase)
     return [f"{delay_text(late)}: {whose} {why}."] + [
-        f"Also {whose} {what_is_longer(name, ms, late.phase)}."
+        f"Also {whose} {longer_text(name, ms, late.phase)}."
         for name, ms in sorted(longer_ms.items(), key=lambda item: -item[1])
         if name != late.part and ms >= ALSO * late.costs_ms_per_step
     ]
@@ -78,7 +78,7 @@ def join_numbers(numbers: list[int]) -> str:
     return f"{', '.join(map(str, numbers[:-1]))} and {numbers[-1]}"
 
 
-def what_is_longer(part: str, ms: float, phase: str | None) -> str:
+def longer_text(part: str, ms: float, phase: str | None) -> str:
     if part == "compute":
         where = f", most of it in {phase}" if phase else ""
         return f"computes {ms:.2f} ms longer{where}"

@@ -11,6 +11,7 @@ from profiling.analysis.records import Finding
 from profiling.timeline.opening import modified_ns
 
 SAME_WINDOW = "capture the same window on each: profile.start and profile.steps"
+MOST_NAMED = 8  # ranks in a sentence
 
 
 @dataclass(frozen=True)
@@ -113,8 +114,9 @@ def ranks_in_files(ranks: Sequence[ReducedRank]) -> str:
     return f"ranks {list_numbers(numbers)} in {len(ranks)} files, such as {ranks[0].file},"
 
 
-def list_numbers(numbers: Iterable[int], most: int = 8) -> str:
-    """Enumeration such as "1, 2, 5 and 3 more" that names at most `most` numbers."""
+def list_numbers(numbers: Iterable[int]) -> str:
+    """Enumeration such as "1, 2, 5 and 3 more" that names at most MOST_NAMED numbers."""
     numbers = list(numbers)
-    shown = ", ".join(map(str, numbers[:most]))
-    return f"{shown} and {len(numbers) - most} more" if len(numbers) > most else shown
+    shown = ", ".join(map(str, numbers[:MOST_NAMED]))
+    more = len(numbers) - MOST_NAMED
+    return f"{shown} and {more} more" if more > 0 else shown

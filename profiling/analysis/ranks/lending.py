@@ -30,11 +30,11 @@ def lend_times(ranks: Sequence[ReducedRank]) -> list[ReducedRank]:
         alone_ns[is_known], np.concatenate(of_ranks)[is_known], len(numbers), least=1
     )
     return [
-        with_lent_times(rank, median_ns[kind]) for rank, kind in zip(ranks, of_ranks, strict=True)
+        complete_times(rank, median_ns[kind]) for rank, kind in zip(ranks, of_ranks, strict=True)
     ]
 
 
-def with_lent_times(rank: ReducedRank, alone_ns: np.ndarray) -> ReducedRank:
+def complete_times(rank: ReducedRank, alone_ns: np.ndarray) -> ReducedRank:
     """Apply `alone_ns`, a time for each kind of `rank.alone.kinds`; nan where no rank has one."""
     kinds, unmeasured = rank.alone.kinds, rank.alone.unmeasured
     slow = measure_slowdown(unmeasured, alone_ns)

@@ -11,7 +11,7 @@ Ranks are never quite equal, and captures change how late they are. Nobody is na
 from dataclasses import dataclass
 
 from profiling.analysis.ranks.cause import Lateness, is_slow_host
-from profiling.analysis.ranks.cause_said import ALSO, join_numbers, what_is_longer
+from profiling.analysis.ranks.cause_said import ALSO, join_numbers, longer_text
 from profiling.analysis.ranks.costs import EQUAL_GPUS, Costs
 from profiling.analysis.ranks.own_host import surely_slower
 
@@ -73,7 +73,7 @@ def not_named(costs: Costs, lateness: Lateness) -> NotNamed | None:
         return NotNamed([text], is_unknown=False)
     longer_ms = max(0.0, lateness.longer_ms[lateness.part])
     whose = f"rank {costs.ranks[lateness.late[0]].rank}'s GPU"
-    why = f"{whose} {what_is_longer(lateness.part, longer_ms, None)}"
+    why = f"{whose} {longer_text(lateness.part, longer_ms, None)}"
     if longer_ms < EXPLAINED * late_ms:
         text = NOTHING_LONGER.format(who, waited_ms, why)
         return NotNamed([text, AGAIN], is_unknown=True)

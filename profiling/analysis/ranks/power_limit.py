@@ -36,13 +36,10 @@ def clock_gain_ms(
     if clock is None or not limits_all_gpus(costs):
         return 0.0
     ahead = min(
-        products_ms(rank) * clock_excess(rank, clock.sm_mhz) for rank in ranks_at(costs, others)
+        products_ms(rank) * clock_excess(rank, clock.sm_mhz)
+        for rank in (costs.ranks[number] for number in others)
     )
     return min(ahead, max(0.0, longer_ms - max(ahead, extra_ms)))
-
-
-def ranks_at(costs: Costs, numbers: list[int]) -> list[ReducedRank]:
-    return [costs.ranks[number] for number in numbers]
 
 
 def products_ms(rank: ReducedRank) -> float:

@@ -93,7 +93,7 @@ def training_command(trainer: Path, words: list[str]) -> list[str]:
     return [sys.executable, "-u", *python_arguments(trainer), *words]
 
 
-def plan_experiment(words: list[str], steps: int, warm_up: int = WARM_UP) -> Experiment:
+def plan_experiment(words: list[str], steps: int) -> Experiment:
     """Plan the experiment that the words describe. Raises ValueError naming the word that is wrong.
 
     Every value's configuration is composed here, so that a mistake shows before anything runs.
@@ -121,7 +121,7 @@ def plan_experiment(words: list[str], steps: int, warm_up: int = WARM_UP) -> Exp
         factor=factor_of(word.split("=")[0], values),
         words=[other for other in words if other != word],
         steps=steps,
-        warm_up=warm_up,
+        warm_up=WARM_UP,
         log_interval=LOG_INTERVAL,
         runs=[],
     )

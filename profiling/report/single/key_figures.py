@@ -31,10 +31,6 @@ def judged_step_ms(report: Report) -> float | None:
     return report.window.step_ms.mean if report.on_cpu else report.window.step_ms.median
 
 
-def median_step(report: Report) -> tuple[str, str]:
-    return "median step while captured", f"{milliseconds(report.window.step_ms.median)} ms"
-
-
 def other_step_times(report: Report) -> list[tuple[str, str]]:
     """Step times besides the one in `key_figures`, as (name, figure)."""
     if report.window.step_name is None:
@@ -43,8 +39,11 @@ def other_step_times(report: Report) -> list[tuple[str, str]]:
     free = ABSENT if free_ms is None else f"{milliseconds(free_ms)} ms"
     if (estimated_ms := report.estimated_free_ms) is not None:
         free = f"about {milliseconds(estimated_ms)} ms, estimated"
-    captured = [median_step(report)] if report.typical or report.on_cpu else []
-    return [*captured, ("median step without capturing", free)]
+    without = ("median step without capturing", free)
+    if not (report.typical or report.on_cpu):
+        return [without]
+    captured = f"{milliseconds(report.window.step_ms.median)} ms"
+    return [("median step while captured", captured), without]
 
 
 def step_spread(report: Report) -> tuple[str, str]:

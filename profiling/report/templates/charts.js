@@ -3,7 +3,6 @@
 "use strict";
 
 const FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif";
-const REMOVED = ["sendChartToCloud", "select2d", "lasso2d", "autoScale2d"]; // the first uploads
 const NARROW = 560; // px: the legend goes below
 const LONGEST = 20; // characters of a bar's name in a narrow chart
 const AXIS_BELOW = 52; // px for ticks and title of the x axis
@@ -80,7 +79,6 @@ function nextFrame() {
 }
 
 async function drawByPlotly(chart, figure) {
-  const zoom = "zoom" in chart.dataset;
   const narrow = !onPaper && chart.clientWidth < NARROW;
   const [data, layout] = narrow ? withShortNames(...themed(figure)) : themed(figure);
   const below = narrow && layout.showlegend !== false;
@@ -90,8 +88,7 @@ async function drawByPlotly(chart, figure) {
   if (onPaper) Object.assign(layout, { width: PAPER, height, autosize: false });
   const firstLegend = onPaper && layout.showlegend && chart.querySelector(".main-svg") && !chart.querySelector(".legend");
   const drawing = Plotly.react(chart, data, layout, {
-    responsive: true, displaylogo: false, modeBarButtonsToRemove: REMOVED, plotlyServerURL: "",
-    displayModeBar: zoom && !onPaper, scrollZoom: zoom,
+    responsive: true, displayModeBar: false, plotlyServerURL: "",
   });
   await (firstLegend ? Plotly.redraw(chart) : drawing); // it was placed by the margins of a chart without one
   if (below) await makeRoomForLegend(chart);

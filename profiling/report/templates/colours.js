@@ -65,7 +65,6 @@ function themed(figure) {
       bgcolor: colour("--card"), bordercolor: colour("--line"), align: "left",
       font: { color: colour("--text"), family: FONT },
     },
-    modebar: { bgcolor: "rgba(0,0,0,0)", color: colour("--muted"), activecolor: colour("--accent") },
     uirevision: "kept", // the zoom survives a change of theme
     ...layout,
   };
