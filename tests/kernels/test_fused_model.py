@@ -30,10 +30,9 @@ def trained(config, compiled=False):
     return model, logits, loss, {name: p.grad for name, p in model.named_parameters()}
 
 
-ways = (  # the first alone has a block behind another; the others are other within a block
+ways = (  # the first alone has a block behind another; the other is other within a block
     {"n_layer": 2},
-    {"bias": True, "positions": "rotary"},
-    {"bias": True, "activation": "gelu_tanh"},
+    {"bias": True, "positions": "rotary", "activation": "gelu_tanh"},
 )
 for way in ways:
     plain = replace(small, **way)
