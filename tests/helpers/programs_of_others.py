@@ -60,11 +60,11 @@ print(model[0].weight.sum().item()); sys.exit(3)
 STEPS = {"plain": 119, "gan": 59, "lbfgs": 59, "inference": 119, "ends": 49}
 
 
-def run_program(source: str, folder: Path, anew: bool) -> subprocess.CompletedProcess[str]:
+def run_program(source: str, folder: Path) -> subprocess.CompletedProcess[str]:
     """Run a program to its end, hooked, with `folder` as its run's.
 
-    The window of torch.profiler opens behind 30 steps and has ten. Unless it is started `anew`, it
-    is forked from a process that has torch, and what it writes to stderr is in stdout.
+    The window of torch.profiler opens behind 30 steps and has ten. It is forked from a process that
+    has torch, and what it writes to stderr is in stdout.
     """
     folder.mkdir(parents=True, exist_ok=True)
     program = folder.with_name(f"{folder.name}.py")
@@ -76,10 +76,6 @@ def run_program(source: str, folder: Path, anew: bool) -> subprocess.CompletedPr
     }
     paths = [str(HOOK), *filter(None, [os.environ.get("PYTHONPATH")])]
     environ = {"PROFILING_ATTACH": json.dumps(settings), "PYTHONPATH": os.pathsep.join(paths)}
-    if not anew:
-        forked = Forked(["-c", HOOKED, str(program)], {**os.environ, **environ})
-        output = forked.communicate(timeout=150)[0]
-        return subprocess.CompletedProcess(command, forked.wait(), output, "")
-    return subprocess.run(
-        command, env=os.environ | environ, capture_output=True, text=True, timeout=150, check=False
-    )
+    forked = Forked(["-c", HOOKED, str(program)], {**os.environ, **environ})
+    output = forked.communicate(timeout=150)[0]
+    return subprocess.CompletedProcess(command, forked.wait(), output)

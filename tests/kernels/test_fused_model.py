@@ -16,9 +16,9 @@ from training.step.own_kernels import try_kernels
 
 torch.set_default_device(sys.argv[1])
 
-small = ModelConfig(n_layer=1, n_head=2, n_embd=32, block_size=8, dropout=0.0, attention="math")
-x, y = torch.randint(17, (2, 2, 8))
-y[0, :3] = -1
+small = ModelConfig(n_layer=1, n_head=2, n_embd=32, block_size=4, dropout=0.0, attention="math")
+x, y = torch.randint(17, (2, 2, 4))
+y[0, :2] = -1
 
 
 def trained(config, compiled=False):
@@ -30,10 +30,9 @@ def trained(config, compiled=False):
     return model, logits, loss, {name: p.grad for name, p in model.named_parameters()}
 
 
-ways = (  # the first alone has a block behind another; the others are other within a block
+ways = (  # the first alone has a block behind another; the other is other within a block
     {"n_layer": 2},
-    {"bias": True, "positions": "rotary"},
-    {"bias": True, "activation": "gelu_tanh"},
+    {"bias": True, "positions": "rotary", "activation": "gelu_tanh"},
 )
 for way in ways:
     plain = replace(small, **way)
@@ -45,7 +44,7 @@ for way in ways:
         for name, gradient in theirs.items():
             torch.testing.assert_close(ours[name], gradient, rtol=1e-4, atol=1e-6, msg=name)
     logits, loss = model.eval()(x, y)
-    assert logits.shape == (2, 8, 17)
+    assert logits.shape == (2, 4, 17)
     torch.testing.assert_close(loss, expected, rtol=1e-5, atol=1e-6)
 
 for places in ("learned", "rotary"):
@@ -69,12 +68,12 @@ from training.step.step import autocast
 
 torch.set_default_device(sys.argv[1])
 device = torch.device(sys.argv[1])
-keys = dict(n_head=2, n_embd=32, block_size=8, dropout=0.0, attention="math")
+keys = dict(n_head=2, n_embd=32, block_size=4, dropout=0.0, attention="math")
 
 
 def trained(config, V, dtype="bfloat16", compiled=False):
     torch.manual_seed(0)
-    x, y = torch.randint(V, (2, 2, 8))
+    x, y = torch.randint(V, (2, 2, 4))
     model, kinds = make_model(config, V), set()
 
     def see(block, given, made):
@@ -95,10 +94,10 @@ def trained(config, V, dtype="bfloat16", compiled=False):
     return loss, at_end, torch.cat([p.grad.flatten() for p in model.parameters()]), kinds
 
 
-for V, n_layer in ((17, 2), (300, 1)):  # with our own embedding, and without
-    small = ModelConfig(n_layer=n_layer, **keys)
+small = ModelConfig(n_layer=1, **keys)
+for V in (17, 300):  # with our own embedding, and without
     exact, _, slopes, _ = trained(small, V, "float32")
-    for kernels in ("compiled", "fused"):
+    for kernels in ("compiled", "fused")[V == 300 :]:  # PyTorch's embed any V alike
         for compiled, residual in ((False, "float32"), (False, "bfloat16"), (True, "bfloat16")):
             config = replace(small, kernels=kernels, residual_dtype=residual)
             loss, at_end, gradient, kinds = trained(config, V, compiled=compiled)

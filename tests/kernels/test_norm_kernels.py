@@ -47,11 +47,11 @@ def compare(B, T, C, dropout, biased, read=slice(0, 2), stream=torch.float32, ki
 
 
 torch.manual_seed(0)
-for case in ((1, 1, 16, 0.0, False), (2, 7, 24, 0.2, True), (3, 50, 48, 0.6, False)):
+for case in ((1, 1, 16, 0.0, False), (2, 7, 24, 0.2, True), (3, 13, 48, 0.6, False)):
     compare(*case)
 compare(1, 9, 24, 0.2, True, read=slice(0, 1))  # the norm alone
-kernels.norm.in_triton.BACKWARD_PROGRAMS = 3  # each takes several blocks of rows
-compare(3, 50, 48, 0.6, True)
+kernels.norm.in_triton.BACKWARD_PROGRAMS = 3  # each takes six blocks of rows, or seven
+compare(3, 13, 48, 0.6, True)
 
 x, y, weight = torch.randn(1, 3, 16), torch.randn(1, 3, 16), torch.randn(16)
 gradient = torch.autograd.grad(
@@ -67,11 +67,9 @@ same = [norm_of_sum(x, y, weight, None, 0.5)[1] for _ in range(2)]
 assert not torch.equal(*same), "dropout drew the same again"
 
 half = torch.bfloat16
-for biased in (False, True):
-    compare(3, 7, 48, 0.0, biased, kind=half)
-    compare(3, 7, 48, 0.2, biased, kind=half)
-    compare(3, 7, 48, 0.0, biased, stream=half, kind=half)
-    compare(3, 7, 48, 0.2, biased, stream=half, kind=half)
+for stream in (torch.float32, half):  # each with and without dropout, and a bias
+    compare(3, 7, 48, 0.0, stream == half, stream=stream, kind=half)
+    compare(3, 7, 48, 0.2, stream != half, stream=stream, kind=half)
 compare(2, 9, 24, 0.0, True, slice(0, 1), stream=half, kind=half)
 
 

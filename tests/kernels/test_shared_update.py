@@ -25,7 +25,7 @@ from training.optimizers.shared_update import SharedAdamW
 from training.step.step import Step
 
 kernels.optimizers.adamw_triton.BLOCK = 256  # several to a part
-keys = dict(n_layer=1, n_head=2, n_embd=32, block_size=8, dropout=0.0, attention="math", bias=False)
+keys = dict(n_layer=1, n_head=2, n_embd=32, block_size=4, dropout=0.0, attention="math", bias=False)
 keys |= dict(compile=False, kernels="fused", dtype="bfloat16", grad_clip=0.5)
 V, ULP = 17, dict(rtol=2**-7, atol=1e-30)  # the interpreter cuts digits off
 
@@ -41,7 +41,7 @@ class AsTheyCome(Collective):
 
 def iterate(step, g, factor=1.0):
     for _ in range(step.micro_steps):
-        x, y = torch.randint(V, (2, 2, 8), generator=g)
+        x, y = torch.randint(V, (2, 1, 4), generator=g)  # a token costs a program of each kernel
         step.backward(step.forward(x, y) * factor)
     step.average_gradients()
     step.update(1e-2)

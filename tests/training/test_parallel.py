@@ -191,7 +191,7 @@ def test_two_ranks_train_as_one_that_accumulates_and_go_on_as_one(
     [
         (4, dict(parallel="ddp", bucket_mb=1, activation_checkpointing="full")),
         (4, dict(parallel="fsdp", activation_checkpointing="selective")),
-        (8, dict(parallel="hsdp", shard_ranks=4)),
+        (4, dict(parallel="hsdp", shard_ranks=2)),
     ],
     ids=["ddp", "fsdp", "hsdp"],
 )

@@ -115,8 +115,16 @@ def accumulate(step, batches, iteration, spans, accumulate=train.accumulate):
 
 train.accumulate = accumulate
 """
-# a rank writes its process id where its agent was given a place
+# a rank writes its process id where its agent was given a place, and leaves the cores to others: it
+# trains until a lost agent is known, which takes seconds
 NOTED = """
+import time
+
+def accumulate(*args, accumulate=train.accumulate):
+    time.sleep(0.01)
+    accumulate(*args)
+
+train.accumulate = accumulate
 if place := os.environ.get("NOTE"):
     with open(place, "w") as file:
         file.write(str(os.getpid()))
@@ -168,7 +176,8 @@ def test_when_a_host_is_lost_the_other_goes_on(command, start, tmp_path):
     def is_of_both() -> bool:
         if not checkpoint.exists():
             return False
-        return len(torch.load(checkpoint, weights_only=True)["random_states"]["cpu"]) == 2
+        saved = torch.load(checkpoint, weights_only=True)
+        return len(saved["random_states"]["cpu"]) == 2 and saved["iter_num"] > 50
 
     wait_for(is_of_both)
     for process in (second.pid, int(lost.read_text())):
