@@ -36,7 +36,7 @@ def own_folder(folder: Path) -> Iterator[Path | None]:
 
 def move_aside(folder: Path) -> Path | None:
     """Move an earlier run to previous-N; return that folder, or None without a run."""
-    files = [p for p in folder.iterdir() if p.name in RUN_FILES or OF_HOOK.fullmatch(p.name)]
+    files = [path for path in folder.iterdir() if is_of_run(path.name)]
     if not is_run(folder):
         if others := [path.name for path in files if not OF_HOOK.fullmatch(path.name)]:
             raise ValueError(
