@@ -19,10 +19,10 @@ def uses_gpu(torch):
 
 
 def event_maker(torch):
-    """A function that makes a CUDA event to be timed by.
+    """Function that makes a CUDA event with a time.
 
-    record() of torch.cuda.Event first makes a Stream in Python. That of torch.Event is in C, but
-    wants a stream before PyTorch 2.6.
+    record() of torch.cuda.Event first makes a Stream in Python. That of torch.Event is in C, and
+    has not been tried before PyTorch 2.6.
     """
     if torch.__version__ >= "2.6":
         return partial(torch.Event, "cuda", enable_timing=True)
