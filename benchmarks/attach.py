@@ -5,11 +5,11 @@
     python -m benchmarks attach gpu=true widths=256,8192,32768 steps=600 traceml=true
 
 First the hook's own calls alone: a loop of stubs (a module, a backward and an optimizer that do
-nothing), bare and hooked in one process, the least of six means of CPU time over a second: the rows
-that the hook writes are in them, and what the machine's other work adds is not. With `gpu` the
-process uses CUDA. Then steps of a small model on one thread of the CPU, or on a GPU, in bare and
-hooked processes that take turns; a process counts by the median of its steps. With `traceml` other
-processes run under `traceml run`, their steps instrumented as its guide says (pip install
+nothing), bare and hooked in one process, the least of twelve means of CPU time over half a second:
+the rows that the hook writes are in them, and what the machine's other work adds is not. With `gpu`
+the process uses CUDA. Then steps of a small model on one thread of the CPU, or on a GPU, in bare
+and hooked processes that take turns; a process counts by the median of its steps. With `traceml`
+other processes run under `traceml run`, their steps instrumented as its guide says (pip install
 traceml-ai).
 """
 

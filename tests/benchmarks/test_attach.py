@@ -25,7 +25,7 @@ def run_forked(command: list[str], environ: dict[str, str]) -> str:
 def test_the_hooks_own_calls_are_microseconds_and_a_row_compares_processes(
     capsys, monkeypatch, tmp_path
 ):
-    whole, usual = attach.PROGRAM.read_text(), "CHUNK_S = 1.1"
+    whole, usual = attach.PROGRAM.read_text(), "CHUNK_S = 0.55"
     assert usual in whole
     shorter = tmp_path / "attach_program.py"
     shorter.write_text(whole.replace(usual, "CHUNK_S = 0.1"))
