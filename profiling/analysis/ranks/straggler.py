@@ -104,8 +104,8 @@ def judge(costs: Costs) -> Judgement:
     if with_more_work := late_by_work(costs, late):
         return named(costs, with_more_work, others_ms)
     evidence = []
-    communicates = is_communication(costs, least_ms=HIDES_JITTER * jitter_ms)
-    if costs.is_significant(jitter_ms, everyone) and not communicates:
+    hides_ms = max(COMMUNICATING * costs.step_ms, HIDES_JITTER * jitter_ms)
+    if costs.is_significant(jitter_ms, everyone) and exposed_transfer_ms(costs) < hides_ms:
         times = np.bincount(costs.alone_ns.argmax(axis=1), minlength=len(costs.ranks))
         most, steps = int(times.max()), len(costs.iterations)
         turns = (
@@ -186,17 +186,12 @@ def without_straggler(
             f"The captures do not show whether a rank delays the others: {jitter_ms:.2f} ms "
             f"per step is less than the uncertainty of the clocks, {doubt_ms:.2f} ms."
         ]
-    if not is_communication(costs):
-        return Judgement("unknown" if in_doubt else "balanced", evidence, None, jitter_ms)
     ms = exposed_transfer_ms(costs)
+    if ms < COMMUNICATING * costs.step_ms:
+        return Judgement("unknown" if in_doubt else "balanced", evidence, None, jitter_ms)
     share = 100 * ms / costs.step_ms
     evidence.append(f"Transfers that no kernel hides take {ms:.2f} ms per step ({share:.0f} %).")
     return Judgement("communication", evidence, None, jitter_ms)
-
-
-def is_communication(costs: Costs, least_ms: float = 0.0) -> bool:
-    """Whether exposed transfers are much of a step, and at least `least_ms` of it."""
-    return exposed_transfer_ms(costs) >= max(COMMUNICATING * costs.step_ms, least_ms)
 
 
 def exposed_transfer_ms(costs: Costs) -> float:
