@@ -18,17 +18,15 @@ DEPENDENT = tl.constexpr(False)
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 
 
-def jit_unless_interpreted(function):
-    """The interpreter takes plain Python, and calls it sooner than a function of Triton."""
-    return function if INTERPRETED else triton.jit(function)
-
-
-@jit_unless_interpreted
-def begin():
+def wait_and_release():
     """Wait for the kernels before this one, and let the next one be started."""
     if DEPENDENT:
         gdc_wait()
         gdc_launch_dependents()
+
+
+# the interpreter takes plain Python, and calls it sooner than a function of Triton
+begin = wait_and_release if INTERPRETED else triton.jit(wait_and_release)
 
 
 def early(device: torch.device) -> dict[str, bool]:
