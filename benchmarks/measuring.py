@@ -144,6 +144,11 @@ def spread(values: Sequence[float], places: int) -> str:
     return f"{middle} ({least}, {most})"
 
 
+def say(line: str) -> None:
+    """Print a line to stderr at once."""
+    print(line, file=sys.stderr, flush=True)
+
+
 def print_markdown_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Print a Markdown table behind an empty line."""
     print(f"\n| {' | '.join(columns)} |\n|{'---|' * len(columns)}")

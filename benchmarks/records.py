@@ -20,7 +20,6 @@ seeds too, but not on another machine, commit or version. `limit_s` ends it betw
 import hashlib
 import math
 import os
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -31,7 +30,7 @@ import msgspec
 import torch
 
 from benchmarks.energy import Reading, energy_readings, mean_power_w
-from benchmarks.measuring import Keys, key, numbers
+from benchmarks.measuring import Keys, key, numbers, say
 from benchmarks.record_commands import char_words, command, with_names
 from benchmarks.record_tables import (
     OURS,
@@ -119,10 +118,6 @@ def main(config: RecordsConfig) -> None:
     print(tables(record), end="")
     if failed:
         raise SystemExit(f"records: failed: {', '.join(failed)}; the logs are in {out / 'logs'}")
-
-
-def say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
 
 
 def trials(config: RecordsConfig) -> list[Trial]:

@@ -18,7 +18,6 @@ differ, at their power limits by some per cent of clock, and the slowest leads: 
 
 import os
 import re
-import sys
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
@@ -32,6 +31,7 @@ from benchmarks.measuring import (
     launcher,
     measure_in_turns,
     numbers,
+    say,
     spread,
 )
 from benchmarks.timed_training import check_keys, time_training
@@ -90,7 +90,7 @@ def main(config: ScalingConfig) -> None:
     def keep(number: int, process: Process, ms: float) -> None:
         times_ms[process].append(ms)
         of_round = f"round {number} of {config.rounds}: {process.label}, ranks {process.where}"
-        print(f"{of_round}: {ms:.2f} ms per step", file=sys.stderr, flush=True)
+        say(f"{of_round}: {ms:.2f} ms per step")
 
     try:
         measures = {p: partial(step_ms, p, config, out) for p in processes}

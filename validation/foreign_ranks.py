@@ -34,7 +34,7 @@ from statistics import median
 
 import torch
 
-from benchmarks.measuring import Keys, key, measure_in_turns
+from benchmarks.measuring import Keys, key, measure_in_turns, say
 from cli.files import write_text
 from profiling.shared.json_records import read_json, to_json
 from profiling.tools import nsight, nsys_tool
@@ -50,7 +50,7 @@ from validation.planted_ranks import TOOLS, RanksDiagnosis, diagnosis_of
 from validation.plants.ranks import OF_RANKS
 from validation.rank_groups import Group
 from validation.rank_programs import LATE, NANOGPT, PROGRAMS
-from validation.started_programs import chosen_names, report_errors, run_each, runnable, say
+from validation.started_programs import chosen_names, report_errors, run_each, runnable
 
 # the ranks that start together, and their windows
 WINDOWS = {NONE: (NONE, "products", NONE, "loader", NONE, "host", NONE, NONE), LINK: (LINK,)}

@@ -32,7 +32,7 @@ from statistics import median
 
 import torch
 
-from benchmarks.measuring import PROJECT, Keys, key
+from benchmarks.measuring import PROJECT, Keys, key, say
 from profiling.analysis.open_report import open_report
 from profiling.shared.json_records import append_lines, read_lines
 from profiling.tools import nsys_tool
@@ -44,7 +44,6 @@ from validation.started_programs import (
     run_each,
     run_logged,
     runnable,
-    say,
 )
 
 GOAL_PERCENT = 95.0

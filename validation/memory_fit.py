@@ -33,7 +33,7 @@ from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
 
-from benchmarks.measuring import Keys, key
+from benchmarks.measuring import Keys, key, say
 from cli.files import write_text
 from profiling.analysis.memory.memory_records import MemoryReport, Predicted
 from profiling.shared.json_records import read_json, to_json
@@ -43,7 +43,7 @@ from validation.diagnoses import end_where_failed
 from validation.frameworks import is_installed
 from validation.packed_snapshots import pack, unpacked
 from validation.recorded_memory import Tried
-from validation.started_programs import run_logged, say
+from validation.started_programs import run_logged
 
 EAGER = (
     "compile=false cuda_graphs=false kernels=compiled dropout=0 dtype=bfloat16 "

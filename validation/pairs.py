@@ -41,7 +41,7 @@ from statistics import median
 
 import torch
 
-from benchmarks.measuring import Keys, key, measure_in_turns
+from benchmarks.measuring import Keys, key, measure_in_turns, say
 from cli.errors import suggestion
 from cli.files import write_text
 from profiling.shared.json_records import to_json
@@ -69,7 +69,7 @@ from validation.pair_records import (
     write_manifest,
     write_slice,
 )
-from validation.started_programs import report_errors, say
+from validation.started_programs import report_errors
 
 # estimates: a block of a variant, a step before it, captures with their laps
 ROUND_S, STEP_S, CAPTURES_S = 0.2, 0.02, 8.0

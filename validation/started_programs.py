@@ -2,22 +2,17 @@
 
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from benchmarks.measuring import PROJECT
+from benchmarks.measuring import PROJECT, say
 
 
 def python_path(environ: Mapping[str, str]) -> str:
     """PYTHONPATH with which a program finds this project's modules first, then those as before."""
     return os.pathsep.join([str(PROJECT), *filter(None, [environ.get("PYTHONPATH")])])
-
-
-def say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
 
 
 def chosen_names(names: str, known: Iterable[str]) -> list[str]:
