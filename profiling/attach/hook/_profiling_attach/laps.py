@@ -108,8 +108,10 @@ class Laps:
 
     def choose_stride(self):
         """Choose how many steps there are to a timed one, by how long the newest took."""
+        if self.cuda is None or len(self.ms) < self.whole_until:
+            return
         newest = [ms for ms in self.ms[-WHOLE:] if ms is not None]
-        if self.cuda is None or len(self.ms) < self.whole_until or not newest:
+        if not newest:
             return
         spacing = SPACING_MS / max(statistics.median(newest), 1e-3)
         self.stride = max(stride for stride in STRIDES if stride <= max(spacing, 1))
