@@ -322,6 +322,7 @@ def test_without_a_history(report, tmp_path):
     assert found.answer == "state" and found.peak is None and found.curve is None
     assert found.at.allocated_bytes == training.allocator.allocated
     assert {row.kind for row in found.kinds} == {"weights", "moments"}
+    assert "_record_memory_history() before the steps" in found.notes[0], "how to know the peak"
     training.allocator.used = {k: (*v[:2], []) for k, v in training.allocator.used.items()}
     with pytest.raises(ValueError, match="no history was recorded.*_record_memory_history"):
         report(training, device_traces=[[]])

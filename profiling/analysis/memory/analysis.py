@@ -352,7 +352,7 @@ def notes(memory: DeviceMemory) -> list[str]:
     if not memory.count:
         found.append(
             "No history was recorded: this is what lay there when the snapshot was written, and "
-            "the peak is not known."
+            f"the peak is not known. To know it, {memory_snapshot.RECORD}."
         )
     elif not replayed.reaches_back:
         found.append(
