@@ -24,8 +24,6 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
-from kernels.dependent_launch_gluon import begin
-from kernels.dependent_launch_triton import early
 from kernels.dropout.in_triton import keys_of_rows, stays
 from kernels.names_gluon import block_barrier, tma_load
 
@@ -108,7 +106,6 @@ def backward_causal_attention_triton_gluon(
     The scores are computed once: dK and dV stay in registers, dS waits in shared memory for dQ.
     Four more warps compute what is one number a row, up to two heads ahead.
     """
-    begin()
     read = blocks(NB), blocks(NB), blocks(NB), blocks(NB)
     DS = blocks(NB * (NB + 1) // 2)
     rows = (
@@ -358,5 +355,5 @@ def launch_backward(
     backward_causal_attention_triton_gluon[(min(PROGRAMS, heads),)](
         *map(describe, (q, k, v, dout)), out, dout, lse, seed, dqkv, heads,
         math.log2(math.e) / math.sqrt(D), 1 / math.sqrt(D),
-        H=H, NB=T // B.value, THRESHOLD=threshold, num_warps=4, **early(dqkv.device),
+        H=H, NB=T // B.value, THRESHOLD=threshold, num_warps=4,
     )  # fmt: skip

@@ -45,8 +45,6 @@ from kernels.attention.in_gluon import (
     describe,
     store,
 )
-from kernels.dependent_launch_gluon import begin
-from kernels.dependent_launch_triton import early
 from kernels.names_gluon import block_barrier, tma_load
 
 STAGES = 6
@@ -115,7 +113,6 @@ def backward_causal_attention_triton_queries(
     H: gl.constexpr, NB: gl.constexpr, STAGES: gl.constexpr,
 ):  # fmt: skip
     """Compute dQ, and DELTA (B * H, T), the sums of output x gradient."""
-    begin()
     own = blocks(4), blocks(4), blocks(4)
     ring = blocks(STAGES), blocks(STAGES)
     own_bars = barriers(2, 1), barriers(2, 2)
@@ -229,7 +226,6 @@ def backward_causal_attention_triton_keys(
     H: gl.constexpr, NB: gl.constexpr, STAGES: gl.constexpr,
 ):  # fmt: skip
     """Compute dK and dV. Scores lie transposed, (keys, queries): the left operand of both sums."""
-    begin()
     own = blocks(4), blocks(4)
     ring = blocks(STAGES), blocks(STAGES)
     rows = (
@@ -367,8 +363,8 @@ def launch_backward(
     scales = math.log2(math.e) / math.sqrt(D), 1 / math.sqrt(D)
     how = dict(H=H, NB=NB, STAGES=STAGES, num_warps=4)
     backward_causal_attention_triton_queries[grid](
-        q, k, v, out, dout, lse, delta, dqkv, heads, *scales, **how, **early(dqkv.device)
+        q, k, v, out, dout, lse, delta, dqkv, heads, *scales, **how
     )
     backward_causal_attention_triton_keys[grid](
-        q, k, v, dout, lse, delta, dqkv, heads, *scales, **how, **early(dqkv.device)
+        q, k, v, dout, lse, delta, dqkv, heads, *scales, **how
     )

@@ -13,7 +13,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernels.dependent_launch_triton import begin, early
 from kernels.dropout.in_triton import keys_of_rows, stays, threshold
 from kernels.gluon import has_gluon
 
@@ -64,7 +63,6 @@ def forward_causal_attention_triton(
 
     OUT is (B, T, H, D), LSE (B * H, T) the logarithm of each row's sum of exponentials.
     """
-    begin()
     head = tl.program_id(0)
     first = (tl.num_programs(1) - 1 - tl.program_id(1)) * M  # programs with the longest rows first
     b, h = (head // H).to(tl.int64), head % H
@@ -111,7 +109,6 @@ def backward_causal_attention_triton(
     other's waits. Q, K, V are (B, T, H, D) with strides, OUT and DOUT (B, T, H, D). DQKV
     (B, T, 3, H, D) has the gradients side by side, as backward of the product before needs them.
     """
-    begin()
     head = tl.program_id(0)
     b, h = (head // H).to(tl.int64), head % H
     start, out_start = b * batch + h * head_stride, b * T * H * D + h * D
@@ -223,7 +220,6 @@ def launch_forward(
         q, k, v, out, lse, seed, *strides(q), *strides(k), T, S, math.log2(math.e) / math.sqrt(D),
         H=H, D=D, M=FORWARD_M, N=FORWARD_N, THRESHOLD=threshold(dropout),
         EVEN=T % FORWARD_M == 0 and S % FORWARD_N == 0, num_warps=WARPS, num_stages=STAGES,
-        **early(q.device),
     )  # fmt: skip
     return out, lse
 
@@ -253,7 +249,7 @@ def launch_backward(
         math.log2(math.e) / math.sqrt(D), 1 / math.sqrt(D),
         H=H, D=D, M=KEYS_M, N=KEYS_N, QUERIES_M=QUERIES_M, QUERIES_N=QUERIES_N,
         THRESHOLD=threshold(dropout), EVEN=T % KEYS_N == 0 and T % QUERIES_M == 0,
-        num_warps=WARPS, num_stages=STAGES, **early(dout.device),
+        num_warps=WARPS, num_stages=STAGES,
     )  # fmt: skip
     return dqkv
 

@@ -13,8 +13,6 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.ampere import async_copy
 
-from kernels.dependent_launch_gluon import begin
-from kernels.dependent_launch_triton import early
 from kernels.names_gluon import block_barrier, pointer_load
 
 PIECE, WARPS = 4096, 16  # logits of a row that are processed at a time
@@ -52,7 +50,6 @@ def cross_entropy_triton_gluon(
 
     A row has COUNT pieces, of which the first WHOLE lie entirely within `columns`.
     """
-    begin()
     W: gl.constexpr = gl.num_warps()
     KIND: gl.constexpr = LOGITS.dtype.element_ty
     LAYOUT: gl.constexpr = gl.BlockedLayout([1, 8], [32, 1], [W, 1], [1, 0])
@@ -97,5 +94,4 @@ def launch(logits: Tensor, targets: Tensor, losses: Tensor, columns: int, ignore
     cross_entropy_triton_gluon[(rows,)](
         logits, targets, losses, columns, stride, math.log2(math.e), ignored, PIECE=PIECE,
         COUNT=triton.cdiv(stride, PIECE), WHOLE=columns // PIECE, num_warps=WARPS,
-        **early(logits.device),
     )  # fmt: skip

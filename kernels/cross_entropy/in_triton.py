@@ -11,7 +11,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernels.dependent_launch_triton import begin, early
 from kernels.gluon import has_gluon
 
 # Rows of WIDE logits or more are read by many warps: then few rows are in work at once, and the
@@ -30,7 +29,6 @@ def narrow_cross_entropy_triton(
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Compute the same as cross_entropy_triton for ROWS rows, read once into registers."""
-    begin()
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     column = tl.arange(0, BLOCK)
     at = LOGITS + row[:, None].to(tl.int64) * stride + column[None, :]
@@ -82,7 +80,6 @@ def cross_entropy_triton(
     The row is read twice, but the second time from the cache. Only the part after the last whole
     block is masked.
     """
-    begin()
     row = tl.program_id(0)
     start = LOGITS + row.to(tl.int64) * stride
     target = tl.load(TARGETS + row)
@@ -131,7 +128,7 @@ def launch(logits: Tensor, targets: Tensor, columns: int, ignored: int) -> Tenso
         rows_at_once = max(1, NARROW_LOGITS // block)
         narrow_cross_entropy_triton[(triton.cdiv(rows, rows_at_once),)](
             logits, targets, losses, rows, columns, stride, math.log2(math.e), ignored,
-            ROWS=rows_at_once, BLOCK=block, num_warps=NARROW_WARPS, **early(logits.device),
+            ROWS=rows_at_once, BLOCK=block, num_warps=NARROW_WARPS,
         )  # fmt: skip
         return losses
     most, warps = (WIDE_BLOCK, WIDE_WARPS) if stride >= WIDE else (BLOCK, WARPS)
@@ -140,6 +137,5 @@ def launch(logits: Tensor, targets: Tensor, columns: int, ignored: int) -> Tenso
     cross_entropy_triton[(rows,)](
         logits, targets, losses, columns, stride, math.log2(math.e), ignored, BLOCK=block,
         NEIGHBOURS=min(NEIGHBOURS, max(1, block // (32 * warps))), num_warps=warps,
-        **early(logits.device),
     )  # fmt: skip
     return losses

@@ -10,7 +10,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernels.dependent_launch_triton import begin, early
 from kernels.dropout.in_triton import dropped, threshold
 from kernels.norm.in_triton import EPSILON, store_with_norm, sum_over_programs
 
@@ -40,7 +39,6 @@ def forward_embedding_triton(
     ROWS: tl.constexpr, WIDTH: tl.constexpr, THRESHOLD: tl.constexpr, EPS: tl.constexpr,
 ):  # fmt: skip
     """Compute x and its norm for ROWS rows; C columns in a block of WIDTH."""
-    begin()
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     column = tl.arange(0, WIDTH)
     inside = (row[:, None] < rows) & (column[None, :] < C)
@@ -59,7 +57,6 @@ def backward_embedding_rows_triton(
 
     WHOLE is the mean of h's gradient times the weight, ALONG the mean of that along the norm.
     """
-    begin()
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     token = tl.load(IDX + row, mask=row < rows, other=0)
     mean = tl.load(MEAN + row, mask=row < rows, other=0.0)
@@ -95,7 +92,6 @@ def backward_embedding_triton(
     the norm's bias. Rows beyond the last have rstd and dx 0, so they add nothing; columns beyond
     the last are not stored.
     """
-    begin()
     own = tl.program_id(1)  # neighbouring programs read other columns of the same rows
     column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     number = tl.arange(0, SEQUENCES * PLACES)
@@ -183,7 +179,6 @@ def add_to_ids(total, of_id, rows, KIND: tl.constexpr):
 def gradients_of_embedding_triton(
     PARTIAL, TOTAL, programs, C, ROWS: tl.constexpr, WIDTH: tl.constexpr
 ):
-    begin()
     sum_over_programs(PARTIAL, TOTAL, programs, C, ROWS, WIDTH)
 
 
@@ -200,7 +195,7 @@ def launch_forward(
     forward_embedding_triton[(triton.cdiv(B * T, FORWARD_ROWS),)](
         idx.contiguous(), table, positions, weight, bias, seed, x, h, mean, rstd, B * T, T, C,
         ROWS=FORWARD_ROWS, WIDTH=triton.next_power_of_2(C), THRESHOLD=threshold(dropout),
-        EPS=EPSILON, num_warps=FORWARD_WARPS, **early(idx.device),
+        EPS=EPSILON, num_warps=FORWARD_WARPS,
     )  # fmt: skip
     return x, h, mean, rstd
 
@@ -220,7 +215,7 @@ def launch_backward(
     backward_embedding_rows_triton[(triton.cdiv(B * T, SCALAR_ROWS),)](
         dh, idx, table, positions, mean, rstd, weight, seed, whole, along, B * T, T, C,
         ROWS=SCALAR_ROWS, COLUMNS=SCALAR_COLUMNS, THRESHOLD=threshold(dropout),
-        num_warps=SCALAR_WARPS, **early(dh.device),
+        num_warps=SCALAR_WARPS,
     )  # fmt: skip
     places = T if positions is None else len(positions)
     owned = min(BACKWARD_ROWS, triton.next_power_of_2(triton.cdiv(places, BACKWARD_PROGRAMS)))
@@ -235,11 +230,9 @@ def launch_backward(
         SEQUENCES=BACKWARD_ROWS // owned, COLUMNS=columns, IDS=ids, THRESHOLD=threshold(dropout),
         HAS_BIAS=has_bias, KIND=tl.bfloat16 if dh.is_cuda else tl.float32,
         num_warps=BACKWARD_WARPS, num_stages=BACKWARD_STAGES, maxnreg=BACKWARD_REGISTERS,
-        **early(dh.device),
     )  # fmt: skip
     total = torch.empty((V + 1 + has_bias, C), device=dh.device)
     gradients_of_embedding_triton[triton.cdiv(C, SUM_WIDTH), len(total)](
-        partial, total, programs, C, ROWS=SUM_ROWS, WIDTH=SUM_WIDTH, num_warps=SUM_WARPS,
-        **early(dh.device),
-    )  # fmt: skip
+        partial, total, programs, C, ROWS=SUM_ROWS, WIDTH=SUM_WIDTH, num_warps=SUM_WARPS
+    )
     return total, dpositions

@@ -9,7 +9,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernels.dependent_launch_triton import begin, early
 from kernels.embedding_rows.sorted_ids import PART, SortedIds
 
 COLUMNS, TOKENS, WARPS = 512, 16, 4  # columns and rows that a program adds at once
@@ -39,7 +38,6 @@ def embedding_rows_parts_triton(
     PART: tl.constexpr, TOKENS: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
     """Sum some parts. A sum goes to TABLE if it is the only part of its id, else to PARTS."""
-    begin()
     number = tl.program_id(0)
     at = tl.load(BEGINS + number)
     while at < rows:
@@ -71,7 +69,6 @@ def embedding_rows_sum_triton(
     PART: tl.constexpr, TOKENS: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
     """Add up the parts of an id that has several, in the program of its first multiple of PART."""
-    begin()
     at = tl.program_id(0).to(tl.int64) * PART
     start, mine = tl.load(STARTS + at), tl.load(IDS + at)
     behind = tl.load(IDS + start + PART, mask=start + PART < rows, other=-1)
@@ -98,9 +95,8 @@ def launch(table: Tensor, rows: Tensor, by_id: SortedIds, factor: float) -> None
     with torch.cuda.device_of(table):
         embedding_rows_parts_triton[(min(count, PROGRAMS), across)](
             table, rows, ids, order, starts, begins, parts, count, C, factor,
-            PART, TOKENS, width, num_warps=WARPS, **early(table.device),
+            PART, TOKENS, width, num_warps=WARPS,
         )  # fmt: skip
         embedding_rows_sum_triton[(blocks, across)](
-            table, ids, starts, parts, count, C, factor, PART, TOKENS, width, num_warps=WARPS,
-            **early(table.device),
-        )  # fmt: skip
+            table, ids, starts, parts, count, C, factor, PART, TOKENS, width, num_warps=WARPS
+        )

@@ -8,8 +8,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernels.dependent_launch_triton import begin, early
-
 BLOCK, WARPS = 1024, 2  # elements and warps of a program
 
 
@@ -37,7 +35,6 @@ def share_below(u):
 
 @triton.jit
 def forward_gelu_triton(U, G, size, BLOCK: tl.constexpr):
-    begin()
     # the last block first: the product before wrote it last, and it may still be in the cache
     block = tl.num_programs(0) - 1 - tl.program_id(0)
     at = block.to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
@@ -48,7 +45,6 @@ def forward_gelu_triton(U, G, size, BLOCK: tl.constexpr):
 
 @triton.jit
 def backward_gelu_triton(U, DG, DU, size, BLOCK: tl.constexpr):
-    begin()
     block = tl.num_programs(0) - 1 - tl.program_id(0)
     at = block.to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     u = tl.load(U + at, mask=at < size, other=0.0).to(tl.float32)
@@ -62,14 +58,12 @@ def launch_forward(u: Tensor) -> Tensor:
     """GELU of u, which has any shape and is contiguous; g has the same shape."""
     g = u.new_empty(u.shape)
     blocks = triton.cdiv(u.numel(), BLOCK)
-    forward_gelu_triton[(blocks,)](u, g, u.numel(), BLOCK=BLOCK, num_warps=WARPS, **early(u.device))
+    forward_gelu_triton[(blocks,)](u, g, u.numel(), BLOCK=BLOCK, num_warps=WARPS)
     return g
 
 
 def launch_backward(u: Tensor, dg: Tensor) -> Tensor:
     du = u.new_empty(u.shape)
     blocks = triton.cdiv(u.numel(), BLOCK)
-    backward_gelu_triton[(blocks,)](
-        u, dg, du, u.numel(), BLOCK=BLOCK, num_warps=WARPS, **early(u.device)
-    )
+    backward_gelu_triton[(blocks,)](u, dg, du, u.numel(), BLOCK=BLOCK, num_warps=WARPS)
     return du

@@ -18,8 +18,6 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
-from kernels.dependent_launch_gluon import begin
-from kernels.dependent_launch_triton import early
 from kernels.linear.tiles import GELU, Stream, Tile
 from kernels.names_gluon import tma_load
 
@@ -200,7 +198,6 @@ def barriers(COUNT: gl.constexpr):
 @gluon.jit
 def linear_triton(x, w, y, g, u, M, N: gl.constexpr, CHUNKS: gl.constexpr, STAGES: gl.constexpr,
                   TRANSPOSED: gl.constexpr, LAYOUT: gl.constexpr):  # fmt: skip
-    begin()
     work(x, w, y, g, u, M, N, CHUNKS, STAGES, 0, TRANSPOSED, LAYOUT)
 
 
@@ -208,7 +205,6 @@ def linear_triton(x, w, y, g, u, M, N: gl.constexpr, CHUNKS: gl.constexpr, STAGE
 def linear_forward_gelu_triton(x, w, y, g, u, M, N: gl.constexpr, CHUNKS: gl.constexpr,
                                STAGES: gl.constexpr, TRANSPOSED: gl.constexpr,
                                LAYOUT: gl.constexpr):  # fmt: skip
-    begin()
     work(x, w, y, g, u, M, N, CHUNKS, STAGES, 1, TRANSPOSED, LAYOUT)
 
 
@@ -216,7 +212,6 @@ def linear_forward_gelu_triton(x, w, y, g, u, M, N: gl.constexpr, CHUNKS: gl.con
 def linear_backward_gelu_triton(x, w, y, g, u, M, N: gl.constexpr, CHUNKS: gl.constexpr,
                                 STAGES: gl.constexpr, TRANSPOSED: gl.constexpr,
                                 LAYOUT: gl.constexpr):  # fmt: skip
-    begin()
     work(x, w, y, g, u, M, N, CHUNKS, STAGES, 2, TRANSPOSED, LAYOUT)
 
 
@@ -258,6 +253,6 @@ def launch(
     KERNELS[kind][(min(programs, rows // tile.rows) * blocks,)](
         describe(x.view(rows, K), tile.rows, tile.chunk), describe(weight, *of_weight),
         y, g, y if u is None else u, rows, N=N, CHUNKS=K // tile.chunk, STAGES=tile.stages,
-        TRANSPOSED=transposed, LAYOUT=layout(tile.columns), num_warps=4, **early(x.device),
+        TRANSPOSED=transposed, LAYOUT=layout(tile.columns), num_warps=4,
     )  # fmt: skip
     return y, g

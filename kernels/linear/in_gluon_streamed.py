@@ -16,8 +16,6 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     tma,
 )
 
-from kernels.dependent_launch_gluon import begin
-from kernels.dependent_launch_triton import early
 from kernels.linear.in_gluon import barriers, describe, gelu, gelu_backward, multiply
 from kernels.linear.tiles import GELU, Stream
 from kernels.names_gluon import tma_load, tma_store
@@ -138,7 +136,6 @@ def work(x, w, y, g, u, M, N: gl.constexpr, CHUNKS: gl.constexpr, STAGES: gl.con
 def linear_streamed_triton(x, w, y, g, u, M, N: gl.constexpr, CHUNKS: gl.constexpr,
                            STAGES: gl.constexpr, PARTS: gl.constexpr,
                            TRANSPOSED: gl.constexpr):  # fmt: skip
-    begin()
     work(x, w, y, g, u, M, N, CHUNKS, STAGES, PARTS, 0, TRANSPOSED)
 
 
@@ -146,7 +143,6 @@ def linear_streamed_triton(x, w, y, g, u, M, N: gl.constexpr, CHUNKS: gl.constex
 def linear_streamed_forward_gelu_triton(x, w, y, g, u, M, N: gl.constexpr, CHUNKS: gl.constexpr,
                                         STAGES: gl.constexpr, PARTS: gl.constexpr,
                                         TRANSPOSED: gl.constexpr):  # fmt: skip
-    begin()
     work(x, w, y, g, u, M, N, CHUNKS, STAGES, PARTS, 1, TRANSPOSED)
 
 
@@ -154,7 +150,6 @@ def linear_streamed_forward_gelu_triton(x, w, y, g, u, M, N: gl.constexpr, CHUNK
 def linear_streamed_backward_gelu_triton(x, w, y, g, u, M, N: gl.constexpr, CHUNKS: gl.constexpr,
                                          STAGES: gl.constexpr, PARTS: gl.constexpr,
                                          TRANSPOSED: gl.constexpr):  # fmt: skip
-    begin()
     work(x, w, y, g, u, M, N, CHUNKS, STAGES, PARTS, 2, TRANSPOSED)
 
 
@@ -182,6 +177,6 @@ def launch(
     KERNELS[kind][(min(programs, rows // tile.rows * (N // tile.columns)),)](
         describe(x.view(rows, K), tile.rows, tile.chunk), describe(weight, *of_weight), *written,
         rows, N=N, CHUNKS=K // tile.chunk, STAGES=tile.stages, PARTS=tile.parts,
-        TRANSPOSED=transposed, num_warps=4, **early(x.device),
+        TRANSPOSED=transposed, num_warps=4,
     )  # fmt: skip
     return y, g

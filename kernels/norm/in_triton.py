@@ -10,7 +10,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernels.dependent_launch_triton import begin, early
 from kernels.dropout.in_triton import dropped, threshold
 
 # rows of a program at a time; with one warp the sums over a row need no barrier
@@ -50,7 +49,6 @@ def forward_layer_norm_of_sum_triton(
     ROWS: tl.constexpr, WIDTH: tl.constexpr, THRESHOLD: tl.constexpr, EPS: tl.constexpr,
 ):  # fmt: skip
     """Compute SUM = X + dropout(Y) and its norm for ROWS rows; C columns in a block of WIDTH."""
-    begin()
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     column = tl.arange(0, WIDTH)
     inside = (row[:, None] < rows) & (column[None, :] < C)
@@ -74,7 +72,6 @@ def backward_layer_norm_of_sum_triton(
     the weights' gradients over its blocks, and over rows only at the end, where warps have to wait
     for each other.
     """
-    begin()
     column = tl.arange(0, WIDTH)
     weight = tl.load(WEIGHT + column, mask=column < C, other=0.0).to(tl.float32)
     dweight = tl.zeros([ROWS, WIDTH], tl.float32)
@@ -112,7 +109,6 @@ def backward_layer_norm_of_sum_triton(
 def gradients_of_layer_norm_weights_triton(
     PARTIAL, TOTAL, programs, C, ROWS: tl.constexpr, WIDTH: tl.constexpr
 ):
-    begin()
     sum_over_programs(PARTIAL, TOTAL, programs, C, ROWS, WIDTH)
 
 
@@ -143,7 +139,7 @@ def launch_forward(
     forward_layer_norm_of_sum_triton[(triton.cdiv(rows, FORWARD_ROWS),)](
         x, y, weight, bias, seed, total, h, mean, rstd, rows, C, ROWS=FORWARD_ROWS,
         WIDTH=triton.next_power_of_2(C), THRESHOLD=threshold(dropout), EPS=EPSILON,
-        num_warps=FORWARD_WARPS, **early(x.device),
+        num_warps=FORWARD_WARPS,
     )  # fmt: skip
     return total, h, mean, rstd
 
@@ -168,11 +164,10 @@ def launch_backward(
         partial[0], partial[-1], rows, C,
         ROWS=BACKWARD_ROWS, WIDTH=triton.next_power_of_2(C), THRESHOLD=threshold(dropout),
         HAS_BIAS=has_bias, HAS_DSUM=dsum is not None, STAGES=BACKWARD_STAGES,
-        num_warps=BACKWARD_WARPS, **early(dh.device),
+        num_warps=BACKWARD_WARPS,
     )  # fmt: skip
     dparameters = torch.empty((1 + has_bias, C), dtype=torch.float32, device=total.device)
     gradients_of_layer_norm_weights_triton[triton.cdiv(C, SUM_WIDTH), 1 + has_bias](
-        partial, dparameters, programs, C, ROWS=SUM_ROWS, WIDTH=SUM_WIDTH, num_warps=SUM_WARPS,
-        **early(dh.device),
-    )  # fmt: skip
+        partial, dparameters, programs, C, ROWS=SUM_ROWS, WIDTH=SUM_WIDTH, num_warps=SUM_WARPS
+    )
     return dx, dy, dparameters

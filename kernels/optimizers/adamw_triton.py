@@ -13,8 +13,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernels.dependent_launch_triton import begin, early
-
 BLOCK, WARPS = 2048, 4  # elements of a program
 SUM, SUM_WARPS = 1024, 4  # programs' sums that are read at a time
 ALIGNED = 4  # elements that a thread reads at once if all sizes are multiples of it
@@ -81,7 +79,6 @@ def adamw_squares_triton(
     COUNT: tl.constexpr, PART: tl.constexpr, BLOCK: tl.constexpr, ALIGNED: tl.constexpr,
 ):  # fmt: skip
     """Store the sum of the squares of this program's block in SQUARES (blocks,)."""
-    begin()
     block = tl.program_id(0)
     number = tl.load(OWNERS + block)
     i = tl.multiple_of(tl.load(FIRSTS + block), BLOCK) + tl.arange(0, BLOCK)
@@ -101,7 +98,6 @@ def adamw_rates_triton(
     STEPS (n,) are incremented. FACTORS (2,) become the factor of gradients, and 1, or 0 for no
     update. RATES (3, n) become the factors of a weight, of m, and of the root of v.
     """
-    begin()
     number = tl.arange(0, N)
     step = tl.load(STEPS + number, mask=number < n, other=1.0)
     skipped = tl.load(SKIPPED)
@@ -144,7 +140,6 @@ def adamw_update_triton(
     BETA1: tl.constexpr, BETA2: tl.constexpr, EPSILON: tl.constexpr, KIND: tl.constexpr,
     COUNT: tl.constexpr, PART: tl.constexpr, BLOCK: tl.constexpr, ALIGNED: tl.constexpr,
 ):  # fmt: skip
-    begin()
     # the last block first: its gradients were read last for the norm, and may still be in the cache
     block = tl.num_programs(0) - 1 - tl.program_id(0)
     factor = tl.load(FACTORS)
@@ -196,7 +191,7 @@ def squares_of(
     adamw_squares_triton[(count,)](
         gradients, parts and parts.strides, blocks.sizes, blocks.owners, blocks.firsts, squares,
         COUNT=parts.count if parts else 1, PART=KINDS[parts.dtype if parts else torch.float32],
-        BLOCK=BLOCK, ALIGNED=multiple, num_warps=WARPS, **early(gradients.device),
+        BLOCK=BLOCK, ALIGNED=multiple, num_warps=WARPS,
     )  # fmt: skip
     return squares
 
@@ -217,7 +212,7 @@ def clip(
     adamw_rates_triton[(1,)](
         squares, others, steps, decays, lr, grad_scale, found_inf, skipped, factors, rates,
         len(squares), n, BETA1=rule.beta1, BETA2=rule.beta2, MAX_NORM=rule.max_norm, BLOCK=SUM,
-        N=triton.next_power_of_2(n), num_warps=SUM_WARPS, **early(squares.device),
+        N=triton.next_power_of_2(n), num_warps=SUM_WARPS,
     )  # fmt: skip
     return factors, rates
 
@@ -240,5 +235,5 @@ def update(
         COUNT=parts.count if parts else 1, PART=KINDS[parts.dtype if parts else torch.float32],
         BETA1=rule.beta1, BETA2=rule.beta2, EPSILON=rule.epsilon,
         KIND=None if rule.copies is None else KINDS[rule.copies], BLOCK=BLOCK, ALIGNED=multiple,
-        num_warps=WARPS, **early(addresses.device),
+        num_warps=WARPS,
     )  # fmt: skip

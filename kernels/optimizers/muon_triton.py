@@ -13,7 +13,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernels.dependent_launch_triton import begin, early
 from kernels.optimizers.adamw_triton import ALIGNED, KINDS, float32_at
 
 SIDE, WARPS = 64, 8  # side of a square, warps of its program
@@ -67,7 +66,6 @@ def muon_momentum_triton(
 
     SQUARES has a sum for each program's square.
     """
-    begin()
     square, number = tl.program_id(0), tl.program_id(1)
     factor = tl.load(FACTORS)
     if tl.load(FACTORS + 1) != 0.0:
@@ -95,7 +93,6 @@ def muon_momentum_triton(
 @triton.jit
 def muon_scale_triton(X, SQUARES, squares, size, BLOCK: tl.constexpr, SUM: tl.constexpr):
     """Divide each matrix of the stack by its norm."""
-    begin()
     number = tl.program_id(1)
     sums = tl.zeros([SUM], tl.float32)
     for first in range(0, squares, SUM):
@@ -114,7 +111,6 @@ def muon_update_triton(
     SIDE: tl.constexpr, ALIGNED: tl.constexpr,
 ):  # fmt: skip
     """Update weights and their copies by the stack X, the result of the products."""
-    begin()
     square, number = tl.program_id(0), tl.program_id(1)
     if tl.load(FACTORS + 1) != 0.0:
         turned, row, column, inside, i = place(TABLE, n, number, square, C, D, SIDE, ALIGNED)
@@ -151,12 +147,11 @@ def normed_momentum(
     sums = torch.empty((n, squares), device=factors.device)
     muon_momentum_triton[(squares, n)](
         gradients, stack.table, n, x, sums, factors, stack.C, stack.D, MOMENTUM=momentum, SIDE=SIDE,
-        ALIGNED=stack.multiple(aligned), num_warps=WARPS, **early(gradients.device),
+        ALIGNED=stack.multiple(aligned), num_warps=WARPS,
     )  # fmt: skip
     muon_scale_triton[(triton.cdiv(size, SCALED), n)](
-        x, sums, squares, size, BLOCK=SCALED, SUM=SUM, num_warps=SCALED_WARPS,
-        **early(gradients.device),
-    )  # fmt: skip
+        x, sums, squares, size, BLOCK=SCALED, SUM=SUM, num_warps=SCALED_WARPS
+    )
     return x
 
 
@@ -169,5 +164,5 @@ def update(
     muon_update_triton[(squares, len(stack))](
         stack.table, len(stack), x, factors, lr, stack.C, stack.D, SCALE=scale, DECAY=decay,
         KIND=None if copies is None else KINDS[copies], SIDE=SIDE, ALIGNED=stack.multiple(True),
-        num_warps=WARPS, **early(x.device),
+        num_warps=WARPS,
     )  # fmt: skip

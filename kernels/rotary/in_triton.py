@@ -7,8 +7,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernels.dependent_launch_triton import begin, early
-
 WARPS = 4
 
 
@@ -18,7 +16,6 @@ def rotary_triton(
     C: tl.constexpr, HALF: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
     """Rotate a token's query, key and value (3C). Numbers HALF apart in a head turn as one pair."""
-    begin()
     token = tl.program_id(0).to(tl.int64)
     pair = tl.arange(0, WIDTH)
     inside = pair < 3 * C // 2
@@ -46,6 +43,5 @@ def launch(qkv: Tensor, turns: Tensor, heads: int, back: bool) -> Tensor:
     rotary_triton[(B * T,)](
         qkv, out, turns, T, turns.stride(0), -1.0 if back else 1.0,
         C=C, HALF=C // heads // 2, WIDTH=triton.next_power_of_2(3 * C // 2), num_warps=WARPS,
-        **early(qkv.device),
     )  # fmt: skip
     return out

@@ -9,9 +9,6 @@ pytestmark = [needs_triton, pytest.mark.slow]
 PROGRAM = r"""
 import tests.helpers.absent_hopper
 import torch
-import triton.language as tl
-from kernels import dependent_launch_triton
-dependent_launch_triton.DEPENDENT = tl.constexpr(True)  # before the kernels are imported
 from kernels import linear
 from kernels.attention import in_triton as attention
 from kernels.compilations_triton import collect_compilations
@@ -44,9 +41,7 @@ for vocab_size, keys in (
         rehearse(step, ids, ids, config)
     names |= {name for name, _ in compilations}
     for compilation in compilations.values():
-        compiled = compilation()
-        assert compiled.asm["cubin"] and compiled.metadata.launch_pdl
-        assert "griddepcontrol.wait" in compiled.asm["ptx"], compiled.metadata.name
+        assert compilation().asm["cubin"]
 for part in (
     "embedding", "layer_norm_of_sum", "linear_forward_gelu", "linear_streamed", "adamw", "rotary",
     "muon_momentum", "cross_entropy_triton_gluon", "causal_attention_triton_gluon",
