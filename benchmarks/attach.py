@@ -5,18 +5,19 @@
     python -m benchmarks attach gpu=true widths=256,8192,32768 steps=600 traceml=true
 
 First the hook's own calls alone: a loop of stubs (a module, a backward and an optimizer that do
-nothing), bare and hooked in one process, the least of twelve means of CPU time over half a second:
-the rows that the hook writes are in them, and what the machine's other work adds is not. With `gpu`
-the process uses CUDA. Then steps of a small model on one thread of the CPU, or on a GPU, in bare
-and hooked processes that take turns; a process counts by the median of its steps. With `traceml`
-other processes run under `traceml run`, their steps instrumented as its guide says (pip install
-traceml-ai).
+nothing) in two processes, bare and hooked, which take turns; the difference of their least of
+twelve means of CPU time over half a second: the rows that the hook writes are in them, and what the
+machine's other work adds is not. With `gpu` the processes use CUDA. Then steps of a small model on
+one thread of the CPU, or on a GPU, in bare and hooked processes that take turns; a process counts
+by the median of its steps. With `traceml` other processes run under `traceml run`, their steps
+instrumented as its guide says (pip install traceml-ai).
 """
 
 import os
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -27,6 +28,7 @@ from benchmarks.measuring import PROJECT, Keys, free_port, key, measure_in_turns
 from profiling.launch.any_program.start import HOOK, HookSettings, with_hook
 
 PROGRAM = PROJECT / "benchmarks" / "attach_program.py"
+TURNS = 12  # of a bare and a hooked process of stubs
 Way = Literal["bare", "hooked", "traceml"]
 
 
@@ -45,9 +47,7 @@ class AttachConfig(Keys):
 
 
 def main(config: AttachConfig) -> None:
-    added = [
-        hooked - bare for bare, hooked in (stubs_us(config.gpu) for _ in range(config.stub_rounds))
-    ]
+    added = [stubs_added_us(config.gpu) for _ in range(config.stub_rounds)]
     print(f"the hook's own calls: {spread(added, 2)} us per step, of {len(added)} processes\n")
     widths = numbers(config.widths)
     ways: tuple[Way, ...] = ("bare", "hooked", "traceml") if config.traceml else ("bare", "hooked")
@@ -75,13 +75,35 @@ def numbers(widths: str) -> list[int]:
     return [int(word) for word in words]
 
 
-def stubs_us(gpu: bool) -> tuple[float, float]:
-    """Microseconds per step of stubs, bare and hooked."""
+def stubs_added_us(gpu: bool) -> float:
+    """Microseconds that the hook adds to a step of stubs."""
     with tempfile.TemporaryDirectory() as folder:
-        device = "cuda" if gpu else "cpu"
-        command = [sys.executable, str(PROGRAM), "stubs", device, str(HOOK), folder]
-        bare, hooked = run(command, dict(os.environ)).split()
-    return float(bare), float(hooked)
+        command = [sys.executable, str(PROGRAM), "stubs", "cuda" if gpu else "cpu"]
+        with started(command) as bare, started([*command, str(HOOK), folder]) as hooked:
+            means = [(next_mean_us(hooked), next_mean_us(bare)) for _ in range(TURNS)]
+    return min(hooked_us for hooked_us, _ in means) - min(bare_us for _, bare_us in means)
+
+
+def started(command: list[str]) -> subprocess.Popen[str]:
+    """Start a program that answers each line of stdin."""
+    return subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+
+
+def next_mean_us(process: subprocess.Popen[str]) -> float:
+    """Ask for the next mean. Raises ValueError if the program has ended."""
+    assert process.stdin and process.stdout
+    with suppress(BrokenPipeError):
+        process.stdin.write("\n")
+        process.stdin.flush()
+    if not (line := process.stdout.readline()):
+        raise ValueError(f"{PROGRAM.name} ended with {process.wait()}")
+    return float(line)
 
 
 def model_us(way: Way, width: int, steps: int, gpu: bool) -> float:

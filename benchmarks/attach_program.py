@@ -1,11 +1,12 @@
 """Loop that `python -m benchmarks attach` times, bare and hooked; prints microseconds per step.
 
-    python benchmarks/attach_program.py stubs DEVICE HOOK FOLDER   in one process: bare, then hooked
+    python benchmarks/attach_program.py stubs DEVICE [HOOK FOLDER]
     python benchmarks/attach_program.py WIDTH STEPS DEVICE FILE [traceml]
 
-The second writes the median of a small model's steps to FILE; with `traceml` the steps are
-instrumented as TraceML's guide says. A program of others, which imports nothing of this project:
-HOOK is the folder that `profiling run -- COMMAND` would put onto PYTHONPATH.
+The first prints a mean for each line of stdin, of steps that do nothing. The second writes the
+median of a small model's steps to FILE; with `traceml` the steps are instrumented as TraceML's
+guide says. A program of others, which imports nothing of this project: HOOK is the folder that
+`profiling run -- COMMAND` would put onto PYTHONPATH.
 """
 
 import sys
@@ -19,7 +20,7 @@ from statistics import median
 import torch
 from torch import nn
 
-CHUNK, CHUNKS = 1000, 12  # steps of stubs between two looks at the clock, and means
+CHUNK = 1000  # steps of stubs between two looks at the clock
 CHUNK_S = 0.55  # of a mean: the hook writes its rows in it
 CHUNK_ON_GPU = 50
 Instrument = Callable[[nn.Module], AbstractContextManager[object]]
@@ -38,37 +39,35 @@ class StubOptimizer(torch.optim.Optimizer):
         pass
 
 
-def stubs_us() -> float:
-    """CPU time in microseconds of a step that does nothing; the least of CHUNKS means over CHUNK_S.
+def answer_with_means(device: str, hook: str | None = None, folder: str = "") -> None:
+    """Print a mean for each line of stdin; with HOOK, of hooked steps.
 
-    The least, because what the machine's other work adds is none of the hook's.
+    On a GPU the hook also notes the end of some steps in a CUDA event.
     """
-    model, optimizer, x = Nothing(), StubOptimizer(), torch.zeros(8, 8)
-    means_us = []
-    for _ in range(CHUNKS):
-        begin_s, steps, passed_s = time.thread_time(), 0, 0.0
-        while passed_s < CHUNK_S:
-            for _ in range(CHUNK):
-                model(x)
-                torch.autograd.backward(x)
-                optimizer.step()
-                optimizer.zero_grad()
-            steps += CHUNK
-            passed_s = time.thread_time() - begin_s
-        means_us.append(passed_s / steps * 1e6)
-    return min(means_us)
-
-
-def bare_and_hooked_stubs(device: str, hook: str, folder: str) -> None:
-    """Print both; on a GPU the hook also notes the end of each step in a CUDA event."""
     torch.zeros(1, device=device)
     torch.autograd.backward = lambda *tensors: None
-    bare = stubs_us()
-    sys.path.insert(0, hook)
-    patches = import_module("_profiling_attach.patches")
-    settings = import_module("_profiling_attach.settings")
-    patches.attach(settings.Settings(folder, ["stubs"], "none", None, 20, None, None))
-    print(bare, stubs_us())
+    if hook:
+        sys.path.insert(0, hook)
+        patches = import_module("_profiling_attach.patches")
+        settings = import_module("_profiling_attach.settings")
+        patches.attach(settings.Settings(folder, ["stubs"], "none", None, 20, None, None))
+    model, optimizer, x = Nothing(), StubOptimizer(), torch.zeros(8, 8)
+    for _ in sys.stdin:
+        print(mean_us(model, optimizer, x), flush=True)
+
+
+def mean_us(model: nn.Module, optimizer: torch.optim.Optimizer, x: torch.Tensor) -> float:
+    """CPU time in microseconds of a step, over CHUNK_S: the hook writes its rows in it."""
+    begin_s, steps, passed_s = time.thread_time(), 0, 0.0
+    while passed_s < CHUNK_S:
+        for _ in range(CHUNK):
+            model(x)
+            torch.autograd.backward(x)
+            optimizer.step()
+            optimizer.zero_grad()
+        steps += CHUNK
+        passed_s = time.thread_time() - begin_s
+    return passed_s / steps * 1e6
 
 
 def model_us(width: int, steps: int, device: str, instrument: Instrument) -> float:
@@ -108,7 +107,7 @@ def by_traceml() -> Instrument:
 if __name__ == "__main__":
     torch.set_num_threads(1)
     if sys.argv[1] == "stubs":
-        bare_and_hooked_stubs(*sys.argv[2:])
+        answer_with_means(*sys.argv[2:])
     else:
         width, steps, device, file, *how = sys.argv[1:]
         instrument = by_traceml() if how else lambda model: nullcontext()

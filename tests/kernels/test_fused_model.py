@@ -104,7 +104,7 @@ for V in (17, 300):  # with our own embedding, and without
             assert compiled or kinds == {getattr(torch, residual)}, kinds
             said = V, kernels, compiled, residual
             off = ((torch.stack((loss, at_end.float())) - exact) / exact).tolist()
-            assert max(map(abs, off)) < 4e-4, (*said, off)  # 2e-4 was seen
+            assert max(map(abs, off)) < 1e-3, (*said, off)  # 5e-4 of PyTorch's kernels, on an H100
             error = ((gradient - slopes).norm() / slopes.norm()).item()
             assert error < 0.02, (*said, error)
     dropping = replace(small, kernels="fused", residual_dtype="bfloat16", dropout=0.5)
