@@ -180,7 +180,7 @@ class TrainingConfig:
         "auto",
         "how ddp averages gradients: collective (of NCCL or gloo), copies (by the copy engines "
         "of the GPUs of one host, which leaves the multiprocessors to backward); auto: copies on "
-        "two Hopper GPUs with NVLink, for models from the size of GPT-2 124M",
+        "2 or 4 Hopper GPUs with NVLink, for models from the size of GPT-2 124M",
         ("auto", "collective", "copies"),
         role="speed",
         tuning=True,

@@ -11,7 +11,7 @@ from benchmarks.measuring import Keys, key
 from profiling.analysis.scale.links import Links, known_link, known_network
 from profiling.analysis.scale.model_sizes import Keys as ModelKeys
 from profiling.analysis.scale.model_sizes import rows_of, sizes_of
-from profiling.analysis.scale.prediction import MODES, Machine, predictions
+from profiling.analysis.scale.prediction import LONGER_PERCENT, MODES, Machine, predictions
 from profiling.analysis.scale.replay import Work, replay_ddp
 from profiling.analysis.scale.scale import (
     COPIES_SLOWDOWN_PERCENT,
@@ -144,6 +144,7 @@ def comparison_row(step: Step) -> str:
     plain = predicted_ms(step, link().gb_per_s, slowed=False)
     off = 100 * (middle / step.measured_ms - 1)
     took = f"{step.alone_ms:.2f} -> {step.measured_ms:.2f} ms"
+    slow *= 1 + LONGER_PERCENT / 100
     predicted = f"{middle:.2f} ({fast:.2f} to {slow:.2f})"
     return f"| {step.what} | {step.gpus} | {took} | {predicted} | {off:+.1f} % | {plain:.2f} |"
 

@@ -3,6 +3,7 @@
 import re
 from contextlib import nullcontext
 from dataclasses import replace
+from itertools import combinations
 from types import SimpleNamespace
 
 import pynvml
@@ -110,12 +111,14 @@ def gpus(monkeypatch, config):
     return decided
 
 
-def test_copies_and_a_shared_update_are_chosen_where_they_gained(gpus):
-    found, line, asked = gpus()
-    assert found == ("copies", True) and set(asked) == {("GPU-uuid0", "GPU-uuid1")}
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_copies_and_a_shared_update_are_chosen_where_they_gained(gpus, ranks):
+    found, line, asked = gpus(ranks=ranks)
+    pairs = set(combinations([f"GPU-uuid{rank}" for rank in range(ranks)], 2))
+    assert found == ("copies", True) and set(asked) == pairs
     assert line == (
-        "all_reduce=copies: NVLink connects the 2 GPUs of this run; "
-        "shard_update=true: gains with all_reduce=copies on 2 GPUs"
+        f"all_reduce=copies: NVLink connects the {ranks} GPUs of this run; "
+        f"shard_update=true: gains with all_reduce=copies on {ranks} GPUs"
     )
 
 
@@ -129,7 +132,7 @@ def test_by_default_both_are_chosen_and_can_be_switched_off(gpus):
 @pytest.mark.parametrize(
     "machine, reason",
     [
-        (dict(ranks=4), "copies were measured on 2 GPUs, and this run has 4"),
+        (dict(ranks=3), "copies were measured on 2 and 4 GPUs, and this run has 3"),
         (dict(capability=(8, 0)), "copies were not measured on a GPU"),
         (dict(nvlink=pynvml.NVML_P2P_STATUS_NOT_SUPPORTED), "NVML does not say that NVLink "),
         (dict(nvlink=None), "NVML does not say that NVLink connects the GPUs"),
@@ -163,13 +166,13 @@ def test_copies_without_a_shared_update_where_that_does_not_work(gpus, keys, rea
 
 
 def test_a_shared_update_is_chosen_only_beside_copies_on_measured_gpus(gpus):
-    assert gpus(ranks=4, all_reduce="copies")[:2] == (
+    assert gpus(ranks=3, all_reduce="copies")[:2] == (
         ("copies", False),
-        "shard_update=false: copies were measured on 2 GPUs, and this run has 4",
+        "shard_update=false: copies were measured on 2 and 4 GPUs, and this run has 3",
     )
     assert gpus(all_reduce="copies")[0] == ("copies", True)
     assert gpus(all_reduce="collective")[0] == ("collective", False)
-    assert gpus(all_reduce="auto", shard_update=True, ranks=4)[0] == ("collective", True)
+    assert gpus(all_reduce="auto", shard_update=True, ranks=3)[0] == ("collective", True)
 
 
 REFUSED = "all_reduce=copies: NCCL copies with kernels here (nccl); use all_reduce=collective"

@@ -27,7 +27,7 @@ from training.machine.torchrun import ranks_here
 AUTO = "auto"
 # Copies and a shared update were measured on so many GPUs, for blocks of so many weights: those of
 # GPT-2 124M. With a shared update a smaller model is slower, because the host starts each exchange.
-MEASURED_RANKS, MEASURED_WEIGHTS = 2, 12 * 12 * 768**2
+MEASURED_RANKS, MEASURED_WEIGHTS = (2, 4), 12 * 12 * 768**2
 # how ranks average gradients: left open, since it depends on their number, and as it always works
 OPEN: dict[str, Any] = {"all_reduce": AUTO, "shard_update": None}
 WORKING: dict[str, Any] = {"all_reduce": "collective", "shard_update": False}
@@ -159,8 +159,9 @@ def decide_shard_update(config: Config, device: torch.device, world_size: int) -
 
 def no_gain(config: Config, device: torch.device, world_size: int) -> str | None:
     """Reason why copies and a shared update are not known to gain, or None if they are."""
-    if world_size != MEASURED_RANKS:
-        return f"copies were measured on {MEASURED_RANKS} GPUs, and this run has {world_size}"
+    if world_size not in MEASURED_RANKS:
+        counts = " and ".join(map(str, MEASURED_RANKS))
+        return f"copies were measured on {counts} GPUs, and this run has {world_size}"
     if block_weights(config) < MEASURED_WEIGHTS:
         return "this model is smaller than GPT-2 124M, the smallest that copies were measured with"
     if torch.cuda.get_device_capability(device) != HOPPER:

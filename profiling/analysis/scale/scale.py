@@ -316,7 +316,7 @@ def about_clock(clock: GpuClock | None) -> list[str]:
     return [
         f"the GPU's clock stays as it was, {clock.text}. Links draw power too: next to a second "
         "H200 the clock of one was 2 % lower, and two of them at that limit took 3 to 4 % "
-        "longer than predicted"
+        "longer than replayed; the range of several GPUs includes this"
     ]
 
 

@@ -109,7 +109,7 @@ class Prediction:
     mode: Mode
     step_ms: float
     fastest_ms: float  # with links at their high speed and the host at its best
-    slowest_ms: float  # with links at their low speed
+    slowest_ms: float  # with links at their low speed and GPUs at their power limits
     tokens_per_s: float  # of all GPUs together
     efficiency_percent: float  # share of `gpus` times the throughput of one GPU
     exposed_ms: float  # communication that no compute hides
