@@ -43,8 +43,8 @@ from validation.plants.ranks import LATE
 ITERATIONS, SAVED_EVERY = 30, 5
 SHORT = (
     f"eval_interval={SAVED_EVERY} eval_iters=1 log_interval=1 always_save_checkpoint=true "
-    "decay_lr=false wandb.mode=disabled"
-)
+    "decay_lr=false learning_rate=1e-4 wandb.mode=disabled"
+)  # at ten times this rate, losses of the first iterations rise, and rounding with them
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 LIMIT_S = 240  # for a training, restarts included
 # a lost agent is noticed after three intervals; agents that start together need no last call
@@ -155,6 +155,7 @@ def lost_host(runs: Runs) -> Survived:
     agent += ["--max-restarts=3", "--rdzv-backend=c10d", f"--rdzv-endpoint=localhost:{port}"]
     agent += ["--rdzv-id=two", f"--rdzv-conf={RENDEZVOUS}", *TRAINER]
     environ = {"PLANT": "lost_host", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+    environ |= ENDS["lost_host"].environ
     visible = os.environ.get(VISIBLE, ",".join(map(str, range(2 * half)))).split(",")
     hosts = []
     for first, lost in ((0, ""), (half, "1")):

@@ -62,7 +62,7 @@ class Fleet:
     noise: float = 0.01  # standard deviation, as a share of a kernel's time
     slowdown: float = 1.0  # factor of a kernel's time while a collective runs beside it
     leave_us: float = 1.0  # mean delay with which ranks leave a collective
-    jitter_us: float = 0.0  # extra computation of one random rank in each step
+    jitter_us: float = 0.0  # an extra kernel of one random rank in each step
     ahead: bool = False  # hosts launch step after step without waiting for their GPUs
     odd_step: int | None = None  # step in which rank 0 has one more collective than the others
     fault: Fault | None = None
@@ -311,8 +311,10 @@ def launch_extra_kernels(machine: Machine) -> None:
 def jitter(machine: Machine) -> None:
     fleet = machine.fleet
     whose = np.arange(fleet.ranks) == machine.random.integers(fleet.ranks)
-    us = np.where(whose, fleet.jitter_us, 0.0) + 5.0
-    machine.kernel(ADD, us, np.full(fleet.ranks, BLOCKS), np.ones(fleet.ranks, bool))
+    blocks = np.full(fleet.ranks, BLOCKS)
+    machine.kernel(ADD, np.full(fleet.ranks, 5.0), blocks, np.ones(fleet.ranks, bool))
+    if fleet.jitter_us:
+        machine.kernel(ADD, np.full(fleet.ranks, fleet.jitter_us), blocks, whose)
 
 
 def reduce_gradients(machine: Machine, parts: int) -> None:

@@ -265,6 +265,15 @@ def test_who_is_late_in_turns_is_jitter(tmp_path: Path, ranks: int, seed: int) -
     assert report.jitter_ms_per_step == pytest.approx(lengthened_ms, rel=NEAR)
 
 
+@pytest.mark.parametrize("seed", [7, 8])
+def test_who_has_more_work_in_turns_is_not_named_for_seven_turns_of_ten(
+    tmp_path: Path, seed: int
+) -> None:
+    fleet = Fleet(ranks=2, steps=10, buckets=2, jitter_us=4000, seed=seed)
+    report = report_of(write_fleet(fleet, tmp_path))
+    assert (report.verdict, report.straggler) == ("jitter", None)
+
+
 @pytest.mark.parametrize("buckets", [0, 4])
 def test_a_slow_link_is_communication_and_no_rank(tmp_path: Path, buckets: int) -> None:
     fault = Fault("slow_link", times=20.0 if buckets else 6.0)
@@ -293,6 +302,21 @@ def test_clocks_that_differ_by_more_than_the_lateness_make_no_claim(tmp_path: Pa
     report = report_of(write_fleet(unsure, tmp_path / "unsure"))
     assert (report.verdict, report.straggler) == ("unknown", None)
     assert "do not show" in report.evidence[0]
+
+
+def test_copies_between_gpus_make_no_claim_and_the_key_that_helps_is_named(tmp_path: Path) -> None:
+    files = write_fleet(replace(FOUR, fault=Fault("more_kernels", ranks=(2,))), tmp_path)
+    for file in files:
+        trace = json.loads(file.read_text())
+        for event in trace["traceEvents"]:
+            if event.get("cat") == "kernel" and event["name"].startswith("nccl"):
+                event |= {"cat": "gpu_memcpy", "name": "Memcpy PtoP (Device -> Device)"}
+        file.write_text(json.dumps(trace))
+    report = report_of(files)
+    assert (report.verdict, report.straggler) == ("unknown", None)
+    assert "by copies from GPU to GPU" in report.evidence[0]
+    assert "all_reduce=collective" in report.evidence[1]
+    assert all(row.communication.exposed_ms > 0 for row in report.ranks)
 
 
 def test_groups_that_no_capture_names_make_no_claim(tmp_path: Path) -> None:

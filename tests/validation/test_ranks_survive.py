@@ -58,8 +58,9 @@ def test_a_fault_strikes_only_where_it_should(strike, case, environ, struck):
     assert strike(case, **environ) == (struck, ALL)
 
 
-def test_ranks_that_hang_have_less_patience(strike):
-    strike("hang", RANK="0")
+@pytest.mark.parametrize("case, environ", [("hang", dict(RANK="0")), ("lost_host", {LOST: ""})])
+def test_ranks_that_wait_for_others_have_less_patience(strike, case, environ):
+    strike(case, **environ)
     assert dist.init_process_group.keywords["timeout"].total_seconds() == PATIENCE_S
 
 

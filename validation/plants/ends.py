@@ -50,6 +50,7 @@ def kill_host(torchrun: int) -> None:
 
 
 def put_lost_host() -> None:
+    limit_patience()  # NCCL notices nothing else of the lost ranks
     # read at the start: once another rank has killed torchrun, this rank has another parent
     call_at(partial(kill_host, os.getppid()))
 
@@ -60,7 +61,12 @@ def sleep_late() -> None:
 
 
 def put_hang() -> None:
+    limit_patience()
     call_at(sleep_late)
+
+
+def limit_patience() -> None:
+    """End collectives that wait for PATIENCE_S, where ten minutes are usual."""
     name, patience = "init_process_group", timedelta(seconds=PATIENCE_S)
     setattr(dist, name, partial(dist.init_process_group, timeout=patience))
 
@@ -68,6 +74,6 @@ def put_hang() -> None:
 NCCL = {"TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC": str(WAIT_FOR_DUMP_MS)}
 ENDS = {
     "killed_rank": Plant("resumed", "go_on=true", partial(call_at, kill_rank)),
-    "lost_host": Plant("resumed", "go_on=true", put_lost_host),
+    "lost_host": Plant("resumed", "go_on=true", put_lost_host, environ=NCCL),
     "hang": Plant("absent", "", put_hang, environ=NCCL),
 }

@@ -30,6 +30,7 @@ from profiling.analysis.verdict.diagnosis import CLOSE
 from profiling.shared.causes import BUSY_GPU_VERDICTS, PART, VERDICT, is_of_host
 
 MOSTLY = 0.5  # share of a longer wait for the GPU that longer host work has to explain
+IN_NEARLY_EACH_STEP = 0.9  # share of the steps in which a rank with more work has more
 HOST = ("data", "cpu")
 
 
@@ -68,11 +69,18 @@ def lateness_of(costs: Costs, late: list[int]) -> Lateness:
 def lateness_by_work(costs: Costs, late: list[int]) -> Lateness | None:
     """Lateness of a single rank whose GPU has more work than the others' have; None: it has not.
 
-    Such work is there in each step, however uneven the hosts are. It costs no more than it takes.
+    Such work is there in nearly each step, however uneven the hosts are; if the others have theirs
+    in other steps, nobody has more. It costs no more than it takes.
     """
     others = [n for n in range(len(costs.ranks)) if n not in late]
     rank, typical = costs.ranks[late[0]], costs.ranks[median_rank(costs, others)]
     if len(late) > 1 or why_longer(rank, typical) not in ("more_kernels", "larger_kernels"):
+        return None
+    own_ns, *others_ns = (
+        costs.ranks[n].parts_ns["compute"][costs.steps_of(costs.ranks[n])]
+        for n in (late[0], *others)
+    )
+    if np.mean(own_ns > np.median(others_ns, axis=0)) < IN_NEARLY_EACH_STEP:
         return None
     longer_ms = longer_parts(costs, late[0], others)
     gained_ns = costs.gained_ns(late)

@@ -61,6 +61,11 @@ NO_MATCH = (
     "No collective of one rank was found on another rank.",
     "To find out, capture the same iterations on each rank, with their collectives.",
 )
+COPIES = (
+    "The ranks exchange data by copies from GPU to GPU, without collectives, and copies do not "
+    "show which rank waits.",
+    "To find out, capture the same iterations with collectives: all_reduce=collective of train.py.",
+)
 
 
 @dataclass(frozen=True)
@@ -84,7 +89,9 @@ def judge(costs: Costs) -> Judgement:
         )
         return Judgement("unknown", [*lossy[:MOST_SAID], *more, f"To find out, {CAPTURE_AGAIN}."])
     if not costs.is_matched:
-        return Judgement("unknown", [*NO_MATCH], waits_known=False)
+        return Judgement(
+            "unknown", [*(COPIES if only_copy(costs) else NO_MATCH)], waits_known=False
+        )
     everyone = range(len(costs.ranks))
     late = late_ranks(costs)
     late_ns = costs.waits.cost_ns(late, costs.iterations)
@@ -123,6 +130,13 @@ def judge(costs: Costs) -> Judgement:
         evidence += [LESS] if limits_all_gpus(costs) else []
         return Judgement("jitter", evidence, None, jitter_ms)
     return without_straggler(costs, jitter_ms)
+
+
+def only_copy(costs: Costs) -> bool:
+    """Whether all ranks communicate, but none by a collective."""
+    return all(
+        rank.communication_ns.any() and not len(rank.collectives.start_ns) for rank in costs.ranks
+    )
 
 
 def name_late(costs: Costs, lateness: Lateness, others_ms: float) -> Judgement:
