@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from profiling.analysis.analysis import Analysis
+from profiling.analysis.analysis import Analysis, last_complete
 from profiling.analysis.gpu_time.step_events import StepEvents, step_events
 from profiling.analysis.records import ProgramSteps, Report
 from profiling.analysis.runs.program import program_steps
@@ -81,7 +81,6 @@ def open_report(
             program = program_steps(beside or trace.file, content.rank, content.world_size)
         except ValueError as error:
             trace.warnings.append(f"how steps were recognised is not known: {error}")
-    # steps of another name are numbered otherwise
-    last = content.window.last_iteration if content and step is None else None
+    last = last_complete(content, step)
     analysis = Analysis(trace, step, phases, device, process, last_iteration=last)
     return Capture(analysis, content, name, clocks, program)
