@@ -70,7 +70,11 @@ def open_report(
     trace = opening.open_capture(path)
     named_manifest: tuple[str, Manifest] | None
     if manifest is not None:
-        named_manifest = manifest.name, opening.read_manifest(manifest)
+        try:
+            named_manifest = manifest.name, opening.read_manifest(manifest)
+        except ValueError as error:
+            cure = "give the window-N.json that was written beside the capture"
+            raise ValueError(f"--manifest {error}; {cure}") from error
     else:
         named_manifest = opening.find_manifest(beside or path, trace)
     name, content = named_manifest or (None, None)

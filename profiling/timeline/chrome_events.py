@@ -130,7 +130,10 @@ def pieces(path: Path) -> Iterator[Top]:
             bare = BARE_LIST.match(text)
             begin = bare or EVENTS.search(text, 0, HEAD_BYTES)
             if begin is None:
-                other = 'is JSON, but not a trace of events (it has no "traceEvents")'
+                other = (
+                    'is JSON, but not a trace of events (it has no "traceEvents"); give a trace of '
+                    "torch.profiler or JAX, or an nsys export"
+                )
                 raise ValueError(f"{path}: {result_words(text[:HEAD_BYTES]) or other}")
             try:
                 if not bare:
@@ -139,7 +142,8 @@ def pieces(path: Path) -> Iterator[Top]:
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
                 reason = " ".join(str(error).split())
                 raise ValueError(
-                    f"{path}: is cut off, damaged or not a trace of torch.profiler ({reason})"
+                    f"{path}: is cut off, damaged or not a trace of torch.profiler ({reason}); "
+                    "copy or capture it again"
                 ) from error
 
 

@@ -185,7 +185,9 @@ def unpack(path: Path) -> Iterator[Path]:
                         )
                     file.write(block)
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise ValueError(f"{path}: is cut off or damaged ({error})") from error
+            raise ValueError(
+                f"{path}: is cut off or damaged ({error}); copy or capture it again"
+            ) from error
         yield plain
 
 

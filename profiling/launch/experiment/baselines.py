@@ -84,8 +84,9 @@ def read_sittings(folder: Path, names: list[str]) -> list[Sitting]:
     found = []
     for name in names:
         if not (files := sorted((folder / check_name(name)).glob(SITTINGS))):
-            have = f"there are {', '.join(there)}" if there else "none is saved there"
-            raise ValueError(f"{folder}: has no baseline {name}; {have}")
+            have = f"there are {', '.join(there)}"
+            save = f"make it: python -m profiling baseline save {name} -- COMMAND"
+            raise ValueError(f"{folder}: has no baseline {name}; {have if there else save}")
         found += [read_json(path, Sitting) for path in files]
     if not found:
         what = "has no baseline" if folder.is_dir() or folder == FOLDER else not_a_folder(folder)
