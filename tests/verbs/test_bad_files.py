@@ -14,6 +14,8 @@ LAB = "give a file of python -m profiling attention --backward --json FILE"
 PAGE = "give a .ncu-rep, or a page of it as .csv"
 RUN = "give the out_dir of a run"
 SNAPSHOT = "record a snapshot with profile=memory"
+SITTING = "20260101T000000Z-1.json"
+OTHER = "give another folder with --out"
 AGAIN = "copy or capture it again"
 
 
@@ -26,6 +28,9 @@ def files(tmp_path, monkeypatch):
     Path("cut.trace.json").write_text('{"traceEvents": [{"ph": "X", "cat": "kern')
     Path("cut.trace.json.gz").write_bytes(b"\x1f\x8b\x08\x00damaged")
     Path("empty").mkdir()
+    for path in ("out/results.json", "out/bench.json", f"kept/main/{SITTING}"):
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        Path(path).write_text('{"schema_version": 1')
 
 
 @pytest.mark.parametrize(
@@ -45,6 +50,9 @@ def files(tmp_path, monkeypatch):
         ("export cut.json --perfetto o.json", 'it has no "traceEvents"', "give a trace of torch"),
         ("export cut.trace.json --perfetto o.json", "cut.trace.json: is cut off", AGAIN),
         ("export cut.trace.json.gz --perfetto o.json", "cut.trace.json.gz: is cut off", AGAIN),
+        ("ab attention=slow,math --out out", "out/results.json: is damaged", OTHER),
+        ("bench device=cpu --out out", "out/bench.json: is damaged", OTHER),
+        ("history kept", f"kept/main/{SITTING}: is damaged", "restore this file, or remove it"),
         ("scrub text.txt -o s.json", "text.txt: cannot be scrubbed", "give a .sqlite"),
         (
             "ab --against baseline:x --baselines empty -- python x.py",

@@ -87,7 +87,8 @@ def read_sittings(folder: Path, names: list[str]) -> list[Sitting]:
             have = f"there are {', '.join(there)}"
             save = f"make it: python -m profiling baseline save {name} -- COMMAND"
             raise ValueError(f"{folder}: has no baseline {name}; {have if there else save}")
-        found += [read_json(path, Sitting) for path in files]
+        cure = "restore this file, or remove it"
+        found += [read_json(path, Sitting, cure) for path in files]
     if not found:
         what = "has no baseline" if folder.is_dir() or folder == FOLDER else not_a_folder(folder)
         save = "python -m profiling baseline save NAME -- COMMAND"
