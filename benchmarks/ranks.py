@@ -1,4 +1,4 @@
-"""How long `report` takes on the captures of many ranks, how much memory, and what it finds.
+"""Time and memory that `report` takes on the captures of many ranks, and what it finds.
 
     python -m benchmarks ranks [sizes=8x20,64x20,512x1] [hta_python=PYTHON]
 

@@ -1,4 +1,4 @@
-"""How long `report` takes on large captures, and how much memory, beside the tools that exist.
+"""Time and memory that `report` takes on large captures, beside the tools that exist.
 
     python -m benchmarks report_speed [hta_python=PYTHON] [KEY=VALUE ...]
 

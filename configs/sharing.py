@@ -18,7 +18,7 @@ KEPT_BYTES = 1 << 30  # up to this size of all blocks together they stay until b
 
 @dataclass(frozen=True)
 class Travel:
-    """How ranks that shard the model gather its blocks: which together, and for how long."""
+    """Plan for gathering the blocks of a sharded model: which together, and for how long."""
 
     # neighbouring blocks whose weights are gathered, and whose gradients are scattered, at once;
     # their lengths differ by at most one

@@ -25,7 +25,7 @@ from profiling.analysis.ranks.found import rank_in_name
 from profiling.launch.command import FULL, LIGHT
 from profiling.shared.own_program import program_in
 from profiling.timeline import opening
-from profiling.verbs import ab, bench, report, run
+from profiling.verbs import ab, baseline, bench, bisect, report, run
 from tests.helpers.forked import Forked
 from tests.helpers.programs import MS, Program
 from tests.paths import CAPTURES, PROJECT
@@ -293,15 +293,43 @@ def test_a_program_of_ones_own_is_refused_with_the_way(verb, words, named):
 @pytest.mark.parametrize(
     ("words", "typed"),
     [
-        (["mine.py"], "python mine.py"),
-        (["--preset", "full", "python", "mine.py", "--lr=1"], "python mine.py --lr=1"),
-        (["torchrun", "--nproc_per_node=2", "mine.py"], "torchrun --nproc_per_node=2 mine.py"),
+        (["mine.py"], "-- python mine.py"),
+        (["--steps", "5", "python", "mine.py", "--lr=1"], "--steps 5 -- python mine.py --lr=1"),
+        (["torchrun", "--nproc_per_node=2", "mine.py"], "-- torchrun --nproc_per_node=2 mine.py"),
+        (["bash", "-c", "cd a && python mine.py"], "-- bash -c 'cd a && python mine.py'"),
     ],
 )
 def test_a_program_without_the_dashes_is_told_where_they_stand(words, typed):
-    with pytest.raises(ValueError, match="mine.py: a program of your own follows two") as caught:
+    with pytest.raises(ValueError, match=": a program of your own follows two dashes") as caught:
         run.main(words)
-    assert str(caught.value).endswith(f": python -m profiling run -- {typed}")
+    assert str(caught.value).endswith(f": python -m profiling run {typed}")
+
+
+@pytest.mark.parametrize(
+    ("verb", "words", "typed"),
+    [
+        (ab, "A=1 python a.py ::: python b.py", "-- A=1 python a.py ::: python b.py"),
+        (ab, "--against baseline:main a.py", "--against baseline:main -- python a.py"),
+        (baseline, "save main python t.py --lr 3", "save main -- python t.py --lr 3"),
+        (baseline, "save b --steps 50 A=b ./b b", "save b --steps 50 -- A=b ./b b"),
+        (baseline, "save b b b", "save b -- b b"),
+        (baseline, "save main t.py", "save main -- python t.py"),
+        (bisect, "v1 HEAD ./train --x", "v1 HEAD -- ./train --x"),
+    ],
+)
+def test_a_command_without_the_dashes_gets_them_in_the_message(verb, words, typed):
+    with pytest.raises(ValueError, match="put -- before the command: ") as caught:
+        verb.main(words.split())
+    name = verb.__name__.rpartition(".")[2]
+    assert str(caught.value).endswith(f": python -m profiling {name} {typed}")
+
+
+@pytest.mark.parametrize(("verb", "words"), [(baseline, ["save", "a"]), (bisect, ["a", "b"])])
+def test_a_word_before_the_dashes_and_a_wrong_flag_are_no_command(verb, words):
+    with pytest.raises(ValueError, match="unrecognized arguments: python; see"):
+        verb.main([*words, "python", "--", "python", "t.py"])
+    with pytest.raises(ValueError, match="unrecognized arguments: --stepz 5; did you mean --steps"):
+        verb.main([*words, "--stepz", "5"])
 
 
 def test_ab_of_a_program_is_told_how_to_give_two():

@@ -22,7 +22,7 @@ FOLDERS = (
 CONTINUATIONS = """
     Of For From In Into By With Without To At On As Behind Before After Around Through Under Over
     Within Between Beside Besides Per Until Where What When Which Who Whose Likewise Also And Or But
-    If Not Never Only Again Unless Because Since So That Than Then There Those These They It Its
+    How If Not Never Only Again Unless Because Since So That Than Then There Those These They It Its
     Same Up Above Below Beyond Among Against Along Maybe Mostly
 """
 MARKS = ",.:;`'\""
@@ -36,6 +36,9 @@ class Table:
 
         async def fetch():
             """`Of` the first column."""
+
+    def age(self):
+        """How old the table is."""
 '''
 
 
@@ -81,6 +84,7 @@ def test_a_docstring_that_continues_a_name_is_found(tmp_path):
     (tmp_path / "bad.py").write_text(BAD, encoding="utf-8")
     assert list(faults(tmp_path / "bad.py", tmp_path)) == [
         "bad.py:3: Table begins with: With columns.",
+        "bad.py:12: age begins with: How old the table is.",
         "bad.py:9: fetch begins with: `Of` the first column.",
     ]
 

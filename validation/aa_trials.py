@@ -1,4 +1,4 @@
-"""How often `ab` would call a difference where there is none: trials from recorded step times.
+"""Counts how often `ab` would call a difference where there is none, in trials from recorded times.
 
     python -m profiling ab config/shakespeare_char.yaml attention=flash,flash --out out-ab/aa
     python -m validation aa_trials records=out-ab/aa/results.json

@@ -96,7 +96,7 @@ async def ask(root: Path) -> tuple[list[list[str]], int]:
 
 
 def grade(question: Question, text: str) -> str:
-    """How an answer does: right, abstained or wrong."""
+    """Grade an answer: right, abstained or wrong."""
     if not text.startswith("{"):
         return "wrong"
     answer = json.loads(text)

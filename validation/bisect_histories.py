@@ -1,4 +1,4 @@
-"""How often `bisect` names the planted commit, and whether it names one where there is none.
+"""Counts how often `bisect` names the planted commit, and a commit where none is planted.
 
     python -m validation bisect_histories
     python -m validation bisect_histories planted=2 without=1 least=20 most=30 out=out-try

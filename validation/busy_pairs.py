@@ -1,4 +1,4 @@
-"""How often chance is called a difference: CPU runs beside other work, judged by `compare`, `ab`.
+"""Counts how often `compare` and `ab` call chance a difference, of CPU runs beside other work.
 
     python -m validation busy_pairs folder=out-pairs
 

@@ -213,7 +213,7 @@ def print_grades(answers: Sequence[tuple[str, str, bool]]) -> None:
 
 
 def gains_sentence(name: str, ratios: Sequence[float]) -> str:
-    """How far promised gains are from measured ones, where the verdict is right."""
+    """Sentence on how far promised gains are from measured ones, where the verdict is right."""
     errors = [100 * abs(ratio - 1) for ratio in ratios]
     if len(errors) < 2:
         return f"gains, {name}: {len(errors)} known"

@@ -250,7 +250,7 @@ def by_whatif(
 
 
 def parts_of(step_ms: float, found_ms: float) -> int:
-    """How many of the steps that were found in a capture make one of the program's, or 0.
+    """Number of steps found in a capture that make one of the program's, or 0.
 
     A program whose step trains twice has two.
     """

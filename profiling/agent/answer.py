@@ -113,7 +113,7 @@ class Page:
         return json.dumps(filled, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
     def more(self, cut: bool) -> str | None:
-        """How to get what is not in this page, or None if all is."""
+        """Instruction for getting what is not in this page, or None if all is."""
         total, end = len(self.answer.rows), self.first + len(self.rows)
         parts = ["texts are cut: ask again with more tokens"] if cut else []
         if end < total:

@@ -23,6 +23,7 @@ from profiling.analysis.gpu_work.families import families_of
 from profiling.analysis.source.provenance import KernelLines, kernel_lines
 from profiling.analysis.steps.find import find_steps
 from profiling.analysis.steps.steps import Steps
+from profiling.shared.manifest import Manifest
 from profiling.timeline.trace import Trace
 
 SLOW_FIRST = 1.25  # over the median of the others: a step so far from it is not a typical one
@@ -35,6 +36,14 @@ def starts_slowly(bounds_ns: np.ndarray) -> bool:
     if len(length_ns) < FEWEST_STEPS:
         return False
     return bool(length_ns[0] > SLOW_FIRST * np.median(length_ns[1:]))
+
+
+def last_complete(manifest: Manifest | None, step: str | None) -> int | None:
+    """The last complete iteration of the window, or None if the manifest does not know it.
+
+    None also where `step` names other ranges, which are numbered otherwise.
+    """
+    return manifest.window.last_iteration if manifest and step is None else None
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from profiling.analysis.analysis import Analysis
+from profiling.analysis.analysis import Analysis, last_complete
 from profiling.analysis.gpu_time.step_events import StepEvents, step_events
 from profiling.analysis.records import ProgramSteps, Report
 from profiling.analysis.runs.program import program_steps
@@ -70,7 +70,11 @@ def open_report(
     trace = opening.open_capture(path)
     named_manifest: tuple[str, Manifest] | None
     if manifest is not None:
-        named_manifest = manifest.name, opening.read_manifest(manifest)
+        try:
+            named_manifest = manifest.name, opening.read_manifest(manifest)
+        except ValueError as error:
+            cure = "give the window-N.json that was written beside the capture"
+            raise ValueError(f"--manifest {error}; {cure}") from error
     else:
         named_manifest = opening.find_manifest(beside or path, trace)
     name, content = named_manifest or (None, None)
@@ -81,7 +85,6 @@ def open_report(
             program = program_steps(beside or trace.file, content.rank, content.world_size)
         except ValueError as error:
             trace.warnings.append(f"how steps were recognised is not known: {error}")
-    # steps of another name are numbered otherwise
-    last = content.window.last_iteration if content and step is None else None
+    last = last_complete(content, step)
     analysis = Analysis(trace, step, phases, device, process, last_iteration=last)
     return Capture(analysis, content, name, clocks, program)

@@ -57,7 +57,7 @@ class CaptureFacts:
 
 @dataclass(frozen=True)
 class ProgramSteps:
-    """How the steps of a program of others were recognised, and all of them, captured or not."""
+    """Steps of a program of others, captured or not, with the rule that recognised them."""
 
     rule: str  # a sentence: a step ends with AdamW.step()
     steps: int

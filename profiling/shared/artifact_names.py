@@ -24,8 +24,8 @@ def defines_configuration(key: str) -> bool:
 
 
 def how_it_runs(keys: JsonObject) -> str:
-    """How the model runs: compile, fused (this project's own kernels without the compiler) or
-    eager."""
+    """Way in which the model runs: compile, fused (this project's own kernels without the
+    compiler) or eager."""
     if keys.get("compile"):
         return "compile"
     return "fused" if keys.get("kernels") == "fused" else "eager"

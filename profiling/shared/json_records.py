@@ -23,18 +23,19 @@ def to_json(record: object, indent: int | None = 2) -> str:
     return json.dumps(msgspec.to_builtins(record), indent=indent, allow_nan=False) + "\n"
 
 
-def read_json(path: Path, kind: type[T]) -> T:
+def read_json(path: Path, kind: type[T], cure: str = "") -> T:
     """Read a record of type `kind`, or a JsonObject.
 
-    Raises ValueError naming the file, and the field that is wrong.
+    Raises ValueError naming the file, the field that is wrong, and the `cure`.
     """
+    ending = f"; {cure}" if cure else ""
     try:
         refuse_pipe(path)
         return msgspec.json.decode(path.read_bytes(), type=kind)
     except OSError as error:
-        raise ValueError(f"{path}: cannot be read: {error.strerror or error}") from error
+        raise ValueError(f"{path}: cannot be read: {error.strerror or error}{ending}") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ValueError(f"{path}: is damaged: {error}") from error
+        raise ValueError(f"{path}: is damaged: {error}{ending}") from error
 
 
 def append_lines(path: Path, records: Sequence[object]) -> None:

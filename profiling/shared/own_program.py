@@ -1,4 +1,5 @@
-"""Refusal of a user's own program by the verbs that start this project's training.
+"""Refusal of a user's own program by the verbs that start this project's training, and by those
+that take its command only after two dashes.
 
 Called by those verbs, and where a capture is opened. The message itself says what to do: an
 installation has no docs/.
@@ -12,7 +13,8 @@ from cli.program import TRAINER
 
 PAGE = "docs/own_program.md"
 # first words of a program's command line, and names of scripts
-PROGRAM = re.compile(r"python[\d.]*|torchrun|accelerate|deepspeed|[^=]+\.py")
+PROGRAM = re.compile(r"python[\d.]*|torchrun|accelerate|deepspeed|(?:ba|z)?sh|[^=]+\.(?:py|sh)")
+SETTING = re.compile(r"[A-Za-z_]\w*=.*")  # of a variable, before a command
 CONFIGURATIONS = ("config", "configs")  # nanoGPT's are scripts in such a folder
 COMPARE = "before and after the change, then run: python -m profiling compare BEFORE AFTER"
 BOTH = "put two commands of yours behind it: python -m profiling ab -- A ::: B"
@@ -25,19 +27,36 @@ def refuse_own_program(verb: str, words: list[str]) -> None:
         return
     if Path(program).resolve() == TRAINER:
         raise ValueError(f"{program}: {verb} starts this program itself; leave the word out")
+    begin = min(map(words.index, programs_in(words)), default=0)
     if verb == "run":
-        begin = min(map(words.index, programs_in(words)), default=0)
-        python = ["python"] if words[begin].endswith(".py") else []
-        raise ValueError(
-            f"{program}: a program of your own follows two dashes: python -m profiling run -- "
-            f"{shlex.join(python + words[begin:])}"
-        )
+        typed = with_dashes("run", words, begin)
+        raise ValueError(f"{program}: a program of your own follows two dashes: {typed}")
     if verb == "ab":
-        raise ValueError(f"{program}: without -- ab only starts this project's train.py; {BOTH}")
+        while begin and SETTING.fullmatch(words[begin - 1]):
+            begin -= 1
+        complete = ":::" in words or any(word.startswith("--against") for word in words)
+        cure = f"put -- before the command: {with_dashes('ab', words, begin)}" if complete else BOTH
+        raise ValueError(f"{program}: without -- ab only starts this project's train.py; {cure}")
     raise ValueError(
         f"{program}: {verb} only starts this project's train.py; capture your own program with "
         f"torch.profiler or nsys ({PAGE} shows how), {COMPARE}"
     )
+
+
+def refuse_without_dashes(verb: str, argv: list[str], words: list[str]) -> None:
+    """Raise ValueError if the `words` of `argv` that are no flags of the verb begin a command."""
+    if not words or words[0].startswith("-"):
+        return
+    places = [place for place, word in enumerate(argv) if word == words[0]]
+    typed = with_dashes(verb, argv, places[-words.count(words[0])])
+    raise ValueError(f"{words[0]}: put -- before the command: {typed}")
+
+
+def with_dashes(verb: str, words: list[str], begin: int) -> str:
+    """Command line of the verb, in which two dashes stand before the command at word `begin`."""
+    python = ["python"] if words[begin].endswith(".py") else []
+    command = ["--", *python, *words[begin:]]
+    return shlex.join(["python", "-m", "profiling", verb, *words[:begin], *command])
 
 
 def program_in(words: list[str]) -> str | None:

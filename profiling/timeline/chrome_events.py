@@ -14,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 
+from profiling.timeline.made_results import result_words
 from profiling.timeline.share_read import tell_share
 
 PIECE_BYTES = 1 << 20  # least of a piece; a processor's cache still holds its objects
@@ -129,9 +130,11 @@ def pieces(path: Path) -> Iterator[Top]:
             bare = BARE_LIST.match(text)
             begin = bare or EVENTS.search(text, 0, HEAD_BYTES)
             if begin is None:
-                raise ValueError(
-                    f'{path}: is JSON, but not a trace of events (it has no "traceEvents")'
+                other = (
+                    'is JSON, but not a trace of events (it has no "traceEvents"); give a trace of '
+                    "torch.profiler or JAX, or an nsys export"
                 )
+                raise ValueError(f"{path}: {result_words(text[:HEAD_BYTES]) or other}")
             try:
                 if not bare:
                     yield TOP_DECODER.decode(text[: begin.end()] + b"]}")
@@ -139,7 +142,8 @@ def pieces(path: Path) -> Iterator[Top]:
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
                 reason = " ".join(str(error).split())
                 raise ValueError(
-                    f"{path}: is cut off, damaged or not a trace of torch.profiler ({reason})"
+                    f"{path}: is cut off, damaged or not a trace of torch.profiler ({reason}); "
+                    "copy or capture it again"
                 ) from error
 
 

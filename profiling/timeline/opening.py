@@ -60,8 +60,10 @@ def open_capture(path: Path) -> Trace:
     path = Path(path)
     try:
         if path.is_dir():
+            count = len({stem(file) for file in captures_at(path)})
+            why = f", the newest of {count} captures there" if count > 1 else ""
             path = newest(path)
-            print(f"reading {plain(path)}", file=sys.stderr)
+            print(f"reading {plain(path)}{why}", file=sys.stderr)
         if not path.exists():
             raise ValueError(f"{path}: no such file or folder")
         if not path.is_file():
@@ -75,6 +77,19 @@ def open_capture(path: Path) -> Trace:
 
 def newest(folder: Path) -> Path:
     """The newest capture in the folder of a run or in its profile/. Raises ValueError if none."""
+    if not (captures := captures_at(folder)):
+        cure = "name a file"
+        if (folder / METRICS).is_file():  # a run that captured nothing
+            cure = f"python -m profiling dashboard {shlex.quote(str(folder))} shows its rows"
+        raise ValueError(f"{folder}: no capture in this folder or in its profile/; {cure}")
+    return max(captures, key=modified_ns)
+
+
+def captures_at(folder: Path) -> list[Path]:
+    """The captures in the folder of a run and in its profile/, with reports beside their exports.
+
+    Other JSON counts only where it begins as a trace does and no file has a capture's name.
+    """
     files = [
         file
         for place in (folder, folder / "profile")
@@ -82,13 +97,13 @@ def newest(folder: Path) -> Path:
         if file.name.endswith((*ENDINGS, *ANY_JSON)) and file.is_file()
     ]
     captures = [file for file in files if file.name.endswith(ENDINGS)]
-    captures = captures or [file for file in files if holds_events(file)]
-    if not captures:
-        cure = "name a file"
-        if (folder / METRICS).is_file():  # a run that captured nothing
-            cure = f"python -m profiling dashboard {shlex.quote(str(folder))} shows its rows"
-        raise ValueError(f"{folder}: no capture in this folder or in its profile/; {cure}")
-    return max(captures, key=modified_ns)
+    return captures or [file for file in files if holds_events(file)]
+
+
+def stem(path: Path) -> str:
+    """File name without the ending of a capture: equal for a report and its export."""
+    ending = next((end for end in (*ENDINGS, *ANY_JSON) if path.name.endswith(end)), "")
+    return path.name.removesuffix(ending)
 
 
 def holds_events(path: Path) -> bool:
@@ -170,7 +185,9 @@ def unpack(path: Path) -> Iterator[Path]:
                         )
                     file.write(block)
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise ValueError(f"{path}: is cut off or damaged ({error})") from error
+            raise ValueError(
+                f"{path}: is cut off or damaged ({error}); copy or capture it again"
+            ) from error
         yield plain
 
 

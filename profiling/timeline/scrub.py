@@ -14,6 +14,7 @@ import sqlite3
 import zlib
 from collections.abc import Iterable, Sequence
 from contextlib import closing
+from io import BufferedReader
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -44,8 +45,7 @@ def scrub(path: Path, out: Path | None = None) -> None:
     Raises ValueError, with all files unchanged, where `path` is no capture or `out` cannot be
     written.
     """
-    if not path.is_file():
-        raise ValueError(f"{path}: no such file")
+    check_kind(path)
     out = resolve_link(out or path)
     check_place(out)
     try:
@@ -62,10 +62,32 @@ def scrub(path: Path, out: Path | None = None) -> None:
         raise ValueError(f"{path}: cannot be scrubbed: {reason}") from error
 
 
-def copy_plain(path: Path, plain: Path) -> None:
+def check_kind(path: Path) -> None:
+    """Raise ValueError for a file that is neither an nsys export nor a trace, each also as .gz."""
+    if not path.is_file():
+        raise ValueError(f"{path}: no such file")
+    try:
+        with open_plain(path) as file:
+            begin = file.read(4096)
+    except (OSError, EOFError, zlib.error) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ValueError(f"{path}: cannot be scrubbed: {reason}") from error
+    if not begin.startswith(SQLITE) and begin.lstrip()[:1] != b"{":
+        raise ValueError(
+            f"{path}: cannot be scrubbed: it is neither an nsys export nor JSON; give a .sqlite, "
+            "or a trace (.json), each also as .gz"
+        )
+
+
+def open_plain(path: Path) -> gzip.GzipFile | BufferedReader:
+    """Open a capture for reading, unpacked where it is a .gz."""
     with open(path, "rb") as file:
-        opened = gzip.open if file.read(2) == GZIP else open
-    with opened(path, "rb") as file, open(plain, "wb") as copy:
+        packed = file.read(2) == GZIP
+    return gzip.open(path, "rb") if packed else open(path, "rb")
+
+
+def copy_plain(path: Path, plain: Path) -> None:
+    with open_plain(path) as file, open(plain, "wb") as copy:
         shutil.copyfileobj(file, copy, BLOCK_BYTES)
 
 
@@ -79,12 +101,10 @@ def scrub_plain(plain: Path) -> None:
             scrub_tables(database, layouts)
             database.commit()
             database.execute("VACUUM")  # overwritten text would stay in free pages
-    elif begin.lstrip()[:1] == b"{":
+    else:
         clean = plain.with_suffix(".json")
         scrub_json(plain, clean)
         os.replace(clean, plain)
-    else:
-        raise OSError("it is neither an nsys export nor JSON")
 
 
 def stack_layouts(plain: Path) -> dict[int, Layout]:

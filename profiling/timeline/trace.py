@@ -205,7 +205,7 @@ class Device:
 
 @dataclass(frozen=True)
 class EventCounts:
-    """How many events of the GPU and its API the tool says it recorded, and how many it kept."""
+    """Numbers of events of the GPU and its API that the tool says it recorded, and that it kept."""
 
     recorded: int
     kept: int

@@ -113,7 +113,8 @@ def read_report(report: Path, ncu: str | None) -> list[ProfiledKernel]:
     `ncu` is the path of one, else nsight finds it. Raises ValueError naming the file.
     """
     if not report.is_file():
-        raise ValueError(f"{report}: no such file")
+        what = "is a folder" if report.is_dir() else "no such file"
+        raise ValueError(f"{report}: {what}; give a .ncu-rep, or a page of it as .csv")
     if report.suffix == ".ncu-rep":
         text = import_report(report, ncu)
     else:

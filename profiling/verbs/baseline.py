@@ -32,6 +32,7 @@ from cli.program import as_called
 from profiling.launch.experiment import baselines, commands
 from profiling.launch.experiment.plan import FEWEST_TIMED
 from profiling.launch.experiment.processes import open_experiment, resume_command, say
+from profiling.shared.own_program import refuse_without_dashes
 from profiling.shared.units import milliseconds
 
 OUT = Path("out-baseline")
@@ -81,6 +82,8 @@ def parse(argv: list[str]) -> Namespace:
     out = f"folder of the processes and their logs (default {OUT}/NAME); goes on with what is there"
     add("--out DIR", out, Path)
     end = argv.index("--") if "--" in argv else len(argv)
+    if end == len(argv):
+        refuse_without_dashes("baseline", argv, parser.parse_known_args(argv)[1])
     flags = parser.parse_args(argv[:end])
     flags.words = argv[end + 1 :]
     if not flags.words:

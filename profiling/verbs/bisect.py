@@ -47,6 +47,7 @@ from profiling.launch.experiment.processes import RESULTS, say
 from profiling.report.comparison.document import experiment_document
 from profiling.report.renderers.page import page
 from profiling.shared.json_records import read_json, to_json
+from profiling.shared.own_program import refuse_without_dashes
 from profiling.verbs.gate import CANNOT_TELL
 from profiling.verbs.results import new_file, put
 
@@ -100,6 +101,8 @@ def parse(argv: list[str]) -> Namespace:
     add("--out DIR", out, Path)
     add("--json FILE", "the result and all visits as JSON", new_file(".json"))
     end = argv.index("--") if "--" in argv else len(argv)
+    if end == len(argv):
+        refuse_without_dashes("bisect", argv, parser.parse_known_args(argv)[1])
     flags = parser.parse_args(argv[:end])
     flags.words = argv[end + 1 :]
     if not flags.words:

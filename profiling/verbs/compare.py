@@ -256,10 +256,11 @@ def next_steps(flags: Namespace, comparison: Comparison) -> Iterator[str]:
         yield f"{verb} compare {pair} --html comparison.html"
     differences = comparison.differences or {}
     keys = timed_keys(differences)
-    if COMMAND in keys and (commands := differences[COMMAND].commands):
+    if COMMAND in keys:
         keys.remove(COMMAND)
-        one, other = map(shlex.join, commands)
-        yield without_controls(f"{verb} ab -- {one} ::: {other}   # would other starts agree?")
+        if commands := differences[COMMAND].commands:
+            one, other = map(shlex.join, commands)
+            yield without_controls(f"{verb} ab -- {one} ::: {other}   # would other starts agree?")
     for key in keys[:MOST_EXPERIMENTS]:
         swept = f"{key}={','.join(map(spell, differences[key].values))}"
         words = without_controls(shlex.join([config_file(flags.baseline), swept]))

@@ -29,6 +29,7 @@ from profiling.report.memory.document import memory_document
 from profiling.report.renderers.page import page
 from profiling.report.single.document import report_document
 from profiling.shared.run_files import check_output
+from profiling.shared.units import counted
 from profiling.timeline.memory_snapshot import is_snapshot
 from profiling.verbs import compare as compare_verb
 from profiling.verbs.memory import compared_snapshots
@@ -51,7 +52,7 @@ def main(argv: list[str]) -> int:
     put(file, home_page(flags.folder, entries, links_from=file.absolute().parent))
     broken = sum(entry.problem is not None for entry in entries)
     said = f", {broken} of them cannot be read" if broken else ""
-    print(f"{without_controls(str(file))}: {len(entries)} rows{said}")
+    print(f"{without_controls(str(file))}: {counted(len(entries), 'row')}{said}")
     return 0
 
 

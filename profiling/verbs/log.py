@@ -22,6 +22,7 @@ exit code: 0, or 2 for a mistake in the command line, an unreadable capture, or 
 
 from pathlib import Path
 
+from cli.files import not_a_folder
 from cli.parser import Parser, flag
 from cli.program import as_called
 from profiling.launch.wandb_log import log_capture, log_metrics
@@ -43,6 +44,8 @@ def main(argv: list[str]) -> int:
         "send the missing rows and no capture; CAPTURE is the folder of the run",
     )
     flags = parser.parse_args(argv)
+    if flags.run and not flags.run.is_dir():
+        raise ValueError(f"--run {flags.run}: {not_a_folder(flags.run)}; give the out_dir of a run")
     if flags.metrics:
         print(as_called(log_metrics(flags.run or flags.capture)))
         return 0

@@ -30,7 +30,7 @@ from tempfile import TemporaryDirectory
 from typing import Literal
 
 from cli.errors import file_message, one_line
-from cli.files import not_a_folder, write_text
+from cli.files import make_folder, not_a_folder, write_text
 from cli.parser import Parser, flag
 from cli.plain import plain, without_controls
 from cli.program import HOME, NAME, PREFIX, as_called
@@ -100,7 +100,7 @@ def main(argv: list[str]) -> int:
 
 def write_skill(folder: Path) -> int:
     target = folder / NAME / "SKILL.md"
-    target.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(target.parent)
     write_text(target, (files(sections.__package__ or "") / SKILL).read_text("utf-8"))
     print("written:", without_controls(str(target)))
     return 0

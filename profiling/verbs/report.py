@@ -91,8 +91,9 @@ def report_on(argv: list[str]) -> Report | None:
         return None
     refuse_mixed(flags.capture, [snapshots_at([path]) for path in flags.capture])
     if flags.fit:
+        what = "is no memory snapshot" if flags.capture[0].exists() else "does not exist"
         raise ValueError(
-            f"--fit: {flags.capture[0]} is no memory snapshot; record one with profile=memory, or "
+            f"--fit: {flags.capture[0]} {what}; record a snapshot with profile=memory, or "
             "python -m profiling run --kind memory -- COMMAND"
         )
     opened = open_given(flags)

@@ -28,7 +28,7 @@ from cli.parser import Parser, flag
 from cli.plain import without_controls
 from profiling.shared.run_files import check_output
 from profiling.timeline.opening import newest
-from profiling.timeline.scrub import scrub
+from profiling.timeline.scrub import check_kind, scrub
 from profiling.verbs.results import check_new
 
 
@@ -38,10 +38,12 @@ def main(words: list[str]) -> int:
     asked = parse(words)
     captures = [newest(path) if path.is_dir() else path for path in asked.captures]
     if asked.output:
+        check_kind(captures[0])
         check_copy(captures[0], asked.output)
     for path in captures:
         scrub(path, asked.output)
-        print(without_controls(f"{asked.output or path}: scrubbed"))
+        done = f"{asked.output}: scrubbed copy of {path}" if asked.output else f"{path}: scrubbed"
+        print(without_controls(done))
     return 0
 
 

@@ -12,7 +12,12 @@ import pytest
 from benchmarks.fleet.files import FileFacts
 from benchmarks.fleet.simulation import Fault, Fleet, cost_us, simulate
 from profiling.analysis.ranks import found as ranks_found
-from profiling.analysis.ranks.found import captures_in, left_out_finding, rank_in_name
+from profiling.analysis.ranks.found import (
+    captures_in,
+    left_out_finding,
+    rank_captures,
+    rank_in_name,
+)
 from profiling.timeline import opening
 from profiling.timeline.scrub import scrub
 from tests.helpers.fleet import report_of, write_fleet
@@ -299,3 +304,16 @@ def test_an_export_of_several_processes_is_one_file_for_all(
     assert captures_in(tmp_path) == ([path] if found else [])
     path.write_bytes(b"SQLite format 3\0 and no more")
     assert captures_in(tmp_path) == []
+
+
+def test_ranks_in_a_folder_among_captures_of_other_programs_are_not_chosen(tmp_path: Path) -> None:
+    ranks = laid(tmp_path / "late", "rank0.trace.json", "rank1.trace.json")
+    laid(tmp_path, "config.json", "report.json")  # no captures
+    assert rank_captures([tmp_path], ranks=False) == ranks
+    programs = laid(tmp_path, *(f"{name}.sqlite" for name in "abcdef"))
+    with pytest.raises(ValueError, match="holds captures of several programs") as error:
+        rank_captures([tmp_path], ranks=False)
+    named = ", ".join(map(str, [*programs[:5], tmp_path / "late"]))
+    assert str(error.value).endswith(f"name the one that you mean: {named} and 1 more")
+    assert rank_captures([tmp_path / "late"], ranks=False) == ranks
+    assert rank_captures([tmp_path], ranks=False, device=0) == []

@@ -403,7 +403,7 @@ def test_the_picture_of_more_curves_than_can_be_read_says_where_their_key_is(das
 
 
 def texts_of_sheets(pdf: bytes) -> list[int]:
-    """How many pieces of text each page of a PDF shows."""
+    """Number of pieces of text that each page of a PDF shows."""
     objects = {int(m[1]): m[2] for m in re.finditer(rb"(\d+) 0 obj(.*?)endobj", pdf, re.S)}
     found = []
     for content in objects.values():

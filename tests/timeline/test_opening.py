@@ -212,6 +212,21 @@ def test_the_name_of_the_newest_capture_is_told_without_control_characters(tmp_p
     assert capsys.readouterr().err == f"reading {tmp_path / 'a.trace.json'}\n"
 
 
+def test_of_several_captures_the_choice_is_told_a_report_and_its_export_being_one(
+    tmp_path, export, capsys
+):
+    os.rename(export, tmp_path / "nsys.sqlite")
+    (tmp_path / "nsys.nsys-rep").touch()
+    os.utime(tmp_path / "nsys.nsys-rep", (1, 1))
+    open_capture(tmp_path)
+    assert capsys.readouterr().err == f"reading {tmp_path / 'nsys.sqlite'}\n"
+    write_trace(tmp_path / "other.trace.json", small_trace())
+    os.utime(tmp_path / "other.trace.json", (2, 2))
+    open_capture(tmp_path)
+    newest = f"reading {tmp_path / 'nsys.sqlite'}, the newest of 2 captures there\n"
+    assert capsys.readouterr().err == newest
+
+
 def manifest(folder: Path, name: str, **facts) -> Path:
     path = folder / name
     window = {"first_iteration": 100, "steps": 20}

@@ -13,6 +13,7 @@ from profiling.timeline.scrub import scrub, without_folders
 from profiling.verbs.scrub import main
 from tests.helpers.captures import event, small_export, small_trace, write_trace
 from tests.helpers.planted_secrets import TOKENS
+from tests.paths import CAPTURES
 
 SECRET = "sk-planted-4711"
 
@@ -206,7 +207,12 @@ def test_a_trace_loses_its_folders(tmp_path, monkeypatch, block_bytes):
         (["a.sqlite", "b.sqlite", "-o", "c.sqlite"], "-o: works on one capture"),
         (["a.sqlite"], "give -o FILE for a copy, or --in-place to change the capture itself"),
         (["a.sqlite", "--in-place", "-o", "c.sqlite"], "not allowed with argument"),
-        (["none.sqlite", "-o", "c.json"], "c.json: the name must end in .sqlite or .sqlite.gz"),
+        (
+            [str(CAPTURES / "slow_eager.sqlite.gz"), "-o", "c.json"],
+            "c.json: the name must end in .sqlite or .sqlite.gz",
+        ),
+        (["none.sqlite", "-o", "c.json"], "none.sqlite: no such file"),
+        ([__file__, "-o", "c.json"], "test_scrub.py: cannot be scrubbed: it is neither an nsys ex"),
         (["a.sqlite", "--outptu"], "arguments: --outptu; did you mean --output?"),
         (["a.sqlite", "-o"], "expected one argument; see python -m profiling scrub --help"),
         ([], "required: CAPTURE; see python -m profiling scrub --help"),

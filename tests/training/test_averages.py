@@ -1,4 +1,4 @@
-"""How ranks average gradients: what is chosen and why, what is refused, and what is tried first."""
+"""Averaging of gradients by ranks: what is chosen and why, what is refused, what is tried first."""
 
 import re
 from contextlib import nullcontext

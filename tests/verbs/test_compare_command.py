@@ -128,6 +128,25 @@ def test_one_run_of_each_on_a_cpu_cannot_tell_and_names_the_command_that_can(tmp
     assert "spread (interquartile) 0.0" in out and "none: one run of each, on a CPU" in out
 
 
+def test_a_run_of_another_program_is_refused_in_one_short_line(tmp_path, capsys):
+    rows = [row | {"time/mean_step_ms": row["time/step_ms"]} for row in rows_of_start(5.0)]
+    own, foreign = write_run(tmp_path / "own"), with_rows(tmp_path / "foreign", *rows)
+    config = {"command": ["python", "x.py"], "in_force": {"device": "cpu"}}
+    (foreign / "config.yaml").write_text(json.dumps(config))
+    for sides in ([foreign, own], [own, foreign]):
+        with pytest.raises(ValueError, match="not comparable") as refused:
+            comparison_command.main([*map(str, sides)])
+        reason = f"{foreign} is a run of another program than {own}, a run of train.py"
+        assert str(refused.value).startswith(f"not comparable: {reason} ({sides[0].name} -> ")
+        assert "None" not in str(refused.value)
+    assert comparison_command.main([str(own), str(foreign), "--force", "--json", "-"]) == 0
+    said = capsys.readouterr().out
+    assert "next    python -m profiling ab" not in said
+    found = json.JSONDecoder().raw_decode(said)[0]
+    assert found["differs"] == ["command"]
+    assert [found[side]["name"] for side in ("baseline", "candidate")] == ["own", "foreign"]
+
+
 def test_folders_of_several_runs_are_judged_over_runs(tmp_path, capsys):
     for attention in ("slow", "flash"):
         for seed in (1, 2, 3):

@@ -95,6 +95,13 @@ def test_pipes_are_not_waited_for(place):
     assert not any(entry.captures for entry in of_kind(place)["run"])
 
 
+def test_one_row_is_counted_as_one(tmp_path, capsys):
+    (tmp_path / "one").mkdir()
+    shutil.copy(EXAMPLES / "flash_compile.sqlite.gz", tmp_path / "one")
+    assert home.main([str(tmp_path / "one"), "-o", str(tmp_path / "home.html")]) == 0
+    assert capsys.readouterr().out.endswith("home.html: 1 row\n")
+
+
 def test_a_page_links_the_pages_that_there_are_but_not_itself(place, capsys):
     capture = place / "trace, mine.json"
     head = '<meta content="script-src \'nonce-x\'"><meta name="step-ms" content="7.25"><title>'

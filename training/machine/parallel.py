@@ -125,7 +125,7 @@ def shard_count(config: Config, world_size: int) -> int:
 
 
 def decide_all_reduce(config: Config, device: torch.device, world_size: int) -> Decision:
-    """How gradients are averaged: collective or copies.
+    """Decide how gradients are averaged: collective or copies.
 
     training.checks.agree_on_averages tries copies that are decided for `auto`. Raises ValueError
     for all_reduce=copies where copies are not possible.
@@ -196,7 +196,7 @@ def no_bucket_of_blocks(config: Config, world_size: int) -> str | None:
 
 
 def chosen_averages(config: Config, reasons: dict[str, str]) -> dict[str, str | bool]:
-    """How ranks average gradients, by key, as far as that was left open.
+    """Keys that decide how ranks average gradients, with their values, as far as left open.
 
     `config` is resolved, and `reasons` are those of keys that were left open.
     """

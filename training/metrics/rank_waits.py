@@ -59,7 +59,7 @@ class Waits:
 
     @property
     def straggler_ms(self) -> float:
-        """How much shorter a step would be if the stragglers arrived with the next rank.
+        """Time by which a step would be shorter if the stragglers arrived with the next rank.
 
         With several stragglers it is an upper bound, computed from the means of the other ranks:
         in each step one of those is late by chance.

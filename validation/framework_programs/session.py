@@ -35,7 +35,7 @@ class Finished(Exception):
 
 @dataclass
 class Device:
-    """How a framework is waited for and captured; the CUDA profiler of a try on the CPU is none."""
+    """Calls that wait for a framework and capture it; a try on the CPU has no CUDA profiler."""
 
     wait: Callable[[object], object]  # with the last step's result
     profiler: Callable[[], AbstractContextManager[object]] = nullcontext

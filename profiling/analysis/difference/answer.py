@@ -281,7 +281,7 @@ def is_beyond_drift(baseline: Compared, candidate: Compared, ratio: Ratio) -> bo
 
 
 def host_pace(baseline: Compared, candidate: Compared) -> float | None:
-    """How much longer the host takes for a phase of the candidate: the median of the phases.
+    """Ratio of the candidate's host time of a phase to the baseline's: the median of the phases.
 
     A slower host lengthens all phases alike, a change of the program some of them. None with fewer
     than three phases, whose median one phase alone would decide.
@@ -293,7 +293,7 @@ def host_pace(baseline: Compared, candidate: Compared) -> float | None:
 
 
 def excess(ratio: Ratio, pace: float) -> float:
-    """How far the interval is from 1, beyond the pace if that goes the same way; 0.2: 20 %."""
+    """Distance of the interval from 1, beyond the pace if that goes the same way; 0.2: 20 %."""
     if ratio.value > 1:
         return ratio.low / max(pace, 1.0) - 1
     return min(pace, 1.0) / ratio.high - 1

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from configs.schema import role_of
 from profiling.analysis.difference.compared import Compared, Environment
-from profiling.analysis.difference.comparison_records import Pair
+from profiling.analysis.difference.comparison_records import COMMAND, Pair
 from profiling.analysis.runs.configuration import flatten, is_work, leading_keys, same_work
 from profiling.shared.json_records import JsonObject
 from profiling.timeline.trace import TOOLS
@@ -17,11 +17,14 @@ def config_differences(
 ) -> dict[str, Pair] | None:
     """Key -> both values where they differ, without names and folders.
 
-    None where a side has no configuration.
+    Only the command, if one side is a program of others, which has no keys. None where a side has
+    no configuration.
     """
     if not baseline or not candidate:
         return None
     one, other = flatten(baseline), flatten(candidate)
+    if (COMMAND in one) != (COMMAND in other):
+        return {COMMAND: Pair(one.get(COMMAND), other.get(COMMAND))}
     return {
         key: Pair(one.get(key), other.get(key))
         for key in one | other
@@ -44,7 +47,15 @@ def factor(differences: dict[str, Pair] | None) -> str | None:
 def reasons_against(
     baseline: Compared, candidate: Compared, differences: dict[str, Pair] | None
 ) -> Iterator[str]:
-    """A line for each reason why the two sides do not compare."""
+    """A line for each reason why the two sides do not compare.
+
+    That one is another program is the only reason then, since the others follow from it.
+    """
+    pair = (differences or {}).get(COMMAND)
+    if pair and pair.commands is None:
+        foreign, own = (baseline, candidate) if pair.baseline else (candidate, baseline)
+        yield f"{foreign.file} is a run of another program than {own.file}, a run of train.py"
+        return
     for what, one, other in (
         ("GPU", baseline.device, candidate.device),
         ("kind of capture", *(TOOLS.get(side.kind, side.kind) for side in (baseline, candidate))),

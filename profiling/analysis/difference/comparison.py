@@ -108,9 +108,11 @@ def names_of(
     or folders."""
     if differences and (key := factor(differences)):
         values = differences[key]
-        if key == COMMAND and (commands := values.commands):
-            return command_labels(*commands)
-        return spell_value(key, values.baseline), spell_value(key, values.candidate)
+        if key == COMMAND:
+            if commands := values.commands:
+                return command_labels(*commands)
+        else:
+            return spell_value(key, values.baseline), spell_value(key, values.candidate)
     one, other = (place_names(side.path or side.file) for side in (baseline, candidate))
     pairs = zip(one, other, strict=False)
     again = one[0], f"{one[0]} again"
@@ -119,7 +121,7 @@ def names_of(
 
 def spell_value(key: str, value: object) -> str:
     """The value alone for attention (flash), else key and value as typed (compile=true)."""
-    return spell(value) if key in ("attention", "command") else f"{key}={spell(value)}"
+    return spell(value) if key == "attention" else f"{key}={spell(value)}"
 
 
 def place_names(path: str) -> list[str]:

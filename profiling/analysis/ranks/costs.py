@@ -52,7 +52,7 @@ class Costs:
         return self.means_ms(number, self.ranks[number].parts_ns)
 
     def slowed_ms(self, number: int) -> float:
-        """How much longer the kernels beside its collectives take, in ms per step."""
+        """Time by which collectives lengthen the rank's kernels beside them, in ms per step."""
         rank = self.ranks[number]
         of_steps = np.bincount(rank.collectives.step, rank.slowed_ns, rank.steps)
         return float(of_steps[self.steps_of(rank)].mean()) / 1e6

@@ -15,7 +15,7 @@ import numpy as np
 
 from cli.plain import plain
 from cli.side_by_side import Killed, side_by_side
-from profiling.analysis.analysis import Analysis
+from profiling.analysis.analysis import Analysis, last_complete
 from profiling.analysis.gpu_work.families import family_of
 from profiling.analysis.ranks.choice import FileRead, choose, list_numbers
 from profiling.analysis.ranks.found import TooFewRanks, rank_in_name
@@ -174,10 +174,9 @@ def rank_of_file(trace: Trace, path: Path, step_names: StepNames, clocks: RunClo
     """
     manifest_file = opening.find_manifest(path, trace)
     manifest = manifest_file[1] if manifest_file else None
-    last = manifest.window.last_iteration if manifest and step_names.step is None else None
-    analysis = Analysis(
-        trace, step_names.step, step_names.phases, keep_first=True, last_iteration=last
-    )
+    step, phases = step_names.step, step_names.phases
+    last = last_complete(manifest, step)
+    analysis = Analysis(trace, step, phases, keep_first=True, last_iteration=last)
     report = report_of(analysis, manifest, manifest_file[0] if manifest_file else None, clocks)
     by = {
         "capture": trace.rank,

@@ -28,6 +28,7 @@ NUMBER = re.compile(r"\d+")
 PREVIOUS = re.compile(r"previous-\d+")  # an older run of the folder
 EVENTS = (".json", ".json.gz")
 RANK_IN_HEAD = re.compile(rb'"distributedInfo"\s*:\s*\{[^{}]*?"rank"\s*:\s*(\d{1,6})\b')
+MOST_NAMED = 5  # captures, and folders, in a message
 HEAD_BYTES = 1 << 20  # size of a Chrome trace's head, before its events
 
 
@@ -87,6 +88,24 @@ def captures_in(folder: Path) -> list[Path]:
         file for host in hosts_in(folder) for file in newest_first(captures_of_run(host))[:1]
     ]
     return [file for file in of_hosts if session_of(file)]
+
+
+def refuse_other_programs(folder: Path, ranks: Sequence[Path]) -> None:
+    """Raise ValueError if `ranks` lie in folders of hosts, and other captures in `folder` itself.
+
+    Nothing tells then which of them is meant.
+    """
+    places = (folder, folder / "profile")
+    if not ranks or any(file.parent in places for file in ranks):
+        return
+    if captures := sorted(map(str, opening.captures_at(folder))):
+        hosts = sorted({str(file.parent) for file in ranks})
+        words = [*captures[:MOST_NAMED], *hosts[:MOST_NAMED]]
+        more = len(captures) + len(hosts) - len(words)
+        raise ValueError(
+            f"{folder}: holds captures of several programs; name the one that you mean: "
+            f"{', '.join(words)}{f' and {more} more' if more else ''}"
+        )
 
 
 def is_one_of_ranks(path: Path) -> bool:
@@ -240,10 +259,15 @@ def rank_captures(
 
     Several are meant by several paths (files or hosts' folders), by one folder that holds the
     captures of several ranks unless `device` or `process` is chosen, and by one file with `ranks`.
-    Raises ValueError where one of several folders holds no capture, or a file is given twice.
+    Raises ValueError where one of several folders holds no capture, a file is given twice, or one
+    folder holds captures of several programs.
     """
     if len(paths) == 1 and paths[0].is_dir():
-        return [] if (device, process) != (None, None) else captures_in(paths[0])
+        if (device, process) != (None, None):
+            return []
+        chosen = captures_in(paths[0])
+        refuse_other_programs(paths[0], chosen)
+        return chosen
     if not ranks and len(paths) == 1:
         return []
     of_paths = [(captures_in(p) or [opening.newest(p)]) if p.is_dir() else [p] for p in paths]

@@ -23,7 +23,7 @@ def limits_all_gpus(costs: Costs) -> bool:
 def clock_gain_ms(
     costs: Costs, late: int, others: list[int], longer_ms: float, extra_ms: float
 ) -> float:
-    """How much faster (ms per step) the others run merely because waiting lets their clocks rise.
+    """Time in ms per step that the others gain merely because waiting lets their clocks rise.
 
     It is the smallest value over the others, and 0 unless power limits hold down all GPUs.
     `longer_ms` is how much longer the late rank computes, and `extra_ms` the part of that in

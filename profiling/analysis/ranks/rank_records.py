@@ -44,7 +44,7 @@ class RankCommunication:
 
 @dataclass(frozen=True)
 class RankShares:
-    """How a rank's step divides, in percent of it; all but `wait` add up to 100."""
+    """Parts of a rank's step, in percent of it; all but `wait` add up to 100."""
 
     compute: float
     communication: float  # that no kernel hides
@@ -139,7 +139,7 @@ class Clock:
 
 @dataclass(frozen=True)
 class Matching:
-    """How the collectives of the ranks were matched, and how sure that is."""
+    """Result of matching the ranks' collectives: by which fact, how many, and how sure that is."""
 
     by: MatchedBy | None  # the weakest fact that was used; None: nothing was matched
     matched: int  # number of collectives, each counted once for all its ranks

@@ -61,7 +61,7 @@ class Work:
         return size / self.copy_bytes_per_ms if self.copy_bytes_per_ms else 0.0
 
     def all_reduce(self, gpus: int, gpus_per_node: int) -> AllReduce:
-        """How ddp averages on `gpus` GPUs; copy engines reach only the GPUs of one node."""
+        """Way to average on `gpus` GPUs with ddp; copy engines reach only the GPUs of one node."""
         return self.averages if gpus <= gpus_per_node else "collective"
 
     def rows_for(self, gpus: int) -> EmbeddingRows | None:

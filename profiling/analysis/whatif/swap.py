@@ -96,9 +96,13 @@ def is_of(row: LabRow, shape: Shape) -> bool:
 
 def read_lab(path: Path) -> Lab:
     """The lab's times. Raises ValueError for a file of something else."""
-    lab = read_json(path, Lab)
+    cure = "give a file of python -m profiling attention --backward --json FILE"
+    try:
+        lab = read_json(path, Lab)
+    except ValueError as error:
+        raise ValueError(f"--lab {error}; {cure}") from error
     if lab.kind != "attention":
-        raise ValueError(f"{path}: give a file of python -m profiling attention --json")
+        raise ValueError(f"--lab {path}: is of another verb; {cure}")
     return lab
 
 

@@ -211,7 +211,7 @@ def check_host(analysis: Analysis, window: Work) -> None:
 
 
 def gates(window: Work, cycle: Work, captured_ms: float) -> Gates:
-    """How well the unchanged replay gives the capture back."""
+    """Differences between the unchanged replay and the capture, and whether the replay passes."""
     end_ns = float(window.gpu.end_ns.max())
     off_ns = abs(float(replayed_ends(window).max()) - end_ns)
     end_percent = 100 * off_ns / (end_ns - float(window.host.start_ns[0]))

@@ -15,7 +15,7 @@ StepSource = Literal["manifest", "given", "estimated"]
 
 @dataclass(frozen=True)
 class Gates:
-    """How well the capture, replayed unchanged, gives itself back."""
+    """Differences between the capture and its unchanged replay, and whether the replay passes."""
 
     end_percent: float  # replayed once: its end, off the captured one
     steady_percent: float  # whole steps replayed round and round: a step, off the captured mean

@@ -46,7 +46,7 @@ def open_bench(folder: Path, asked: Bench) -> Bench:
     path = folder / BENCH
     if not path.exists():
         return asked
-    earlier = read_json(path, Bench)
+    earlier = read_json(path, Bench, cure="give another folder with --out")
     if earlier.asked != asked.asked:
         raise ValueError(
             f"--out {folder}: contains another series of processes; give another folder"

@@ -81,7 +81,7 @@ def open_bisection(asked: Asked) -> Bisection:
     new = Bisection(SCHEMA_VERSION, good, bad, *rest)
     if not (asked.folder / STATE).exists():
         return new
-    earlier = read_json(asked.folder / STATE, Bisection)
+    earlier = read_json(asked.folder / STATE, Bisection, cure="give another folder with --out")
     for name in IDENTITY:
         if getattr(earlier, name) != getattr(new, name):
             raise ValueError(

@@ -84,9 +84,11 @@ def read_sittings(folder: Path, names: list[str]) -> list[Sitting]:
     found = []
     for name in names:
         if not (files := sorted((folder / check_name(name)).glob(SITTINGS))):
-            have = f"there are {', '.join(there)}" if there else "none is saved there"
-            raise ValueError(f"{folder}: has no baseline {name}; {have}")
-        found += [read_json(path, Sitting) for path in files]
+            have = f"there are {', '.join(there)}"
+            save = f"make it: python -m profiling baseline save {name} -- COMMAND"
+            raise ValueError(f"{folder}: has no baseline {name}; {have if there else save}")
+        cure = "restore this file, or remove it"
+        found += [read_json(path, Sitting, cure) for path in files]
     if not found:
         what = "has no baseline" if folder.is_dir() or folder == FOLDER else not_a_folder(folder)
         save = "python -m profiling baseline save NAME -- COMMAND"

@@ -72,7 +72,7 @@ def open_experiment(folder: Path, asked: Experiment) -> Experiment:
     path = folder / RESULTS
     if not path.exists():
         return asked
-    earlier = read_json(path, Experiment)
+    earlier = read_json(path, Experiment, cure="give another folder with --out")
     for name, said in IDENTITY.items():
         if getattr(earlier, name) != getattr(asked, name):
             raise ValueError(

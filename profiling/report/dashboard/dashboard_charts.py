@@ -52,7 +52,7 @@ class Axes:
 
 
 class CurveStyle(TypedDict):
-    """How the curves of a configuration are drawn."""
+    """Colour and dash of the curves of a configuration."""
 
     color: str
     dash: str  # plotly's

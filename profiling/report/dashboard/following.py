@@ -19,7 +19,7 @@ MOST_BYTES = 4_000_000  # most new rows; beyond that the page is made anew
 
 @dataclass(frozen=True)
 class Mark:
-    """How far the files of the runs were read.
+    """Place up to which the files of the runs were read.
 
     Its text is the state, then the number of bytes for each run, as in 1f0c.120,4096.
     """

@@ -14,6 +14,7 @@ import sys
 import time
 
 from _profiling_attach.laps import CAPTURED, FREE, uses_gpu
+from _profiling_attach.leftovers import leftovers_removed
 from _profiling_attach.phases import is_timed
 
 ROW_STEPS = 10  # steps of a row, and between two looks at what is to be written
@@ -55,11 +56,13 @@ class RunFiles:
     def write(self, name, content, comment=""):
         path = os.path.join(self.folder, name)
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        with open(path + ".tmp", "w") as file:
-            file.write(comment)
-            json.dump(content, file, indent=2)
-            file.write("\n")
-        os.replace(path + ".tmp", path)
+        partial = path + ".tmp"
+        with leftovers_removed(partial):
+            with open(partial, "w") as file:
+                file.write(comment)
+                json.dump(content, file, indent=2)
+                file.write("\n")
+            os.replace(partial, path)
 
     # rows
 

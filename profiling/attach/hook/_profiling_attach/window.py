@@ -9,6 +9,7 @@ import time
 from contextlib import contextmanager
 
 from _profiling_attach.laps import CAPTURED, FREE, PREPARED, uses_gpu
+from _profiling_attach.leftovers import leftovers_removed
 
 KINDS = ("torch", "memory", "nsys")
 LEAD = 3  # steps for which torch.profiler's tracer is on before the window
@@ -153,17 +154,13 @@ class Window:
     def write_trace(self, profiler, stem):
         """Write the trace, compressed. Kineto leaves none where the disk is full."""
         plain, partial, path = stem + ".tmp.json", stem + ".tmp.json.gz", stem + ".trace.json.gz"
-        try:
+        with leftovers_removed(plain, plain + ".tmp", partial):
             profiler.export_chrome_trace(plain)
             if not os.path.exists(plain):
                 raise OSError("torch.profiler could not write its trace: is the disk full?")
             with open(plain, "rb") as trace, gzip.open(partial, "wb", compresslevel=6) as packed:
                 shutil.copyfileobj(trace, packed, 1 << 20)
             os.replace(partial, path)
-        finally:
-            for leftover in (plain, plain + ".tmp", partial):
-                if os.path.exists(leftover):
-                    os.remove(leftover)
         return [os.path.basename(path)]
 
     def discard(self):
@@ -186,8 +183,11 @@ class Window:
 
     def write_allocations(self, stem):
         partial, path = stem + ".memory.tmp", stem + ".memory.pickle"
-        self.torch.cuda.memory._dump_snapshot(partial)
-        if self.own_history:
-            self.torch.cuda.memory._record_memory_history(None)
-        os.replace(partial, path)
+        with leftovers_removed(partial):
+            try:
+                self.torch.cuda.memory._dump_snapshot(partial)
+            finally:
+                if self.own_history:
+                    self.torch.cuda.memory._record_memory_history(None)
+            os.replace(partial, path)
         return [os.path.basename(path)]
