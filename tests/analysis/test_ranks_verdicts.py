@@ -13,7 +13,7 @@ from profiling.analysis.ranks.cause_said import launches_line
 from profiling.report.ranks.document import ranks_document
 from profiling.report.renderers.markdown import markdown
 from profiling.shared.causes import BUSY_GPU_VERDICTS
-from tests.helpers.fleet import TOOLS, analyse_files, report_of, write_fleet
+from tests.helpers.fleet import TOOLS, analyse_files, one_clock, report_of, write_fleet
 
 NEAR = 0.15  # of what removing the fault gives
 LAUNCHING = Fleet(ranks=4, kernel_us=15, buckets=0)  # the host is as slow as the GPU
@@ -304,15 +304,53 @@ def test_clocks_that_differ_by_more_than_the_lateness_make_no_claim(tmp_path: Pa
     assert "do not show" in report.evidence[0]
 
 
-def test_copies_between_gpus_make_no_claim_and_the_key_that_helps_is_named(tmp_path: Path) -> None:
-    files = write_fleet(replace(FOUR, fault=Fault("more_kernels", ranks=(2,))), tmp_path)
-    for file in files:
-        trace = json.loads(file.read_text())
-        for event in trace["traceEvents"]:
-            if event.get("cat") == "kernel" and event["name"].startswith("nccl"):
-                event |= {"cat": "gpu_memcpy", "name": "Memcpy PtoP (Device -> Device)"}
-        file.write_text(json.dumps(trace))
-    report = report_of(files)
+def write_with_copies(fleet: Fleet, folder: Path, calls: bool, launches: bool = True) -> list[Path]:
+    """Write a fleet whose ranks exchange gradients by copies, which begin once all could."""
+    files = write_fleet(fleet, folder, facts=one_clock(fleet.ranks))
+    traces = [json.loads(file.read_text()) for file in files]
+    transfers = [
+        [each for each in trace["traceEvents"] if each["name"].startswith("nccl")]
+        for trace in traces
+    ]
+    for same in zip(*transfers, strict=True):
+        begin = max(copy["ts"] for copy in same)
+        for copy in same:
+            end = copy["ts"] + copy["dur"]
+            copy |= {"cat": "gpu_memcpy", "name": "Memcpy PtoP (Device -> Device)"}
+            copy |= {"ts": begin, "dur": end - begin}
+    left_out = {*([] if calls else ["record_param_comms"]), *([] if launches else LAUNCHES)}
+    for file, trace in zip(files, traces, strict=True):
+        kept = [event for event in trace["traceEvents"] if event["name"] not in left_out]
+        file.write_text(json.dumps(trace | {"traceEvents": kept}))
+    return files
+
+
+LAUNCHES = ["cudaLaunchKernelExC"]
+
+
+@pytest.mark.parametrize("calls", [True, False])
+@pytest.mark.parametrize("kind", ["more_kernels", "slow_loader"])
+def test_who_is_late_is_named_by_the_copies_of_the_others(
+    tmp_path: Path, kind: str, calls: bool
+) -> None:
+    fleet = replace(FOUR, fault=Fault(kind, ranks=(2,)))
+    report = report_of(write_with_copies(fleet, tmp_path, calls))
+    found = report.straggler
+    assert report.verdict == "straggler" and found is not None and found.rank == 2
+    assert found.because in (COMPUTES if kind == "more_kernels" else ("data",))
+    assert found.costs_ms_per_step == pytest.approx(cost_us(fleet) / 1e3, rel=NEAR)
+
+
+def test_copies_without_a_fault_blame_nobody(tmp_path: Path) -> None:
+    report = report_of(write_with_copies(FOUR, tmp_path, calls=False))
+    assert (report.verdict, report.straggler) == ("balanced", None)
+
+
+def test_copies_whose_launches_are_unknown_make_no_claim_and_the_cure_is_named(
+    tmp_path: Path,
+) -> None:
+    fleet = replace(FOUR, fault=Fault("more_kernels", ranks=(2,)))
+    report = report_of(write_with_copies(fleet, tmp_path, calls=True, launches=False))
     assert (report.verdict, report.straggler) == ("unknown", None)
     assert "by copies from GPU to GPU" in report.evidence[0]
     assert "all_reduce=collective" in report.evidence[1]

@@ -12,7 +12,7 @@ later collectives on its stream, and its sequence number is counted back from th
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from profiling.analysis.analysis import Analysis
 from profiling.analysis.columns import distinct, used_names
 from profiling.analysis.gpu_time.attribution import OwnedOperations, open_rows
 from profiling.analysis.gpu_time.breakdown import COMMUNICATION
-from profiling.timeline.trace import CollectiveCalls
+from profiling.timeline.trace import COPY, CollectiveCalls
 
 # patterns of a kind in a name in lower case without underscores; the first that matches decides
 KINDS = {
@@ -68,21 +68,44 @@ class Collectives:
         return np.take(np.array([*self.names, ""]), column)
 
 
+@dataclass(frozen=True)
+class Transfers:
+    """Rows of OwnedOperations that are collectives, with their times in ns and their calls."""
+
+    row: np.ndarray
+    start_ns: np.ndarray
+    end_ns: np.ndarray
+    ready_ns: np.ndarray
+    call: np.ndarray  # row of CollectiveCalls; -1: none
+
+    def select(self, chosen: np.ndarray) -> "Transfers":
+        return Transfers(*(getattr(self, field.name)[chosen] for field in fields(self)))
+
+
 def collectives_of(analysis: Analysis) -> Collectives:
-    """Collect the collectives that belong to the steps of `analysis`; empty without GPU work."""
+    """Collect the collectives that belong to the steps of `analysis`; empty without GPU work.
+
+    Where no kernel communicates, these are the copies from GPU to GPU.
+    """
     owned, names = analysis.owned, analysis.trace.names
     if owned is None:
         return Collectives([], *(np.empty(0, np.int64) for _ in fields(Collectives)[1:]))
-    communicates = owned.kernels_and_graphs & (analysis.family[owned.name] == COMMUNICATION)
+    of_family = analysis.family[owned.name] == COMMUNICATION
+    communicates = owned.kernels_and_graphs & of_family
+    by_copies = not communicates.any()
+    if by_copies:  # their launches tell when they could begin
+        communicates = (owned.kind == COPY) & of_family & (owned.call >= 0)
     cut_off = launched_before(owned)
     if cut_off.any() and outlast_window(
         owned
     ):  # which of them are in the steps says nothing of their order
         communicates &= ~cut_off
-    rows = np.flatnonzero(communicates)
-    cut_off = cut_off[rows]
     calls = analysis.trace.collective_calls or CollectiveCalls.empty()
-    call, texts = call_of(owned, rows, calls), Texts(names)
+    transfers = transfers_of(owned, np.flatnonzero(communicates), calls)
+    if by_copies:
+        transfers = joined_copies(owned, transfers)
+    rows, call, texts = transfers.row, transfers.call, Texts(names)
+    cut_off = cut_off[rows]
     kind = np.where(
         call >= 0,
         np.append(texts.map_names(calls.name, kind_of), -1)[call],
@@ -94,9 +117,9 @@ def collectives_of(analysis: Analysis) -> Collectives:
     group = np.append(groups_of(calls, texts), -1)[call]
     lane = lanes_by_stream(np.where(group >= 0, group, stream), stream, cut_off)
     return Collectives(
-        start_ns=owned.start_ns[rows],
-        end_ns=owned.end_ns[rows],
-        ready_ns=ready_ns(owned, rows, communicates),
+        start_ns=transfers.start_ns,
+        end_ns=transfers.end_ns,
+        ready_ns=transfers.ready_ns,
         step=owned.step[rows],
         kind=kind,
         lane=lane,
@@ -107,6 +130,35 @@ def collectives_of(analysis: Analysis) -> Collectives:
         cut_off=cut_off,
         names=list(texts.numbers),
     )
+
+
+def transfers_of(owned: OwnedOperations, rows: np.ndarray, calls: CollectiveCalls) -> Transfers:
+    return Transfers(
+        rows,
+        owned.start_ns[rows],
+        owned.end_ns[rows],
+        ready_ns(owned, rows),
+        call_of(owned, rows, calls),
+    )
+
+
+def joined_copies(owned: OwnedOperations, copies: Transfers) -> Transfers:
+    """Collectives that consist of these copies, by start.
+
+    Those of one call, or without one those that could begin at the same time, are one collective.
+    It begins when they could: a copy does not wait for other ranks by itself, its stream does.
+    """
+    if not len(copies.row):
+        return copies
+    stream = owned.operations.stream[owned.row[copies.row]]
+    key = np.column_stack((stream, copies.call, np.where(copies.call < 0, copies.ready_ns, 0)))
+    order = np.lexsort((copies.start_ns, *key.T))
+    copies, key = copies.select(order), key[order]
+    begins = np.flatnonzero(np.concatenate(([True], np.any(key[1:] != key[:-1], axis=1))))
+    ends_ns = np.maximum.reduceat(copies.end_ns, begins)
+    first = copies.select(begins)
+    joined = replace(first, start_ns=first.ready_ns, end_ns=ends_ns)
+    return joined.select(np.argsort(joined.start_ns, kind="stable"))
 
 
 class Texts:
@@ -185,12 +237,12 @@ def count_back(sequence: np.ndarray, lane: np.ndarray, cut_off: np.ndarray) -> n
     return sequence
 
 
-def ready_ns(owned: OwnedOperations, rows: np.ndarray, communicates: np.ndarray) -> np.ndarray:
-    """End of the last kernel that was launched before each collective, in ns.
+def ready_ns(owned: OwnedOperations, rows: np.ndarray) -> np.ndarray:
+    """End of the last kernel that was launched before each collective in `rows`, in ns.
 
     Other collectives do not count, and the result is no later than the collective's own start.
     """
-    others = np.flatnonzero(owned.kernels_and_graphs & ~communicates)
+    others = np.setdiff1d(np.flatnonzero(owned.kernels_and_graphs), rows)
     others = others[np.argsort(owned.launch_ns[others], kind="stable")]
     before = np.searchsorted(owned.launch_ns[others], owned.launch_ns[rows])
     ended = np.concatenate(([0], np.maximum.accumulate(owned.end_ns[others])))[before]
