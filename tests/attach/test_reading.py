@@ -1,6 +1,7 @@
 """Files that the hook leaves of a program of others, as the project's own readers have them."""
 
 import json
+import pickle
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -237,3 +238,24 @@ def test_a_hooked_program_prints_and_ends_as_without(tmp_path, name, start):
     phases = ["forward"] if name == "inference" else ["forward", "backward", "optimizer"]
     assert sorted({row.name for row in found.phases}) == sorted(phases)
     assert found.run.program_steps.rule == facts.rule
+
+
+RESTORED = """
+import pickle
+optimizer = pickle.loads(bytes.fromhex("{}"))
+(weight,) = optimizer.param_groups[0]["params"]
+for _ in range(60):
+    weight.square().sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    optimizer.zero_grad()
+"""
+
+
+@pytest.mark.slow
+def test_an_optimizer_that_was_unpickled_ends_the_steps(tmp_path):
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(3))], lr=0.1)
+    done = run_program(RESTORED.format(pickle.dumps(optimizer).hex()), tmp_path / "hooked")
+    assert done.returncode == 0, done.stdout
+    facts = read_program_facts(tmp_path / "hooked", 0)
+    assert facts.steps == 59 and facts.rule.endswith(".step()"), facts.rule

@@ -37,7 +37,7 @@ OWNERS = (
 GUARDS = {
     recorder.Recorder: "__init__ begin_anew begin_in_child step_aside enter leave forward "
     "mark keep_loss optimizer_made count end yield_profiler",
-    patches.Patches: "__init__ before_step after_step",
+    patches.Patches: "__init__ wrap_step enter_optimizer",
 }
 
 

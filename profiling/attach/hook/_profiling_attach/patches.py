@@ -1,4 +1,4 @@
-"""Hooks of torch's optimizers, and wrappers of a few of its functions.
+"""Wrappers of a few of torch's functions, and of the steps of optimizers' classes.
 
 A wrapper asks is_traced() first, so a graph that is compiled through it holds the original alone;
 dynamo.py hides the wrappers from frames that are compiled below them. Nothing is put on
@@ -27,16 +27,16 @@ class Patches:
     def __init__(self, torch, recorder):
         self.torch, self.recorder = torch, recorder
         self.is_compiling, self.is_traced = torch.compiler.is_compiling, tracing_check(torch)
-        self.step_depth = 0  # of optimizers: a step that calls super().step() is one step
+        self.step_owners = set()  # classes of optimizers whose own step is wrapped
+        self.in_step = False  # a step that calls super().step() is one step
         self.closures = 0  # of optimizers that are being called
 
     def put_on(self):
         from torch.optim import optimizer
 
         torch, recorder = self.torch, self.recorder
-        optimizer.register_optimizer_step_pre_hook(self.before_step)
-        optimizer.register_optimizer_step_post_hook(self.after_step)
         self.wrap(optimizer.Optimizer, "__init__", self.count_optimizers)
+        self.wrap(optimizer.Optimizer, "__setstate__", self.wrap_restored)
         self.wrap(optimizer.Optimizer, "zero_grad", self.mark_zero_grad)
         self.wrap(torch.autograd, "backward", self.mark_backward)
         self.wrap(torch.amp.GradScaler, "step", self.mark_skipped_steps)
@@ -47,7 +47,6 @@ class Patches:
         if loader is not None:
             self.wrap(loader._BaseDataLoaderIter, "__next__", self.mark_batch)
         OutermostModules(torch, recorder).put_on()
-        recorder.notes += hide(torch, type(self).before_step, type(self).after_step)
 
     def wrap(self, owner, name, make):
         original = getattr(owner, name)
@@ -57,26 +56,78 @@ class Patches:
 
     # optimizers
 
-    def before_step(self, optimizer, args, kwargs):
-        if self.is_traced():
-            return None
-        self.step_depth += 1
-        quiet = self.recorder.quiet_level >= 0
-        if self.step_depth > 1 or (quiet and len(args) == 1 and not kwargs):
-            return None
-        if not quiet:
-            self.recorder.enter("optimizer")
-        closure = args[1] if len(args) > 1 else kwargs.get("closure")
-        if not callable(closure):
-            return None
+    def count_optimizers(self, original):
+        is_compiling, recorder, patches = self.is_compiling, self.recorder, self
+
+        def __init__(self, *args, **kwargs):
+            if not is_compiling():
+                patches.wrap_step(type(self))
+            original(self, *args, **kwargs)
+            if not is_compiling():
+                recorder.optimizer_made(self)
+
+        return __init__
+
+    def wrap_restored(self, original):
+        """An optimizer that is unpickled may be the first of its class in this process."""
+        is_compiling, patches = self.is_compiling, self
+
+        def __setstate__(self, state):
+            if not is_compiling():
+                patches.wrap_step(type(self))
+            original(self, state)
+
+        return __setstate__
+
+    def wrap_step(self, kind):
+        """Mark the steps of this class of optimizers, before torch puts its range round them.
+
+        Torch's hooks of steps would do the same, but take a third longer.
+        """
         try:
-            inner = self.without_closure(closure)
+            owner = next(base for base in kind.__mro__ if "step" in base.__dict__)
+            if owner not in self.step_owners:
+                self.step_owners.add(owner)
+                self.wrap(owner, "step", self.mark_step)
         except Exception as error:
             self.recorder.step_aside(error)
-            return None
-        if len(args) > 1:
-            return (args[0], inner, *args[2:]), kwargs
-        return args, {**kwargs, "closure": inner}
+
+    def mark_step(self, original):
+        is_traced, recorder, patches = self.is_traced, self.recorder, self
+
+        def step(self, *args, **kwargs):
+            if is_traced() or patches.in_step:
+                return original(self, *args, **kwargs)
+            patches.in_step = True
+            try:
+                if recorder.quiet_level >= 0 and not args and not kwargs:  # nearly all
+                    result = original(self)
+                else:
+                    args, kwargs = patches.enter_optimizer(args, kwargs)
+                    result = original(self, *args, **kwargs)
+            finally:
+                patches.in_step = False
+                if recorder.phases.open:
+                    recorder.leave("optimizer")
+            recorder.mark("optimizer", self)
+            return result
+
+        return step
+
+    def enter_optimizer(self, args, kwargs):
+        """Begin the phase `optimizer`. Returns the arguments of the step, with its closure
+        wrapped."""
+        try:
+            if self.recorder.quiet_level < 0:
+                self.recorder.enter("optimizer")
+            closure = args[0] if args else kwargs.get("closure")
+            if not callable(closure):
+                return args, kwargs
+            inner = self.without_closure(closure)
+            return ((inner, *args[1:]), kwargs) if args else (args, {**kwargs, "closure": inner})
+        except Exception as error:
+            self.recorder.step_aside(error)
+            return args, kwargs
 
     def without_closure(self, closure):
         """A closure that is no part of the phase `optimizer`: it does forward and backward."""
@@ -95,27 +146,6 @@ class Patches:
         hide(self.torch, call)
         return call
 
-    def after_step(self, optimizer, args, kwargs):
-        if self.is_traced():
-            return
-        if self.step_depth > 1:
-            self.step_depth -= 1
-            return
-        self.step_depth, recorder = 0, self.recorder
-        if recorder.phases.open:
-            recorder.leave("optimizer")
-        recorder.mark("optimizer", optimizer)
-
-    def count_optimizers(self, original):
-        is_compiling, recorder = self.is_compiling, self.recorder
-
-        def __init__(self, *args, **kwargs):
-            original(self, *args, **kwargs)
-            if not is_compiling():
-                recorder.optimizer_made(self)
-
-        return __init__
-
     def mark_zero_grad(self, original):
         is_traced, recorder, patches = self.is_traced, self.recorder, self
         level = LEVELS["zero_grad"]
@@ -125,26 +155,21 @@ class Patches:
                 original(self, *args, **kwargs)
             else:  # as most call it, and quicker
                 original(self)
-            if is_traced() or (recorder.quiet_level > level and not patches.step_depth):
+            if is_traced() or recorder.quiet_level > level or patches.closures:
                 return
-            if patches.closures:
-                return
-            patches.step_depth = 0  # a step that raised an error never came to its end
-            if recorder.quiet_level <= level:
-                recorder.mark("zero_grad", self)
+            recorder.mark("zero_grad", self)
 
         return zero_grad
 
     def mark_skipped_steps(self, original):
         """A step that is skipped for infinite gradients ends an iteration all the same."""
-        is_compiling, recorder, patches = self.is_compiling, self.recorder, self
+        is_compiling, recorder = self.is_compiling, self.recorder
 
         def step(self, optimizer, *args, **kwargs):
             inner = getattr(optimizer, "optimizer", optimizer)
             before = recorder.count("optimizer", inner)
             result = original(self, optimizer, *args, **kwargs)
             if not is_compiling() and recorder.count("optimizer", inner) == before:
-                patches.step_depth = 0
                 recorder.skipped_steps += 1
                 recorder.mark("optimizer", inner)
             return result
