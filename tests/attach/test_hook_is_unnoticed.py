@@ -153,6 +153,9 @@ def test_a_training_and_its_children_notice_nothing(tmp_path, start):
     assert (window["steps"], window["complete"]) == (10, True)
 
 
+STAGES = ("model ", "full ", "loss ", "update ", "whole ")
+
+
 @pytest.mark.slow
 def test_torch_compile_sees_the_same_program(tmp_path, start):
     """Frames, graphs and breaks; of a step that is compiled whole, graphs and breaks."""
@@ -171,6 +174,9 @@ def test_torch_compile_sees_the_same_program(tmp_path, start):
         "train(model)\n"  # its class is marked now
         "loss = torch.compile(lambda x: model(x).square(), backend='eager', fullgraph=True)\n"
         "train(loss); print('loss', seen())\n"
+        "update = torch.compile(optimizer.step, backend='eager')\n"
+        "for _ in range(25): model(torch.randn(8, 16)).square().mean().backward(); update()\n"
+        "print('update', seen())\n"
         "whole = torch.compile(step, backend='eager')\n"
         "for _ in range(25): whole()\n"
         "print('whole', seen()[0][1], sum(p.sum().item() for p in model.parameters()))\n"
@@ -178,5 +184,5 @@ def test_torch_compile_sees_the_same_program(tmp_path, start):
     bare = start(["-c", code])  # a process that has torch._dynamo already, for its import takes 3 s
     status, ours, _ = output([PYTHON, "-c", code], hooked(tmp_path / "run", start=10, steps=5))
     said = bare.communicate(timeout=90)[0].splitlines()  # and torch's warnings
-    said = [line for line in said if line.startswith(("model ", "full ", "loss ", "whole "))]
-    assert (status, ours.splitlines()) == (bare.returncode, said) and (status, len(said)) == (0, 4)
+    said = [line for line in said if line.startswith(STAGES)]
+    assert (status, ours.splitlines()) == (bare.returncode, said) and (status, len(said)) == (0, 5)

@@ -2,6 +2,8 @@
 
 import sys
 
+CALL_THE_PROGRAM = ("patches", "outermost", "own_marks", "watch_torch")
+
 
 def tracing_check(torch):
     """A function that is False as it runs, and True as torch.compile traces it.
@@ -11,29 +13,39 @@ def tracing_check(torch):
     return getattr(torch.compiler, "is_dynamo_compiling", torch.compiler.is_compiling)
 
 
-def hide(torch, *functions):
-    """Hides these functions. Returns a note where this torch offers no way to do so."""
+def hide(torch, *functions, callees=False):
+    """Hide these functions, and with `callees` all that they call. Return a note where this torch
+    offers no way to do so."""
     try:
         frames = torch._C._dynamo.eval_frame
-        skip = frames._FrameExecStrategy(frames._FrameAction.SKIP, frames._FrameAction.DEFAULT)
+        skip, default = frames._FrameAction.SKIP, frames._FrameAction.DEFAULT
+        strategy = frames._FrameExecStrategy(skip, skip if callees else default)
         for function in functions:
             for code in codes_within(function.__code__):
-                frames.set_code_exec_strategy(code, skip)
+                frames.set_code_exec_strategy(code, strategy)
     except (AttributeError, TypeError):
         return [f"torch {torch.__version__} cannot hide the hook from torch.compile"]
     return []
 
 
 def hide_hook(torch):
-    """Hides every function of the hook's modules that are imported by now."""
-    functions = []
+    """Hide every function of the hook's modules that are imported by now.
+
+    What they call is hidden too, except in modules whose functions call the program's.
+    """
+    functions = {True: [], False: []}
     for name, module in list(sys.modules.items()):
         if name.startswith("_profiling_attach."):
+            callees = name.rpartition(".")[2] not in CALL_THE_PROGRAM
             for thing in vars(module).values():
                 members = vars(thing).values() if isinstance(thing, type) else (thing,)
-                functions += [each for each in members if hasattr(each, "__code__")]
-    ours = [each for each in functions if each.__module__.startswith("_profiling_attach")]
-    return hide(torch, *ours)
+                functions[callees] += [
+                    each
+                    for each in members
+                    if hasattr(each, "__code__") and each.__module__ == name
+                ]
+    notes = [hide(torch, *ours, callees=callees) for callees, ours in functions.items()]
+    return [*dict.fromkeys(notes[0] + notes[1])]
 
 
 def codes_within(code):
