@@ -3,6 +3,7 @@
 And one browser for all tests of pages.
 """
 
+import atexit
 import gc
 import json
 import logging
@@ -71,6 +72,9 @@ def pytest_collection() -> None:
 
 
 def pytest_collection_finish() -> None:
+    """Leave modules and tests out of later collections: pytest alone makes five at its end."""
+    gc.freeze()
+    atexit.register(gc.unfreeze)  # Triton's library prints what it finds alive behind Python's end
     gc.enable()
 
 
