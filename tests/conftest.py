@@ -28,7 +28,8 @@ from tests.paths import FAKES, PROJECT
 os.environ["OMP_NUM_THREADS"] = "1"
 # inductor's code for a CPU without vectors: it takes two thirds of the time to compile
 os.environ["TORCHINDUCTOR_VEC_ISA_OK"] = "0"
-os.environ["TORCHINDUCTOR_DEBUG_COMPILE"] = "1"  # that g++ does not optimize: it runs for no second
+# g++ does not optimize that code, which runs for less than a second
+os.environ["TORCHINDUCTOR_DEBUG_COMPILE"] = "1"
 # Some virtual machines announce AMX and die of its first instruction (a bfloat16 product).
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX10_1_512")
 # compiled code of tests is not for the user's own runs
