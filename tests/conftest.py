@@ -3,6 +3,7 @@
 And one browser for all tests of pages.
 """
 
+import atexit
 import gc
 import json
 import logging
@@ -27,6 +28,8 @@ from tests.paths import FAKES, PROJECT
 os.environ["OMP_NUM_THREADS"] = "1"
 # inductor's code for a CPU without vectors: it takes two thirds of the time to compile
 os.environ["TORCHINDUCTOR_VEC_ISA_OK"] = "0"
+# g++ does not optimize that code, which runs for less than a second
+os.environ["TORCHINDUCTOR_DEBUG_COMPILE"] = "1"
 # Some virtual machines announce AMX and die of its first instruction (a bfloat16 product).
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX10_1_512")
 # compiled code of tests is not for the user's own runs
@@ -71,6 +74,9 @@ def pytest_collection() -> None:
 
 
 def pytest_collection_finish() -> None:
+    """Leave modules and tests out of later collections: pytest alone makes five at its end."""
+    gc.freeze()
+    atexit.register(gc.unfreeze)  # Triton's library prints what it finds alive behind Python's end
     gc.enable()
 
 

@@ -65,7 +65,11 @@ SOURCES = {
 
 
 def typing_only(node: ast.AST) -> bool:
-    return isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING")
+    return (
+        isinstance(node, ast.If)
+        and isinstance(node.test, (ast.Name, ast.Attribute))
+        and ast.unparse(node.test).endswith("TYPE_CHECKING")
+    )
 
 
 def statements(node: ast.AST, inside_functions: bool) -> Iterator[ast.Import | ast.ImportFrom]:

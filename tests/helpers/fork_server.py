@@ -5,6 +5,7 @@ without freeing what was imported, which would take it a second.
 """
 
 import atexit
+import gc
 import importlib
 import json
 import os
@@ -12,6 +13,7 @@ import runpy
 import signal
 import socket
 import sys
+import weakref
 from types import ModuleType
 
 from cli.process import INJECTED
@@ -111,6 +113,9 @@ if __name__ == "__main__":
     requests = socket.socket(fileno=os.dup(0))
     for module in sys.argv[1:]:
         importlib.import_module(module)
+    for finalizer in list(weakref.finalize._registry):
+        finalizer.atexit = False  # torch's own, half of the time that a short program takes
+    gc.freeze()  # else a program's search for cycles copies all that was imported
     request = serve(requests)
     requests.close()
     if request:

@@ -48,7 +48,7 @@ pytestmark = pytest.mark.slow  # a dozen pages in Chromium
 
 def nsys_page(_: Path) -> str:
     capture = capture_of("flash_metrics")
-    return page(with_first_rows(report_document(capture.report, capture.step_events), 4))
+    return page(with_first_rows(report_document(capture.report, capture.step_events), 2))
 
 
 def trace_page(_: Path) -> str:
@@ -78,7 +78,7 @@ def ranks_page(folder: Path) -> str:
 
 def runs_page(folder: Path) -> str:
     folders = [
-        write_run(folder / f"{name}-{seed}", name, seed, rows=15, gpu=False)
+        write_run(folder / f"{name}-{seed}", name, seed, rows=5, gpu=False)
         for name in ("slow", "flash")
         for seed in (1, 2)
     ]

@@ -227,28 +227,6 @@ def test_a_phone_has_room_for_words_legends_and_fingers(browser, pages, window, 
     assert above == [] and small == []
 
 
-def test_the_first_screen_answers(browser, pages, window):
-    window(1440)
-    open_page(browser, pages["report"])
-    headline, bar, evidence, following, folded, step_times = browser.execute_script(
-        "const box = (part) => part.getBoundingClientRect().toJSON();"
-        "const [one, other] = document.querySelectorAll('#verdict .side > div');"
-        "return [document.querySelector('h1').textContent,"
-        "  box(document.querySelector('[data-chart=breakdown]')), box(one), box(other),"
-        "  [...document.querySelectorAll('#verdict details.folded')].map(part => part.innerText),"
-        "  [...document.querySelectorAll('.cards > div')].map(card => card.innerText)"
-        "    .filter(text => / ms\\b/.test(text))]"
-    )
-    assert headline.startswith("Bound by GPU compute")
-    assert bar["bottom"] <= 900 and max(evidence["bottom"], following["bottom"]) <= 900
-    assert evidence["top"] == following["top"] and evidence["right"] < following["left"]
-    assert folded == ["Upper limits of the time per step that each bottleneck costs (10)"]
-    assert len(step_times) == 1
-    window(PHONE)
-    figure = "return document.querySelector('.cards strong').getBoundingClientRect().bottom"
-    assert browser.execute_script(figure) < 400
-
-
 def test_cards_stay_low_and_fill_their_rows_whatever_words_they_hold(browser, window, tmp_path):
     """One with words made all of its row 180 px tall, and a phone had half a row of nothing."""
     bound = "GPU memory bandwidth -> GPU compute"
@@ -279,27 +257,6 @@ def test_the_first_screen_of_a_comparison_says_how_much_and_where_from(browser, 
         "return document.querySelector('[data-chart=waterfall]').getBoundingClientRect().bottom"
     )
     assert bottom < 900
-
-
-def test_on_paper_a_page_is_light_and_no_chart_is_cut(browser, pages, window):
-    window(1280)
-    open_page(browser, pages["report"])
-    browser.execute_script("localStorage.setItem('theme', 'dark'); applyTheme(); redrawCharts()")
-    window(SHEET, "print")
-    browser.execute_script("dispatchEvent(new Event('beforeprint'))")
-    cut = "return [...document.querySelectorAll('.chart')].filter(chart =>"
-    cut += "  chart.querySelector('.main-svg').getBoundingClientRect().right"
-    cut += "  > chart.parentElement.getBoundingClientRect().right).map(c => c.dataset.chart)"
-    assert comes_to(browser, cut, lambda found: found == []) == []
-    assert browser.execute_script("return document.documentElement.scrollWidth") <= SHEET
-    theme = "return document.documentElement.dataset.theme"
-    assert browser.execute_script(theme) == "light"
-    window(1280)
-    browser.execute_script("dispatchEvent(new Event('afterprint'))")
-    wide = "return document.querySelector('.main-svg').getBoundingClientRect().width"
-    assert comes_to(browser, wide, lambda found: found > SHEET) > SHEET
-    assert browser.execute_script(theme) == "dark"
-    browser.execute_script("localStorage.clear()")
 
 
 def comes_to(driver, script: str, wanted) -> object:
@@ -432,6 +389,47 @@ def test_one_chart_is_drawn_in_a_frame_and_what_waits_is_drawn_once(report):
     names, frames = [name for name, _ in drawn], [frame for _, frame in drawn]
     assert len(names) == len(set(names)) >= 4, drawn
     assert frames == sorted(set(frames)), "two charts held up one frame"
+
+
+def test_the_first_screen_answers(report, window):
+    window(1440)
+    headline, bar, evidence, following, folded, step_times = report.execute_script(
+        "const box = (part) => part.getBoundingClientRect().toJSON();"
+        "const [one, other] = document.querySelectorAll('#verdict .side > div');"
+        "return [document.querySelector('h1').textContent,"
+        "  box(document.querySelector('[data-chart=breakdown]')), box(one), box(other),"
+        "  [...document.querySelectorAll('#verdict details.folded')].map(part => part.innerText),"
+        "  [...document.querySelectorAll('.cards > div')].map(card => card.innerText)"
+        "    .filter(text => / ms\\b/.test(text))]"
+    )
+    assert headline.startswith("Bound by GPU compute")
+    assert bar["bottom"] <= 900 and max(evidence["bottom"], following["bottom"]) <= 900
+    assert evidence["top"] == following["top"] and evidence["right"] < following["left"]
+    assert folded == ["Upper limits of the time per step that each bottleneck costs (10)"]
+    assert len(step_times) == 1
+    window(PHONE)
+    figure = "return document.querySelector('.cards strong').getBoundingClientRect().bottom"
+    assert report.execute_script(figure) < 400
+
+
+def test_on_paper_a_page_is_light_and_no_chart_is_cut(report, window):
+    window(1280)
+    report.execute_script("localStorage.setItem('theme', 'dark'); applyTheme(); redrawCharts()")
+    window(SHEET, "print")
+    report.execute_script("dispatchEvent(new Event('beforeprint'))")
+    cut = "return [...document.querySelectorAll('.chart')].filter(chart =>"
+    cut += "  chart.querySelector('.main-svg').getBoundingClientRect().right"
+    cut += "  > chart.parentElement.getBoundingClientRect().right).map(c => c.dataset.chart)"
+    assert comes_to(report, cut, lambda found: found == []) == []
+    assert report.execute_script("return document.documentElement.scrollWidth") <= SHEET
+    theme = "return document.documentElement.dataset.theme"
+    assert report.execute_script(theme) == "light"
+    window(1280)
+    report.execute_script("dispatchEvent(new Event('afterprint'))")
+    wide = "return document.querySelector('.main-svg').getBoundingClientRect().width"
+    assert comes_to(report, wide, lambda found: found > SHEET) > SHEET
+    assert report.execute_script(theme) == "dark"
+    report.execute_script("localStorage.clear(); applyTheme(); redrawCharts()")
 
 
 def test_who_hears_a_page_hears_its_figures(report):
