@@ -4,7 +4,7 @@ Tensors are on the CPU. A launch counts its arguments in `Driver.launches` and c
 what is in the tensors is anything. Triton's cache is a new folder.
 
 The code has no barriers or fences: the two passes that insert them refuse no kernel, but take half
-of the compiler's time. ptxas optimizes little, for it refuses the same code at each level.
+of the compiler's time. ptxas optimizes little, since this code never runs.
 """
 
 import os
