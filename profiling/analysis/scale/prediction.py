@@ -91,7 +91,10 @@ def prediction(
     work: Work, machine: Machine, gpus: int, mode: Mode, tokens: int, activations: int | None
 ) -> Prediction:
     replays = {level: replay_mode(work, machine.links(level), gpus, mode) for level in SPEEDS}
-    step_ms = {level: max(replays[level].now, machine.host_ms(mode, level)) for level in SPEEDS}
+    gpu_ms = {level: replays[level].now for level in SPEEDS}
+    if gpus > 1:
+        gpu_ms["low"] *= 1 + LONGER_PERCENT / 100
+    step_ms = {level: max(gpu_ms[level], machine.host_ms(mode, level)) for level in SPEEDS}
     middle = replays["middle"]
     shared_by = shards(mode, gpus, machine)
     memory = memory_of(work.sizes, mode, shared_by, work.parts.micro_steps, work.optimizer)
@@ -108,7 +111,7 @@ def prediction(
         mode=mode,
         step_ms=step_ms["middle"],
         fastest_ms=step_ms["high"],
-        slowest_ms=step_ms["low"] * (1.0 if gpus == 1 else 1 + LONGER_PERCENT / 100),
+        slowest_ms=step_ms["low"],
         tokens_per_s=gpus * tokens / step_ms["middle"] * 1e3,
         efficiency_percent=100 * work.parts.step_ms / step_ms["middle"],
         exposed_ms=middle.exposed,
