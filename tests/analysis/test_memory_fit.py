@@ -489,7 +489,7 @@ def test_mistakes_in_flags(write, capsys, flags, message):
 
 
 def test_fit_of_what_is_no_snapshot(tmp_path):
-    with pytest.raises(ValueError, match=r"--fit: .* is no memory snapshot; record one"):
+    with pytest.raises(ValueError, match=r"--fit: .* is no memory snapshot; record a snapshot"):
         report.main(["profiling/examples/slow_compile.sqlite.gz", "--fit"])
 
 
