@@ -80,8 +80,9 @@ def stubs_added_us(gpu: bool) -> float:
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, str(PROGRAM), "stubs", "cuda" if gpu else "cpu"]
         with started(command) as bare, started([*command, str(HOOK), folder]) as hooked:
-            means = [(next_mean_us(hooked), next_mean_us(bare)) for _ in range(TURNS)]
-    return min(hooked_us for hooked_us, _ in means) - min(bare_us for _, bare_us in means)
+            measures = {each: partial(next_mean_us, each) for each in (bare, hooked)}
+            means_us = measure_in_turns(measures, TURNS)
+    return min(means_us[hooked]) - min(means_us[bare])
 
 
 def started(command: list[str]) -> subprocess.Popen[str]:
@@ -90,19 +91,20 @@ def started(command: list[str]) -> subprocess.Popen[str]:
         command,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
         text=True,
     )
 
 
 def next_mean_us(process: subprocess.Popen[str]) -> float:
-    """Ask for the next mean. Raises ValueError if the program has ended."""
+    """Ask for the next mean. Raises ValueError with the program's last words if it has ended."""
     assert process.stdin and process.stdout
     with suppress(BrokenPipeError):
         process.stdin.write("\n")
         process.stdin.flush()
     if not (line := process.stdout.readline()):
-        raise ValueError(f"{PROGRAM.name} ended with {process.wait()}")
+        _, words = process.communicate()
+        raise ValueError(f"{PROGRAM.name} ended with {process.returncode}: {words[-300:]}")
     return float(line)
 
 

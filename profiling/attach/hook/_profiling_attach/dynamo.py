@@ -2,7 +2,9 @@
 
 import sys
 
-CALL_THE_PROGRAM = ("patches", "outermost", "own_marks", "watch_torch")
+CALL_THE_PROGRAM = {
+    f"_profiling_attach.{name}" for name in ("patches", "outermost", "own_marks", "watch_torch")
+}
 
 
 def tracing_check(torch):
@@ -33,19 +35,16 @@ def hide_hook(torch):
 
     What they call is hidden too, except in modules whose functions call the program's.
     """
-    functions = {True: [], False: []}
+    notes = []
     for name, module in list(sys.modules.items()):
         if name.startswith("_profiling_attach."):
-            callees = name.rpartition(".")[2] not in CALL_THE_PROGRAM
+            functions = []
             for thing in vars(module).values():
                 members = vars(thing).values() if isinstance(thing, type) else (thing,)
-                functions[callees] += [
-                    each
-                    for each in members
-                    if hasattr(each, "__code__") and each.__module__ == name
-                ]
-    notes = [hide(torch, *ours, callees=callees) for callees, ours in functions.items()]
-    return [*dict.fromkeys(notes[0] + notes[1])]
+                functions += [each for each in members if hasattr(each, "__code__")]
+            own = [each for each in functions if each.__module__ == name]
+            notes += hide(torch, *own, callees=name not in CALL_THE_PROGRAM)
+    return notes[:1]  # the same of each module
 
 
 def codes_within(code):

@@ -60,11 +60,12 @@ class Patches:
         is_compiling, recorder, patches = self.is_compiling, self.recorder, self
 
         def __init__(self, *args, **kwargs):
-            if not is_compiling():
-                patches.wrap_step(type(self))
+            if is_compiling():
+                original(self, *args, **kwargs)
+                return
+            patches.wrap_step(type(self))
             original(self, *args, **kwargs)
-            if not is_compiling():
-                recorder.optimizer_made(self)
+            recorder.optimizer_made(self)
 
         return __init__
 
