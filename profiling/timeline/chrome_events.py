@@ -34,6 +34,7 @@ class Args(msgspec.Struct, gc=False):
 
     correlation: object = None
     device: object = None
+    in_device: object = msgspec.field(default=None, name="inDevice")  # of a copy between GPUs
     stream: object = None
     bytes: object = None
     direction: object = None  # of an MTIA copy

@@ -262,7 +262,9 @@ def operation_columns(events: list[Event], names: Names, kind: int) -> Columns:
         "name": names.numbers_of(operation_name(event.name, kind) for event in events),
         "pageable": np.array([kind == COPY and "Pageable" in event.name for event in events]),
         "id": integers(args.correlation for args in all_args),
-        "device": integers((args.device for args in all_args), np.int32),
+        "device": integers(
+            (args.in_device if args.device is None else args.device for args in all_args), np.int32
+        ),
         "stream": integers(args.stream for args in all_args),
         "bytes": integers(None if kind == KERNEL else args.bytes for args in all_args),
         "blocks": integers(product(args.grid) for args in all_args),

@@ -1,6 +1,7 @@
 """The collectives that one rank ran, with kind, lane, size and algorithm. Called by reduce.
 
-A collective is a kernel that the breakdown counts as communication. Where PyTorch recorded the call
+A collective is a kernel that the breakdown counts as communication, or copies from GPU to GPU that
+one call launched. Where PyTorch recorded the call
 on the host, that call gives its kind, process group, size and sequence number. Otherwise the kind
 is read from the kernel's name, the lane is the stream, and the size is not known. The algorithm is
 always read from the kernel's name.
@@ -33,6 +34,7 @@ KINDS = {
     "send_recv": r"send|recv",
     "reduce": r"reduce",
 }
+COPIES = "copies"  # from GPU to GPU, beside kernels
 OTHER = "other"  # RCCL's and NCCL's generic kernels run every kind
 # all ranks leave these together, so that their ends show how the clocks differ
 SIMULTANEOUS = ("all_reduce", "reduce_scatter", "all_gather", "all_to_all", "barrier", OTHER)
@@ -58,6 +60,7 @@ class Collectives:
     bytes: np.ndarray  # -1: not known
     sequence: np.ndarray  # sequence number in its group; -1: not known
     cut_off: np.ndarray  # bool: it was launched before the capture began
+    is_copy: np.ndarray  # bool: copies from GPU to GPU, which hold no multiprocessors
 
     @property
     def has_groups_or_numbers(self) -> bool:
@@ -83,27 +86,24 @@ class Transfers:
 
 
 def collectives_of(analysis: Analysis) -> Collectives:
-    """Collect the collectives that belong to the steps of `analysis`; empty without GPU work.
-
-    Where no kernel communicates, these are the copies from GPU to GPU.
-    """
+    """Collect the collectives that belong to the steps of `analysis`; empty without GPU work."""
     owned, names = analysis.owned, analysis.trace.names
     if owned is None:
         return Collectives([], *(np.empty(0, np.int64) for _ in fields(Collectives)[1:]))
     of_family = analysis.family[owned.name] == COMMUNICATION
-    communicates = owned.kernels_and_graphs & of_family
-    by_copies = not communicates.any()
-    if by_copies:  # their launches tell when they could begin
-        communicates = (owned.kind == COPY) & of_family & (owned.call >= 0)
+    kernels = owned.kernels_and_graphs & of_family
+    # their launches tell when they could begin
+    copies = (owned.kind == COPY) & of_family & (owned.call >= 0)
     cut_off = launched_before(owned)
     if cut_off.any() and outlast_window(
         owned
     ):  # which of them are in the steps says nothing of their order
-        communicates &= ~cut_off
+        kernels &= ~cut_off
     calls = analysis.trace.collective_calls or CollectiveCalls.empty()
-    transfers = transfers_of(owned, np.flatnonzero(communicates), calls)
-    if by_copies:
-        transfers = joined_copies(owned, transfers)
+    ran = transfers_of(owned, np.flatnonzero(kernels), calls)
+    copied = joined_copies(owned, transfers_of(owned, np.flatnonzero(copies), calls))
+    transfers = merge(ran, copied)
+    is_copy = owned.kind[transfers.row] == COPY
     rows, call, texts = transfers.row, transfers.call, Texts(names)
     cut_off = cut_off[rows]
     kind = np.where(
@@ -111,9 +111,9 @@ def collectives_of(analysis: Analysis) -> Collectives:
         np.append(texts.map_names(calls.name, kind_of), -1)[call],
         texts.map_names(owned.name[rows], kind_of),
     )
-    stream = texts.numbers_of(
-        [f"stream {n}" for n in ordinals(owned.operations.stream[owned.row[rows]])]
-    )
+    if len(ran.row):  # their ends show better how the clocks differ
+        kind = np.where(is_copy, texts.numbers_of([COPIES])[0], kind)
+    stream = stream_lanes(owned.operations.stream[owned.row[rows]], is_copy, texts)
     group = np.append(groups_of(calls, texts), -1)[call]
     lane = lanes_by_stream(np.where(group >= 0, group, stream), stream, cut_off)
     return Collectives(
@@ -128,6 +128,7 @@ def collectives_of(analysis: Analysis) -> Collectives:
         bytes=np.append(calls.bytes, -1)[call],
         sequence=count_back(np.append(calls.sequence, -1)[call], lane, cut_off),
         cut_off=cut_off,
+        is_copy=is_copy,
         names=list(texts.numbers),
     )
 
@@ -143,22 +144,48 @@ def transfers_of(owned: OwnedOperations, rows: np.ndarray, calls: CollectiveCall
 
 
 def joined_copies(owned: OwnedOperations, copies: Transfers) -> Transfers:
-    """Collectives that consist of these copies, by start.
+    """Collectives that consist of these copies, by start: one for each call that launched some.
 
-    Those of one call, or without one those that could begin at the same time, are one collective.
-    It begins when they could: a copy does not wait for other ranks by itself, its stream does.
+    It begins when its copies could: a copy does not wait for other ranks by itself, its stream
+    does, from the end of what ran there before.
     """
     if not len(copies.row):
         return copies
     stream = owned.operations.stream[owned.row[copies.row]]
-    key = np.column_stack((stream, copies.call, np.where(copies.call < 0, copies.ready_ns, 0)))
+    launched_by = np.where(copies.call >= 0, -1, owned.call[copies.row])
+    key = np.column_stack((stream, copies.call, launched_by))
     order = np.lexsort((copies.start_ns, *key.T))
     copies, key = copies.select(order), key[order]
     begins = np.flatnonzero(np.concatenate(([True], np.any(key[1:] != key[:-1], axis=1))))
     ends_ns = np.maximum.reduceat(copies.end_ns, begins)
     first = copies.select(begins)
-    joined = replace(first, start_ns=first.ready_ns, end_ns=ends_ns)
+    start_ns = np.maximum(first.ready_ns, stream_free_ns(owned, first))
+    joined = replace(first, start_ns=start_ns, end_ns=ends_ns)
     return joined.select(np.argsort(joined.start_ns, kind="stable"))
+
+
+def stream_free_ns(owned: OwnedOperations, transfers: Transfers) -> np.ndarray:
+    """End of what other calls ran before each transfer on its stream, in ns; 0 for the first."""
+    stream = owned.operations.stream[owned.row]
+    free_ns = np.zeros(len(transfers.row), np.int64)
+    for number in distinct(np.sort(stream[transfers.row])).tolist():
+        mine, rows = (np.flatnonzero(each == number) for each in (stream[transfers.row], stream))
+        call, ended_ns = owned.call[rows], np.maximum.accumulate(owned.end_ns[rows])
+        begins = np.concatenate(([True], (call[1:] != call[:-1]) | (call[1:] < 0)))
+        first = np.maximum.accumulate(np.where(begins, np.arange(len(rows)), 0))
+        place = first[np.searchsorted(rows, transfers.row[mine])]
+        free_ns[mine] = np.concatenate(([0], ended_ns))[place]
+    return free_ns
+
+
+def merge(some: Transfers, others: Transfers) -> Transfers:
+    """Transfers of both, by start."""
+    columns = (
+        np.concatenate((getattr(some, field.name), getattr(others, field.name)))
+        for field in fields(Transfers)
+    )
+    merged = Transfers(*columns)
+    return merged.select(np.argsort(merged.start_ns, kind="stable"))
 
 
 class Texts:
@@ -261,6 +288,14 @@ def ordinals(stream: np.ndarray) -> list[int]:
     """Index of each row's stream in the order in which the streams are first used."""
     order = {number: i for i, number in enumerate(dict.fromkeys(stream.tolist()))}
     return [order[number] for number in stream.tolist()]
+
+
+def stream_lanes(stream: np.ndarray, is_copy: np.ndarray, texts: Texts) -> np.ndarray:
+    """Numbers of the texts that name each row's stream, counted apart for kernels and copies."""
+    lanes = np.empty(len(stream), np.int64)
+    for chosen, word in ((~is_copy, "stream"), (is_copy, "copies on stream")):
+        lanes[chosen] = texts.numbers_of([f"{word} {n}" for n in ordinals(stream[chosen])])
+    return lanes
 
 
 def kind_of(name: str) -> str:

@@ -175,7 +175,9 @@ def reduce_rank(
     computes = np.flatnonzero(
         (owned.kind == KERNEL) & (analysis.family[owned.name] != COMMUNICATION) & ~queued
     )
-    launches = launches_of(owned, computes, collectives.start_ns, collectives.end_ns)
+    # copies take no multiprocessors from the kernels beside them
+    held_until_ns = np.where(collectives.is_copy, collectives.start_ns, collectives.end_ns)
+    launches = launches_of(owned, computes, collectives.start_ns, held_until_ns)
     kinds_ns = alone_ns(launches)
     slow = measure_slowdown(launches, kinds_ns)
     unslowed_ns = owned.duration_ns[computes] - slow.kernel_ns

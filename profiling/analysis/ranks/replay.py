@@ -138,7 +138,14 @@ def ordered_events(replay: Replay, rows: np.ndarray) -> list[tuple[int, int | No
     collective, rank = np.nonzero(~np.isnan(start_ns))
     last_ns = np.nanmax(start_ns, axis=1, initial=-np.inf)
     end_ns = np.maximum(np.nanmin(replay.end_ns[rows], axis=1, initial=np.inf), last_ns)
-    order = np.argsort(np.concatenate((start_ns[collective, rank], end_ns)), kind="stable")
+    # one that begins as another ends, as copies on one stream do, begins behind that
+    first_ns = np.nanmin(start_ns, axis=1, initial=np.inf)
+    order = np.lexsort(
+        (
+            np.concatenate((first_ns[collective], first_ns)),
+            np.concatenate((start_ns[collective, rank], end_ns)),
+        )
+    )
     begins = [(int(rows[i]), int(j)) for i, j in zip(collective, rank, strict=True)]
     events: list[tuple[int, int | None]] = [*begins, *((int(row), None) for row in rows)]
     return [events[number] for number in order.tolist()]
