@@ -36,6 +36,7 @@ NSYS_OPTIONS = (
     "--sample=none",
     "--cpuctxsw=none",
     "--capture-range=cudaProfilerApi",
+    "--wait=primary",
 )
 ON_CPU = {  # a try there
     SMALL: "1",

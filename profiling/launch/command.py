@@ -63,6 +63,7 @@ def nsys_options(
     if not whole:
         wanted["capture-range"] = "cudaProfilerApi"
         wanted["capture-range-end"] = range_end(nsys, windows)
+        wanted["wait"] = "primary"  # a compiler's worker may outlive the program and never end
     wanted["discard-environment"] = "true"
     wanted["force-overwrite"] = "true"  # an interrupted run may have left a report in our folder
     notes = []

@@ -51,6 +51,6 @@ def how_to_attach(profile: ProfileConfig) -> str:
     arguments = shlex.join([PROGRAM, *sys.argv[1:]] if sampling else sys.argv[1:])
     return (
         f"python -m profiling run {arguments}, or nsys profile --trace=cuda,nvtx,osrt "
-        "--sample=none --cpuctxsw=none --capture-range=cudaProfilerApi "
+        "--sample=none --cpuctxsw=none --wait=primary --capture-range=cudaProfilerApi "
         f"--capture-range-end={end} -o NAME python {shlex.join(sys.argv)}"
     )

@@ -53,6 +53,8 @@ usage: nsys profile [<args>] [application] [<application args>]
 \t   Possible values are 'process-tree', 'system-wide', 'none'. See --cpuctxsw too.
 \t-t, --trace=
 \t   Possible values are 'cuda', 'nvtx', 'cublas-verbose', 'cudnn', 'osrt', 'none'.
+\t-w, --wait=
+\t   Possible values are 'primary' or 'all'.
 """
 HELP_2024 = (
     HELP_2022.replace("'none', 'all' or", "'none', 'cuda-visible', 'all' or")
@@ -146,6 +148,7 @@ LIGHT = {
     "cuda-graph-trace": "node",
     "capture-range": "cudaProfilerApi",
     "capture-range-end": "stop",
+    "wait": "primary",
     "force-overwrite": "true",
 }
 DISCARD = {"discard-environment": "true"}
@@ -641,7 +644,7 @@ def test_any_command_is_recorded_whole(install, tmp_path, monkeypatch, capfd):
     assert "\nBound by GPU memory bandwidth" in said.err
     assert "the earlier run in out-run is now in previous-1" in said.err
     called = next(call["arguments"] for call in calls(nsys) if "-o" in call["arguments"])
-    left_out = {"capture-range", "capture-range-end"}
+    left_out = {"capture-range", "capture-range-end", "wait"}
     kept = {name: text for name, text in LIGHT.items() if name not in left_out}
     assert options(called) == kept | DISCARD
 
