@@ -198,6 +198,22 @@ def test_the_table_has_both_gains_and_both_costs(capsys):
     assert lines[5] == "plain_gridworld, nsys: no events"
 
 
+def test_a_fault_of_little_of_the_step_is_in_the_table_but_not_in_the_counts(capsys):
+    small = replace(ROW, program="small", with_ms=7.9, grade="wrong", least_share=0.25)
+    enough = replace(small, program="enough", with_ms=8.0)
+    control = replace(small, program="control", control=True)
+    unmeasured = replace(small, program="unmeasured", with_ms=None)
+    rows = [small, enough, control, unmeasured]
+    assert [row.counted for row in rows] == [False, True, True, True]
+    judged.print_table(rows)
+    table = capsys.readouterr().out.splitlines()
+    assert " | wrong, not counted | 7.9, 6 | " in table[3] and " | wrong | 8, 6 | " in table[4]
+    judged.print_counts(rows)
+    counts = capsys.readouterr().out.splitlines()
+    assert "| nsys | 0 | 0 | 0 | 3 | 0 | 1 |" in counts
+    assert "not counted, as the fault takes too little of the step: small" in counts
+
+
 def test_grades_and_gains_are_counted(capsys):
     control = replace(ROW, control=True, planted="gpu_compute", verdict="data", grade="wrong")
     rows = [ROW, replace(ROW, promised_ms=4.2), control, replace(ROW, same_work=False)]

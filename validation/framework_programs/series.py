@@ -74,6 +74,9 @@ class Program:
     steps: int = 12  # of a capture
     settle: int = 5  # steps before each timed block: what workers had prepared is then used up
     environ: dict[str, str] = field(default_factory=dict)  # of the process with the fault
+    # share of the step, timed without a profiler, that the fault takes at least; where it takes
+    # less, what is planted is not clearly the program's bound, and its verdicts are not counted
+    least_share: float = 0
 
     @property
     def framework(self) -> str:
