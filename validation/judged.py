@@ -1,4 +1,4 @@
-"""Verdicts of the report on captures of series 6 to 8, graded beside the truth, and counted."""
+"""Verdicts of the report on captures of series 6 to 9, graded beside the truth, and counted."""
 
 import os
 from collections import Counter
@@ -49,6 +49,14 @@ class Judged:
     estimated_cost_ms: float | None  # this and the next: what the profiler adds to a step
     real_cost_ms: float | None
     most_to_gain: str | None
+    least_share: float = 0  # of the step, below which a fault is not counted
+
+    @property
+    def counted(self) -> bool:
+        """Whether the fault takes so much of the step, without a profiler, that it bounds it."""
+        if self.control or not self.with_ms or self.gain_ms is None:
+            return True
+        return self.gain_ms >= self.least_share * self.with_ms
 
     @property
     def gain_ms(self) -> float | None:
@@ -145,6 +153,7 @@ def judge(
         estimated_cost_ms=None if estimated is None else estimated * scale,
         real_cost_ms=captured_ms - with_ms if captured_ms and with_ms else None,
         most_to_gain=report.bottleneck.most_to_gain if report else None,
+        least_share=program.least_share,
     )
 
 
@@ -182,7 +191,8 @@ def cells(row: Judged) -> list[str]:
     planted = f"none; {row.planted}" if row.control else row.planted
     promised = figure(row.promised_ms) + (f" (x {row.scale:.3g})" if row.scale != 1 else "")
     both = f"{figure(row.with_ms)}, {figure(row.without_ms)}"
-    words = [row.program, row.framework, planted, row.tool, row.verdict or ABSENT, row.grade, both]
+    grade = row.grade if row.counted else f"{row.grade}, not counted"
+    words = [row.program, row.framework, planted, row.tool, row.verdict or ABSENT, grade, both]
     costs = [figure(row.estimated_cost_ms), figure(row.real_cost_ms)]
     return [*words, figure(row.gain_ms), promised, figure(row.ratio), *costs]
 
@@ -192,8 +202,12 @@ def figure(value: float | None) -> str:
 
 
 def print_counts(rows: Sequence[Judged]) -> None:
-    """Print the grades by tool, and the errors of promised gains."""
+    """Print the grades by tool, and the errors of promised gains, of those that are counted."""
+    left = dict.fromkeys(row.program for row in rows if not row.counted)
+    rows = [row for row in rows if row.counted]
     print_grades([(row.tool, row.grade, row.control) for row in rows])
+    if left:
+        print(f"not counted, as the fault takes too little of the step: {', '.join(left)}")
     for name, waits in (("waits", True), ("GPU", False)):
         mine = [row for row in rows if row.waits == waits]
         print(gains_sentence(name, [row.ratio for row in mine if row.ratio is not None]))

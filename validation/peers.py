@@ -1,4 +1,4 @@
-"""Other tools on the captures of series 6 to 8, graded as our verdicts are.
+"""Other tools on the captures of series 6 to 9, graded as our verdicts are.
 
     python -m validation foreign series=7 out=OUT reread=true
     python -m validation peers series=7 out=OUT nsys_ai=PROGRAM hta=PYTHON tracelens=PROGRAM
@@ -100,7 +100,8 @@ def main(config: PeersConfig) -> None:
             by_others.append(Row(program, [own, *ask_readers_of_traces(config, program, out)]))
     for rows in (by_nsys, by_others):
         print_rows(rows)
-    rows = [*by_nsys, *by_others]
+    counted = {judged.program for judged in ours if judged.counted}
+    rows = [row for row in (*by_nsys, *by_others) if row.program.name in counted]
     print_grades(
         [(read.tool, read.grade, row.program.control) for row in rows for read in row.reads]
     )

@@ -75,7 +75,8 @@ def test_shares_and_bounds_name_a_side_or_what_they_can():
 
 
 def test_nsys_ai_is_asked_once_and_counted_beside_our_verdicts(tmp_path, capsys):
-    (tmp_path / "results.json").write_text(to_json([OURS]))
+    small = replace(OURS, program="plain_blocks", least_share=0.5)  # not counted
+    (tmp_path / "results.json").write_text(to_json([OURS, small]))
     said = {"findings": [{"label": "CPU sync blocks 9% of wall time", "note": "", "id": 1}]}
     program = tmp_path / "nsys-ai"
     program.write_text(f"#!/bin/sh\n/bin/cat <<'END'\nno cache\n{json.dumps(said)}\nEND\n")
