@@ -333,7 +333,7 @@ NINTH: tuple[Program, ...] = (
         steps=6,
     ),
 )
-# A rule of the ninth series, from before any capture: what a smaller fault is cannot be told.
+# A rule of the ninth series, made before any capture: a smaller fault has no clear verdict.
 LEAST_SHARE = 0.25
 NINTH = tuple(replace(program, least_share=LEAST_SHARE) for program in NINTH)
 SERIES = {6: SIXTH, 7: SEVENTH, 8: EIGHTH, 9: NINTH}
