@@ -1,10 +1,13 @@
 """Step times without waiting for the GPU, and phases of the steps that are timed."""
 
+import json
 import os
 from types import SimpleNamespace
 
 import pytest
+import torch
 from _profiling_attach import phases as phases_module
+from _profiling_attach import run_files
 from _profiling_attach.laps import CAPTURED, FREE, Laps
 from _profiling_attach.phases import EVERY, Phases
 from _profiling_attach.recorder import Recorder
@@ -218,12 +221,43 @@ def test_no_window_opens_in_steps_that_ended_before_their_mark_was_known(monkeyp
         Phases(),
         SimpleNamespace(stop_after=None),
     )
+    recorder.laps = SimpleNamespace(now=lambda: 3)
     recorder.rule = SimpleNamespace(chosen=("zero_grad", 1), counts_of=lambda kind: {}, counts={})
     recorder.follow_window = lambda window, done: opened.append(done)
     recorder.step_to_look_at = lambda done: done + 1
     monkeypatch.setattr(Recorder, "end_step", lambda self, moment: self.look(moment))
     recorder.end_steps([1, 2, 3], now=3)
     assert opened == [3] and not recorder.is_past
+
+
+@pytest.mark.parametrize("step_s, look_steps", [(0.00025, 100), (0.0005, 50), (0.1, 10)])
+def test_short_steps_are_looked_at_less_often_and_all_have_rows(
+    tmp_path, monkeypatch, step_s, look_steps
+):
+    clock = SimpleNamespace(s=5.0)
+    monkeypatch.setattr(run_files.time, "perf_counter", lambda: clock.s)
+    settings = SimpleNamespace(folder=str(tmp_path), command=["train"])
+    laps = Laps(NO_GPU)
+    laps.last = 0
+    recorder = SimpleNamespace(laps=laps, phases=Phases(), settings=settings, torch=torch)
+    files = run_files.RunFiles(recorder)
+    looks = []
+    while len(laps.ms) < 5000:
+        steps = files.look_steps - len(laps.ms) % files.look_steps
+        ends_s = [len(laps.ms) * step_s + (step + 1) * step_s for step in range(steps)]
+        laps.extend([round(end_s * 1e9) for end_s in ends_s], FREE)
+        clock.s = 5.0 + ends_s[-1]
+        files.write_rows(len(laps.ms))
+        looks.append(steps)
+    laps.extend([laps.last + 1] * 3, FREE)
+    files.write_rows(len(laps.ms), at_end=True)
+    assert looks[0] == 10 and looks[-1] == look_steps
+    rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()[1:]]
+    assert rows[-1]["iter"] == len(laps.ms) - 1
+    for row in rows[:-1]:
+        elapsed_s = (row["iter"] + 1) * step_s
+        assert row["time/step_ms"] == pytest.approx(step_s * 1e3)
+        assert elapsed_s - 1e-6 <= row["time/elapsed_s"] <= elapsed_s + look_steps * step_s
 
 
 def test_what_trains_behind_the_end_of_the_process_is_not_looked_at():
@@ -234,6 +268,7 @@ def test_what_trains_behind_the_end_of_the_process_is_not_looked_at():
     recorder.new_ends, recorder.steps_to_look = [], 5
     recorder.rule = SimpleNamespace(decide_at_end=lambda: ())
     recorder.quick_kind, recorder.quick_key = "optimizer", id(optimizer)
+    recorder.quick_now = recorder.laps.now
     recorder.end()
     recorder.mark("optimizer", optimizer)
     assert recorder.off and recorder.new_ends == []

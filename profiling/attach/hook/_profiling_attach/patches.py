@@ -100,15 +100,16 @@ class Patches:
             if is_traced() or patches.in_step:
                 return original(self, *args, **kwargs)
             patches.in_step = True
+            quiet = recorder.quiet_level >= 0 and not args and not kwargs  # nearly all
             try:
-                if recorder.quiet_level >= 0 and not args and not kwargs:  # nearly all
+                if quiet:
                     result = original(self)
                 else:
                     args, kwargs = patches.enter_optimizer(args, kwargs)
                     result = original(self, *args, **kwargs)
             finally:
                 patches.in_step = False
-                if recorder.phases.open:
+                if not quiet:
                     recorder.leave("optimizer")
             recorder.mark("optimizer", self)
             return result

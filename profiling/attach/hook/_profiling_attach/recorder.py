@@ -64,8 +64,9 @@ class Recorder:
         self.sampled_backwards = 0
         self.backwards_before = 0  # the present step
         self.next_look = 0  # steps behind which there is more to do than to time them
-        self.steps_to_look = 0
-        self.quick_kind = self.quick_key = None  # of the mark that notes its moment, up to a look
+        self.steps_to_look = 0  # from the newest lap
+        # of the mark that notes its moment, up to a look, and what gives that
+        self.quick_kind = self.quick_key = self.quick_now = None
         self.new_ends = []  # moments of such marks, which are no laps yet
 
     def step_aside(self, error):
@@ -150,9 +151,8 @@ class Recorder:
         """An object has left a mark, which may end a step."""
         try:
             if kind == self.quick_kind and id(what) == self.quick_key:  # nearly all
-                self.new_ends.append(self.laps.now())
-                self.steps_to_look -= 1
-                if self.steps_to_look <= 0:
+                self.new_ends.append(self.quick_now())
+                if len(self.new_ends) >= self.steps_to_look:
                     self.add_new_ends()
                     self.count_backwards()
                     self.look(len(self.laps.ms))
@@ -254,7 +254,7 @@ class Recorder:
         if window is not None and not self.is_past:
             self.follow_window(window, done)
         if done % ROW_STEPS == 0:
-            wrote = self.files.write_rows()
+            wrote = self.files.write_rows(done)
             if self.window is None and (wrote or self.files.world_size > 1):  # ranks: all at once
                 self.window = self.requested_window(done)
             if self.window is not None:
@@ -266,13 +266,15 @@ class Recorder:
         self.next_look = self.step_to_look_at(done)
         self.steps_to_look = self.next_look - done
         self.quick_kind, self.quick_key = self.rule.chosen
+        self.quick_now = self.laps.now
         self.backwards_before = self.count("backward", None)
 
     def step_to_look_at(self, done):
         """The number of steps at which something can begin or end again."""
         if self.phases.on:
             return done + 1
-        step = done - done % ROW_STEPS + ROW_STEPS
+        interval = self.files.look_steps if self.window is None else ROW_STEPS
+        step = done - done % interval + interval
         if self.window is not None and self.window.start is not None:
             step = min(step, max(done + 1, self.window.start - LEAD))
         if self.settings.stop_after:

@@ -17,8 +17,10 @@ from _profiling_attach.laps import CAPTURED, FREE, uses_gpu
 from _profiling_attach.leftovers import leftovers_removed
 from _profiling_attach.phases import is_timed
 
-ROW_STEPS = 10  # steps of a row, and between two looks at what is to be written
+ROW_STEPS = 10  # steps of a row
 FLUSH_S = 0.5  # between two writes of rows: what a kill loses at most
+LOOK_S = 0.02  # between two looks at what is to be written, in LOOKS steps: one takes 4 us
+LOOKS = (10, 20, 50, 100)  # of which each ends with some row, and with some timed phases
 MOST_ROWS = 25  # of a write: short steps share a row, as each takes some 20 us to write
 FREE_LAPS = 20  # steps before and after a window that tell what capturing costs
 BEGINNING = "# every key of this run: the command of a program\n"
@@ -68,7 +70,8 @@ class RunFiles:
 
     def start_rows(self):
         """Begin the rows of a run, or begin them again: readers drop those before."""
-        self.rows_end, self.flushed_s = 0, 0.0
+        self.rows_end, self.flushed_s, self.flushed_steps = 0, 0.0, 0
+        self.look_steps = LOOKS[0]
         self.seen = []  # for each row: (seconds since the beginning, data's time in ms or None)
         self.waits = 0  # times of data so far
         self.append([{"run": self.in_force(), "iter": 0}])
@@ -78,16 +81,17 @@ class RunFiles:
         with open(os.path.join(self.folder, name), "a") as file:
             file.write("".join(json.dumps(row) + "\n" for row in rows))
 
-    def write_rows(self, at_end=False):
+    def write_rows(self, done, at_end=False):
         """Write the rows of the steps that the GPU has finished, at most twice a second. Returns
         whether it did."""
         now_s = time.perf_counter()
-        waits = self.recorder.phases.ms.get("data", ())
-        self.seen.append((now_s - self.began_s, waits[-1] if len(waits) > self.waits else None))
-        self.waits = len(waits)
+        self.see_rows(math.ceil(done / ROW_STEPS) - len(self.seen), now_s)
         if not at_end and now_s - self.flushed_s < FLUSH_S:
             return False
-        self.flushed_s = now_s
+        step_s = (now_s - self.flushed_s) / max(done - self.flushed_steps, 1)
+        self.flushed_s, self.flushed_steps = now_s, done
+        if self.world_size == 1:  # ranks look at the same steps
+            self.look_steps = next((n for n in LOOKS if n * step_s >= LOOK_S), LOOKS[-1])
         finished = self.recorder.laps.read(wait=at_end)
         rows = []
         tens = (finished - self.rows_end) // ROW_STEPS
@@ -99,6 +103,14 @@ class RunFiles:
         if rows:
             self.append(rows)
         return True
+
+    def see_rows(self, count, now_s):
+        """Keep the time at which this many more rows were over, and the newest time of data."""
+        if count > 0:
+            waits = self.recorder.phases.ms.get("data", ())
+            data_ms = waits[-1] if len(waits) > self.waits else None
+            elapsed_s, self.waits = now_s - self.began_s, len(waits)
+            self.seen += [(elapsed_s, None)] * (count - 1) + [(elapsed_s, data_ms)]
 
     def row(self, first, end):
         laps = self.recorder.laps
@@ -195,7 +207,7 @@ class RunFiles:
     def write_end(self):
         recorder = self.recorder
         laps = recorder.laps
-        self.write_rows(at_end=True)
+        self.write_rows(len(laps.ms), at_end=True)
         if self.manifest:
             self.complete_manifest()
         free = [ms if label == FREE else None for ms, label in zip(laps.ms, laps.labels)]
