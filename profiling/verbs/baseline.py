@@ -32,7 +32,7 @@ from cli.program import as_called
 from profiling.launch.experiment import baselines, commands
 from profiling.launch.experiment.plan import FEWEST_TIMED
 from profiling.launch.experiment.processes import open_experiment, resume_command, say
-from profiling.shared.own_program import refuse_without_dashes
+from profiling.shared.own_program import refuse_without_dashes, refuse_without_name
 from profiling.shared.units import milliseconds
 
 OUT = Path("out-baseline")
@@ -83,7 +83,9 @@ def parse(argv: list[str]) -> Namespace:
     add("--out DIR", out, Path)
     end = argv.index("--") if "--" in argv else len(argv)
     if end == len(argv):
-        refuse_without_dashes("baseline", argv, parser.parse_known_args(argv)[1])
+        flags, words = parser.parse_known_args(argv)
+        refuse_without_name("baseline", argv, [flags.name, *words])
+        refuse_without_dashes("baseline", argv, words)
     flags = parser.parse_args(argv[:end])
     flags.words = argv[end + 1 :]
     if not flags.words:
