@@ -114,9 +114,9 @@ print("went on")
 def test_programs_of_tests_get_a_hangup_also_where_nohup_started_the_tests():
     started = "import os, signal; os.kill(os.getpid(), signal.SIGHUP)"
     code = f"""
-import os, signal, subprocess, sys
+import os, runpy, signal, subprocess, sys
 signal.signal(signal.SIGHUP, signal.SIG_IGN)
-import tests.conftest
+runpy.run_path("tests/conftest.py")  # as pytest does
 os.kill(os.getpid(), signal.SIGHUP)
 print(subprocess.run([sys.executable, "-c", {started!r}]).returncode)
 """
