@@ -26,12 +26,18 @@ from functools import partial
 from pathlib import Path
 
 from cli.interrupts import STOPS, exit_code
-from cli.lock import Lock
+from cli.lock import Lock, refuse_files_of_others
 from cli.parser import Parser, flag, within
 from cli.program import as_called
 from profiling.launch.experiment import baselines, commands
 from profiling.launch.experiment.plan import FEWEST_TIMED
-from profiling.launch.experiment.processes import open_experiment, resume_command, say
+from profiling.launch.experiment.processes import (
+    OF_UNENDED,
+    RESULTS,
+    open_experiment,
+    resume_command,
+    say,
+)
 from profiling.shared.own_program import refuse_without_dashes, refuse_without_name
 from profiling.shared.units import milliseconds
 
@@ -47,6 +53,7 @@ def main(argv: list[str]) -> int:
         print(f"{sys.argv[0]}: {error}", file=sys.stderr)
         return error.status
     folder = flags.out or OUT / flags.name
+    refuse_files_of_others(folder, RESULTS, OF_UNENDED, "experiment")
     with Lock(folder, f"--out {folder}"):
         say(f"{flags.repeats} processes of {asked.factor.values[0]}\nfolder  {folder}")
         experiment = open_experiment(folder, asked)
