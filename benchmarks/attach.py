@@ -17,13 +17,13 @@ import os
 import subprocess
 import sys
 import tempfile
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Literal
 
+from benchmarks.answering import AnsweringProcess
 from benchmarks.measuring import PROJECT, Keys, free_port, key, measure_in_turns, spread
 from profiling.launch.any_program.start import HOOK, HookSettings, with_hook
 
@@ -79,33 +79,15 @@ def stubs_added_us(gpu: bool) -> float:
     """Microseconds that the hook adds to a step of stubs."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, str(PROGRAM), "stubs", "cuda" if gpu else "cpu"]
-        with started(command) as bare, started([*command, str(HOOK), folder]) as hooked:
-            measures = {each: partial(next_mean_us, each) for each in (bare, hooked)}
-            means_us = measure_in_turns(measures, TURNS)
+        commands = {"bare": command, "hooked": [*command, str(HOOK), folder]}
+        logs = {way: Path(folder) / f"{way}.log" for way in commands}
+        bare, hooked = (
+            AnsweringProcess(f"{PROGRAM.name}, {way},", words, logs[way])
+            for way, words in commands.items()
+        )
+        with bare, hooked:
+            means_us = measure_in_turns({bare: bare.ask, hooked: hooked.ask}, TURNS)
     return min(means_us[hooked]) - min(means_us[bare])
-
-
-def started(command: list[str]) -> subprocess.Popen[str]:
-    """Start a program that answers each line of stdin."""
-    return subprocess.Popen(
-        command,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def next_mean_us(process: subprocess.Popen[str]) -> float:
-    """Ask for the next mean. Raises ValueError with the program's last words if it has ended."""
-    assert process.stdin and process.stdout
-    with suppress(BrokenPipeError):
-        process.stdin.write("\n")
-        process.stdin.flush()
-    if not (line := process.stdout.readline()):
-        _, words = process.communicate()
-        raise ValueError(f"{PROGRAM.name} ended with {process.returncode}: {words[-300:]}")
-    return float(line)
 
 
 def model_us(way: Way, width: int, steps: int, gpu: bool) -> float:

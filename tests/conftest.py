@@ -46,6 +46,10 @@ os.environ["HF_HUB_CACHE"] = str(Path(tempfile.gettempdir(), "no-hub-cache"))
 # A shell's jobs in the background ignore Ctrl-C, and so would every program started here.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+# Under nohup they would ignore a hangup. A handler that does nothing is not inherited, and tests
+# survive the hangup, also those in the processes of pytest-xdist, which have not inherited nohup.
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN or "PYTEST_XDIST_WORKER" in os.environ:
+    signal.signal(signal.SIGHUP, lambda *_: None)
 
 # trains in a millisecond an iteration
 TINY = dict(

@@ -313,6 +313,7 @@ def test_a_program_without_the_dashes_is_told_where_they_stand(words, typed):
         (baseline, "save main python t.py --lr 3", "save main -- python t.py --lr 3"),
         (baseline, "save b --steps 50 A=b ./b b", "save b --steps 50 -- A=b ./b b"),
         (baseline, "save b b b", "save b -- b b"),
+        (baseline, "save python python t.py", "save python -- python t.py"),
         (baseline, "save main t.py", "save main -- python t.py"),
         (bisect, "v1 HEAD ./train --x", "v1 HEAD -- ./train --x"),
     ],
@@ -322,6 +323,24 @@ def test_a_command_without_the_dashes_gets_them_in_the_message(verb, words, type
         verb.main(words.split())
     name = verb.__name__.rpartition(".")[2]
     assert str(caught.value).endswith(f": python -m profiling {name} {typed}")
+
+
+@pytest.mark.parametrize(
+    ("words", "typed"),
+    [
+        ("save python t.py --lr 3", "save main -- python t.py --lr 3"),
+        ("save t.py", "save main -- python t.py"),
+        ("save t.py --lr=3", "save main -- python t.py --lr=3"),
+        ("save --steps 50 torchrun t.py", "save --steps 50 main -- torchrun t.py"),
+        ("save --out python python t.py", "save --out python main -- python t.py"),
+    ],
+)
+def test_a_baseline_without_a_name_gets_one_in_the_message(words, typed):
+    with pytest.raises(ValueError, match=": a name goes before the command, such as main: ") as no:
+        baseline.main(words.split())
+    assert str(no.value).endswith(f": python -m profiling baseline {typed}")
+    flags = baseline.parse(typed.split())
+    assert flags.name == "main" and flags.words == typed.partition(" -- ")[2].split()
 
 
 @pytest.mark.parametrize(("verb", "words"), [(baseline, ["save", "a"]), (bisect, ["a", "b"])])

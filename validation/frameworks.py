@@ -7,9 +7,7 @@ measured is in OUT/measured as soon as it is there: a command that was stopped g
 typed again, and tries again what failed.
 """
 
-import subprocess
 import sys
-import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext, redirect_stdout
@@ -17,11 +15,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import IO
 
 import torch
 
-from benchmarks.measuring import PROJECT, measure_in_turns, run_process
+from benchmarks.answering import AnsweringProcess
+from benchmarks.measuring import measure_in_turns, run_process
 from cli.files import write_text
 from profiling.launch import reports
 from profiling.shared.json_records import read_json, to_json
@@ -47,7 +45,6 @@ ON_CPU = {  # a try there
 CHILD = (sys.executable, "-m", "validation.framework_programs")
 BLOCK_MS = 300.0  # a timed block takes about so long,
 FEWEST, MOST = 3, 300  # or so many steps, in threes: whole rounds of what each third step does
-LONGEST_S = 120.0  # a process that has not answered by then is ended
 EXPORTS_AT_ONCE = 8
 
 
@@ -121,56 +118,19 @@ def environ_of(program: Program, side: str, on_gpu: bool) -> dict[str, str]:
     return environ | ({} if on_gpu else ON_CPU)
 
 
-class Child:
-    """A process that runs one side of a program, and does what it is asked."""
-
-    def __init__(self, program: Program, side: str, out: Path, on_gpu: bool) -> None:
-        self.name, self.log = f"{program.name}-{side}", out / "logs" / f"{program.name}-{side}.log"
-        with open(self.log, "wb") as log:
-            self.process = subprocess.Popen(
-                [*CHILD, program.name, side],
-                cwd=PROJECT,
-                env=environ_of(program, side, on_gpu),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-                bufsize=1,
-            )
-
-    def __enter__(self) -> "Child":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.process.kill()
-        self.process.communicate()
-
-    def ask(self, command: str) -> float:
-        """The answer in ms. Raises ValueError where the process ends without one."""
-        self.pipe("stdin").write(command + "\n")
-        return float(self.answer())
-
-    def answer(self) -> str:
-        timer = threading.Timer(LONGEST_S, self.process.kill)
-        timer.start()
-        try:
-            line = self.pipe("stdout").readline()
-        finally:
-            timer.cancel()
-        if not line:
-            raise ValueError(f"{self.name}: ended without an answer; see {self.log}")
-        return line.strip()
-
-    def pipe(self, name: str) -> IO[str]:
-        pipe: IO[str] = getattr(self.process, name)
-        return pipe
+def asked_process(program: Program, side: str, out: Path, on_gpu: bool) -> AnsweringProcess:
+    """Start one side of a program, which does what it is asked."""
+    log = out / "logs" / f"{program.name}-{side}.log"
+    environ = environ_of(program, side, on_gpu)
+    name = f"{program.name}-{side} ({log})"
+    return AnsweringProcess(name, [*CHILD, program.name, side], log, environ)
 
 
 def time_and_capture(program: Program, rounds: int, out: Path, on_gpu: bool) -> Measured:
     """Time both sides in turns; then let the one with the fault be captured."""
     with (
-        Child(program, "fault", out, on_gpu) as faulty,
-        Child(program, "without", out, on_gpu) as sound,
+        asked_process(program, "fault", out, on_gpu) as faulty,
+        asked_process(program, "without", out, on_gpu) as sound,
     ):
         for child in (faulty, sound):
             child.answer()  # it has warmed up
@@ -184,7 +144,7 @@ def time_and_capture(program: Program, rounds: int, out: Path, on_gpu: bool) -> 
         profiler = (program.own_profiler or "").split(".")[0]  # torch or jax
         file = out / "own" / f"{program.name}-1.json.gz"
         own_ms = faulty.ask(f"{profiler} {program.steps} {file}") if profiler else None
-        faulty.process.communicate("end\n", LONGEST_S)
+        faulty.end("end")
     without_ms = [ms / program.work_without for ms in laps[sound]]
     return Measured(laps[faulty], without_ms, own_ms)
 

@@ -8,11 +8,11 @@ Prints these two tables of docs/scale.md, as Markdown. The steps are records: no
 from dataclasses import dataclass, replace
 
 from benchmarks.measuring import Keys, key
-from profiling.analysis.scale.links import Links, known_link, known_network
+from profiling.analysis.scale.links import Speed, known_link, known_network
 from profiling.analysis.scale.model_sizes import Keys as ModelKeys
 from profiling.analysis.scale.model_sizes import rows_of, sizes_of
-from profiling.analysis.scale.prediction import LONGER_PERCENT, MODES, Machine, predictions
-from profiling.analysis.scale.replay import Work, replay_ddp
+from profiling.analysis.scale.prediction import MODES, Machine, predictions, replays_by_speed
+from profiling.analysis.scale.replay import Work
 from profiling.analysis.scale.scale import (
     COPIES_SLOWDOWN_PERCENT,
     COPY_SHARE,
@@ -23,7 +23,6 @@ from profiling.analysis.scale.scale import (
 from profiling.analysis.scale.scale_records import (
     AllReduce,
     HostTime,
-    LinkSpeed,
     Mode,
     Prediction,
     ReduceDtype,
@@ -140,26 +139,21 @@ def main(config: PredictedConfig) -> None:
 
 def comparison_row(step: Step) -> str:
     """Row of the first table: the step as measured and as predicted."""
-    middle, fast, slow = (predicted_ms(step, of) for of in speeds(link()))
-    plain = predicted_ms(step, link().gb_per_s, slowed=False)
-    off = 100 * (middle / step.measured_ms - 1)
+    ms, plain = predicted_ms(step), predicted_ms(step, slowed=False)["middle"]
+    off = 100 * (ms["middle"] / step.measured_ms - 1)
     took = f"{step.alone_ms:.2f} -> {step.measured_ms:.2f} ms"
-    slow *= 1 + LONGER_PERCENT / 100
-    predicted = f"{middle:.2f} ({fast:.2f} to {slow:.2f})"
+    predicted = f"{ms['middle']:.2f} ({ms['high']:.2f} to {ms['low']:.2f})"
     return f"| {step.what} | {step.gpus} | {took} | {predicted} | {off:+.1f} % | {plain:.2f} |"
 
 
-def link() -> LinkSpeed:
-    speed = known_link(GPU)
-    assert speed is not None
-    return speed
+def machine() -> Machine:
+    """Hosts of eight GPUs whose own time is none."""
+    host = HostTime(0.0, 0.0, "given")
+    return Machine(8, known_link(GPU), known_network(GPU), host, memory_bytes=None)
 
 
-def speeds(of: LinkSpeed) -> tuple[float, float, float]:
-    return of.gb_per_s, of.high_gb_per_s, of.low_gb_per_s
-
-
-def predicted_ms(step: Step, gb_per_s: float, slowed: bool = True) -> float:
+def predicted_ms(step: Step, slowed: bool = True) -> dict[Speed, float]:
+    """Time of the step in ms over links of each speed."""
     work = work_of(step.alone_ms, step.keys, step.model, slowed)
     if not step.rows:
         work = replace(work, rows=None)
@@ -167,7 +161,8 @@ def predicted_ms(step: Step, gb_per_s: float, slowed: bool = True) -> float:
     copy_bytes_per_ms = work.copy_bytes_per_ms / step.copies
     work = replace(work, averages=step.all_reduce, copy_bytes_per_ms=copy_bytes_per_ms)
     work = replace(work, shares_update=step.shard_update, reduce_dtype=step.reduce_dtype)
-    return replay_ddp(work, Links(8, gb_per_s, 1.0), step.gpus).now
+    replays = replays_by_speed(work, machine(), step.gpus, "ddp")
+    return {speed: replay.now for speed, replay in replays.items()}
 
 
 def work_of(step_ms: float, keys: ModelKeys, model: ModelDescription, slowed: bool = True) -> Work:
@@ -209,10 +204,8 @@ def on_more_gpus(step_ms: float, micro_steps: int) -> list[Prediction]:
     """Predictions for 124M by each mode; fsdp and hsdp at best, without waits for the host."""
     work = work_of(step_ms, GPT2_124M, PADDED)
     work = replace(work, parts=with_micro_steps(work.parts, micro_steps))
-    host = HostTime(0.0, 0.0, "given")
-    machine = Machine(8, link(), known_network(GPU), host, memory_bytes=None)
     tokens = micro_steps * GPT2_124M.batch_size * GPT2_124M.block_size
-    return predictions(work, machine, COUNTS, MODES, tokens, activations=None)
+    return predictions(work, machine(), COUNTS, MODES, tokens, activations=None)
 
 
 def by_mode(rows: list[Prediction], gpus: int) -> dict[Mode, Prediction]:

@@ -1,5 +1,5 @@
 """Refusal of a user's own program by the verbs that start this project's training, and by those
-that take its command only after two dashes.
+that take its command only after two dashes, or a name and two dashes.
 
 Called by those verbs, and where a capture is opened. The message itself says what to do: an
 installation has no docs/.
@@ -17,6 +17,7 @@ PROGRAM = re.compile(r"python[\d.]*|torchrun|accelerate|deepspeed|(?:ba|z)?sh|[^
 SETTING = re.compile(r"[A-Za-z_]\w*=.*")  # of a variable, before a command
 CONFIGURATIONS = ("config", "configs")  # nanoGPT's are scripts in such a folder
 COMPARE = "before and after the change, then run: python -m profiling compare BEFORE AFTER"
+EXAMPLE_NAME = "main"  # of a baseline
 BOTH = "put two commands of yours behind it: python -m profiling ab -- A ::: B"
 
 
@@ -43,13 +44,32 @@ def refuse_own_program(verb: str, words: list[str]) -> None:
     )
 
 
+def refuse_without_name(verb: str, argv: list[str], words: list[str]) -> None:
+    """Raise ValueError if a command begins where a name belongs, without `--` before it.
+
+    `words` are the one taken for the name and those behind it that are no flags of the verb.
+    """
+    name, *others = words
+    named = others and programs_in(others[:1]) and not others[0].endswith(".py")
+    if not programs_in([name]) or named:  # save python python t.py has a name
+        return
+    begin = begin_of(argv, words)
+    typed = with_dashes(verb, [*argv[:begin], EXAMPLE_NAME, *argv[begin:]], begin + 1)
+    raise ValueError(f"{name}: a name goes before the command, such as {EXAMPLE_NAME}: {typed}")
+
+
 def refuse_without_dashes(verb: str, argv: list[str], words: list[str]) -> None:
     """Raise ValueError if the `words` of `argv` that are no flags of the verb begin a command."""
     if not words or words[0].startswith("-"):
         return
-    places = [place for place, word in enumerate(argv) if word == words[0]]
-    typed = with_dashes(verb, argv, places[-words.count(words[0])])
+    typed = with_dashes(verb, argv, begin_of(argv, words))
     raise ValueError(f"{words[0]}: put -- before the command: {typed}")
+
+
+def begin_of(argv: list[str], words: list[str]) -> int:
+    """Place in `argv` of the first of `words`, which `argv` has in this order."""
+    places = [place for place, word in enumerate(argv) if word == words[0]]
+    return places[-words.count(words[0])]
 
 
 def with_dashes(verb: str, words: list[str], begin: int) -> str:

@@ -128,24 +128,32 @@ def pieces(path: Path) -> Iterator[Top]:
         if not path.stat().st_size:
             raise ValueError(f"{path}: is empty")
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
-            bare = BARE_LIST.match(text)
-            begin = bare or EVENTS.search(text, 0, HEAD_BYTES)
-            if begin is None:
-                other = (
-                    'is JSON, but not a trace of events (it has no "traceEvents"); give a trace of '
-                    "torch.profiler or JAX, or an nsys export"
-                )
-                raise ValueError(f"{path}: {result_words(text[:HEAD_BYTES]) or other}")
+            begin, bare = begin_of_events(text, path)
             try:
                 if not bare:
-                    yield TOP_DECODER.decode(text[: begin.end()] + b"]}")
-                yield from middle(text, begin.end(), b"}" if bare else b"")
+                    yield TOP_DECODER.decode(text[:begin] + b"]}")
+                yield from middle(text, begin, b"}" if bare else b"")
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
                 reason = " ".join(str(error).split())
                 raise ValueError(
                     f"{path}: is cut off, damaged or not a trace of torch.profiler ({reason}); "
                     "copy or capture it again"
                 ) from error
+
+
+def begin_of_events(text: mmap.mmap, path: Path) -> tuple[int, bool]:
+    """(offset of the first event, whether the JSON is the list of events alone).
+
+    Raises ValueError, which names `path`, for JSON that is no trace.
+    """
+    bare = BARE_LIST.match(text)
+    if begin := bare or EVENTS.search(text, 0, HEAD_BYTES):
+        return begin.end(), bare is not None
+    other = (
+        'is JSON, but not a trace of events (it has no "traceEvents"); give a trace of '
+        "torch.profiler or JAX, or an nsys export"
+    )
+    raise ValueError(f"{path}: {result_words(text[:HEAD_BYTES]) or other}")
 
 
 def middle(text: mmap.mmap, start: int, close: bytes) -> Iterator[Top]:

@@ -19,7 +19,7 @@ MOST_NAMED = 2  # captures in a message
 
 
 def result_words(text: bytes) -> str | None:
-    """Words on what the JSON is and which capture to open instead; None: no verb wrote it."""
+    """Words on what the JSON is and which capture to give instead; None: no verb wrote it."""
     try:
         record = msgspec.json.decode(text, type=JsonObject)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -30,7 +30,7 @@ def result_words(text: bytes) -> str | None:
     named = captures_named(record)
     more = f" and {len(named) - MOST_NAMED} more" if len(named) > MOST_NAMED else ""
     which = f": {', '.join(named[:MOST_NAMED])}{more}" if named else ""
-    return f"is {what}, not a capture; open the capture instead{which}"
+    return f"is {what}, not a capture; give the capture instead{which}"
 
 
 def captures_named(record: JsonObject) -> list[str]:

@@ -7,6 +7,7 @@ by profiling.verbs.log for what is uploaded.
 """
 
 import gzip
+import mmap
 import os
 import re
 import shutil
@@ -20,11 +21,12 @@ from tempfile import TemporaryDirectory
 
 from cli.files import check_place, resolve_link
 from profiling.shared.secrets import hide_tokens, without_secret_values
+from profiling.timeline.chrome_events import begin_of_events
 from profiling.timeline.nsys_export import NVTX, Export
 from profiling.timeline.nsys_stacks import MARK, Layout, layouts_of, numbers_alone
+from profiling.timeline.opening import EVENTS, GZIP, SQLITE
 from profiling.timeline.personal import NAMES, source_name, without_folders, working_folder
 
-SQLITE, GZIP = b"SQLite format 3\0", b"\x1f\x8b"
 BLOCK_BYTES = 1 << 20
 THREAD = 0xFFFFFF  # the bits of a globalTid that are not the process's
 # columns that point into StringIds, where equal strings are stored once
@@ -52,7 +54,7 @@ def scrub(path: Path, out: Path | None = None) -> None:
         with TemporaryDirectory(prefix=".scrubbed-", dir=out.parent) as folder:
             plain, packed = Path(folder) / "plain", Path(folder) / "packed"
             copy_plain(path, plain)
-            scrub_plain(plain)
+            scrub_plain(plain, path)
             if out.suffix == ".gz":
                 with open(plain, "rb") as file, gzip.open(packed, "wb", compresslevel=6) as copy:
                     shutil.copyfileobj(file, copy, BLOCK_BYTES)
@@ -72,10 +74,10 @@ def check_kind(path: Path) -> None:
     except (OSError, EOFError, zlib.error) as error:
         reason = getattr(error, "strerror", None) or error
         raise ValueError(f"{path}: cannot be scrubbed: {reason}") from error
-    if not begin.startswith(SQLITE) and begin.lstrip()[:1] != b"{":
+    if not begin.startswith(SQLITE) and not EVENTS.match(begin):
         raise ValueError(
-            f"{path}: cannot be scrubbed: it is neither an nsys export nor JSON; give a .sqlite, "
-            "or a trace (.json), each also as .gz"
+            f"{path}: cannot be scrubbed: it is neither an nsys export nor a trace; give a "
+            ".sqlite, or a trace (.json), each also as .gz"
         )
 
 
@@ -91,36 +93,51 @@ def copy_plain(path: Path, plain: Path) -> None:
         shutil.copyfileobj(file, copy, BLOCK_BYTES)
 
 
-def scrub_plain(plain: Path) -> None:
-    """Scrubs a file in place."""
+def scrub_plain(plain: Path, capture: Path) -> None:
+    """Scrubs a file in place. Raises ValueError, which names `capture`, where it is no capture."""
     with open(plain, "rb") as file:
         begin = file.read(4096)
     if begin.startswith(SQLITE):
         layouts = stack_layouts(plain)
         with closing(sqlite3.connect(plain)) as database:
-            scrub_tables(database, layouts)
+            tables = columns_by_table(database)
+            if "StringIds" not in tables:
+                raise ValueError(
+                    f"{capture}: is SQLite, but not an nsys export; the table StringIds is missing"
+                )
+            scrub_tables(database, tables, layouts)
             database.commit()
             database.execute("VACUUM")  # overwritten text would stay in free pages
     else:
+        with (
+            open(plain, "rb") as file,
+            mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text,
+        ):
+            begin_of_events(text, capture)
         clean = plain.with_suffix(".json")
         scrub_json(plain, clean)
         os.replace(clean, plain)
 
 
 def stack_layouts(plain: Path) -> dict[int, Layout]:
-    """The layouts of Python's stacks in an export."""
+    """The layouts of Python's stacks in an export; none in one that cannot be read."""
     try:
         return layouts_of(Export(plain))
-    except ValueError:  # another SQLite file
+    except ValueError:
         return {}
 
 
-def scrub_tables(database: sqlite3.Connection, layouts: dict[int, Layout]) -> None:
+def columns_by_table(database: sqlite3.Connection) -> dict[str, list[str]]:
     names = database.execute("SELECT name FROM sqlite_master WHERE type='table'").fetchall()
-    tables = {
+    return {
         table: [row[1] for row in database.execute(f'PRAGMA table_info("{table}")')]
         for (table,) in names
     }
+
+
+def scrub_tables(
+    database: sqlite3.Connection, tables: dict[str, list[str]], layouts: dict[int, Layout]
+) -> None:
     forget_bystanders(database, tables)
     hide_typed_secrets(database, tables)
     forget_payloads(database, tables, layouts)

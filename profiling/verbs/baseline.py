@@ -26,13 +26,19 @@ from functools import partial
 from pathlib import Path
 
 from cli.interrupts import STOPS, exit_code
-from cli.lock import Lock
+from cli.lock import Lock, refuse_files_of_others
 from cli.parser import Parser, flag, within
 from cli.program import as_called
 from profiling.launch.experiment import baselines, commands
 from profiling.launch.experiment.plan import FEWEST_TIMED
-from profiling.launch.experiment.processes import open_experiment, resume_command, say
-from profiling.shared.own_program import refuse_without_dashes
+from profiling.launch.experiment.processes import (
+    OF_UNENDED,
+    RESULTS,
+    open_experiment,
+    resume_command,
+    say,
+)
+from profiling.shared.own_program import refuse_without_dashes, refuse_without_name
 from profiling.shared.units import milliseconds
 
 OUT = Path("out-baseline")
@@ -47,6 +53,7 @@ def main(argv: list[str]) -> int:
         print(f"{sys.argv[0]}: {error}", file=sys.stderr)
         return error.status
     folder = flags.out or OUT / flags.name
+    refuse_files_of_others(folder, RESULTS, OF_UNENDED, "experiment")
     with Lock(folder, f"--out {folder}"):
         say(f"{flags.repeats} processes of {asked.factor.values[0]}\nfolder  {folder}")
         experiment = open_experiment(folder, asked)
@@ -83,7 +90,9 @@ def parse(argv: list[str]) -> Namespace:
     add("--out DIR", out, Path)
     end = argv.index("--") if "--" in argv else len(argv)
     if end == len(argv):
-        refuse_without_dashes("baseline", argv, parser.parse_known_args(argv)[1])
+        flags, words = parser.parse_known_args(argv)
+        refuse_without_name("baseline", argv, [flags.name, *words])
+        refuse_without_dashes("baseline", argv, words)
     flags = parser.parse_args(argv[:end])
     flags.words = argv[end + 1 :]
     if not flags.words:

@@ -46,7 +46,7 @@ from msgspec.structs import replace
 
 from cli.files import write_text
 from cli.interrupts import STOPS, exit_code
-from cli.lock import Lock
+from cli.lock import Lock, refuse_files_of_others
 from cli.parser import Parser, flag, names, within
 from cli.program import as_called
 from profiling.analysis.bench.bench_records import BENCH, SCHEMA_VERSION, Asked, Bench, Kind
@@ -84,6 +84,7 @@ def main(argv: list[str]) -> int:
         ours=flags.ours,
     )
     plan = Plan(asked, checkout, flags.out or fresh_folder())
+    refuse_files_of_others(plan.folder, BENCH, {"runs"}, "bench")
     check_words(plan)
     began = datetime.now(UTC).isoformat(timespec="seconds")
     bench = open_bench(plan.folder, Bench(SCHEMA_VERSION, asked, began))

@@ -33,8 +33,7 @@ from functools import partial
 from pathlib import Path
 
 from cli.interrupts import STOPS, exit_code
-from cli.lock import NAME as LOCK_FILE
-from cli.lock import Lock
+from cli.lock import Lock, refuse_files_of_others
 from cli.parser import Parser, flag, within
 from cli.program import as_called
 from profiling.analysis.difference.comparison_records import Experiment
@@ -52,14 +51,14 @@ from profiling.verbs.gate import CANNOT_TELL
 from profiling.verbs.results import new_file, put
 
 OUT = Path("out-bisect")
-OF_UNENDED = {"visits", "trees", LOCK_FILE}  # what a bisection has before its first visit has ended
+OF_UNENDED = {"visits", "trees"}  # what a bisection has before its first visit has ended
 
 
 def main(argv: list[str]) -> int:
     """Bisect; return the exit code. Raises ValueError for what the user can mend."""
     flags = parse(argv)
     asked = request_of(flags)
-    check_own(asked.folder)
+    refuse_files_of_others(asked.folder, STATE, OF_UNENDED, "bisection")
     try:
         open_bisection(asked)  # mistakes end here, before a folder is made
     except commands.NotStarted as error:
@@ -121,17 +120,6 @@ def request_of(flags: Namespace) -> Asked:
     effect = flags.min_effect / 100
     rest = effect, flags.repeats, flags.most_repeats, folder.resolve(), flags.capture
     return Asked(root, commits, flags.words, flags.steps, flags.warm_up, *rest)
-
-
-def check_own(folder: Path) -> None:
-    """Raise ValueError if the folder has files, but no bisection."""
-    if not folder.is_dir() or (folder / STATE).exists():
-        return
-    if others := sorted({path.name for path in folder.iterdir()} - OF_UNENDED):
-        raise ValueError(
-            f"--out {folder}: contains {others[0]}, which no bisection has written; give another "
-            "folder"
-        )
 
 
 def deliver(flags: Namespace, asked: Asked, state: Bisection, argv: list[str]) -> int:

@@ -104,13 +104,19 @@ def parse(argv: list[str]) -> Namespace:
 
 
 def numbers(words: str) -> tuple[int, ...]:
-    """Parse a flag's numbers of GPUs."""
-    return tuple(map(within(int, 1, MOST_GPUS), names(words)))
+    """Parse a flag's numbers of GPUs. Raises ArgumentTypeError."""
+    try:
+        return tuple(map(within(int, 1, MOST_GPUS), names(words)))
+    except ValueError:
+        raise ArgumentTypeError(f"{words}: give numbers by comma, such as 8,64,1024") from None
 
 
 def speeds(words: str) -> tuple[float, ...]:
-    """Parse a flag's bandwidth in GB/s, or its range LOW,HIGH."""
-    values = tuple(map(within(float, 0.001, 1e6), names(words)))
+    """Parse a flag's bandwidth in GB/s, or its range LOW,HIGH. Raises ArgumentTypeError."""
+    try:
+        values = tuple(map(within(float, 0.001, 1e6), names(words)))
+    except ValueError:
+        values = ()
     if len(values) not in (1, 2):
         raise ArgumentTypeError(f"{words}: give GB/s, or LOW,HIGH")
     return values

@@ -8,7 +8,7 @@ from configs.sharing import Travel
 from profiling.analysis.scale.model_sizes import sizes_of
 from profiling.analysis.scale.scale import host_step_ms
 from profiling.shared.model_description import GPT2Keys, gpt2
-from validation.predicted import AT_ONCE, AT_POWER_LIMIT, MEASURED, link, of_124m, predicted_ms
+from validation.predicted import AT_ONCE, AT_POWER_LIMIT, MEASURED, of_124m, predicted_ms
 
 XL = GPT2Keys(n_layer=48, n_head=25, n_embd=1600, block_size=1024, bias=True)
 
@@ -16,14 +16,14 @@ XL = GPT2Keys(n_layer=48, n_head=25, n_embd=1600, block_size=1024, bias=True)
 @pytest.mark.parametrize("step", MEASURED, ids=lambda step: f"{step.what}, {step.gpus} GPUs")
 def test_steps_that_were_measured(step):
     """Predictions are within 4 %: in one piece behind backward, and bucket by bucket."""
-    gb_per_s = link().gb_per_s
-    assert predicted_ms(step, gb_per_s) == pytest.approx(step.measured_ms, rel=0.04)
-    slowed = predicted_ms(step, gb_per_s) > predicted_ms(step, gb_per_s, slowed=False)
+    predicted = predicted_ms(step)["middle"]
+    assert predicted == pytest.approx(step.measured_ms, rel=0.04)
+    slowed = predicted > predicted_ms(step, slowed=False)["middle"]
     assert slowed == (step.keys.bucket_mb != AT_ONCE)  # else nothing runs beside it
 
 
 def test_what_is_said_of_the_power_limit_is_what_was_measured_there():
-    predicted = [predicted_ms(step, link().gb_per_s) for step in AT_POWER_LIMIT]
+    predicted = [predicted_ms(step)["middle"] for step in AT_POWER_LIMIT]
     longer = [step.measured_ms / ms for step, ms in zip(AT_POWER_LIMIT, predicted, strict=True)]
     assert [round(100 * (least - 1)) for least in (min(longer), max(longer))] == [3, 4]
 

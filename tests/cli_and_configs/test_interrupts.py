@@ -111,6 +111,18 @@ print("went on")
     assert ended(code) == (0, "went on\n", "")
 
 
+def test_programs_of_tests_get_a_hangup_also_where_nohup_started_the_tests():
+    started = "import os, signal; os.kill(os.getpid(), signal.SIGHUP)"
+    code = f"""
+import os, runpy, signal, subprocess, sys
+signal.signal(signal.SIGHUP, signal.SIG_IGN)
+runpy.run_path("tests/conftest.py")  # as pytest does
+os.kill(os.getpid(), signal.SIGHUP)
+print(subprocess.run([sys.executable, "-c", {started!r}]).returncode)
+"""
+    assert ended(code) == (0, f"{-signal.SIGHUP}\n", "")
+
+
 def test_a_lock_and_the_folder_made_for_it_go(tmp_path):
     assert ended(f"""
 from pathlib import Path

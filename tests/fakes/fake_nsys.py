@@ -54,6 +54,7 @@ def export(arguments: list[str], outcome: str, capture: str | None) -> int:
         print("disk full")
         return 1
     database = sqlite3.connect(output)
+    database.execute("CREATE TABLE StringIds (id INT, value TEXT)")
     database.execute("CREATE TABLE report (text TEXT)")
     database.execute("INSERT INTO report VALUES (?)", (Path(arguments[-1]).read_text(),))
     database.commit()

@@ -1,16 +1,14 @@
 """Makes Triton compile for a Hopper GPU that is not there; to be imported before any kernel.
 
 Tensors are on the CPU. A launch counts its arguments in `Driver.launches` and computes nothing, so
-what is in the tensors is anything. Triton's cache is a new folder.
+what is in the tensors is anything. TRITON_CACHE_DIR has to be a folder of the test's own.
 
 The code has no barriers or fences: the two passes that insert them refuse no kernel, but take half
 of the compiler's time. ptxas optimizes little, since this code never runs.
 """
 
 import os
-import tempfile
 
-os.environ["TRITON_CACHE_DIR"] = tempfile.mkdtemp()
 os.environ["PTXAS_OPTIONS"] = "--opt-level 1"
 
 import torch

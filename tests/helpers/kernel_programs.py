@@ -25,27 +25,27 @@ END = "\nimport os, sys; sys.stdout.flush(); os._exit(0)"
 QUIET = "import warnings; warnings.simplefilter('ignore')\n"
 
 
-def run(program: str, device: str) -> None:
+def run(program: str, device: str, **environ: str) -> None:
     """Run a program in a process of its own, and assert that its last line is `right`.
 
-    Triton reads TRITON_INTERPRET only once in a process.
+    Triton reads TRITON_INTERPRET only once in a process. `environ` is added to the environment.
     """
     if device == "cpu":
-        environ = {**os.environ, "TRITON_INTERPRET": "1"}
+        environ = {**os.environ, **environ, "TRITON_INTERPRET": "1"}
         forked = Forked(["-c", QUIET + program + END, device], environ, interpreter())
         said, _ = forked.communicate(timeout=300)
         assert forked.wait() == 0 and said.strip().endswith("right"), said[-3000:]
     else:
-        run_anew(program, device)
+        run_anew(program, device, **environ)
 
 
-def run_anew(program: str, device: str) -> None:
+def run_anew(program: str, device: str, **environ: str) -> None:
     """Do the same in a process that is not forked from one that has imported torch."""
     begin = "import tests.helpers.interpreted\n" if device == "cpu" else ""
     ended = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", begin + program + END, device],
         cwd=PROJECT,
-        env={**os.environ, "TRITON_INTERPRET": "1" if device == "cpu" else "0"},
+        env={**os.environ, **environ, "TRITON_INTERPRET": "1" if device == "cpu" else "0"},
         capture_output=True,
         text=True,
         timeout=300,

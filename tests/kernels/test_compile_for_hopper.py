@@ -52,5 +52,7 @@ print("right")
 """
 
 
-def test_all_kernels_of_a_step():
-    run(PROGRAM, "cuda")  # by Triton's compiler, not its interpreter
+def test_all_kernels_of_a_step(tmp_path):
+    # by Triton's compiler, not its interpreter
+    run(PROGRAM, "cuda", TRITON_CACHE_DIR=str(tmp_path))
+    assert any(tmp_path.iterdir()), "Triton's cache lies elsewhere"

@@ -170,6 +170,24 @@ def test_sigterm_is_passed_on(start):
     assert "no step was seen" in output
 
 
+def test_under_nohup_a_hangup_ends_neither_the_program_nor_its_report(start):
+    code = (
+        "import os, signal\n"
+        "os.kill(os.getppid(), signal.SIGHUP)\n"
+        "os.kill(os.getpid(), signal.SIGHUP)\n"
+        "print('went on')\n"
+    )
+    begin = "import os, signal, sys; signal.signal(signal.SIGHUP, signal.SIG_IGN); "
+    words = [PYTHON, "-m", "profiling", "run", "--kind", "none", "--", PYTHON, "-c", code]
+    process = start(
+        ["-c", f"{begin}os.execv(sys.argv[1], sys.argv[1:])", *words],
+        anew=True,
+        PYTHONPATH=str(PROJECT),
+    )
+    output = process.communicate(timeout=30)[0]
+    assert process.returncode == 0 and "went on" in output and "no step was seen" in output
+
+
 def test_a_users_packages_of_our_names_are_no_hindrance(tmp_path):
     """The verb is started in the user's folder, which may have a package cli."""
     (tmp_path / "cli").mkdir()

@@ -60,8 +60,12 @@ def test_a_comparison_is_that_of_the_verb(tmp_path):
 def test_steps_phases_and_device_can_be_chosen():
     chosen = open_capture(SLOW, step="forward", phases=["log"], device=0).record
     assert chosen.window.step_name == "forward"
-    with pytest.raises(ValueError, match="^phases=nixda: no range has this name"):
+    with pytest.raises(ValueError, match="^phases=nixda: no range has this name; there are "):
         open_capture(SLOW, phases="nixda")  # one name, no letters
+    with pytest.raises(ValueError, match=r"phases=bacward: .*; did you mean backward\?$"):
+        open_capture(SLOW, phases=["forward", "bacward"])
+    with pytest.raises(ValueError, match=r"step=iteraton: .*; did you mean iteration\?$"):
+        open_capture(SLOW, step="iteraton")  # the ranges are called iteration 10, ...
 
 
 @pytest.mark.parametrize("path", ["--help", "-x.json"])

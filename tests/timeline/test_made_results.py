@@ -1,4 +1,4 @@
-"""JSON that a verb wrote, given in place of a capture: the message says what to open instead."""
+"""JSON that a verb wrote, given in place of a capture: the message says what to give instead."""
 
 import json
 
@@ -17,7 +17,7 @@ def test_a_report_already_made_is_named_by_report_and_compare(tmp_path):
     made, capture = tmp_path / "made.json", str(CAPTURES / "flash_compile.sqlite.gz")
     report.main([capture, "--json", str(made)])
     line = (
-        f"{made}: is a report already made by report --json, not a capture; open the capture "
+        f"{made}: is a report already made by report --json, not a capture; give the capture "
         "instead: flash_compile.sqlite.gz"
     )
     for call in (
@@ -48,7 +48,7 @@ def test_a_report_already_made_is_named_by_report_and_compare(tmp_path):
     ],
 )
 def test_what_a_verb_wrote_is_named(text, what, files):
-    words = f"is {what}, not a capture; open the capture instead{files}"
+    words = f"is {what}, not a capture; give the capture instead{files}"
     assert result_words(text.encode()) == words
 
 

@@ -2,17 +2,21 @@
 
 import gzip
 import json
+import re
 import sqlite3
+from contextlib import closing
 
 import numpy as np
 import pytest
 
+from profiling.shared.json_records import to_json
 from profiling.timeline import scrub as scrubbing
 from profiling.timeline.opening import open_capture
 from profiling.timeline.scrub import scrub, without_folders
 from profiling.verbs.scrub import main
 from tests.helpers.captures import event, small_export, small_trace, write_trace
 from tests.helpers.planted_secrets import TOKENS
+from tests.helpers.reports import MANIFEST
 from tests.paths import CAPTURES
 
 SECRET = "sk-planted-4711"
@@ -222,6 +226,44 @@ def test_a_trace_loses_its_folders(tmp_path, monkeypatch, block_bytes):
 def test_mistakes_on_the_command_line(words, said):
     with pytest.raises(ValueError, match=said):
         main(words)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{"hostname": "me", "notes": []}', 'is JSON, but not a trace of events (it has no "trace'),
+        (to_json(MANIFEST), "is the manifest of a capture, not a capture; give the capture"),
+        ("[1, 2]", "cannot be scrubbed: it is neither an nsys export nor a trace"),
+    ],
+)
+def test_json_that_is_no_trace_is_refused_and_kept(tmp_path, text, said, packed):
+    path = tmp_path / ("notes.json.gz" if packed else "notes.json")
+    before = gzip.compress(text.encode()) if packed else text.encode()
+    path.write_bytes(before)
+    for words in (["--in-place"], ["-o", str(tmp_path / "copy.json")]):
+        with pytest.raises(ValueError, match=re.escape(f"{path}: {said}")):
+            main([str(path), *words])
+    assert path.read_bytes() == before and list(tmp_path.iterdir()) == [path]
+
+
+def test_a_database_that_is_no_export_is_refused_and_kept(tmp_path):
+    path = tmp_path / "notes.sqlite"
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("CREATE TABLE Notes (name TEXT, value TEXT)")
+        database.execute("INSERT INTO Notes VALUES ('Environment', '/home/me')")
+        database.commit()
+    before = path.read_bytes()
+    with pytest.raises(ValueError, match=r"notes\.sqlite: is SQLite, but not an nsys export"):
+        main([str(path), "--in-place"])
+    assert path.read_bytes() == before
+
+
+def test_a_trace_that_is_its_list_of_events_alone_is_scrubbed(tmp_path):
+    path = tmp_path / "x.json"
+    path.write_text(f'[{{"ph": "X", "name": "/home/{SECRET}/train.py(7): step", "ts": 1}}]')
+    main([str(path), "--in-place"])
+    assert json.loads(path.read_text())[0]["name"] == "train.py(7): step"
 
 
 def test_several_are_scrubbed_in_place(tmp_path, capsys):

@@ -62,8 +62,10 @@ print("right")
 
 
 @pytest.mark.slow
-def test_what_is_rehearsed_is_not_launched_and_then_needs_no_compiler():
-    run(ON_A_CPU, "cuda")  # by Triton's compiler, not its interpreter
+def test_what_is_rehearsed_is_not_launched_and_then_needs_no_compiler(tmp_path):
+    # by Triton's compiler, not its interpreter
+    run(ON_A_CPU, "cuda", TRITON_CACHE_DIR=str(tmp_path))
+    assert any(tmp_path.iterdir()), "Triton's cache lies elsewhere"
 
 
 @pytest.mark.gpu

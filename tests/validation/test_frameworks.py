@@ -146,8 +146,8 @@ def test_a_process_that_ends_is_named_with_its_log(monkeypatch, tmp_path):
     (tmp_path / "logs").mkdir()
     unknown = replace(PROGRAM, name="no_such_program")
     with (
-        frameworks.Child(unknown, "fault", tmp_path, on_gpu=False) as child,
-        pytest.raises(ValueError, match="no_such_program-fault: ended without an answer; see "),
+        frameworks.asked_process(unknown, "fault", tmp_path, on_gpu=False) as child,
+        pytest.raises(ValueError, match=r"no_such_program-fault \(.*\.log\) ended with 1 and no"),
     ):
         child.answer()
 

@@ -68,6 +68,25 @@ def test_a_file_that_cannot_be_used_is_named_with_what_to_give(files, words, wha
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("words", "writer"),
+    [
+        ("ab attention=slow,math --out mine", "experiment"),
+        ("ab --out mine -- python x.py ::: python y.py", "experiment"),
+        ("baseline save main --out mine -- python x.py", "experiment"),
+        ("bench device=cpu --out mine", "bench"),
+    ],
+)
+def test_a_folder_with_files_of_others_is_refused_and_stays(files, words, writer):
+    Path("mine").mkdir()
+    Path("mine/report.html").write_text("mine")
+    verb, *rest = words.split()
+    said = f"^--out mine: contains report.html, which no {writer} has written; give another folder$"
+    with pytest.raises(ValueError, match=said):
+        import_module(f"profiling.verbs.{verb}").main(rest)
+    assert Path("mine/report.html").read_text() == "mine" and len(list(Path("mine").iterdir())) == 1
+
+
 def test_a_scrubbed_copy_says_of_which_capture_of_a_folder(files, capsys):
     command = import_module("profiling.verbs.scrub")
     Path("empty", "one.sqlite.gz").write_bytes(Path(CAPTURE).read_bytes())

@@ -48,6 +48,39 @@ def test_a_half_written_line_is_said(tmp_path, capsys):
     assert note in capsys.readouterr().out and note in (tmp_path / "made.html").read_text()
 
 
+def test_a_run_that_cannot_be_read_is_left_out_and_said(tmp_path, capsys):
+    whole, damaged, other = (write_run(tmp_path / name) for name in ("whole", "damaged", "other"))
+    lines = (damaged / "metrics.jsonl").read_text().splitlines()
+    (damaged / "metrics.jsonl").write_text("\n".join([*lines[:3], "damaged", *lines[3:]]) + "\n")
+    (other / "config.yaml").unlink()
+    out = tmp_path / "made.html"
+    assert dashboard_command.main([str(tmp_path), "-o", str(out)]) == 0
+    notes = [
+        "left out: damaged/metrics.jsonl:4: this line was not written by training: damaged; remove "
+        "the line, or restore the file",
+        "left out: other/config.yaml: cannot be read: No such file or directory; restore the file, "
+        "or give the out_dir of another run",
+    ]
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[:2] == [f"note: {note}" for note in notes]
+    assert printed[2].startswith(f"{out}: 1 run, ")
+    page = out.read_text()
+    assert all(note in page for note in notes)
+    out.unlink()
+    (whole / "metrics.jsonl").write_text("")
+    said = refused(tmp_path, "-o", out)
+    assert said.startswith(f"{damaged}/metrics.jsonl:4: this line"), "not that no row is there yet"
+    assert not out.exists()
+
+
+def test_a_note_names_the_file_of_the_run_in_the_current_folder(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(write_run(tmp_path / "run"))
+    append_row(Path(), '{"iter"')
+    dashboard_command.main([".", "-o", str(tmp_path / "made.html")])
+    said = "note: run/metrics.jsonl: the last line is incomplete and was left out"
+    assert capsys.readouterr().out.splitlines()[0] == said
+
+
 def test_mistakes_are_one_line_that_names_them(tmp_path):
     run = write_run(tmp_path / "run")
     (tmp_path / "empty").mkdir()
@@ -252,11 +285,20 @@ def test_words_and_tables_follow_the_rows_after_some_seconds(tmp_path, monkeypat
 
 
 def test_a_damaged_line_is_said_to_who_follows(tmp_path):
+    """The page is made anew: that of the only run says what is wrong, others go on without it."""
     folder = write_run(tmp_path / "run", start_s=1.0)
-    with serving(tmp_path) as server, following(server) as events:
-        append_row(folder, "damaged\n")
-        name, _, said = next(events)
-        assert name == "trouble" and said.endswith("this line was not written by training: damaged")
+    with serving(tmp_path) as server:
+        with following(server) as events:
+            append_row(folder, "damaged\n")
+            assert next(events)[0] == "changed"
+        status, said = get(server, "/bare")
+        assert status == 503 and "this line was not written by training: damaged" in said
+        other = write_run(tmp_path / "other", start_s=1.0)
+        status, page = get(server, "/bare")
+        assert status == 200 and "left out: run/metrics.jsonl:" in page
+        with following(server, mark_in(page)) as events:
+            append_row(other, '{"iter": 400, "train/loss": 1.0}\n')
+            assert next(events)[0::2] == ("rows", {"other": [{"iter": 400, "train/loss": 1.0}]})
 
 
 @pytest.mark.slow

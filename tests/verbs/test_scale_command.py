@@ -129,10 +129,11 @@ def test_the_memory_of_a_run_is_in_its_folder(tmp_path):
         ([*GIVEN, "--gpus", "12"], "--gpus 12: must be a multiple of --gpus-per-node 8"),
         ([*GIVEN, "--gpus", ","], "--gpus: is empty; give one or more, separated by commas"),
         ([*GIVEN, "--gpus", "0"], "--gpus: 0: must be 1 to 131072"),
-        ([*GIVEN, "--gpus", "many"], "--gpus: invalid"),
+        ([*GIVEN, "--gpus", "8,many"], "--gpus: 8,many: give numbers by comma, such as 8,64"),
         ([*GIVEN, "--gpus-per-node", "0"], "--gpus-per-node: 0: must be 1 to"),
         ([*GIVEN, "--link", "-3"], "--link"),
         ([*GIVEN, "--link", "1,2,3"], "--link: 1,2,3: give GB/s, or LOW,HIGH"),
+        ([*GIVEN, "--link", "5x"], "--link: 5x: give GB/s, or LOW,HIGH"),
         ([*GIVEN, "--parallel", "tensor"], "--parallel: invalid choice: 'tensor'"),
         ([*GIVEN, "--all-reduce", "ring"], "--all-reduce: invalid choice: 'ring'"),
         (

@@ -198,21 +198,28 @@ def is_previous(path: Path) -> bool:
 
 
 def read_runs(folders: list[Path]) -> tuple[list[RunFolder], list[str]]:
-    """(runs on one time axis, notes, also on each run that has not logged a row yet).
+    """(runs on one time axis, notes, first on each run that is left out).
 
-    Raises ValueError where no run has logged a row, or where a run cannot be read.
+    Left out is a run that has not logged a row yet, or that cannot be read. Raises ValueError where
+    none is left.
     """
-    runs, missing, notes = [], [], []
+    runs, left_out, notes = [], [], []
     for folder, name in zip(folders, run_names(folders), strict=True):
         try:
             runs.append(replace(read_run(folder), name=name))
-        except NoRowsYet as error:
-            missing.append(f"left out: {error}".replace(str(folder), name))
-            if len(missing) == len(folders):
-                raise
-        else:
-            notes += [note.replace(str(folder), name) for note in runs[-1].notes]
-    return use_one_axis(runs), missing + notes
+        except ValueError as error:
+            left_out.append(error)
+            notes.append(f"left out: {with_name(str(error), folder, name)}")
+    if not runs:
+        raise next((e for e in left_out if not isinstance(e, NoRowsYet)), left_out[-1])
+    for run in runs:
+        notes += [with_name(note, run.folder, run.name) for note in run.notes]
+    return use_one_axis(runs), notes
+
+
+def with_name(message: str, folder: Path, name: str) -> str:
+    """The message on a file of a run, with the run's name in place of its folder."""
+    return f"{name}/{message.removeprefix(f'{folder}/')}"
 
 
 def run_names(folders: Sequence[Path]) -> list[str]:
@@ -316,11 +323,13 @@ def read_config(folder: Path) -> JsonObject:
     try:
         config = yaml.load(path.read_text(encoding="utf-8"), WithoutAliases)
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
-        raise ValueError(f"{path}: cannot be read: {one_line(error)}") from error
-    if not isinstance(config, dict):
+        reason = error.strerror if isinstance(error, OSError) else one_line(error)
         raise ValueError(
-            f"{path}: not a mapping of keys; check whether {folder} is the folder of a run"
-        )
+            f"{path}: cannot be read: {reason}; restore the file, or give the out_dir of another "
+            "run"
+        ) from error
+    if not isinstance(config, dict):
+        raise ValueError(f"{path}: not a mapping of keys; give the out_dir of a run")
     return config
 
 
@@ -349,7 +358,8 @@ def read_rows(path: Path) -> tuple[Rows, set[Place], list[str]]:
                 break
             text = line[:60].decode(errors="replace")
             raise ValueError(
-                f"{path}:{number}: this line was not written by training: {text}"
+                f"{path}:{number}: this line was not written by training: {text}; remove the "
+                "line, or restore the file"
             ) from error
         if numbers is None:
             rows = {known: row for known, row in rows.items() if known[0] <= place[0]}

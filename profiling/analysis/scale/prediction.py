@@ -90,11 +90,8 @@ def modes_for(gpus: int, gpus_per_node: int, modes: Sequence[Mode]) -> list[Mode
 def prediction(
     work: Work, machine: Machine, gpus: int, mode: Mode, tokens: int, activations: int | None
 ) -> Prediction:
-    replays = {level: replay_mode(work, machine.links(level), gpus, mode) for level in SPEEDS}
-    gpu_ms = {level: replays[level].now for level in SPEEDS}
-    if gpus > 1:
-        gpu_ms["low"] *= 1 + LONGER_PERCENT / 100
-    step_ms = {level: max(gpu_ms[level], machine.host_ms(mode, level)) for level in SPEEDS}
+    replays = replays_by_speed(work, machine, gpus, mode)
+    step_ms = {level: max(replays[level].now, machine.host_ms(mode, level)) for level in SPEEDS}
     middle = replays["middle"]
     shared_by = shards(mode, gpus, machine)
     memory = memory_of(work.sizes, mode, shared_by, work.parts.micro_steps, work.optimizer)
@@ -125,6 +122,14 @@ def prediction(
         shard_update=mode == "ddp" and work.shares_update,
         reduce_dtype=work.reduce_dtype if mode == "ddp" and work.shares_update else None,
     )
+
+
+def replays_by_speed(work: Work, machine: Machine, gpus: int, mode: Mode) -> dict[Speed, Replay]:
+    """Replay the step over links of each speed; over slow ones it takes LONGER_PERCENT longer."""
+    replays = {level: replay_mode(work, machine.links(level), gpus, mode) for level in SPEEDS}
+    if gpus > 1:
+        replays["low"].now *= 1 + LONGER_PERCENT / 100
+    return replays
 
 
 def replay_mode(work: Work, links: Links, gpus: int, mode: Mode) -> Replay:

@@ -19,7 +19,7 @@ from profiling.analysis.columns import depths, distinct, name_mask, used_names
 from profiling.analysis.steps.endless import NUMBER, fill_lost_ends
 from profiling.analysis.steps.operators import operator_phases, optimizer_steps
 from profiling.analysis.steps.periodic import periodic_steps
-from profiling.analysis.steps.phases import phase_ranges
+from profiling.analysis.steps.phases import phase_ranges, unknown_range
 from profiling.analysis.steps.steps import Steps, without_ids
 from profiling.analysis.steps.update_kernels import optimizer_kernel_steps
 from profiling.timeline.trace import ANY_THREAD, Calls, Operations, Ranges, Trace
@@ -151,8 +151,9 @@ def step_rows(trace: Trace, process: int | None, step: str | None) -> np.ndarray
     ranges = ranges_of(trace)
     rows = np.flatnonzero(step_mask(trace, step) & (ranges.process == process))
     if not len(rows) and step is not None and trace.ranges is not None:
-        known = sorted({trace.names[row] for row in used_names(ranges.name)})[:8]
-        raise ValueError(f"step={step}: no range has this name; there are {', '.join(known)}, ...")
+        present = {trace.names[row] for row in used_names(ranges.name)}
+        without_numbers = {NUMBER.sub("", name) for name in present}
+        raise ValueError(unknown_range(f"step={step}", step, present, without_numbers))
     if not len(rows) and not optimizer_steps(trace, process, None):
         rows = repeated_rows(ranges, np.flatnonzero(program_mask(trace, ranges, process)))
     if not len(rows):

@@ -1,13 +1,16 @@
 """Find the ranges that are phases, and the ranges inside them. Called by find."""
 
 import re
+from collections.abc import Iterable
 
 import numpy as np
 
+from cli.errors import suggestion
 from profiling.analysis.columns import depths, distinct, name_mask, used_names
 from profiling.analysis.steps.steps import NO_RANGES, StepRanges, Steps
 from profiling.timeline.trace import ANY_THREAD, Ranges, Trace
 
+MOST_NAMED = 8  # ranges in a message
 WRAPPERS = re.compile(r"micro_step \d+|iteration \d+|token \d+|ProfilerStep#\d+")  # around phases
 # PyTorch's own ranges. A closure that Optimizer.step calls does forward and backward inside it
 OF_OPTIMIZER = re.compile(r"Optimizer\.(step|zero_grad)#.*")
@@ -96,6 +99,13 @@ def phase_names(trace: Trace, ranges: Ranges, phases: list[str]) -> list[int]:
     present = {trace.names[row]: row for row in used_names(ranges.name)}
     for phase in phases:
         if phase not in present:
-            known = ", ".join(sorted(present)[:8])
-            raise ValueError(f"phases={phase}: no range has this name; there are {known}, ...")
+            raise ValueError(unknown_range(f"phases={phase}", phase, present, present))
     return [present[phase] for phase in phases]
+
+
+def unknown_range(key: str, name: str, present: Iterable[str], accepted: Iterable[str]) -> str:
+    """Message on a name that no range has, with the nearest accepted one, or some present ones."""
+    known = sorted(set(present))
+    more = ", ..." if len(known) > MOST_NAMED else ""
+    some = f"; there are {', '.join(known[:MOST_NAMED])}{more}" if known else ""
+    return f"{key}: no range has this name{suggestion(name, accepted) or some}"

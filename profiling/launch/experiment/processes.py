@@ -35,6 +35,7 @@ from profiling.shared.json_records import JsonObject, read_json, to_json
 from profiling.shared.run_files import CHECKPOINTS, SHARDS, remove_run
 
 RESULTS = "results.json"
+OF_UNENDED = {"runs", "tree"}  # what an experiment has before its first process has ended
 UNEVEN = 1.2  # factor by which processes of one command usually differ, with what else runs
 # fields that must be equal for an experiment to go on in its folder
 # -> how a message calls them

@@ -73,8 +73,8 @@ def end_of_lines(path: Path) -> int:
 def rows_since(folders: list[Path], mark: Mark) -> tuple[Mark, dict[str, list[Numbers]]] | None:
     """(a newer mark, the rows of each run between the two), or None to have the page made anew.
 
-    A run that starts again also gives None, since that takes rows back. Raises ValueError for a
-    damaged line.
+    A run that starts again also gives None, since that takes rows back, and so does a damaged line:
+    the page says what is wrong with it.
     """
     if mark.state != state_of(folders) or len(mark.offsets) != len(folders):
         return None
@@ -84,7 +84,7 @@ def rows_since(folders: list[Path], mark: Mark) -> tuple[Mark, dict[str, list[Nu
         lines = new_lines(path, begin)
         if lines is None:
             return None
-        new_rows = [row_of(path, line) for line in lines.splitlines()]
+        new_rows = [row_of(line) for line in lines.splitlines()]
         if any(row is None for row in new_rows):
             return None
         offsets[number] += len(lines)
@@ -107,11 +107,10 @@ def new_lines(path: Path, begin: int) -> bytes | None:
     return content[: content.rfind(b"\n") + 1]
 
 
-def row_of(path: Path, line: bytes) -> Numbers | None:
-    """The row in a line, with its iteration; None for the line of a start. Raises ValueError."""
+def row_of(line: bytes) -> Numbers | None:
+    """The row in a line, with its iteration; None for the line of a start or a damaged one."""
     try:
         (iteration, _), numbers = read_row(line)
-    except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
-        begin = line[:60].decode(errors="replace")
-        raise ValueError(f"{path}: this line was not written by training: {begin}") from error
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
+        return None
     return None if numbers is None else numbers | {"iter": iteration}
