@@ -5,22 +5,24 @@
     python -m benchmarks attach gpu=true widths=256,8192,32768 steps=600 traceml=true
 
 First the hook's own calls alone: a loop of stubs (a module, a backward and an optimizer that do
-nothing) in two processes, bare and hooked, which take turns; the difference of their least of
-twelve means of CPU time over half a second: the rows that the hook writes are in them, and what the
-machine's other work adds is not. With `gpu` the processes use CUDA. Then steps of a small model on
-one thread of the CPU, or on a GPU, in bare and hooked processes that take turns; a process counts
-by the median of its steps. With `traceml` other processes run under `traceml run`, their steps
-instrumented as its guide says (pip install traceml-ai).
+nothing) in two processes on one core, bare and hooked, which take turns of a tenth of a second. The
+CPU time of a step in six turns is compared, in which the hook writes rows, and the median of ten
+such differences is printed. With `gpu` the processes use CUDA. Then steps of a small model
+on one thread of the CPU, or on a GPU, in bare and hooked processes that take turns; a process
+counts by the median of its steps. With `traceml` other processes run under `traceml run`, their
+steps instrumented as its guide says (pip install traceml-ai).
 """
 
 import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 from typing import Literal
 
 from benchmarks.answering import AnsweringProcess
@@ -28,7 +30,8 @@ from benchmarks.measuring import PROJECT, Keys, free_port, key, measure_in_turns
 from profiling.launch.any_program.start import HOOK, HookSettings, with_hook
 
 PROGRAM = PROJECT / "benchmarks" / "attach_program.py"
-TURNS = 12  # of a bare and a hooked process of stubs
+TURNS = 60  # of a bare and a hooked process of stubs,
+COMPARED = 6  # of which so many are compared as one: the hook writes rows twice a second
 Way = Literal["bare", "hooked", "traceml"]
 
 
@@ -47,7 +50,10 @@ class AttachConfig(Keys):
 
 
 def main(config: AttachConfig) -> None:
-    added = [stubs_added_us(config.gpu) for _ in range(config.stub_rounds)]
+    added = []
+    for _ in range(config.stub_rounds):
+        added.append(stubs_added_us(config.gpu))
+        print(f"stubs: {added[-1]:.2f} us", flush=True)
     print(f"the hook's own calls: {spread(added, 2)} us per step, of {len(added)} processes\n")
     widths = numbers(config.widths)
     ways: tuple[Way, ...] = ("bare", "hooked", "traceml") if config.traceml else ("bare", "hooked")
@@ -77,7 +83,7 @@ def numbers(widths: str) -> list[int]:
 
 def stubs_added_us(gpu: bool) -> float:
     """Microseconds that the hook adds to a step of stubs."""
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, on_one_core():
         command = [sys.executable, str(PROGRAM), "stubs", "cuda" if gpu else "cpu"]
         commands = {"bare": command, "hooked": [*command, str(HOOK), folder]}
         logs = {way: Path(folder) / f"{way}.log" for way in commands}
@@ -87,7 +93,27 @@ def stubs_added_us(gpu: bool) -> float:
         )
         with bare, hooked:
             means_us = measure_in_turns({bare: bare.ask, hooked: hooked.ask}, TURNS)
-    return min(means_us[hooked]) - min(means_us[bare])
+    added_us = [each - bare for bare, each in zip(means_us[bare], means_us[hooked], strict=True)]
+    return median(map(fmean, batched(added_us, COMPARED)))
+
+
+def batched(values: list[float], count: int) -> Iterator[list[float]]:
+    """The values in groups of `count`, the last of which may be smaller."""
+    return (values[first : first + count] for first in range(0, len(values), count))
+
+
+@contextmanager
+def on_one_core() -> Iterator[None]:
+    """Start the processes of the block on one core, where the system can tell them to."""
+    if not hasattr(os, "sched_setaffinity"):
+        yield
+        return
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {max(cores)})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, cores)
 
 
 def model_us(way: Way, width: int, steps: int, gpu: bool) -> float:

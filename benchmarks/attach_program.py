@@ -21,7 +21,7 @@ import torch
 from torch import nn
 
 CHUNK = 1000  # steps of stubs between two looks at the clock
-CHUNK_S = 0.55  # of a mean: the hook writes its rows in it
+CHUNK_S = 0.1  # of a mean
 CHUNK_ON_GPU = 50
 Instrument = Callable[[nn.Module], AbstractContextManager[object]]
 
@@ -57,7 +57,7 @@ def answer_with_means(device: str, hook: str | None = None, folder: str = "") ->
 
 
 def mean_us(model: nn.Module, optimizer: torch.optim.Optimizer, x: torch.Tensor) -> float:
-    """CPU time in microseconds of a step, over CHUNK_S: the hook writes its rows in it."""
+    """CPU time in microseconds of a step, over CHUNK_S."""
     begin_s, steps, passed_s = time.thread_time(), 0, 0.0
     while passed_s < CHUNK_S:
         for _ in range(CHUNK):

@@ -72,17 +72,15 @@ class Laps:
 
     def extend(self, ends, label):
         """Add steps that ended at these moments, the first of which began at `last`."""
-        begin, self.last = self.last, ends[-1]
+        begins, self.last = [self.last, *ends[:-1]], ends[-1]
         self.labels += [label] * len(ends)
-        ms = self.ms
-        for end in ends:
-            if self.cuda is None:
-                ms.append((end - begin) / 1e6)
-            else:
-                if begin and end:
-                    self.pending.append((len(ms), begin, end))
-                ms.append(None)
-            begin = end
+        if self.cuda is None:
+            self.ms += [(end - begin) / 1e6 for begin, end in zip(begins, ends)]
+            return
+        for number, (begin, end) in enumerate(zip(begins, ends), len(self.ms)):
+            if begin and end:
+                self.pending.append((number, begin, end))
+        self.ms += [None] * len(ends)
 
     def read(self, wait=False):
         """Read the laps whose ends the GPU has passed, or all of them. Returns how many are read

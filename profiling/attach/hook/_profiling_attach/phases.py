@@ -1,18 +1,20 @@
 """Phases of a step (data, forward, backward, optimizer): their ranges and their time on the host.
 
 In a window each phase is a range in the capture. Outside, one step of twenty is timed, later one of
-a hundred, so that the others pay a comparison only.
+a hundred or of five hundred, so that the others pay a comparison only.
 """
 
 import time
 
 EVERY, EARLY = 20, 400  # steps between two that are timed, and the last step of which that holds
-EVERY_LATER = 100
+EVERY_LATER, LATER = 100, 4000
+EVERY_LAST = 500
 
 
 def is_timed(number):
     """Whether the phases of this step are timed where no window is open. The first always are."""
-    return number % (EVERY if number <= EARLY else EVERY_LATER) == 0
+    every = EVERY if number <= EARLY else EVERY_LATER if number <= LATER else EVERY_LAST
+    return number % every == 0
 
 
 class Phases:

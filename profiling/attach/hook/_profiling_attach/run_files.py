@@ -114,18 +114,19 @@ class RunFiles:
 
     def row(self, first, end):
         laps = self.recorder.laps
-        free = [ms for ms, label in zip(laps.ms[first:end], laps.labels[first:end])
-                if label == FREE and ms is not None]  # fmt: skip
+        free_ms, labels = laps.ms[first:end], laps.labels[first:end]
+        captured = len(labels) - labels.count(FREE)
+        if captured or laps.cuda is not None:  # else these are all of them
+            free_ms = [ms for ms, label in zip(free_ms, labels) if label == FREE and ms is not None]
         looks = self.seen[first // ROW_STEPS : math.ceil(end / ROW_STEPS)]
         elapsed_s = looks[-1][0]
         waits_ms = [data_ms for _, data_ms in looks if data_ms is not None]
         row = {"iter": end - 1, "time/elapsed_s": elapsed_s}
-        if free:
-            row["time/step_ms"] = statistics.median(free)
-            row["time/mean_step_ms"] = sum(free) / len(free)
+        if free_ms:
+            row["time/step_ms"] = statistics.median(free_ms)
+            row["time/mean_step_ms"] = sum(free_ms) / len(free_ms)
         if waits_ms:
             row["time/data_ms"] = waits_ms[-1]
-        captured = sum(label != FREE for label in laps.labels[first:end])
         if captured:
             row["profile/captured_steps"] = captured
         return row
