@@ -28,9 +28,7 @@ RECIPES = {title: body for title, body in SECTIONS.items() if BLOCK.search(body)
 def copy(tmp_path) -> Path:
     """The project without its runs, captures of tests and history."""
     folder = tmp_path / "project"
-    left_out = shutil.ignore_patterns(
-        ".*", "out*", "__pycache__", "captures", "goldens", "shakespeare*"
-    )
+    left_out = shutil.ignore_patterns(".*", "out*", "captures", "goldens", "shakespeare*")
     shutil.copytree(PROJECT, folder, ignore=left_out)
     return folder
 

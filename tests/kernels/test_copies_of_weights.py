@@ -64,12 +64,12 @@ from training.step.step import Step
 torch.set_default_device(sys.argv[1])
 
 torch.manual_seed(0)  # or the tokens are others each time
-x, y = torch.randint(17, (2, 2, 8))
+x, y = torch.randint(17, (2, 2, 4))
 
 
 def losses_of(kernels, dtype):
     torch.manual_seed(0)
-    keys = dict(n_layer=1, n_head=2, n_embd=32, block_size=8, batch_size=2, dropout=0.0)
+    keys = dict(n_layer=1, n_head=2, n_embd=32, block_size=4, batch_size=2, dropout=0.0)
     config = Config(
         **keys, attention="math", compile=False, kernels=kernels, dtype=dtype,
         gradient_accumulation_steps=2, learning_rate=1e-2, device=x.device.type,
@@ -121,7 +121,7 @@ device = torch.device(sys.argv[1])
 dist.init_process_group(
     "nccl" if device.type == "cuda" else "gloo", store=dist.HashStore(), rank=0, world_size=1
 )
-keys = dict(n_layer=1, n_head=2, n_embd=32, block_size=8, dropout=0.2, attention="math")
+keys = dict(n_layer=1, n_head=2, n_embd=32, block_size=4, dropout=0.2, attention="math")
 keys |= dict(compile=False, kernels="fused", dtype="bfloat16", gradient_accumulation_steps=2)
 
 
@@ -139,7 +139,7 @@ def weights_of(in_buckets, recomputed):
     if in_buckets:
         average = layout.average
         layout.average = lambda bucket: sent.append(bucket) or average(bucket)
-    x, y = torch.randint(17, (2, 2, 8), device=device)
+    x, y = torch.randint(17, (2, 2, 4), device=device)
     for _ in range(3):  # behind the first DDP makes its buckets anew
         with torch.profiler.profile(record_shapes=True) as profile:
             for half in (slice(0, 1), slice(1, 2)):
@@ -149,7 +149,7 @@ def weights_of(in_buckets, recomputed):
     copies = [e for e in profile.events() if e.name == "torch::distributed::reducer::copy_"]
     copied = [tuple(e.input_shapes[0]) for e in copies]
     matrices = {tuple(p.shape) for name, p in model.named_parameters() if name.endswith("weight")}
-    matrices -= {(32,), (17, 32), (8, 32)}  # norms, and what is embedded
+    matrices -= {(32,), (17, 32), (4, 32)}  # norms, and what is embedded
     assert len(matrices) == 4 and not matrices & {*copied}, copied
     assert ((32,) in copied) == in_buckets
     assert step.optimizer.skipped == 0 and len(sent) >= (9 if in_buckets else 0), len(sent)
