@@ -104,8 +104,8 @@ for V in (17, 300):  # with our own embedding, and without
             assert compiled or kinds == {getattr(torch, residual)}, kinds
             said = V, kernels, compiled, residual
             off = ((torch.stack((loss, at_end.float())) - exact) / exact).tolist()
-            # 2e-4 was seen; of PyTorch's kernels 5.1e-4, on an H100
-            assert max(map(abs, off)) < {"fused": 4e-4, "compiled": 6e-4}[kernels], (*said, off)
+            # a quarter of a step of bfloat16; PyTorch's kernels were seen off by 5.1e-4 on an H100
+            assert max(map(abs, off)) < torch.finfo(torch.bfloat16).eps / 4, (*said, off)
             error = ((gradient - slopes).norm() / slopes.norm()).item()
             assert error < 0.02, (*said, error)
     dropping = replace(small, kernels="fused", residual_dtype="bfloat16", dropout=0.5)
