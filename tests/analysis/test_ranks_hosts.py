@@ -145,6 +145,47 @@ def test_a_first_step_in_which_one_rank_waits_much_longer_is_left_out(
     assert [finding.what for finding in findings] == [LATE_FIRST] * is_left_out
 
 
+@pytest.mark.parametrize(
+    "longer, left_out",
+    [
+        ([(0, 1.4, 1.4), (1, 1.3, 1.2), (2, 1.3, 1.3)], 3),
+        ([(0, 1.4, 1.0), (1, 1.4, 1.0)], 0),  # on one rank
+        ([(0, 1.4, 1.4), (9, 1.4, 1.4)], 0),  # as a later one is
+        ([(number, 1.4, 1.4) for number in range(5)], 0),  # more than a third
+    ],
+)
+def test_first_steps_that_are_longer_than_all_others_are_left_out(
+    tmp_path: Path, longer: list[tuple[int, float, float]], left_out: int
+) -> None:
+    """A profiler's start lengthens several steps."""
+    fleet = Fleet(ranks=2, steps=12)
+    ranks = analyse_files(write_fleet(fleet, tmp_path)).ranks
+    changed = []
+    for column, rank in enumerate(ranks):
+        lengths_ns = np.full(12, 1e7)
+        for number, *times in longer:
+            lengths_ns[number] *= times[column]
+        bounds_ns = rank.bounds_ns[0] + np.cumsum([0, *lengths_ns]).astype(np.int64)
+        changed.append(replace(rank, bounds_ns=bounds_ns))
+    iterations, findings = compared_iterations(changed, cast(Waits, Waited(*[(0, 0)] * 12)))
+    assert len(iterations) == 12 - left_out and len(findings) == bool(left_out)
+    if left_out:
+        assert f"the first {left_out} steps are left out" in findings[0].what
+
+
+def test_what_the_others_hosts_were_delayed_by_may_hide_a_cost(tmp_path: Path) -> None:
+    """A step that waits for a late rank is no longer by what its own host was delayed."""
+    fleet = replace(AHEAD, fault=Fault("slower_kernels", times=3.0))
+    ranks = analyse_files(write_fleet(fleet, tmp_path, "nsys")).ranks
+    tops_ms = []
+    for delayed_ms in (0.0, 0.1):
+        parts = [replace(r, most_added_ms=0.0, most_delayed_ms=delayed_ms) for r in ranks]
+        late = analyse(parts).report.straggler
+        assert late is not None
+        tops_ms.append(late.costs_between_ms[1])
+    assert tops_ms[1] > tops_ms[0]
+
+
 def test_equal_hosts_differ_by_their_noise_and_by_a_quarter_at_most() -> None:
     quiet, noisy = np.array([10.0, 10.1, 9.9, 10.0]), np.array([6.0, 14.0, 7.0, 13.0])
     assert chance_ms(quiet) == pytest.approx(3 * quiet.std(ddof=1))

@@ -56,8 +56,8 @@ def cost_range(
     differ_ms = min(differ_ms, sum(ms for name, ms in longer.items() if is_of_host(name)))
     chance_ms = min(max(added_ms, differ_ms), max(cost_ms, 0.0))
     idle_ms = min(
-        min(host_idle_ms(costs, number), costs.ranks[number].most_added_ms)
-        for number in range(len(costs.ranks))
+        min(host_idle_ms(costs, number), max(rank.most_added_ms, rank.most_delayed_ms))
+        for number, rank in enumerate(costs.ranks)
         if number not in late
     )
     by_host = is_of_host(part)

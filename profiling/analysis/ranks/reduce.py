@@ -21,7 +21,7 @@ from profiling.analysis.ranks.collectives import Collectives, collectives_of, la
 from profiling.analysis.ranks.own_host import OwnHost, own_host
 from profiling.analysis.records import Health, Report
 from profiling.analysis.verdict.advice import in_force
-from profiling.analysis.verdict.health import PERSONAL
+from profiling.analysis.verdict.health import PERSONAL, recording_ms
 from profiling.shared.advice import InForce
 from profiling.shared.gpu_clock import GpuClock
 from profiling.timeline.trace import KERNEL
@@ -127,6 +127,8 @@ class ReducedRank:
     host_ns: dict[str, np.ndarray]  # idle time in each step by what the host did; {}: unknown
     own_host: OwnHost | None  # None: its calls were not captured
     most_added_ms: float  # by which capturing may have lengthened the host's part of its step
+    # likewise, by what was recorded: a step that waits for others is no longer by it
+    most_delayed_ms: float
     queued_ns: int  # GPU time in its first step that was launched before the capture
     communication_ns: np.ndarray  # in each step, hidden or not
     phase_ns: dict[str, np.ndarray]  # compute kernels in each step by phase, as in `kernels`
@@ -201,6 +203,7 @@ def reduce_rank(
         host_ns=host_times(analysis),
         own_host=own_host(analysis),
         most_added_ms=most_added_ms(report.health),
+        most_delayed_ms=(recording_ms(analysis) or {MOST: 0.0})[MOST],
         queued_ns=int(owned.duration_ns[queued & (owned.step == 0)].sum()),
         communication_ns=communication_intervals(analysis, owned).ns_within(
             bounds_ns[:-1], bounds_ns[1:]

@@ -98,12 +98,12 @@ def most_exposed(sums: Sequence[CollectiveSum]) -> str:
 def compared_iterations(
     ranks: Sequence[ReducedRank], waits: Waits
 ) -> tuple[np.ndarray, list[Finding]]:
-    """(the iterations that are compared, a finding on the one that is left out).
+    """(the iterations that are compared, a finding on those that are left out).
 
     These are the common ones, but for the first where a GPU still ran what was launched before it,
     or where a rank waited much longer than in all others: capturing does not begin on all ranks at
-    once, and who begins last comes late in that step. The first stays where fewer than two others
-    are left.
+    once, and who begins last comes late in that step. Steps that capturing makes longer as it
+    begins are left out, too. The first stays where fewer than two others are left.
     """
     common = common_iterations(ranks)
     step_ns = np.median(np.concatenate([np.diff(rank.bounds_ns) for rank in ranks]))
@@ -114,6 +114,8 @@ def compared_iterations(
     )
     if len(common) <= 2:
         return common, []
+    if count := long_at_first(ranks, common):
+        return common[count:], [Finding("note", long_first(count))]
     if queued:
         return common[1:], [Finding("note", QUEUED_FIRST)]
     waited_ns = waits.sum_by_step(waits.lost_wait_ns, common).max(axis=1)
@@ -121,6 +123,18 @@ def compared_iterations(
     if len(common) > FEW_STEPS and waited_ns[0] > UNUSUAL * usual_ns:
         return common[1:], [Finding("note", LATE_FIRST)]
     return common, []
+
+
+def long_at_first(ranks: Sequence[ReducedRank], common: np.ndarray) -> int:
+    """Number of the first steps, a third of all at most, that are longer on all ranks than each of
+    the others; 0 for few steps."""
+    lengths_ns = [np.diff(rank.bounds_ns)[np.isin(rank.iterations, common)] for rank in ranks]
+    length_ns = np.min(lengths_ns, axis=0)
+    most = len(common) // 3
+    if len(common) <= 2 * FEW_STEPS:
+        return 0
+    is_long = length_ns[:most] > LONGER * length_ns[most:].max()
+    return int(np.argmin([*is_long, False]))
 
 
 def matching(waits: Waits) -> Matching:
@@ -268,6 +282,14 @@ LATE_FIRST = (
     "the first step is left out: a rank waited much longer in it than in any other, as where "
     "capturing begins later on one rank"
 )
+LONGER = 1.1  # times the longest of the other steps
+
+
+def long_first(count: int) -> str:
+    steps = "step is" if count == 1 else f"{count} steps are"
+    return f"the first {steps} left out: longer than all others, as where capturing has just begun"
+
+
 UNUSUAL = 1.5  # times the longest wait of the other steps: from there on the first is not of them
 FEW_STEPS = 4  # up to so many, a fault of some steps may be in the first by chance
 
