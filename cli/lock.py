@@ -45,17 +45,18 @@ def let_go_in_child() -> None:
 os.register_at_fork(after_in_child=let_go_in_child)
 
 
-def refuse_files_of_others(folder: Path, record: str, of_unended: set[str], writer: str) -> None:
-    """Raise ValueError if the folder of --out has files, but no `record` of the writer.
+def refuse_files_of_others(
+    folder: Path, key: str, record: str, of_unended: set[str], writer: str
+) -> None:
+    """Raise ValueError, which begins with `key`, if the folder has files but no `record`.
 
-    `of_unended` are the names of what it writes before its record.
+    `of_unended` are the names of what the writer of the record makes before it.
     """
     if not folder.is_dir() or (folder / record).exists():
         return
     if others := sorted({path.name for path in folder.iterdir()} - of_unended - {NAME}):
         raise ValueError(
-            f"--out {folder}: contains {others[0]}, which no {writer} has written; give another "
-            "folder"
+            f"{key}: contains {others[0]}, which no {writer} has written; give another folder"
         )
 
 

@@ -130,7 +130,7 @@ def main(argv: list[str], trainer: Path = TRAINER) -> int:
         return error.status
     values = turns(flags, asked)
     folder = flags.out or fresh_folder(asked)
-    refuse_files_of_others(folder, RESULTS, OF_UNENDED, "experiment")
+    refuse_files_of_others(folder, f"--out {folder}", RESULTS, OF_UNENDED, "experiment")
     experiment = open_experiment(folder, asked)
     if flags.dry_run:
         announce(experiment, values, folder)

@@ -53,7 +53,7 @@ def main(argv: list[str]) -> int:
         print(f"{sys.argv[0]}: {error}", file=sys.stderr)
         return error.status
     folder = flags.out or OUT / flags.name
-    refuse_files_of_others(folder, RESULTS, OF_UNENDED, "experiment")
+    refuse_files_of_others(folder, f"--out {folder}", RESULTS, OF_UNENDED, "experiment")
     with Lock(folder, f"--out {folder}"):
         say(f"{flags.repeats} processes of {asked.factor.values[0]}\nfolder  {folder}")
         experiment = open_experiment(folder, asked)

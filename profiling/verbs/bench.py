@@ -84,7 +84,7 @@ def main(argv: list[str]) -> int:
         ours=flags.ours,
     )
     plan = Plan(asked, checkout, flags.out or fresh_folder())
-    refuse_files_of_others(plan.folder, BENCH, {"runs"}, "bench")
+    refuse_files_of_others(plan.folder, f"--out {plan.folder}", BENCH, {"runs"}, "bench")
     check_words(plan)
     began = datetime.now(UTC).isoformat(timespec="seconds")
     bench = open_bench(plan.folder, Bench(SCHEMA_VERSION, asked, began))

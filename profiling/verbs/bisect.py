@@ -58,7 +58,7 @@ def main(argv: list[str]) -> int:
     """Bisect; return the exit code. Raises ValueError for what the user can mend."""
     flags = parse(argv)
     asked = request_of(flags)
-    refuse_files_of_others(asked.folder, STATE, OF_UNENDED, "bisection")
+    refuse_files_of_others(asked.folder, f"--out {asked.folder}", STATE, OF_UNENDED, "bisection")
     try:
         open_bisection(asked)  # mistakes end here, before a folder is made
     except commands.NotStarted as error:

@@ -68,6 +68,14 @@ def test_steps_phases_and_device_can_be_chosen():
         open_capture(SLOW, step="iteraton")  # the ranges are called iteration 10, ...
 
 
+def test_a_folder_with_files_of_others_is_no_place_for_an_experiment(tmp_path):
+    (tmp_path / "mine.txt").touch()
+    said = f"^out={tmp_path}: contains mine.txt, which no experiment has written; give another fo"
+    with pytest.raises(ValueError, match=said):
+        ab("python a.py", "python b.py", out=tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+
+
 @pytest.mark.parametrize("path", ["--help", "-x.json"])
 def test_a_path_is_no_flag(path):
     for call in (lambda: open_capture(path), lambda: compare(path, path)):
