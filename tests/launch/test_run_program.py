@@ -439,12 +439,13 @@ def test_without_a_window_step_times_and_phases_are_told(capfd):
     assert not Path("out-run/profile").exists()
 
 
-# with FLUSH_S of 0 requests are looked for every tenth step, however fast these are
+# with both at 0 requests are looked for every tenth step, however fast these are
 ASKS = TRAIN.replace(
     "    model(",
     """    if step in (15, 35, 55, 75):
         import sys
-        sys.modules["_profiling_attach.run_files"].FLUSH_S = 0
+        files = sys.modules["_profiling_attach.run_files"]
+        files.FLUSH_S = files.LOOK_S = 0
         asked = ['damaged', '{"kind": "memory"}', '{"kind": "x"}', '{"kind": "stack", "steps": 3}']
         open("out-run/trigger.json", "w").write(asked[step // 20])
         __import__("time").sleep(0.6)  # the hook looks at most twice a second
