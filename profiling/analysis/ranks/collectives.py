@@ -1,10 +1,9 @@
 """The collectives that one rank ran, with kind, lane, size and algorithm. Called by reduce.
 
 A collective is a kernel that the breakdown counts as communication, or copies from GPU to GPU that
-one call launched. Where PyTorch recorded the call
-on the host, that call gives its kind, process group, size and sequence number. Otherwise the kind
-is read from the kernel's name, the lane is the stream, and the size is not known. The algorithm is
-always read from the kernel's name.
+one call launched. Where PyTorch recorded the call on the host, that call gives its kind, process
+group, size and sequence number. Otherwise the kind is read from the kernel's name, the lane is the
+stream, and the size is not known. The algorithm is always read from the kernel's name.
 
 Where a host runs ahead of its GPU, collectives that were launched before the capture begins run in
 it. Such a collective is `cut_off`: its kernel has no record of its launch. Its lane is that of the

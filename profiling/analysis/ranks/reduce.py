@@ -127,8 +127,7 @@ class ReducedRank:
     host_ns: dict[str, np.ndarray]  # idle time in each step by what the host did; {}: unknown
     own_host: OwnHost | None  # None: its calls were not captured
     most_added_ms: float  # by which capturing may have lengthened the host's part of its step
-    # likewise, by what was recorded: a step that waits for others is no longer by it
-    most_delayed_ms: float
+    most_delayed_ms: float  # by which recorded events may have delayed its host, waits or not
     queued_ns: int  # GPU time in its first step that was launched before the capture
     communication_ns: np.ndarray  # in each step, hidden or not
     phase_ns: dict[str, np.ndarray]  # compute kernels in each step by phase, as in `kernels`
@@ -203,7 +202,7 @@ def reduce_rank(
         host_ns=host_times(analysis),
         own_host=own_host(analysis),
         most_added_ms=most_added_ms(report.health),
-        most_delayed_ms=(recording_ms(analysis) or {MOST: 0.0})[MOST],
+        most_delayed_ms=most_delayed_ms(analysis),
         queued_ns=int(owned.duration_ns[queued & (owned.step == 0)].sum()),
         communication_ns=communication_intervals(analysis, owned).ns_within(
             bounds_ns[:-1], bounds_ns[1:]
@@ -229,6 +228,15 @@ def most_added_ms(health: Health) -> float:
     measured = health.measured_added_ms
     recording_ms = health.recording_ms[MOST] if health.recording_ms else 0.0
     return recording_ms if measured is None else measured
+
+
+def most_delayed_ms(analysis: Analysis) -> float:
+    """The most that recorded events may have delayed the host in a step, in ms.
+
+    A step that waits for another rank is not longer by that, so its length says nothing of it.
+    """
+    delays_ms = recording_ms(analysis)
+    return delays_ms[MOST] if delays_ms else 0.0
 
 
 def notes_of(report: Report) -> list[str]:
