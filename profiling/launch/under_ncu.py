@@ -56,9 +56,9 @@ def check_program(program: list[str], range_name: str) -> None:
     has_ranges = any(word.lstrip("-") == "profile=nsys" for word in program)
     if range_name != "none" and not has_ranges:
         raise ValueError(
-            f"--range {range_name}: the trainer pushes ranges only with profile=nsys, which the "
-            "command does not have; add profile=nsys profile.start=10 profile.steps=1, or give "
-            "--range none"
+            f"--range {range_name}: this project's train.py alone pushes such ranges, and only "
+            "with profile=nsys; add profile=nsys profile.start=10 profile.steps=1 to its command, "
+            "or give --range none for kernels of a program of your own"
         )
 
 

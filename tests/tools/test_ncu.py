@@ -249,7 +249,7 @@ def test_no_report_is_explained(fake, capfd, outcome, code, said):
     [
         ([], "give a command after --"),
         (["a.csv", "--", "python"], "give a command after --"),
-        (["--", "python", "train.py"], "does not have; add profile=nsys profile.start=10"),
+        (["--", "python", "train.py"], "with profile=nsys; add profile=nsys profile.start=10"),
         (["--count", "0", "--", *TRAIN], "--count: 0"),
         (["--set", "everything", "--", *TRAIN], "--set"),
         (["absent.csv"], r"absent\.csv: no such file"),
