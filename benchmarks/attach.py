@@ -7,10 +7,10 @@
 First the hook's own calls alone: a loop of stubs (a module, a backward and an optimizer that do
 nothing) in two processes on one core, bare and hooked, which take turns of a tenth of a second. The
 CPU time of a step in six turns is compared, in which the hook writes rows, and the median of ten
-such differences is printed. With `gpu` the processes use CUDA. Then steps of a small model
-on one thread of the CPU, or on a GPU, in bare and hooked processes that take turns; a process
-counts by the median of its steps. With `traceml` other processes run under `traceml run`, their
-steps instrumented as its guide says (pip install traceml-ai).
+such differences is printed. With `gpu` the processes use CUDA. Then steps of a small model on one
+thread of the CPU, or on a GPU, in bare and hooked processes that take turns; a process counts by
+the median of its steps. With `traceml` other processes run under `traceml run`, their steps
+instrumented as its guide says (pip install traceml-ai).
 """
 
 import os
@@ -94,12 +94,7 @@ def stubs_added_us(gpu: bool) -> float:
         with bare, hooked:
             means_us = measure_in_turns({bare: bare.ask, hooked: hooked.ask}, TURNS)
     added_us = [each - bare for bare, each in zip(means_us[bare], means_us[hooked], strict=True)]
-    return median(map(fmean, batched(added_us, COMPARED)))
-
-
-def batched(values: list[float], count: int) -> Iterator[list[float]]:
-    """The values in groups of `count`, the last of which may be smaller."""
-    return (values[first : first + count] for first in range(0, len(values), count))
+    return median(fmean(added_us[i : i + COMPARED]) for i in range(0, TURNS, COMPARED))
 
 
 @contextmanager

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Literal
 
 from cli.errors import file_message, one_line
-from cli.lock import Lock, refuse_files_of_others
+from cli.lock import Lock
 from profiling.analysis.difference import comparison
 from profiling.analysis.open_report import Capture
 from profiling.analysis.runs.folder import RunFolder, newest_capture, read_run
 from profiling.analysis.statistics import EQUAL_WITHIN_PERCENT
 from profiling.launch.any_program.start import refusal
-from profiling.launch.experiment.processes import OF_UNENDED, RESULTS, save
+from profiling.launch.experiment.processes import refuse_other_folder, save
 from profiling.library.shown import (
     CaptureReport,
     ComparisonReport,
@@ -188,7 +188,7 @@ def ab(
     flags, _ = ab_verb.parse(words)
     planned = ab_verb.plan(flags, [])
     folder = Path(out) if out is not None else ab_verb.fresh_folder(planned)
-    refuse_files_of_others(folder, f"out={folder}", RESULTS, OF_UNENDED, "experiment")
+    refuse_other_folder(folder, f"out={folder}")
     with Lock(folder, f"out={folder}"):
         record = ab_verb.conduct(flags, planned, folder)
         save(record, folder)

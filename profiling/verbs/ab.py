@@ -74,7 +74,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from cli.interrupts import STOPS, exit_code
-from cli.lock import Lock, refuse_files_of_others
+from cli.lock import Lock
 from cli.parser import Parser, flag, within
 from cli.program import TRAINER, as_called
 from profiling.analysis.difference.comparison_records import Comparison, Experiment
@@ -96,11 +96,11 @@ from profiling.launch.experiment.plan import (
     timed_process,
 )
 from profiling.launch.experiment.processes import (
-    OF_UNENDED,
     RESULTS,
     TimeProcess,
     measure,
     open_experiment,
+    refuse_other_folder,
     resume_command,
     save,
     say,
@@ -130,7 +130,7 @@ def main(argv: list[str], trainer: Path = TRAINER) -> int:
         return error.status
     values = turns(flags, asked)
     folder = flags.out or fresh_folder(asked)
-    refuse_files_of_others(folder, f"--out {folder}", RESULTS, OF_UNENDED, "experiment")
+    refuse_other_folder(folder, f"--out {folder}")
     experiment = open_experiment(folder, asked)
     if flags.dry_run:
         announce(experiment, values, folder)

@@ -26,15 +26,14 @@ from functools import partial
 from pathlib import Path
 
 from cli.interrupts import STOPS, exit_code
-from cli.lock import Lock, refuse_files_of_others
+from cli.lock import Lock
 from cli.parser import Parser, flag, within
 from cli.program import as_called
 from profiling.launch.experiment import baselines, commands
 from profiling.launch.experiment.plan import FEWEST_TIMED
 from profiling.launch.experiment.processes import (
-    OF_UNENDED,
-    RESULTS,
     open_experiment,
+    refuse_other_folder,
     resume_command,
     say,
 )
@@ -53,7 +52,7 @@ def main(argv: list[str]) -> int:
         print(f"{sys.argv[0]}: {error}", file=sys.stderr)
         return error.status
     folder = flags.out or OUT / flags.name
-    refuse_files_of_others(folder, f"--out {folder}", RESULTS, OF_UNENDED, "experiment")
+    refuse_other_folder(folder, f"--out {folder}")
     with Lock(folder, f"--out {folder}"):
         say(f"{flags.repeats} processes of {asked.factor.values[0]}\nfolder  {folder}")
         experiment = open_experiment(folder, asked)

@@ -317,7 +317,8 @@ def write_with_copies(
     to NCCL's kernel.
     """
     files = write_fleet(fleet, folder, facts=one_clock(fleet.ranks))
-    traces = [json.loads(file.read_text())["traceEvents"] for file in files]
+    contents = [json.loads(file.read_text()) for file in files]
+    traces = [content["traceEvents"] for content in contents]
     transfers = [[each for each in trace if each["name"].startswith("nccl")] for trace in traces]
     for number, same in enumerate(zip(*transfers, strict=True)):
         if kernels and number % fleet.buckets == 0:
@@ -330,9 +331,9 @@ def write_with_copies(
             copy["args"]["inDevice"] = copy["args"].pop("device")  # as Kineto says it of these
             trace += second_half(copy, trace)
     left_out = {*([] if calls else ["record_param_comms"]), *([] if launches else LAUNCHES)}
-    for file, trace in zip(files, traces, strict=True):
-        kept = [event for event in trace if event["name"] not in left_out]
-        file.write_text(json.dumps(json.loads(file.read_text()) | {"traceEvents": kept}))
+    for file, content in zip(files, contents, strict=True):
+        kept = [event for event in content["traceEvents"] if event["name"] not in left_out]
+        file.write_text(json.dumps(content | {"traceEvents": kept}))
     return files
 
 

@@ -99,9 +99,9 @@ def collectives_of(analysis: Analysis) -> Collectives:
     ):  # which of them are in the steps says nothing of their order
         kernels &= ~cut_off
     calls = analysis.trace.collective_calls or CollectiveCalls.empty()
-    ran = transfers_of(owned, np.flatnonzero(kernels), calls)
-    copied = joined_copies(owned, transfers_of(owned, np.flatnonzero(copies), calls))
-    transfers = merge(ran, copied)
+    single = transfers_of(owned, np.flatnonzero(kernels | copies), calls)
+    is_copy = owned.kind[single.row] == COPY
+    transfers = merge(single.select(~is_copy), joined_copies(owned, single.select(is_copy)))
     is_copy = owned.kind[transfers.row] == COPY
     rows, call, texts = transfers.row, transfers.call, Texts(names)
     cut_off = cut_off[rows]
@@ -110,7 +110,7 @@ def collectives_of(analysis: Analysis) -> Collectives:
         np.append(texts.map_names(calls.name, kind_of), -1)[call],
         texts.map_names(owned.name[rows], kind_of),
     )
-    if len(ran.row):  # their ends show better how the clocks differ
+    if not is_copy.all():  # the ends of kernels show better how the clocks differ
         kind = np.where(is_copy, texts.numbers_of([COPIES])[0], kind)
     stream = stream_lanes(owned.operations.stream[owned.row[rows]], is_copy, texts)
     group = np.append(groups_of(calls, texts), -1)[call]
@@ -143,7 +143,7 @@ def transfers_of(owned: OwnedOperations, rows: np.ndarray, calls: CollectiveCall
 
 
 def joined_copies(owned: OwnedOperations, copies: Transfers) -> Transfers:
-    """Collectives that consist of these copies, by start: one for each call that launched some.
+    """Collectives that consist of these copies: one for each call that launched some.
 
     It begins when its copies could: a copy does not wait for other ranks by itself, its stream
     does, from the end of what ran there before.
@@ -159,8 +159,7 @@ def joined_copies(owned: OwnedOperations, copies: Transfers) -> Transfers:
     ends_ns = np.maximum.reduceat(copies.end_ns, begins)
     first = copies.select(begins)
     start_ns = np.maximum(first.ready_ns, stream_free_ns(owned, first))
-    joined = replace(first, start_ns=start_ns, end_ns=ends_ns)
-    return joined.select(np.argsort(joined.start_ns, kind="stable"))
+    return replace(first, start_ns=start_ns, end_ns=ends_ns)
 
 
 def stream_free_ns(owned: OwnedOperations, transfers: Transfers) -> np.ndarray:

@@ -128,13 +128,18 @@ def compared_iterations(
 def long_at_first(ranks: Sequence[ReducedRank], common: np.ndarray) -> int:
     """Number of the first steps, a third of all at most, that are longer on all ranks than each of
     the others; 0 for few steps."""
-    lengths_ns = [np.diff(rank.bounds_ns)[np.isin(rank.iterations, common)] for rank in ranks]
-    length_ns = np.min(lengths_ns, axis=0)
-    most = len(common) // 3
     if len(common) <= 2 * FEW_STEPS:
         return 0
+    lengths_ns = [np.diff(rank.bounds_ns)[np.isin(rank.iterations, common)] for rank in ranks]
+    length_ns, most = np.min(lengths_ns, axis=0), len(common) // 3
     is_long = length_ns[:most] > LONGER * length_ns[most:].max()
     return int(np.argmin([*is_long, False]))
+
+
+def long_first(count: int) -> str:
+    """Words on the steps that `long_at_first` counts."""
+    steps = "step is" if count == 1 else f"{count} steps are"
+    return f"the first {steps} left out: longer than all others, as where capturing has just begun"
 
 
 def matching(waits: Waits) -> Matching:
@@ -282,14 +287,7 @@ LATE_FIRST = (
     "the first step is left out: a rank waited much longer in it than in any other, as where "
     "capturing begins later on one rank"
 )
-LONGER = 1.1  # times the longest of the other steps
-
-
-def long_first(count: int) -> str:
-    steps = "step is" if count == 1 else f"{count} steps are"
-    return f"the first {steps} left out: longer than all others, as where capturing has just begun"
-
-
+LONGER = 1.1  # times the longest of the other steps: from there on the first are not of them
 UNUSUAL = 1.5  # times the longest wait of the other steps: from there on the first is not of them
 FEW_STEPS = 4  # up to so many, a fault of some steps may be in the first by chance
 

@@ -26,6 +26,7 @@ from rich.progress import (
 
 from cli.files import write_text
 from cli.interrupts import stop
+from cli.lock import refuse_files_of_others
 from profiling.analysis.difference.comparison_records import Experiment, ProcessRun, SeenWork
 from profiling.analysis.runs.folder import read_run
 from profiling.launch.duration import spell_range
@@ -62,6 +63,11 @@ class Conditions:
 
 # runs one process of the experiment in the folder: its number, and the number of its value
 TimeProcess = Callable[[Experiment, Path, int, int], tuple[ProcessRun, Conditions]]
+
+
+def refuse_other_folder(folder: Path, key: str) -> None:
+    """Raise ValueError, which begins with `key`, if the folder has files, but no experiment."""
+    refuse_files_of_others(folder, key, RESULTS, OF_UNENDED, "experiment")
 
 
 def open_experiment(folder: Path, asked: Experiment) -> Experiment:
