@@ -18,9 +18,10 @@ class HostWork:
     causes: tuple[str, ...] = ("cpu",)  # causes of causes.PARTS whose gaps it explains
 
 
-# of JAX's ranges under nsys, and of an event in its own trace
+# of JAX's ranges under nsys, and of events in its own trace
 XLA_COMPILES = re.compile(r"XlaCompile:.*|backend_compile_and_load")
 XLA_ALLOCATES = re.compile(r"Build buffer allocations")
+JAX_DISPATCHES = re.compile(r"PjitFunction\(.*\)")
 JAX_WAITS = re.compile(r"block_until_ready")
 HOST_WORK = (
     HostWork(

@@ -6,7 +6,8 @@ from profiling.analysis.analysis import Analysis
 from profiling.analysis.gpu_time.host_activity import STAGED_BYTES
 from profiling.analysis.open_report import open_report
 from profiling.analysis.summary import summarize
-from tests.helpers.programs import MS, TO_DEVICE, TO_HOST, US, Program
+from profiling.timeline.trace import COPY
+from tests.helpers.programs import MS, TO_DEVICE, TO_HOST, US, Builder, Program
 from tests.helpers.written import write_as
 
 HOME = {"name": TO_HOST, "behind_ns": 2 * MS}
@@ -118,6 +119,26 @@ def test_it_is_not_in_the_data_phase_nor_long_without_a_call_nor_between_copies_
     slow = causes(one_by_one(pause_ns=1 * MS))
     assert slow["data"] > 98  # it brings a batch, for all one knows
     assert 1 < slow["staging"] < 5
+
+
+def test_queued_time_between_copies_to_the_host_is_theirs():
+    """JAX launches a host function behind each copy, which empties the buffer for the next."""
+    build = Builder()
+    for step in range(6):
+        at = step * 20 * MS
+        build.range(at, at + 19 * MS, f"iteration {step}")
+        build.launched(at, at + 1 * MS, at + 2 * MS)
+        for row, name in enumerate((TO_HOST, TO_HOST, TO_HOST, TO_DEVICE)):
+            begin = at + (row + 1) * 4 * MS
+            asked = at + (row + 1) * 10 * US
+            call = build.call(asked, asked + 5 * US, "cudaMemcpyAsync")
+            build.operation(begin, begin + 1 * MS, name, call, COPY, bytes=16 << 20)
+        build.launched(at + 100 * US, at + 17 * MS, at + 18 * MS)
+    report = summarize(Analysis(build.trace()))
+    found = report.idle.by_cause
+    assert found["staging"] == pytest.approx(6, abs=0.1)  # two gaps of three
+    assert found["queue"] > 4
+    assert report.bottleneck.verdict == "copies"
 
 
 def test_what_the_host_does_behind_the_call_is_no_copy():

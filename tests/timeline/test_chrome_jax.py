@@ -58,6 +58,7 @@ def test_a_step_is_what_the_program_marks_or_its_jitted_function(written, annota
         ("backend_compile_and_load", "cpu", "XLA compiles anew"),
         ("$api.py:2757 block_until_ready", "synchronization", "inside block_until_ready"),
         ("Build buffer allocations", "allocation", "Build buffer allocations"),
+        ("PjitFunction(take)", "launch", "framework dispatch"),
     ],
 )
 def test_what_jax_does_between_steps_is_named(written, name, verdict, said):
@@ -73,6 +74,8 @@ def test_what_jax_does_between_steps_is_named(written, name, verdict, said):
     for step in range(6):
         at, number = 1000.0 * step, 10 * step + 5
         events.append(event(name, at + 80, 850))
+        if name == "backend_compile_and_load":  # as JAX calls it
+            events.append(event("PjitFunction(step)", at + 80, 850))
         if name == "np.asarray(jax.Array)":
             call = event("cuMemcpyDtoHAsync_v2", at + 100, 10, tid=5, correlation_id=str(number))
             events += [call, on_gpu("MemcpyD2H", at + 230, 2, number, memcpy_details=copied)]

@@ -6,6 +6,8 @@ The data phase is a range of that name, or PyTorch's own around a DataLoader.
 Launches that all return only after their kernels (CUDA_LAUNCH_BLOCKING) are calls that wait. JAX
 waits without any call of CUDA: its threads report results by a futex. Such a wait, or a fetch of an
 array in JAX's own trace, counts if a copy to the host lies in it; block_until_ready always does.
+JAX's dispatch of a jitted function may take longer than LONG_NS under its own profiler. It is no
+pause between calls.
 
 A copy from the GPU to pageable memory waits as a synchronising call does, and so does one to the
 GPU in the data phase. Larger ones are staged: CUDA's API synchronization behavior has the driver
@@ -25,7 +27,7 @@ from profiling.analysis.gpu_time.attribution import OwnedOperations
 from profiling.analysis.gpu_time.host_waits import launches_block
 from profiling.analysis.steps.operators import loading_times
 from profiling.analysis.steps.steps import Steps
-from profiling.shared.host_work import JAX_WAITS, XLA_ALLOCATES, XLA_COMPILES
+from profiling.shared.host_work import JAX_DISPATCHES, JAX_WAITS, XLA_ALLOCATES, XLA_COMPILES
 from profiling.timeline.trace import COPY, Calls, Operations, Ranges, Trace
 
 LONG_NS = 200_000  # a long time without a CUDA call; a launch and its dispatch take 5 to 50 us
@@ -97,7 +99,12 @@ def host_activity(trace: Trace, calls: Calls, owned: OwnedOperations, begin: int
     threads = set(distinct(owned.thread[owned.kernels_and_graphs]).tolist()) | {steps.thread}
     of_host = np.isin(calls.thread, [thread for thread in threads if thread is not None])
     of_host &= (calls.end_ns > begin) & (calls.start_ns < end) & (calls.end_ns > calls.start_ns)
-    quiet = long_pauses(calls.start_ns[of_host], calls.end_ns[of_host], begin, end)
+    compiling = times_named(trace, steps, XLA_COMPILES, trace.ranges, trace.frames)
+    dispatches = times_named(trace, steps, JAX_DISPATCHES, trace.ranges, trace.frames)
+    busy = union(calls.start_ns[of_host], calls.end_ns[of_host])
+    if len(dispatches.start_ns):
+        busy = busy.union(dispatches.intersection(compiling.gaps(begin, end), begin, end))
+    quiet = long_pauses(busy, begin, end)
 
     pageable = np.flatnonzero((operations.kind == COPY) & operations.pageable)
     pageable = pageable[operations.call[pageable] >= 0]
@@ -130,7 +137,6 @@ def host_activity(trace: Trace, calls: Calls, owned: OwnedOperations, begin: int
     )
     elsewhere = data.gaps(begin, end)
     other_work = times_named(trace, steps, WRITES, trace.os_calls)
-    compiling = times_named(trace, steps, XLA_COMPILES, trace.ranges, trace.frames)
     other_work = other_work.union(compiling)
     return Host(
         data,
@@ -159,15 +165,11 @@ def staging_times(
     return union(begun_ns[large], calls.end_ns[call][large])
 
 
-def long_pauses(start_ns: np.ndarray, end_ns: np.ndarray, begin: int, end: int) -> Intervals:
-    """The parts of [begin, end) that are longer than LONG_NS without any of the calls.
-
-    The calls are sorted, and none of them is empty.
-    """
-    ended = np.maximum.accumulate(np.concatenate(([begin], end_ns)))
-    following = np.concatenate((start_ns, [end]))
-    long = following - ended > LONG_NS
-    return Intervals(ended[long], following[long])
+def long_pauses(busy: Intervals, begin: int, end: int) -> Intervals:
+    """The parts of [begin, end) that are longer than LONG_NS and outside the `busy` times."""
+    pauses = busy.gaps(begin, end)
+    long = pauses.end_ns - pauses.start_ns > LONG_NS
+    return Intervals(pauses.start_ns[long], pauses.end_ns[long])
 
 
 def data_ranges(trace: Trace, steps: Steps) -> Intervals:

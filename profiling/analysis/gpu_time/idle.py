@@ -24,8 +24,9 @@ that batch, unless the host slept, wrote files, compiled, or had just fetched re
 behind such a copy was making the next batch, as the loaders of accelerate and the HF Trainer do.
 Copies with no other operation between them are one batch. What lies between two of them is
 `staging`, outside the data phase, as one copy of all would have no such gaps; but for allocations,
-and for 200 us without a call, in which the next one was made. `host_activity` says what counts as
-the data phase, and as a wait.
+and for 200 us without a call, in which the next one was made. Queued time between two copies to the
+host is `staging`, too: between JAX's, a function on the stream empties the buffer that they share.
+`host_activity` says what counts as the data phase, and as a wait.
 
 While a wait held up the host and the GPU was busy, the host would have got ahead without the wait.
 So each wait is owed its length, and the parts 3 and 4 of the gaps after it pay that debt, `launch`
@@ -140,6 +141,10 @@ def find_gaps(
     run &= copies(trace.names, operations, after[rows], FROM_HOST)
     busy = activity.busy if charged else None
     cause_ns[:, rows] = split_causes(launches.rows(rows), batch, run, host, busy, bounds_ns)
+    fetches = copies(trace.names, operations, before, TO_HOST)
+    fetches &= copies(trace.names, operations, after, TO_HOST)
+    queue_ns, staging_ns = cause_ns[CAUSES.index("queue")], cause_ns[CAUSES.index("staging")]
+    move(queue_ns, staging_ns, np.where(fetches, queue_ns, 0))
     return Gaps(
         idle.start_ns,
         idle.end_ns,

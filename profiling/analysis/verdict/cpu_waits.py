@@ -74,6 +74,5 @@ def pauses(analysis: Analysis) -> Intervals:
     table, begin, end = analysis.trace.operators, analysis.begin_ns, analysis.end_ns
     if table is None:
         return union(np.empty(0), np.empty(0))
-    mine = (table.process == analysis.steps.process) & (table.end_ns > table.start_ns)
-    mine &= (table.end_ns > begin) & (table.start_ns < end)
-    return long_pauses(table.start_ns[mine], table.end_ns[mine], begin, end)
+    mine = table.process == analysis.steps.process
+    return long_pauses(union(table.start_ns[mine], table.end_ns[mine]), begin, end)
