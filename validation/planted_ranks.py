@@ -10,8 +10,8 @@ after others that give the step's time; and under nsys on all ranks. Trains with
 all plants of the same keys. The trainings of a plant start up at once, and then take turns. Prints
 a row for each plant and tool: who is late, why, at what cost, beside what the fault really cost.
 
-Needs nsys and as many GPUs as `ranks` says, each with room for two more models and optimizers than
-it trains. `limit_s` ends it between plants; a signal also ends the trainings that run.
+Needs nsys and as many GPUs as `ranks` says, each with room for two trainings and another model and
+optimizer. `limit_s` ends it between plants; a signal also ends the trainings that run.
 """
 
 import sys

@@ -2,7 +2,8 @@
 
     PLANT=rank_loader python -m validation.planted_under_nsys --nproc-per-node 2 --ranks all ...
 
-The words are those of `python -m profiling run` for this project's training.
+The words are those of `python -m profiling run` for this project's training. The captures are
+exported, but not reported: planted_ranks reads them.
 """
 
 if __name__ == "__main__":
@@ -15,5 +16,6 @@ if __name__ == "__main__":
     from profiling.verbs import run
     from validation.planted import TRAINER
 
+    run.report_on = lambda folder, several: None
     with user_errors():
         sys.exit(run.main(sys.argv[1:], TRAINER))

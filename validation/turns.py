@@ -2,7 +2,8 @@
 
 Start-up takes most of a short training and leaves the GPUs idle. So trainings start at once, and
 each rank waits before its warm-up until it is its training's turn: no training compiles, times
-kernels or trains while another one does. One that waits holds its weights and optimizer on the GPU.
+kernels or trains while another one does. It waits again before its first iteration, until the
+processes of the one before have ended. One that waits holds its weights and optimizer on the GPU.
 
 Each training has a temporary folder with an empty file for each thing that has happened. Its
 processes inherit the path of that folder, by which they are found and ended.
@@ -28,22 +29,29 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 TURN = "TURN"  # variable with the path of the training's temporary folder
-GO, READY, ENDED = "go", "ready", "ended"  # the last two with a rank's number
+WARM_UP, TRAIN = "warm up", "train"  # what a training may do
+READY, ENDED = "ready", "ended"  # what is noted of a rank
 POLL_S = 0.05
 GRACE_S = 10.0  # for trainings that are ended early, before they are killed
 
 
 def in_turn(warm_up: Callable[P, R]) -> Callable[P, R]:
-    """`warm_up` of a rank that first says that it is ready, and waits for its training's turn."""
+    """`warm_up` of a rank that notes that it is ready, and waits until it may, and may train."""
 
     @wraps(warm_up)
     def wait_and_warm_up(*args: P.args, **kwargs: P.kwargs) -> R:
         note(READY)
-        while not (Path(os.environ[TURN]) / GO).exists():
-            time.sleep(POLL_S)
-        return warm_up(*args, **kwargs)
+        wait_until_allowed(WARM_UP)
+        result = warm_up(*args, **kwargs)
+        wait_until_allowed(TRAIN)
+        return result
 
     return wait_and_warm_up
+
+
+def wait_until_allowed(what: str) -> None:
+    while not (Path(os.environ[TURN]) / what).exists():
+        time.sleep(POLL_S)
 
 
 def note(what: str) -> None:
@@ -67,10 +75,8 @@ class Training:
                 return
             time.sleep(POLL_S)
 
-    def take_turn(self) -> None:
-        """Let it warm up and train, and wait for that; what its tool writes then may follow."""
-        (self.turn / GO).touch()
-        self.wait_for(ENDED)
+    def allow(self, what: str) -> None:
+        (self.turn / what).touch()
 
     def finish(self) -> int:
         """Wait for its end; return its exit code."""
@@ -99,14 +105,18 @@ def start(
 def take_turns(trainings: Sequence[Training]) -> None:
     """Let trainings train in their order, once all have started up.
 
-    All but the last have ended by then, so that no tool works beside a training.
+    All have trained then, and all processes but those of the last have ended.
     """
     for training in trainings:
         training.wait_for(READY)
-    for number, training in enumerate(trainings, 1):
-        training.take_turn()
-        if number < len(trainings):
-            training.process.wait()
+    before: Training | None = None
+    for training in trainings:
+        training.allow(WARM_UP)
+        if before:
+            before.process.wait()  # a tool may still work, and would beside the training
+        training.allow(TRAIN)
+        training.wait_for(ENDED)
+        before = training
 
 
 @contextmanager

@@ -53,6 +53,17 @@ def test_trainings_start_at_once_and_train_one_after_the_other(tmp_path: Path) -
     assert not first.turn.exists() and second.out_dir.with_suffix(".log").exists()
 
 
+def test_a_training_warms_up_while_the_tool_of_the_one_before_still_works(tmp_path: Path) -> None:
+    slow = FAKE + "import time; time.sleep(1); say('has written')"
+    trainings = [fake(tmp_path, "first", slow), fake(tmp_path, "second")]
+    with turns.ended_at_exit(trainings):
+        turns.take_turns(trainings)
+        assert [training.finish() for training in trainings] == [0, 0]
+    said = (tmp_path / "said").read_text().splitlines()
+    assert said.index("second warms up") < said.index("first has written")
+    assert said[-2:] == ["first has written", "second has trained"]
+
+
 def test_a_training_that_fails_as_it_starts_keeps_nobody_waiting(tmp_path: Path) -> None:
     trainings = [fake(tmp_path, "fails", "raise SystemExit(3)"), fake(tmp_path, "trains")]
     with turns.ended_at_exit(trainings):
