@@ -9,7 +9,6 @@ typed again, and tries again what failed.
 
 import sys
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext, redirect_stdout
 from dataclasses import dataclass, replace
 from functools import partial
@@ -45,7 +44,6 @@ ON_CPU = {  # a try there
 CHILD = (sys.executable, "-m", "validation.framework_programs")
 BLOCK_MS = 300.0  # a timed block takes about so long,
 FEWEST, MOST = 3, 300  # or so many steps, in threes: whole rounds of what each third step does
-EXPORTS_AT_ONCE = 8
 
 
 @dataclass(frozen=True)
@@ -166,13 +164,9 @@ def capture_by_nsys(program: Program, out: Path, nsys: Nsys) -> float:
 
 
 def export_reports(nsys: Nsys, made: Sequence[Path], log: Path) -> None:
-    """Export the reports to .sqlite, several at a time, with nsys's words in the log."""
-    with (
-        open(log, "w", encoding="utf-8") as file,
-        redirect_stdout(file),
-        ThreadPoolExecutor(EXPORTS_AT_ONCE) as pool,
-    ):
-        list(pool.map(partial(reports.export_report, nsys, shown=nullcontext), made))
+    """Export the reports to .sqlite, with nsys's words in the log."""
+    with open(log, "w", encoding="utf-8") as file, redirect_stdout(file):
+        reports.export_reports(nsys, made, nullcontext)
 
 
 def read_measured(programs: Sequence[Program], out: Path) -> dict[str, Measured]:

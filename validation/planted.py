@@ -140,12 +140,11 @@ def train_under_nsys(
     preset: str,
     out_dir: Path,
     environ: Mapping[str, str],
-    ranks: str = "0",
 ) -> int:
     """Train under `profiling run` and return the exit code; the output is in OUT_DIR.log."""
     flags = ["--preset", preset]
     if plant.ranks > 1:
-        flags += ["--nproc-per-node", str(plant.ranks), "--ranks", ranks]
+        flags += ["--nproc-per-node", str(plant.ranks), "--ranks", "0"]
     with (
         open(out_dir.with_suffix(".log"), "w", encoding="utf-8") as log,
         redirect_stdout(log),

@@ -1,47 +1,54 @@
 """A fault on one rank of several in the real trainer: is that rank named, with its cause and cost?
 
     python -m validation planted_ranks out=out-planted-ranks
-    python -m validation planted_ranks plants=extra_products,rank_loader ranks=4
+    python -m validation planted_ranks plants=extra_products,rank_loader ranks=4 limit_s=400
     python -m validation planted_ranks config=gpt2_124m words="dataset=FOLDER batch_size=12"
     python -m validation planted_ranks reread=true out=out-planted-ranks
 
 Trains twice for each plant: with the fault and torch.profiler on all ranks in the last iterations,
 after others that give the step's time; and under nsys on all ranks. Trains without a fault once for
-all plants of the same keys. Prints a row for each plant and tool: who is late, why, at what cost,
-beside what the fault really cost.
+all plants of the same keys. The trainings of a plant start up at once, and then take turns. Prints
+a row for each plant and tool: who is late, why, at what cost, beside what the fault really cost.
 
-Needs nsys and as many GPUs as `ranks` says.
+Needs nsys and as many GPUs as `ranks` says, each with room for two trainings and another model and
+optimizer. `limit_s` ends it between plants; a signal also ends the trainings that run.
 """
 
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from statistics import median
 
-from benchmarks.measuring import Keys, key, launcher
+from benchmarks.measuring import Keys, key, launcher, say
 from cli.files import write_text
 from profiling.analysis.ranks.files import open_ranks
 from profiling.analysis.ranks.found import captures_in
 from profiling.analysis.ranks.rank_records import RanksReport
 from profiling.shared.json_records import to_json
 from profiling.shared.units import ABSENT
+from validation import turns
 from validation.diagnoses import check_kept, choose, end_where_failed
 from validation.planted import (
+    NSYS_WINDOW,
     SHORT,
     TORCH_WINDOW,
     TRAINER,
     check_machine,
     failure_message,
     step_ms,
-    train,
-    train_under_nsys,
 )
 from validation.plants.planting import Plant
 from validation.plants.ranks import OF_RANKS
 
 TOOLS = {"nsys": "nsys", "torch": "torch.profiler"}  # a training's folder, and what captured it
+UNDER_NSYS = ["-m", "validation.planted_under_nsys"]
+EACH_S = 150  # a plant, until the first has been measured
+READ_S = 30  # export and reading of a plant's captures behind its trainings
+Recorded = Generator[tuple[str, str | None], None, None]  # a plant's name, and what failed
 WITHIN = 0.15  # share of the true cost by which the reported cost may be off
 HEADER = (
     "| plant | rank | cause | tool | reported | reported cost, ms | cost, ms | right |\n"
@@ -57,6 +64,7 @@ class PlantedRanksConfig(Keys):
     ranks: int = key(2, "GPUs of one host", least=2)
     preset: str = key("light", "of `python -m profiling run`")
     words: str = key("", "further words of train.py, by blanks, over the plant's")
+    limit_s: float = key(0, "start no plant that would end later than this; 0: no limit", least=0)
     reread: bool = key(False, "report the captures in OUT again")
 
 
@@ -105,15 +113,19 @@ def main(config: PlantedRanksConfig) -> None:
         check_machine(out)
     print(HEADER, flush=True)
     diagnoses, failed = list[RanksDiagnosis](), list[str]()
-    for name in names:
-        plant = replace(OF_RANKS[name], ranks=config.ranks)
-        if not config.reread and (problem := record(name, plant, config, out)):
-            print(f"{name}: {problem}", file=sys.stderr, flush=True)
-            failed.append(name)
-        for tool in TOOLS:
-            diagnoses.append(diagnose(name, plant, out, tool))
-            print(row(diagnoses[-1]), flush=True)
-        write_text(out / "results.json", to_json(diagnoses))
+    recorded: Recorded = ((name, None) for name in names)
+    if not config.reread:
+        recorded = record_each(names, config, out)
+    with closing(recorded):
+        for name, problem in recorded:
+            if problem:
+                say(f"{name}: {problem}")
+                failed.append(name)
+            for tool in TOOLS:
+                plant = replace(OF_RANKS[name], ranks=config.ranks)
+                diagnoses.append(diagnose(name, plant, out, tool))
+                print(row(diagnoses[-1]), flush=True)
+            write_text(out / "results.json", to_json(diagnoses))
     right, close = [each.is_right for each in diagnoses], [each.is_close for each in diagnoses]
     known = [each for each in close if each is not None]
     print(f"\n{sum(right)} of {len(right)} right")
@@ -122,31 +134,62 @@ def main(config: PlantedRanksConfig) -> None:
     end_where_failed("planted_ranks", failed, out)
 
 
+def record_each(names: Sequence[str], config: PlantedRanksConfig, out: Path) -> Recorded:
+    """Train for each plant that `limit_s` leaves time for.
+
+    While a plant's captures are exported and read, the trainings of the next one start up.
+    """
+    begin_s, longest_s = time.monotonic(), 0.0
+    running, before = list[turns.Training](), ""
+    with turns.ended_at_exit(running):
+        for number, name in enumerate(names):
+            began_s = time.monotonic()
+            needs_s = longest_s + READ_S if longest_s else EACH_S
+            if 0 < config.limit_s < began_s - begin_s + needs_s:
+                say(f"left out, as limit_s={config.limit_s:g} says: {', '.join(names[number:])}")
+                break
+            old = len(running)
+            running.extend(start(name, config, out))
+            if before:
+                yield before, finish(running, old)
+            turns.take_turns(running)
+            before, longest_s = name, max(longest_s, time.monotonic() - began_s)
+        if before:
+            yield before, finish(running, len(running))
+
+
+def finish(running: list[turns.Training], count: int) -> str | None:
+    """Wait for the first `count` trainings and take them off the list; return what failed."""
+    ended = {training.out_dir: training.finish() for training in running[:count]}
+    del running[:count]
+    failed = [failure_message(out_dir, status) for out_dir, status in ended.items() if status]
+    return "\n".join(failed) or None
+
+
 def faultless_folder(plant: Plant, out: Path) -> Path:
     """Folder of the training without a fault, shared by all plants that have the same keys."""
     return out / "without" / next(name for name in OF_RANKS if OF_RANKS[name].keys == plant.keys)
 
 
-def record(name: str, plant: Plant, config: PlantedRanksConfig, out: Path) -> str | None:
-    """Train twice, and once without a fault if nobody has. Returns what failed, or None."""
+def start(name: str, config: PlantedRanksConfig, out: Path) -> Iterator[turns.Training]:
+    """Start two trainings with the fault, and first one without it if nobody has.
+
+    The one under nsys is the last: its reports are exported while the next plant starts up.
+    """
+    plant = replace(OF_RANKS[name], ranks=config.ranks)
     folder, without = out / name, faultless_folder(plant, out)
-    for parent in (folder, without.parent):
-        parent.mkdir(parents=True, exist_ok=True)
     one_each = f"gradient_accumulation_steps={plant.ranks}"
     words = [config.config, *SHORT.split(), *plant.keys.split(), *config.words.split(), one_each]
-    fault = {"PLANT": name, **plant.environ}
     everyone = f"profile.ranks=[{','.join(map(str, range(plant.ranks)))}]"
-    profiled = [*launcher(plant.ranks), *TRAINER, *words, *TORCH_WINDOW.split(), everyone]
-    ended = {
-        folder / "torch": train(profiled, folder / "torch", fault),
-        folder / "nsys": train_under_nsys(
-            words, plant, config.preset, folder / "nsys", fault, "all"
-        ),
-    }
-    if not without.exists():
-        ended[without] = train([*launcher(plant.ranks), "train.py", *words], without, {})
-    failed = [failure_message(out_dir, status) for out_dir, status in ended.items() if status]
-    return "\n".join(failed) or None
+    plain = [sys.executable, *launcher(plant.ranks), *TRAINER, *words]
+    flags = ["--preset", config.preset, "--nproc-per-node", str(plant.ranks), "--ranks", "all"]
+    under_nsys = [sys.executable, *UNDER_NSYS, *flags, *words, *NSYS_WINDOW.split()]
+    fault = {"PLANT": name, **plant.environ}
+    planned = [] if without.exists() else [(plain, without, {"PLANT": "no_fault"})]
+    planned.append(([*plain, *TORCH_WINDOW.split(), everyone], folder / "torch", fault))
+    planned.append((under_nsys, folder / "nsys", fault))
+    for each in planned:
+        yield turns.start(*each, plant.ranks)
 
 
 def diagnose(name: str, plant: Plant, out: Path, folder: str) -> RanksDiagnosis:
@@ -167,7 +210,10 @@ def diagnosis_of(
 ) -> RanksDiagnosis:
     """Diagnosis of the captures of all ranks; its verdict is None if they cannot be read."""
     try:
-        report = open_ranks(captures()).report
+        paths = captures()
+        if not paths:
+            raise ValueError("no captures of several ranks")
+        report = open_ranks(paths).report
     except (ValueError, OSError) as error:
         print(f"{name}, {tool}: {error}", file=sys.stderr)
         nothing = (None, None, None, None)

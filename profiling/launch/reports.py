@@ -5,8 +5,10 @@ import re
 import shlex
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from itertools import count
 from pathlib import Path
 
@@ -16,6 +18,7 @@ from profiling.timeline.scrub import scrub
 from profiling.tools import nsight, nsys_tool
 from profiling.tools.nsys_tool import Nsys
 
+EXPORTS_AT_ONCE = 8  # each may need some GB of memory
 Shown = Callable[[str], AbstractContextManager[object]]  # shows words while its block runs
 # (what nsys, CUPTI or the driver prints, why there is no report, how to go on)
 CAUSES = (
@@ -74,7 +77,7 @@ def finish(
     made = [move(path, target) for path in sorted(folder.glob("*.nsys-rep"))]
     left = [move(path, target) for path in sorted(folder.glob("*.qdstrm"))]
     shutil.rmtree(folder, ignore_errors=True)
-    complete = all([export_report(nsys, path, shown) for path in made])
+    complete = not made or export_reports(nsys, made, shown)
     for name, windows in expected.items():
         count_made = len(paths_named(made, name))
         complete &= count_made >= windows
@@ -114,31 +117,50 @@ def move(path: Path, target: Path) -> Path:
     return new
 
 
+def export_reports(nsys: Nsys, reports: Sequence[Path], shown: Shown) -> bool:
+    """Export reports, some at once, and print where they are; False if an export failed."""
+    names = ", ".join(report.name for report in reports)
+    with shown(f"nsys exports {names}"), ThreadPoolExecutor(EXPORTS_AT_ONCE) as threads:
+        problems = list(threads.map(partial(export, nsys), reports))
+    for report, problem in zip(reports, problems, strict=True):
+        print_exported(nsys, report, problem)
+    return not any(problems)
+
+
 def export_report(nsys: Nsys, report: Path, shown: Shown) -> bool:
     """Export the report and print where it is; False if the export failed."""
-    sqlite = report.with_suffix(".sqlite")
+    return export_reports(nsys, [report], shown)
+
+
+def export(nsys: Nsys, report: Path) -> str | None:
+    """Export the report beside itself; return how that failed, or None."""
     temporary = report.with_name(f"{report.stem}.partial.sqlite")
-    export = nsys_tool.export_command(nsys.path, report, temporary)
+    command = nsys_tool.export_command(nsys.path, report, temporary)
     environ, _ = nsight.without_secrets()
-    with shown(f"nsys exports {report.name}"):
-        done = subprocess.run(
-            export, env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-        )
-        if exported := done.returncode == 0 and temporary.exists():
-            scrub(temporary)
-            os.replace(temporary, sqlite)
+    done = subprocess.run(
+        command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    if done.returncode or not temporary.exists():
+        temporary.unlink(missing_ok=True)
+        return f"{shlex.join(command)} failed: {done.stdout.strip()[-300:]}"
+    scrub(temporary)
+    os.replace(temporary, report.with_suffix(".sqlite"))
+    return None
+
+
+def print_exported(nsys: Nsys, report: Path, problem: str | None) -> None:
+    """Print where the report and its export are, or the `problem`, and how to go on."""
+    sqlite = report.with_suffix(".sqlite")
     print(f"\nreport  {report} ({report.stat().st_size / 1e6:.1f} MB)")
-    if exported:
+    if problem is None:
         print(f"sqlite  {sqlite} ({sqlite.stat().st_size / 1e6:.1f} MB)")
         print(
             "        scrubbed; the report itself contains the environment of your shell: do not "
             "share it"
         )
     else:
-        temporary.unlink(missing_ok=True)
-        print(f"sqlite  none: {shlex.join(export)} failed: {done.stdout.strip()[-300:]}")
-    print("next    " + "\n        ".join(next_steps(nsys, report, sqlite, exported)))
-    return exported
+        print(f"sqlite  none: {problem}")
+    print("next    " + "\n        ".join(next_steps(nsys, report, sqlite, problem is None)))
 
 
 def next_steps(nsys: Nsys, report: Path, sqlite: Path, exported: bool) -> list[str]:

@@ -6,6 +6,7 @@ import pytest
 
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.summary import summarize
+from profiling.analysis.verdict.health import longer_free_step_ms
 from profiling.shared.manifest import CapturedWindow, Laps, Manifest, WindowSteps
 from profiling.timeline.trace import GRAPH
 from tests.helpers.captures import own, report_of
@@ -40,6 +41,13 @@ def test_overhead_is_against_the_steps_without_a_profiler():
     assert (health.overhead_percent, health.free_step_ms) == (51.3, 6.0)
     assert any("51 % longer" in row.what for row in health.findings)
     assert not level_of(findings(training(), replace(MANIFEST, overhead_percent=5.0)), "longer")
+
+
+def test_steps_without_a_profiler_bound_a_fault_only_from_both_sides():
+    assert longer_free_step_ms(MANIFEST) == 8.0
+    steps = MANIFEST.step_ms
+    for one_side in (replace(steps, before=None), replace(steps, after=None)):
+        assert longer_free_step_ms(replace(MANIFEST, step_ms=one_side)) is None
 
 
 def test_without_a_manifest_the_overhead_is_unknown_and_not_zero():

@@ -173,6 +173,37 @@ def test_first_steps_that_are_longer_than_all_others_are_left_out(
         assert f"the first {left_out} steps are left out" in findings[0].what
 
 
+@pytest.mark.parametrize(
+    "longer, own_host_ms, left_out",
+    [
+        ({1: 2.0}, {0: (30.0, 30.0), 1: (30.0, 30.0)}, 2),
+        ({1: 2.0}, {0: (30.0, 2.0)}, 0),  # one host
+        ({1: 2.0}, {}, 0),
+        ({}, {0: (30.0, 30.0)}, 0),  # the GPUs hide it
+    ],
+)
+def test_a_step_before_a_long_one_is_left_out_where_its_hosts_took_longer(
+    tmp_path: Path,
+    longer: dict[int, float],
+    own_host_ms: dict[int, tuple[float, float]],
+    left_out: int,
+) -> None:
+    """A GPU that has work queued does not notice at once that capturing begins."""
+    changed = []
+    for column, rank in enumerate(
+        analyse_files(write_fleet(Fleet(ranks=2, steps=12), tmp_path)).ranks
+    ):
+        lengths_ns, host_ns = np.full(12, 1e7), np.full(12, 2e6)
+        for number, times in longer.items():
+            lengths_ns[number] *= times
+        for number, ms in own_host_ms.items():
+            host_ns[number] = 1e6 * ms[column]
+        bounds_ns = rank.bounds_ns[0] + np.cumsum([0, *lengths_ns]).astype(np.int64)
+        changed.append(replace(rank, bounds_ns=bounds_ns, own_host=OwnHost(host_ns, 0.0)))
+    iterations, _ = compared_iterations(changed, cast(Waits, Waited(*[(0, 0)] * 12)))
+    assert len(iterations) == 12 - left_out
+
+
 def test_what_the_others_hosts_were_delayed_by_may_hide_a_cost(tmp_path: Path) -> None:
     """A step that waits for a late rank is no longer by what its own host was delayed."""
     fleet = replace(AHEAD, fault=Fault("slower_kernels", times=3.0))

@@ -1,6 +1,7 @@
 """Late ranks, the reason and the cost: in simulated trainings whose fault is known."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,10 @@ from profiling.analysis.ranks.cause_said import launches_line
 from profiling.report.ranks.document import ranks_document
 from profiling.report.renderers.markdown import markdown
 from profiling.shared.causes import BUSY_GPU_VERDICTS
+from profiling.shared.json_records import to_json
+from profiling.shared.manifest import Laps, Manifest, WindowSteps
 from tests.helpers.fleet import TOOLS, analyse_files, one_clock, report_of, write_fleet
+from tests.helpers.reports import MANIFEST
 
 NEAR = 0.15  # of what removing the fault gives
 LAUNCHING = Fleet(ranks=4, kernel_us=15, buckets=0)  # the host is as slow as the GPU
@@ -124,6 +128,44 @@ def test_launches_that_the_profiler_may_have_made_name_nobody(tmp_path: Path) ->
     assert late is not None and (late.rank, late.part) == (1, "launch")
     assert late.costs_between_ms[0] < late.costs_ms_per_step - 0.1
     assert "capturing lengthens the host's work, and may have made " in late.evidence[-1]
+
+
+@pytest.mark.parametrize(
+    "leaves, verdict", [(0.02, "balanced"), (0.1, "unknown"), (-0.1, "unknown"), (None, "unknown")]
+)
+def test_steps_before_and_after_the_capture_bound_what_it_made_late(
+    tmp_path: Path, leaves: float | None, verdict: str
+) -> None:
+    """`leaves` is the share of such a step in which the other rank's GPU does not compute."""
+    fleet = replace(SHARDED, fault=Fault("slow_launches", times=1.1))
+    paths = write_fleet(
+        fleet,
+        tmp_path,
+        facts=FileFacts(clocks_of_hosts(2, 1), operators=True),
+        name="window-1-rank{}",
+    )
+    computing_ms = analyse_files(paths).costs.unslowed_ms(0)["compute"]
+    if leaves is not None:
+        free_ms = computing_ms / (1 - leaves)
+        steps = WindowSteps(before=Laps(0.9 * free_ms), after=Laps(free_ms))
+        write_manifests(
+            paths, replace(MANIFEST, kind="torch", step_ms=steps, overhead_percent=None)
+        )
+    report = report_of(paths)
+    assert (report.verdict, report.straggler) == (verdict, None)
+    assert "Capturing may have added " in report.evidence[0]
+    bounds = [line for line in report.evidence if line.startswith("Before and after the capture")]
+    assert len(bounds) == (leaves is not None and leaves > 0)
+    if bounds:
+        assert f"costs them at most {leaves * free_ms:.2f} ms per step" in bounds[0]
+        assert bounds[0].endswith("nobody is named.") == (verdict == "balanced")
+    assert report.evidence[-1].startswith("To find out, ") == (verdict == "unknown")
+
+
+def write_manifests(captures: Sequence[Path], manifest: Manifest) -> None:
+    for path in captures:
+        beside = path.with_name(path.name.replace(".trace.json", ".json"))
+        beside.write_text(to_json(manifest), encoding="utf-8")
 
 
 def test_a_cost_that_slowed_hosts_hide_is_in_the_range(tmp_path: Path) -> None:

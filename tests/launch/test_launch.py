@@ -10,13 +10,15 @@ import signal
 import sqlite3
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
+from threading import Barrier
 
 import pytest
 
 from cli.lock import Lock
 from configs.profiling import ProfileConfig
-from profiling.launch import command, rank
+from profiling.launch import command, rank, reports
 from profiling.shared.secrets import secret_names, without_secret_values
 from profiling.timeline.scrub import without_folders
 from profiling.tools import nsight, nsys_tool
@@ -297,6 +299,27 @@ def test_no_report_is_explained(install, trainer, words, capfd, outcome, status,
     assert run.main(words, trainer()) == status
     said = capfd.readouterr().out
     assert why in said and cure in said
+
+
+def test_the_reports_of_ranks_are_exported_at_once_and_told_in_their_order(
+    tmp_path, monkeypatch, capsys
+):
+    made = [tmp_path / f"nsys-rank{rank}.nsys-rep" for rank in range(3)]
+    meet = Barrier(len(made), timeout=60)
+
+    def export(nsys, report):
+        meet.wait()
+        return "disk full" if report == made[1] else None
+
+    monkeypatch.setattr(reports, "export", export)
+    for path in made:
+        path.write_text("report")
+        path.with_suffix(".sqlite").write_text("exported")
+    nsys = nsys_tool.Nsys("nsys", NEWEST, {}, {})
+    assert not reports.export_reports(nsys, made, nullcontext)
+    said = capsys.readouterr().out
+    assert re.findall("report  .*/(.*?)\\.nsys-rep", said) == [path.stem for path in made]
+    assert said.count("sqlite  none: disk full") == 1
 
 
 @pytest.mark.slow

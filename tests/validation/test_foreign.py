@@ -270,9 +270,9 @@ def test_reports_get_their_programs_names(monkeypatch, tmp_path):
 
     monkeypatch.setattr(foreign, "run_process", run)
     export = create_autospec(
-        reports.export_report, side_effect=lambda nsys, report, shown: exported.append(report)
+        reports.export_reports, side_effect=lambda nsys, made, shown: exported.extend(made)
     )
-    monkeypatch.setattr(reports, "export_report", export)
+    monkeypatch.setattr(reports, "export_reports", export)
     nsys = foreign.Nsys("/bin/nsys", "2025.3.1", {}, {})
     foreign.record([PROGRAMS["vit_gc"]], 2, tmp_path, nsys)
     assert [command[-4] for command in calls] == ["time", "torch", "nsys"]

@@ -119,6 +119,27 @@ class Costs:
             return None
         return max(0.0, self.mean_step_ms - float(host_ms.mean()))
 
+    @cached_property
+    def free_step_ms(self) -> float | None:
+        """Step in ms without a profiler, by the runs' own times; None: unknown."""
+        times_ms = [rank.free_step_ms for rank in self.ranks if rank.free_step_ms is not None]
+        return max(times_ms, default=None)
+
+    def most_lost_free_ms(self, late: Collection[int]) -> float | None:
+        """The most that the others can lose to `late` in a step without a profiler, in ms.
+
+        It is what the computing of their GPUs leaves of that step. Transfers are not taken off:
+        those of a captured step may be hidden without a profiler. None: unknown, as where the
+        computing takes longer than that step.
+        """
+        if self.free_step_ms is None:
+            return None
+        others = [n for n in range(len(self.ranks)) if n not in late]
+        computing_ms = max(self.unslowed_ms(number)["compute"] for number in others)
+        if computing_ms > (1 + EQUAL_GPUS) * self.free_step_ms:
+            return None
+        return max(0.0, self.free_step_ms - computing_ms)
+
     def gained_ns(self, ranks: Collection[int]) -> np.ndarray:
         """(iterations,) ns gained in each step if `ranks`, as columns but not all, are mended."""
         late_ns = sooner_ns(self.waits, ranks, self.iterations)

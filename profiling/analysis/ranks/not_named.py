@@ -5,7 +5,8 @@ Ranks are never quite equal, and captures change how late they are. Nobody is na
 - below what equal GPUs differ by, counted after what the others' own hosts keep them from gaining;
 - where no part of the rank's own step is longer by a good part of what it is late;
 - where its host is late, but takes no longer than the others' beyond the noise of their steps;
-- where that may be capturing, or hosts that differ by chance (cost_range).
+- where that may be capturing, or hosts that differ by chance (cost_range). The steps before and
+  after the window bound what it costs without a profiler.
 """
 
 from dataclasses import dataclass
@@ -42,10 +43,13 @@ BY_THE_PROFILER = (
     "rank's host work, so the captures do not show whether it is late without a profiler."
 )
 LESS_TO_GAIN = ", of which the others would gain {:.2f}"
-WITHOUT = (
-    "To find out, capture with nsys, or torch.profiler without stacks and shapes, or time each "
-    "rank's host without a profiler."
+FREE_STEPS = (
+    "Before and after the capture a step takes {:.2f} ms, in which the others' GPUs compute for "
+    "{:.2f} ms. So there it costs them at most {:.2f} ms per step"
 )
+LESS_THAN_GPUS_DIFFER = ", less than equal GPUs may differ by, and nobody is named."
+WITHOUT = "To find out, {}time each rank's host without a profiler."
+LIGHTER = "capture with nsys, or with torch.profiler but no stacks or shapes, or "
 AGAIN = "To find out, capture again, for more steps, and look whether the same rank is late."
 
 
@@ -84,11 +88,27 @@ def not_named(costs: Costs, lateness: Lateness) -> NotNamed | None:
     less = LESS_TO_GAIN.format(late_ms) if late_ms < (1 - ALSO) * waited_ms else ""
     if lateness.range.by_capturing:
         most_ms = costs.ranks[lateness.late[0]].most_added_ms
-        text = BY_THE_PROFILER.format(who, waited_ms, less, why, most_ms)
-        return NotNamed([text, WITHOUT], is_unknown=True)
+        return late_by_capturing(
+            costs, lateness, BY_THE_PROFILER.format(who, waited_ms, less, why, most_ms)
+        )
     differ_ms = costs.hosts_differ_ms(lateness.late)
     text = HOSTS_DIFFER.format(who, waited_ms, less, why, differ_ms)
     return NotNamed([text, AGAIN], is_unknown=True)
+
+
+def late_by_capturing(costs: Costs, lateness: Lateness, text: str) -> NotNamed:
+    """Reason of a rank that capturing may have made late, as `text` says.
+
+    It is known to cost little where steps without a profiler leave no time for more.
+    """
+    free_ms, most_ms = costs.free_step_ms, costs.most_lost_free_ms(lateness.late)
+    lighter = LIGHTER if costs.ranks[lateness.late[0]].kind != "nsys" else ""
+    if free_ms is None or most_ms is None:
+        return NotNamed([text, WITHOUT.format(lighter)], is_unknown=True)
+    bound = FREE_STEPS.format(free_ms, free_ms - most_ms, most_ms)
+    if most_ms < EQUAL_GPUS * free_ms:
+        return NotNamed([text, f"{bound}{LESS_THAN_GPUS_DIFFER}"], is_unknown=False)
+    return NotNamed([text, f"{bound}.", WITHOUT.format(lighter)], is_unknown=True)
 
 
 def comes_text(numbers: list[int]) -> str:

@@ -127,19 +127,39 @@ def compared_iterations(
 
 def long_at_first(ranks: Sequence[ReducedRank], common: np.ndarray) -> int:
     """Number of the first steps, a third of all at most, that are longer on all ranks than each of
-    the others; 0 for few steps."""
+    the others; 0 for few steps.
+
+    A step before such a one counts where its hosts took longer: their GPUs may still have had work.
+    """
     if len(common) <= 2 * FEW_STEPS:
         return 0
-    lengths_ns = [np.diff(rank.bounds_ns)[np.isin(rank.iterations, common)] for rank in ranks]
-    length_ns, most = np.min(lengths_ns, axis=0), len(common) // 3
-    is_long = length_ns[:most] > LONGER * length_ns[most:].max()
-    return int(np.argmin([*is_long, False]))
+    chosen = [np.isin(rank.iterations, common) for rank in ranks]
+    of_gpus = [np.diff(r.bounds_ns)[rows] for r, rows in zip(ranks, chosen, strict=True)]
+    of_hosts = [
+        r.own_host.step_ns[rows] for r, rows in zip(ranks, chosen, strict=True) if r.own_host
+    ]
+    most = len(common) // 3
+    is_long = longer_than_later(of_gpus, most)
+    begins = is_long | (longer_than_later(of_hosts, most) if of_hosts else False)
+    first = is_long[: int(np.argmin([*begins, False]))]
+    return int(np.max(np.flatnonzero(first), initial=-1)) + 1
+
+
+def longer_than_later(times_ns: Sequence[np.ndarray], most: int) -> np.ndarray:
+    """(most,) bool: whether each of the first steps takes longer on all ranks than every later
+    one; `times_ns` are per rank."""
+    time_ns = np.min(times_ns, axis=0)
+    is_longer: np.ndarray = time_ns[:most] > LONGER * time_ns[most:].max()
+    return is_longer
 
 
 def long_first(count: int) -> str:
     """Words on the steps that `long_at_first` counts."""
     steps = "step is" if count == 1 else f"{count} steps are"
-    return f"the first {steps} left out: longer than all others, as where capturing has just begun"
+    return (
+        f"the first {steps} left out: the GPUs or the hosts took longer than in all others, as "
+        "where capturing has just begun"
+    )
 
 
 def matching(waits: Waits) -> Matching:

@@ -98,6 +98,15 @@ def free_step_ms(manifest: Manifest | None) -> float | None:
     return float(np.mean(medians)) if medians else None
 
 
+def longer_free_step_ms(manifest: Manifest) -> float | None:
+    """Step time without a profiler, the longer of the medians before and after the window.
+
+    None where one is missing: a fault may have begun with the window, or ended with it.
+    """
+    before, after = manifest.step_ms.before, manifest.step_ms.after
+    return max(before.median, after.median) if before and after else None
+
+
 def tool_findings(trace: Trace) -> Iterator[Finding]:
     yield from map(warning, trace.warnings)
     if trace.personal:
