@@ -53,6 +53,7 @@ from validation.diagnoses import (
 )
 from validation.foreign_programs.series import PROGRAMS, RANGES, SERIES, TIMES, Program
 from validation.framework_programs import series as of_frameworks
+from validation.framework_programs.program import Program as FrameworkProgram
 
 PACKAGES = ("torchvision", "timm", "transformers")
 FOLDERS = dict(zip(TOOLS, ("nsys", "torch"), strict=True))  # folders of captures, in OUT
@@ -97,7 +98,7 @@ def main(config: ForeignConfig) -> None:
 
 
 def judge_frameworks(
-    config: ForeignConfig, programs: Sequence[of_frameworks.Program], out: Path
+    config: ForeignConfig, programs: Sequence[FrameworkProgram], out: Path
 ) -> None:
     """Measure the programs as far as it was not done, and print what came of it all."""
     failed: list[str] = []

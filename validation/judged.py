@@ -15,7 +15,7 @@ from profiling.analysis.summary import summarize
 from profiling.shared.causes import VERDICT
 from profiling.shared.manifest import CapturedWindow, Laps, Manifest, WindowSteps
 from profiling.shared.units import ABSENT
-from validation.framework_programs.series import Program
+from validation.framework_programs.program import Program
 from validation.frameworks import Measured
 
 GRADES = ("right", "debatable", "vague", "wrong", "none")

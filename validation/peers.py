@@ -23,7 +23,8 @@ import msgspec
 
 from benchmarks.measuring import PROJECT, Keys, key, print_markdown_table
 from profiling.shared.json_records import read_json
-from validation.framework_programs.series import SERIES, Program
+from validation.framework_programs.program import Program
+from validation.framework_programs.series import SERIES
 from validation.judged import GRADES, Judged, print_grades
 from validation.peer_words import (
     Answer,

@@ -13,7 +13,8 @@ from tests.helpers.clock import FakeClock
 from tests.paths import PROJECT
 from validation import foreign, frameworks, judged
 from validation.framework_programs import session
-from validation.framework_programs.series import FRAMEWORKS, PROGRAMS, SERIES, SIXTH, Program
+from validation.framework_programs.program import FRAMEWORKS, Program
+from validation.framework_programs.series import PROGRAMS, SERIES, SIXTH
 from validation.framework_programs.session import Device, Finished, Session
 from validation.frameworks import Measured
 from validation.judged import Judged
