@@ -1,4 +1,4 @@
-"""Other tools on the captures of series 6 to 9, graded as our verdicts are.
+"""Other tools on the captures of series 6 to 10, graded as our verdicts are.
 
     python -m validation foreign series=7 out=OUT reread=true
     python -m validation peers series=7 out=OUT nsys_ai=PROGRAM hta=PYTHON tracelens=PROGRAM

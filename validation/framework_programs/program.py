@@ -66,16 +66,36 @@ FRAMEWORKS = {
     "ninth.with_torchaudio": ("torchaudio", "torchaudio"),
     "ninth.with_sentences": ("sentence-transformers", "sentence-transformers transformers"),
     "ninth.with_torchdiffeq": ("torchdiffeq", "torchdiffeq"),
+    "tenth.plain_host": ("PyTorch", "torch"),
+    "tenth.plain_gpu": ("PyTorch", "torch"),
+    "tenth.with_lightning": ("Lightning", "pytorch-lightning"),
+    "tenth.with_accelerate": ("accelerate", "accelerate"),
+    "tenth.with_transformers": ("transformers", "transformers"),
+    "tenth.with_flax": ("Flax", "flax optax jax"),
+    "tenth.with_equinox": ("Equinox", "equinox jax"),
+    "tenth.with_geometric": ("torch-geometric", "torch-geometric"),
+    "tenth.with_cupy": ("CuPy", "torch cupy-cuda13x"),
+    "tenth.with_h5py": ("PyTorch", "torch h5py"),
+    "tenth.with_numpyro": ("NumPyro", "numpyro"),
+    "tenth.with_diffusers": ("Diffusers", "diffusers"),
+    "tenth.with_jax": ("JAX", "jax"),
+    "tenth.with_sentences": ("sentence-transformers", "sentence-transformers transformers"),
+    "tenth.with_torchaudio": ("torchaudio", "torchaudio"),
+    "tenth.with_optax": ("Optax", "optax jax"),
+    "tenth.with_torchvision": ("torchvision", "torchvision"),
+    "tenth.with_torchdiffeq": ("torchdiffeq", "torchdiffeq"),
 }
 OF_JAX = (
     *("with_jax", "with_numpyro", "seventh.with_flax", "seventh.with_equinox"),
     *("eighth.with_jax", "eighth.with_optax", "eighth.with_numpyro"),
     *("ninth.with_jax", "ninth.with_flax", "ninth.with_equinox", "ninth.with_numpyro"),
+    *("tenth.with_jax", "tenth.with_flax", "tenth.with_equinox", "tenth.with_numpyro"),
+    "tenth.with_optax",
 )
 OWN_PROFILERS: dict[str, str | None] = {
     **dict.fromkeys(OF_JAX, "jax.profiler"),
     "with_cupy": None,
-    **{f"{number}.with_cupy": None for number in ("seventh", "eighth", "ninth")},
+    **{f"{number}.with_cupy": None for number in ("seventh", "eighth", "ninth", "tenth")},
 }
 
 
