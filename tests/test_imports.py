@@ -291,7 +291,7 @@ def test_every_imported_package_is_required():
     foreign = {"PIL", "timm", "torchvision", "transformers"}  # of programs that are captured
     frameworks = {"accelerate", "cupy", "cupyx", "gpytorch", "jax", "numpyro"}
     frameworks |= {"pytorch_lightning", "torch_geometric", "torchdiffeq", "transformers"}
-    frameworks |= {"botorch", "diffrax", "e3nn", "equinox", "flax", "optax", "peft"}
+    frameworks |= {"botorch", "diffrax", "diffusers", "e3nn", "equinox", "flax", "optax", "peft"}
     frameworks |= {"h5py", "numba", "onnx", "onnxruntime", "scipy"}
     frameworks |= {"sentence_transformers", "torchaudio", "torchmetrics", "triton"} | foreign
     distributions = {"hydra": "hydra-core", "yaml": "pyyaml"}

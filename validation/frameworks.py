@@ -25,7 +25,7 @@ from profiling.shared.json_records import read_json, to_json
 from profiling.tools import nsight, nsys_tool
 from profiling.tools.nsys_tool import Nsys
 from validation.framework_programs.parts import SMALL
-from validation.framework_programs.series import FRAMEWORKS, Program
+from validation.framework_programs.program import FRAMEWORKS, Program
 
 NSYS_OPTIONS = (
     "--trace=cuda,nvtx,osrt",

@@ -1,4 +1,4 @@
-"""Verdicts of the report on captures of series 6 to 9, graded beside the truth, and counted."""
+"""Verdicts of the report on captures of series 6 to 10, graded beside the truth, and counted."""
 
 import os
 from collections import Counter
@@ -15,7 +15,7 @@ from profiling.analysis.summary import summarize
 from profiling.shared.causes import VERDICT
 from profiling.shared.manifest import CapturedWindow, Laps, Manifest, WindowSteps
 from profiling.shared.units import ABSENT
-from validation.framework_programs.series import Program
+from validation.framework_programs.program import Program
 from validation.frameworks import Measured
 
 GRADES = ("right", "debatable", "vague", "wrong", "none")

@@ -49,7 +49,7 @@ from profiling.tools import nsys_tool
 from profiling.tools.nsys_tool import Nsys
 from training.disk.run_folder import git_state
 from validation.diagnoses import end_where_failed
-from validation.framework_programs.series import OWN_PROFILERS
+from validation.framework_programs.program import OWN_PROFILERS
 from validation.frameworks import is_installed
 from validation.pair_captures import export, pack
 from validation.pair_processes import Child, Lap, Window

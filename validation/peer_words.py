@@ -15,7 +15,7 @@ from profiling.analysis.gpu_work.families import family_of
 from profiling.analysis.verdict.gpu import MATRIX_FAMILIES
 from profiling.shared.causes import VERDICT
 from profiling.shared.kernel_names import function_name
-from validation.framework_programs.series import Program
+from validation.framework_programs.program import Program
 from validation.judged import GRADES, grade_of
 
 WAITS, WORKS, EITHER = "waits", "works", "either"  # what the GPU does, by words that say no more

@@ -1,4 +1,4 @@
-"""Other tools on the captures of series 6 to 9, graded as our verdicts are.
+"""Other tools on the captures of series 6 to 10, graded as our verdicts are.
 
     python -m validation foreign series=7 out=OUT reread=true
     python -m validation peers series=7 out=OUT nsys_ai=PROGRAM hta=PYTHON tracelens=PROGRAM
@@ -23,7 +23,8 @@ import msgspec
 
 from benchmarks.measuring import PROJECT, Keys, key, print_markdown_table
 from profiling.shared.json_records import read_json
-from validation.framework_programs.series import SERIES, Program
+from validation.framework_programs.program import Program
+from validation.framework_programs.series import SERIES
 from validation.judged import GRADES, Judged, print_grades
 from validation.peer_words import (
     Answer,

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from validation.framework_programs.series import Program
+from validation.framework_programs.program import Program
 from validation.frameworks import Measured, read_measured
 from validation.pair_programs.series import BEFORE, WITHOUT, Change
 from validation.pair_records import Capture, Pair

@@ -68,7 +68,11 @@ def test_turns_go_back_and_forth_so_that_a_drift_touches_all_alike():
         (VALIDATION, ["busy_pairs"], "folder: name a folder for the runs"),
         (VALIDATION, ["planted", "plants=typo"], "plants=typo: no such name; there are"),
         (VALIDATION, ["planted_ranks", "plants=typo"], "plants=typo: no such name; there are"),
-        (VALIDATION, ["foreign", "series=10"], "series=10: there are 1, 2, 3, 4, 5, 6, 7, 8, 9"),
+        (
+            VALIDATION,
+            ["foreign", "series=11"],
+            "series=11: there are 1, 2, 3, 4, 5, 6, 7, 8, 9, 10",
+        ),
         (
             VALIDATION,
             ["foreign", "programs=vit_gd"],

@@ -7,7 +7,7 @@ import pytest
 
 from profiling.shared.json_records import to_json
 from validation import peers
-from validation.framework_programs.series import Program
+from validation.framework_programs.program import Program
 from validation.judged import Judged
 from validation.peer_words import (
     Finding,

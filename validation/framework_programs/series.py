@@ -1,110 +1,10 @@
-"""Four series of programs of many frameworks: what is planted in each, and what may be said."""
+"""Five series of programs of many frameworks: what is planted in each, and what may be said."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+
+from validation.framework_programs.program import Program
 
 GPU = "gpu_compute,gpu_memory,gpu_latency"
-# module of the programs -> (its framework, the packages that it imports)
-FRAMEWORKS = {
-    "plain": ("PyTorch", "torch"),
-    "with_lightning": ("Lightning", "pytorch-lightning"),
-    "with_hf_trainer": ("HF Trainer", "transformers accelerate"),
-    "with_accelerate": ("accelerate", "accelerate"),
-    "with_geometric": ("torch-geometric", "torch-geometric"),
-    "with_torchdiffeq": ("torchdiffeq", "torchdiffeq"),
-    "with_gpytorch": ("GPyTorch", "gpytorch"),
-    "with_jax": ("JAX", "jax"),
-    "with_numpyro": ("NumPyro", "numpyro"),
-    "with_cupy": ("CuPy", "cupy-cuda13x"),
-    "seventh.plain_host": ("PyTorch", "torch"),
-    "seventh.plain_gpu": ("PyTorch", "torch"),
-    "seventh.with_torchvision": ("torchvision", "torchvision"),
-    "seventh.with_timm": ("timm", "timm"),
-    "seventh.with_transformers": ("transformers", "transformers"),
-    "seventh.with_peft": ("PEFT", "peft transformers"),
-    "seventh.with_sentences": ("sentence-transformers", "sentence-transformers transformers"),
-    "seventh.with_torchaudio": ("torchaudio", "torchaudio torchmetrics"),
-    "seventh.with_botorch": ("BoTorch", "botorch"),
-    "seventh.with_e3nn": ("e3nn", "e3nn"),
-    "seventh.with_triton": ("Triton", "triton"),
-    "seventh.with_flax": ("Flax", "flax optax jax"),
-    "seventh.with_equinox": ("Equinox", "equinox diffrax jax"),
-    "seventh.with_cupy": ("CuPy", "cupy-cuda13x"),
-    "eighth.plain_host": ("PyTorch", "torch"),
-    "eighth.plain_gpu": ("PyTorch", "torch"),
-    "eighth.diffusion": ("PyTorch", "torch"),
-    "eighth.with_h5py": ("PyTorch", "torch h5py"),
-    "eighth.with_lightning": ("Lightning", "pytorch-lightning"),
-    "eighth.with_torchaudio": ("torchaudio", "torchaudio"),
-    "eighth.with_onnxruntime": ("ONNX Runtime", "onnxruntime onnx"),
-    "eighth.with_torchvision": ("torchvision", "torchvision"),
-    "eighth.with_transformers": ("transformers", "transformers"),
-    "eighth.with_geometric": ("torch-geometric", "torch-geometric"),
-    "eighth.with_jax": ("JAX", "jax"),
-    "eighth.with_accelerate": ("accelerate", "accelerate"),
-    "eighth.with_cupy": ("CuPy", "cupy-cuda13x"),
-    "eighth.with_optax": ("Optax", "optax flax jax"),
-    "eighth.with_sentences": ("sentence-transformers", "sentence-transformers transformers"),
-    "eighth.with_e3nn": ("e3nn", "e3nn"),
-    "eighth.with_peft": ("PEFT", "peft transformers"),
-    "eighth.with_gpytorch": ("GPyTorch", "gpytorch"),
-    "eighth.with_numba": ("Numba", "numba-cuda"),
-    "eighth.with_numpyro": ("NumPyro", "numpyro"),
-    "eighth.with_botorch": ("BoTorch", "botorch"),
-    "ninth.plain_host": ("PyTorch", "torch scipy"),
-    "ninth.plain_gpu": ("PyTorch", "torch"),
-    "ninth.with_geometric": ("torch-geometric", "torch-geometric"),
-    "ninth.with_lightning": ("Lightning", "pytorch-lightning"),
-    "ninth.with_timm": ("timm", "timm"),
-    "ninth.with_triton": ("Triton", "triton"),
-    "ninth.with_numpyro": ("NumPyro", "numpyro"),
-    "ninth.with_jax": ("JAX", "jax"),
-    "ninth.with_flax": ("Flax", "flax optax jax"),
-    "ninth.with_equinox": ("Equinox", "equinox jax"),
-    "ninth.with_cupy": ("CuPy", "cupy-cuda13x"),
-    "ninth.with_e3nn": ("e3nn", "e3nn"),
-    "ninth.with_torchmetrics": ("torchmetrics", "torchmetrics"),
-    "ninth.with_transformers": ("transformers", "transformers"),
-    "ninth.with_torchaudio": ("torchaudio", "torchaudio"),
-    "ninth.with_sentences": ("sentence-transformers", "sentence-transformers transformers"),
-    "ninth.with_torchdiffeq": ("torchdiffeq", "torchdiffeq"),
-}
-OF_JAX = (
-    *("with_jax", "with_numpyro", "seventh.with_flax", "seventh.with_equinox"),
-    *("eighth.with_jax", "eighth.with_optax", "eighth.with_numpyro"),
-    *("ninth.with_jax", "ninth.with_flax", "ninth.with_equinox", "ninth.with_numpyro"),
-)
-OWN_PROFILERS: dict[str, str | None] = {
-    **dict.fromkeys(OF_JAX, "jax.profiler"),
-    **dict.fromkeys(("with_cupy", *(f"{n}.with_cupy" for n in ("seventh", "eighth", "ninth")))),
-}
-
-
-@dataclass(frozen=True)
-class Program:
-    """A program of a series; its name is that of its function in the module."""
-
-    module: str
-    name: str
-    planted: str  # the verdict that is right; of a control, which has no fault, its own bound
-    debatable: str = ""  # verdicts that can be argued for, by comma; written before any capture
-    control: bool = False
-    work_without: float = 1  # work of a step without the fault, in steps with the fault
-    steps: int = 12  # of a capture
-    settle: int = 5  # steps before each timed block: what workers had prepared is then used up
-    environ: dict[str, str] = field(default_factory=dict)  # of the process with the fault
-    # share of the step, timed without a profiler, that the fault takes at least; where it takes
-    # less, what is planted is not clearly the program's bound, and its verdicts are not counted
-    least_share: float = 0
-
-    @property
-    def framework(self) -> str:
-        return FRAMEWORKS[self.module][0]
-
-    @property
-    def own_profiler(self) -> str | None:
-        """The profiler of the program's framework; None: it has none that writes a trace."""
-        return OWN_PROFILERS.get(self.module, "torch.profiler")
-
 
 SIXTH = (
     Program(
@@ -333,8 +233,75 @@ NINTH: tuple[Program, ...] = (
         steps=6,
     ),
 )
-# A rule of the ninth series, made before any capture: a smaller fault has no clear verdict.
+# a comment says why another verdict could be argued for
+TENTH: tuple[Program, ...] = (
+    Program("tenth.with_lightning", "lightning_columns_of_rows", "data", "cpu"),
+    Program("tenth.with_accelerate", "accelerate_sample_by_sample", "data", settle=12),
+    # the optimizer's update is launched late
+    Program("tenth.plain_host", "plain_adam_counts_on_gpu", "synchronization", "launch"),
+    # the next graph is launched late, and its kernels are small
+    Program("tenth.plain_host", "plain_asks_after_tokens", "synchronization", "launch,gpu_latency"),
+    # the next step is dispatched late
+    Program("tenth.with_flax", "flax_reads_norms", "synchronization", "launch", steps=24),
+    # the launches are made by a loop of Python, and each kernel is small
+    Program("tenth.plain_host", "plain_tree_node_by_node", "launch", "cpu,gpu_latency", steps=6),
+    # Equinox's own Python stands before each dispatch
+    Program("tenth.with_equinox", "equinox_members_one_by_one", "launch", "cpu", steps=6),
+    # torch-geometric's layers are Python, and each kernel is small
+    Program("tenth.with_geometric", "geometric_relation_by_relation", "launch", "cpu,gpu_latency"),
+    Program("tenth.with_cupy", "cupy_compiles_constants", "cpu", steps=6, settle=2),
+    # each text's words come to the host, and those allowed go back
+    Program("tenth.with_transformers", "lm_allows_words", "cpu", "synchronization,copies"),
+    Program("tenth.with_h5py", "hdf5_compresses_paths", "cpu"),
+    # a copy home waits for the GPU, in these three, and what it goes to is made for it
+    Program("tenth.with_cupy", "cupy_hands_over_by_numpy", "copies", "synchronization"),
+    Program("tenth.with_numpyro", "numpyro_draws_home", "copies", "synchronization"),
+    Program("tenth.with_diffusers", "diffusers_pictures_of_floats", "copies", "synchronization"),
+    # emptying the cache waits for the GPU
+    Program(
+        "tenth.plain_host",
+        "plain_unmaps_segments",
+        "allocation",
+        "synchronization",
+        environ={"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"},
+    ),
+    Program("tenth.plain_gpu", "plain_attends_to_all", "gpu_compute"),
+    Program("tenth.with_jax", "jax_raises_matrix", "gpu_compute"),
+    Program("tenth.plain_gpu", "plain_shifts_cache", "gpu_memory"),
+    Program("tenth.with_sentences", "sentences_sorts_all_scores", "gpu_memory"),
+    # what the four blocks do is to read memory
+    Program(
+        "tenth.with_torchaudio",
+        "audio_long_clips",
+        "gpu_latency",
+        "gpu_memory",
+        work_without=64 / 4,
+    ),
+    # estimated: convolutions take 90 % of the kernels' time
+    Program("tenth.with_flax", "flax_convolutions_control", "gpu_compute", control=True),
+    # estimated: products take 90 %
+    Program("tenth.with_sentences", "sentences_wide_control", "gpu_compute", control=True),
+    # estimated: kernels that move bytes take all of the kernels' time
+    Program("tenth.with_optax", "optax_tables_control", "gpu_memory", control=True),
+    Program("tenth.with_torchvision", "vision_augments_control", "gpu_memory", control=True),
+    Program("tenth.with_torchdiffeq", "ode_heat_control", "gpu_memory", control=True),
+    # estimated: the GPU is idle for 80 % of the step, its kernels are small, and the time of each
+    # denoising goes to it in a copy that is waited for
+    Program(
+        "tenth.with_diffusers",
+        "diffusers_small_control",
+        "launch",
+        "cpu,synchronization,gpu_latency",
+        control=True,
+        steps=6,
+    ),
+)
+# A rule of the ninth series and those after it, made before any capture: a smaller fault has no
+# clear verdict.
 LEAST_SHARE = 0.25
-NINTH = tuple(replace(program, least_share=LEAST_SHARE) for program in NINTH)
-SERIES = {6: SIXTH, 7: SEVENTH, 8: EIGHTH, 9: NINTH}
-PROGRAMS = (*SIXTH, *SEVENTH, *EIGHTH, *NINTH)
+NINTH, TENTH = (
+    tuple(replace(program, least_share=LEAST_SHARE) for program in series)
+    for series in (NINTH, TENTH)
+)
+SERIES = {6: SIXTH, 7: SEVENTH, 8: EIGHTH, 9: NINTH, 10: TENTH}
+PROGRAMS = (*SIXTH, *SEVENTH, *EIGHTH, *NINTH, *TENTH)

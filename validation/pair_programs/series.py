@@ -13,6 +13,8 @@ from typing import Literal
 
 from validation.foreign_programs.series import SERIES as FOREIGN
 from validation.framework_programs import series as frameworks
+from validation.framework_programs.program import FRAMEWORKS
+from validation.framework_programs.program import Program as FrameworkProgram
 from validation.pair_programs.built import CHANGES, WORK, Parts
 from validation.planted_train import SERIES as PLANTED
 from validation.plants.planting import Plant
@@ -258,7 +260,7 @@ def foreign() -> Iterable[Program]:
             )
 
 
-def of_frameworks(series: str, programs: Iterable[frameworks.Program]) -> Iterable[Program]:
+def of_frameworks(series: str, programs: Iterable[FrameworkProgram]) -> Iterable[Program]:
     for each in programs:
         out = Change(WITHOUT, each.planted, work=each.work_without, settle=each.settle)
         more = changes_of(MORE_OF.get(each.name, ""), each.settle)
@@ -270,7 +272,7 @@ def of_frameworks(series: str, programs: Iterable[frameworks.Program]) -> Iterab
                 changes,
                 each.settle,
                 each.steps,
-                frameworks.FRAMEWORKS[each.module][1],
+                FRAMEWORKS[each.module][1],
                 apart=True,
                 starts_s=20,
                 module=each.module,

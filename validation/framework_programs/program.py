@@ -1,0 +1,126 @@
+"""A program of a series: its framework, what is planted in it, and what may be said of it."""
+
+from dataclasses import dataclass, field
+
+# module of the programs -> (its framework, the packages that it imports)
+FRAMEWORKS = {
+    "plain": ("PyTorch", "torch"),
+    "with_lightning": ("Lightning", "pytorch-lightning"),
+    "with_hf_trainer": ("HF Trainer", "transformers accelerate"),
+    "with_accelerate": ("accelerate", "accelerate"),
+    "with_geometric": ("torch-geometric", "torch-geometric"),
+    "with_torchdiffeq": ("torchdiffeq", "torchdiffeq"),
+    "with_gpytorch": ("GPyTorch", "gpytorch"),
+    "with_jax": ("JAX", "jax"),
+    "with_numpyro": ("NumPyro", "numpyro"),
+    "with_cupy": ("CuPy", "cupy-cuda13x"),
+    "seventh.plain_host": ("PyTorch", "torch"),
+    "seventh.plain_gpu": ("PyTorch", "torch"),
+    "seventh.with_torchvision": ("torchvision", "torchvision"),
+    "seventh.with_timm": ("timm", "timm"),
+    "seventh.with_transformers": ("transformers", "transformers"),
+    "seventh.with_peft": ("PEFT", "peft transformers"),
+    "seventh.with_sentences": ("sentence-transformers", "sentence-transformers transformers"),
+    "seventh.with_torchaudio": ("torchaudio", "torchaudio torchmetrics"),
+    "seventh.with_botorch": ("BoTorch", "botorch"),
+    "seventh.with_e3nn": ("e3nn", "e3nn"),
+    "seventh.with_triton": ("Triton", "triton"),
+    "seventh.with_flax": ("Flax", "flax optax jax"),
+    "seventh.with_equinox": ("Equinox", "equinox diffrax jax"),
+    "seventh.with_cupy": ("CuPy", "cupy-cuda13x"),
+    "eighth.plain_host": ("PyTorch", "torch"),
+    "eighth.plain_gpu": ("PyTorch", "torch"),
+    "eighth.diffusion": ("PyTorch", "torch"),
+    "eighth.with_h5py": ("PyTorch", "torch h5py"),
+    "eighth.with_lightning": ("Lightning", "pytorch-lightning"),
+    "eighth.with_torchaudio": ("torchaudio", "torchaudio"),
+    "eighth.with_onnxruntime": ("ONNX Runtime", "onnxruntime onnx"),
+    "eighth.with_torchvision": ("torchvision", "torchvision"),
+    "eighth.with_transformers": ("transformers", "transformers"),
+    "eighth.with_geometric": ("torch-geometric", "torch-geometric"),
+    "eighth.with_jax": ("JAX", "jax"),
+    "eighth.with_accelerate": ("accelerate", "accelerate"),
+    "eighth.with_cupy": ("CuPy", "cupy-cuda13x"),
+    "eighth.with_optax": ("Optax", "optax flax jax"),
+    "eighth.with_sentences": ("sentence-transformers", "sentence-transformers transformers"),
+    "eighth.with_e3nn": ("e3nn", "e3nn"),
+    "eighth.with_peft": ("PEFT", "peft transformers"),
+    "eighth.with_gpytorch": ("GPyTorch", "gpytorch"),
+    "eighth.with_numba": ("Numba", "numba-cuda"),
+    "eighth.with_numpyro": ("NumPyro", "numpyro"),
+    "eighth.with_botorch": ("BoTorch", "botorch"),
+    "ninth.plain_host": ("PyTorch", "torch scipy"),
+    "ninth.plain_gpu": ("PyTorch", "torch"),
+    "ninth.with_geometric": ("torch-geometric", "torch-geometric"),
+    "ninth.with_lightning": ("Lightning", "pytorch-lightning"),
+    "ninth.with_timm": ("timm", "timm"),
+    "ninth.with_triton": ("Triton", "triton"),
+    "ninth.with_numpyro": ("NumPyro", "numpyro"),
+    "ninth.with_jax": ("JAX", "jax"),
+    "ninth.with_flax": ("Flax", "flax optax jax"),
+    "ninth.with_equinox": ("Equinox", "equinox jax"),
+    "ninth.with_cupy": ("CuPy", "cupy-cuda13x"),
+    "ninth.with_e3nn": ("e3nn", "e3nn"),
+    "ninth.with_torchmetrics": ("torchmetrics", "torchmetrics"),
+    "ninth.with_transformers": ("transformers", "transformers"),
+    "ninth.with_torchaudio": ("torchaudio", "torchaudio"),
+    "ninth.with_sentences": ("sentence-transformers", "sentence-transformers transformers"),
+    "ninth.with_torchdiffeq": ("torchdiffeq", "torchdiffeq"),
+    "tenth.plain_host": ("PyTorch", "torch"),
+    "tenth.plain_gpu": ("PyTorch", "torch"),
+    "tenth.with_lightning": ("Lightning", "pytorch-lightning"),
+    "tenth.with_accelerate": ("accelerate", "accelerate"),
+    "tenth.with_transformers": ("transformers", "transformers"),
+    "tenth.with_flax": ("Flax", "flax optax jax"),
+    "tenth.with_equinox": ("Equinox", "equinox jax"),
+    "tenth.with_geometric": ("torch-geometric", "torch-geometric"),
+    "tenth.with_cupy": ("CuPy", "torch cupy-cuda13x"),
+    "tenth.with_h5py": ("PyTorch", "torch h5py"),
+    "tenth.with_numpyro": ("NumPyro", "numpyro"),
+    "tenth.with_diffusers": ("Diffusers", "diffusers"),
+    "tenth.with_jax": ("JAX", "jax"),
+    "tenth.with_sentences": ("sentence-transformers", "sentence-transformers transformers"),
+    "tenth.with_torchaudio": ("torchaudio", "torchaudio"),
+    "tenth.with_optax": ("Optax", "optax jax"),
+    "tenth.with_torchvision": ("torchvision", "torchvision"),
+    "tenth.with_torchdiffeq": ("torchdiffeq", "torchdiffeq"),
+}
+OF_JAX = (
+    *("with_jax", "with_numpyro", "seventh.with_flax", "seventh.with_equinox"),
+    *("eighth.with_jax", "eighth.with_optax", "eighth.with_numpyro"),
+    *("ninth.with_jax", "ninth.with_flax", "ninth.with_equinox", "ninth.with_numpyro"),
+    *("tenth.with_jax", "tenth.with_flax", "tenth.with_equinox", "tenth.with_numpyro"),
+    "tenth.with_optax",
+)
+OWN_PROFILERS: dict[str, str | None] = {
+    **dict.fromkeys(OF_JAX, "jax.profiler"),
+    "with_cupy": None,
+    **{f"{number}.with_cupy": None for number in ("seventh", "eighth", "ninth", "tenth")},
+}
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program of a series; its name is that of its function in the module."""
+
+    module: str
+    name: str
+    planted: str  # the verdict that is right; of a control, which has no fault, its own bound
+    debatable: str = ""  # verdicts that can be argued for, by comma; written before any capture
+    control: bool = False
+    work_without: float = 1  # work of a step without the fault, in steps with the fault
+    steps: int = 12  # of a capture
+    settle: int = 5  # steps before each timed block: what workers had prepared is then used up
+    environ: dict[str, str] = field(default_factory=dict)  # of the process with the fault
+    # share of the step, timed without a profiler, that the fault takes at least; where it takes
+    # less, what is planted is not clearly the program's bound, and its verdicts are not counted
+    least_share: float = 0
+
+    @property
+    def framework(self) -> str:
+        return FRAMEWORKS[self.module][0]
+
+    @property
+    def own_profiler(self) -> str | None:
+        """The profiler of the program's framework; None: it has none that writes a trace."""
+        return OWN_PROFILERS.get(self.module, "torch.profiler")
