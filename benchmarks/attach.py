@@ -5,9 +5,9 @@
     python -m benchmarks attach gpu=true widths=256,8192,32768 steps=600 traceml=true
 
 First the hook's own calls alone: a loop of stubs (a module, a backward and an optimizer that do
-nothing) in two processes on one core, bare and hooked, which take turns of a tenth of a second. The
-CPU time of a step in six turns is compared, in which the hook writes rows, and the median of ten
-such differences is printed. With `gpu` the processes use CUDA. Then steps of a small model on one
+nothing) in pairs of processes on one core, bare and hooked, which take turns of 20 ms. The CPU time
+of a step is compared over 30 turns, in which the hook writes rows, and the median of six such
+differences is that of a pair. With `gpu` the processes use CUDA. Then steps of a small model on one
 thread of the CPU, or on a GPU, in bare and hooked processes that take turns; a process counts by
 the median of its steps. With `traceml` other processes run under `traceml run`, their steps
 instrumented as its guide says (pip install traceml-ai).
@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -28,10 +28,12 @@ from typing import Literal
 from benchmarks.answering import AnsweringProcess
 from benchmarks.measuring import PROJECT, Keys, free_port, key, measure_in_turns, spread
 from profiling.launch.any_program.start import HOOK, HookSettings, with_hook
+from profiling.launch.experiment.baselines import cpu_name
 
 PROGRAM = PROJECT / "benchmarks" / "attach_program.py"
-TURNS = 60  # of a bare and a hooked process of stubs,
-COMPARED = 6  # of which so many are compared as one: the hook writes rows twice a second
+TURNS = 180  # of a bare and a hooked process of stubs,
+COMPARED = 30  # of which so many are compared as one: the hook writes rows twice a second
+STUB_WAYS = ("bare", "hooked")
 Way = Literal["bare", "hooked", "traceml"]
 
 
@@ -40,7 +42,7 @@ class AttachConfig(Keys):
     widths: str = key("16,256,1024", "of the model's layers, by commas; empty: the stubs alone")
     steps: int = key(2000, "of each process", least=100)
     rounds: int = key(12, "bare and hooked processes of each width", least=2)
-    stub_rounds: int = key(5, "processes of stubs", least=1)
+    stub_rounds: int = key(7, "pairs of processes of stubs", least=1)
     gpu: bool = key(False, "the model is on the GPU")
     traceml: bool = key(False, "run the model under TraceML, too")
 
@@ -50,11 +52,12 @@ class AttachConfig(Keys):
 
 
 def main(config: AttachConfig) -> None:
+    print(f"{cpu_name()}, load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores", flush=True)
     added = []
-    for _ in range(config.stub_rounds):
-        added.append(stubs_added_us(config.gpu))
-        print(f"stubs: {added[-1]:.2f} us", flush=True)
-    print(f"the hook's own calls: {spread(added, 2)} us per step, of {len(added)} processes\n")
+    for pair_us in stubs_added_us(config.stub_rounds, config.gpu):
+        added.append(median(pair_us))
+        print(f"stubs: {spread(pair_us, 2)} us", flush=True)
+    print(f"the hook's own calls: {spread(added, 2)} us per step, of {len(added)} pairs\n")
     widths = numbers(config.widths)
     ways: tuple[Way, ...] = ("bare", "hooked", "traceml") if config.traceml else ("bare", "hooked")
     if widths:
@@ -81,34 +84,26 @@ def numbers(widths: str) -> list[int]:
     return [int(word) for word in words]
 
 
-def stubs_added_us(gpu: bool) -> float:
-    """Microseconds that the hook adds to a step of stubs."""
-    with tempfile.TemporaryDirectory() as folder, on_one_core():
-        command = [sys.executable, str(PROGRAM), "stubs", "cuda" if gpu else "cpu"]
-        commands = {"bare": command, "hooked": [*command, str(HOOK), folder]}
-        logs = {way: Path(folder) / f"{way}.log" for way in commands}
-        bare, hooked = (
-            AnsweringProcess(f"{PROGRAM.name}, {way},", words, logs[way])
-            for way, words in commands.items()
-        )
-        with bare, hooked:
-            means_us = measure_in_turns({bare: bare.ask, hooked: hooked.ask}, TURNS)
-    added_us = [each - bare for bare, each in zip(means_us[bare], means_us[hooked], strict=True)]
-    return median(fmean(added_us[i : i + COMPARED]) for i in range(0, TURNS, COMPARED))
+def stubs_added_us(pairs: int, gpu: bool) -> Iterator[list[float]]:
+    """Microseconds that the hook adds to a step of stubs, a list for each pair of processes."""
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as running:
+        programs = [running.enter_context(stubs(Path(folder, str(i)), gpu)) for i in range(pairs)]
+        for program in programs:  # once all answer, nothing runs beside the pair that is asked
+            for way in STUB_WAYS:
+                program.ask(way)
+        for program in programs:
+            means_us = measure_in_turns(
+                {way: partial(program.ask, way) for way in STUB_WAYS}, TURNS
+            )
+            added_us = [each - bare for bare, each in zip(*means_us.values(), strict=True)]
+            yield [fmean(added_us[i : i + COMPARED]) for i in range(0, TURNS, COMPARED)]
 
 
-@contextmanager
-def on_one_core() -> Iterator[None]:
-    """Start the processes of the block on one core, where the system can tell them to."""
-    if not hasattr(os, "sched_setaffinity"):
-        yield
-        return
-    cores = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {max(cores)})
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, cores)
+def stubs(folder: Path, gpu: bool) -> AnsweringProcess:
+    """A bare and a hooked process of stubs, which it names when it is asked for a mean."""
+    folder.mkdir()
+    words = [sys.executable, str(PROGRAM), "stubs", "cuda" if gpu else "cpu", str(HOOK)]
+    return AnsweringProcess(PROGRAM.name, [*words, str(folder)], folder / "log")
 
 
 def model_us(way: Way, width: int, steps: int, gpu: bool) -> float:

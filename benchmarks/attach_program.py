@@ -1,27 +1,32 @@
 """Loop that `python -m benchmarks attach` times, bare and hooked; prints microseconds per step.
 
-    python benchmarks/attach_program.py stubs DEVICE [HOOK FOLDER]
+    python benchmarks/attach_program.py stubs DEVICE HOOK FOLDER
     python benchmarks/attach_program.py WIDTH STEPS DEVICE FILE [traceml]
 
-The first prints a mean for each line of stdin, of steps that do nothing. The second writes the
-median of a small model's steps to FILE; with `traceml` the steps are instrumented as TraceML's
-guide says. A program of others, which imports nothing of this project: HOOK is the folder that
-`profiling run -- COMMAND` would put onto PYTHONPATH.
+The first forks a bare and a hooked process, whose steps do nothing, and prints the mean of one of
+them for each line of stdin, `bare` or `hooked`. The second writes the median of a small model's
+steps to FILE; with `traceml` the steps are instrumented as TraceML's guide says. A program of
+others, which imports nothing of this project: HOOK is the folder that `profiling run -- COMMAND`
+would put onto PYTHONPATH.
 """
 
+import multiprocessing
+import os
 import sys
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from importlib import import_module
+from multiprocessing.connection import Connection
 from pathlib import Path
 from statistics import median
 
 import torch
 from torch import nn
 
-CHUNK = 1000  # steps of stubs between two looks at the clock
-CHUNK_S = 0.1  # of a mean
+CHUNK = 100  # steps of stubs between two looks at the clock
+TURN_S = 0.02  # of a mean: what slows the core down lasts longer, and so affects both processes
+WARM_UP_S = 1.0  # until the hook times as few steps as in a long run
 CHUNK_ON_GPU = 50
 Instrument = Callable[[nn.Module], AbstractContextManager[object]]
 
@@ -39,8 +44,38 @@ class StubOptimizer(torch.optim.Optimizer):
         pass
 
 
-def answer_with_means(device: str, hook: str | None = None, folder: str = "") -> None:
-    """Print a mean for each line of stdin; with HOOK, of hooked steps.
+def answer_with_means(device: str, hook: str, folder: str) -> None:
+    """Print a mean for each line of stdin, of the process that it names.
+
+    Both are forked from this one, so that their memory is laid out alike.
+    """
+    os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # after others CUDA fails in a forked process
+    import_module("torch._dynamo")  # each would import it with its first zero_grad()
+    asked = {"bare": forked(device, None, folder), "hooked": forked(device, hook, folder)}
+    for line in sys.stdin:
+        process = asked[line.strip()]
+        try:
+            process.send(None)
+            print(process.recv(), flush=True)
+        except (EOFError, OSError):
+            sys.exit(1)  # it has ended, and said why
+
+
+def forked(device: str, hook: str | None, folder: str) -> Connection:
+    """Connection to a new process, which answers each message by a mean."""
+    ours, theirs = multiprocessing.Pipe()
+
+    def begin() -> None:
+        ours.close()  # else it would never see that nobody asks any more
+        answer(theirs, device, hook, folder)
+
+    multiprocessing.get_context("fork").Process(target=begin, daemon=True).start()
+    theirs.close()
+    return ours
+
+
+def answer(asked: Connection, device: str, hook: str | None, folder: str) -> None:
+    """Answer with means of steps, which with `hook` are hooked, until nobody asks any more.
 
     On a GPU the hook also notes the end of some steps in a CUDA event.
     """
@@ -52,14 +87,22 @@ def answer_with_means(device: str, hook: str | None = None, folder: str = "") ->
         settings = import_module("_profiling_attach.settings")
         patches.attach(settings.Settings(folder, ["stubs"], "none", None, 20, None, None))
     model, optimizer, x = Nothing(), StubOptimizer(), torch.zeros(8, 8)
-    for _ in sys.stdin:
-        print(mean_us(model, optimizer, x), flush=True)
+    mean_us(model, optimizer, x, WARM_UP_S)
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})  # all on one core
+    with suppress(EOFError, OSError):
+        while True:
+            asked.recv()
+            asked.send(mean_us(model, optimizer, x, TURN_S))
+    os._exit(0)  # without the hook's last files, whose folder may be gone
 
 
-def mean_us(model: nn.Module, optimizer: torch.optim.Optimizer, x: torch.Tensor) -> float:
-    """CPU time in microseconds of a step, over CHUNK_S."""
+def mean_us(
+    model: nn.Module, optimizer: torch.optim.Optimizer, x: torch.Tensor, least_s: float
+) -> float:
+    """CPU time in microseconds of a step, over so many seconds."""
     begin_s, steps, passed_s = time.thread_time(), 0, 0.0
-    while passed_s < CHUNK_S:
+    while passed_s < least_s:
         for _ in range(CHUNK):
             model(x)
             torch.autograd.backward(x)

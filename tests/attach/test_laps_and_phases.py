@@ -144,6 +144,38 @@ def test_a_window_and_the_steps_behind_it_are_all_timed():
     assert laps.ms[-100:].count(None) > 80
 
 
+def test_untimed_ends_are_noted_at_once_and_count_when_their_marks_come():
+    optimizer, looks = object(), []
+    gpu, laps = trained_laps(1.0)
+    recorder = object.__new__(Recorder)
+    recorder.settings = SimpleNamespace(step=None)
+    recorder.begin_anew()
+    recorder.laps, recorder.steps_to_look, recorder.look = laps, 30, looks.append
+    recorder.rule.chosen = recorder.quick_kind, recorder.quick_key = "optimizer", id(optimizer)
+    recorder.rule.counts[recorder.rule.chosen] = 0
+    recorder.quick_now = laps.now
+    before, done = len(laps.ms), 0
+
+    def end_step():
+        gpu.ends += 1
+        recorder.mark("optimizer", optimizer)
+
+    while recorder.ends_to_come < 3:
+        end_step()
+        done += 1
+        assert recorder.count("optimizer", optimizer) == done
+    recorder.add_new_ends()  # as before a mark of a higher kind, or at the end
+    assert len(laps.ms) == before + done and recorder.count("optimizer", optimizer) == done
+    for _ in range(700):
+        end_step()
+    assert looks == [*range(before + done + 30, before + done + 701, 30)]
+    recorder.add_new_ends()
+    laps.read(wait=True)
+    newest = laps.ms[before:]
+    assert len(newest) == done + 700 and {*newest} == {1.0, None}
+    assert len(newest) - newest.count(None) == pytest.approx(len(newest) / 7, abs=2)
+
+
 @pytest.fixture
 def clock(monkeypatch):
     now = SimpleNamespace(ns=0)
@@ -265,7 +297,7 @@ def test_what_trains_behind_the_end_of_the_process_is_not_looked_at():
     optimizer, recorder = object(), object.__new__(Recorder)
     recorder.pid, recorder.laps = os.getpid(), SimpleNamespace(now=lambda: 1)
     recorder.window = recorder.files = None
-    recorder.new_ends, recorder.steps_to_look = [], 5
+    recorder.new_ends, recorder.ends_to_come, recorder.steps_to_look = [], 0, 5
     recorder.rule = SimpleNamespace(decide_at_end=lambda: ())
     recorder.quick_kind, recorder.quick_key = "optimizer", id(optimizer)
     recorder.quick_now = recorder.laps.now

@@ -4,6 +4,7 @@ import statistics
 import time
 from collections import deque
 from functools import partial
+from itertools import compress, count
 
 FREE, PREPARED, CAPTURED = "free", "prepared", "captured"  # a profiler's part in a step
 UNTIMED = False  # the moment of an end that is not timed
@@ -66,6 +67,12 @@ class Laps:
         event.record()
         return event
 
+    def skip(self, most):
+        """Skip the next ends, at most so many, that are not timed. Returns their number."""
+        skipped = min(self.to_skip, most)
+        self.to_skip -= skipped
+        return skipped
+
     def is_capturing(self):
         """Whether the capture of a CUDA graph is under way, which would hold what is launched."""
         return self.cuda is not None and self.cuda.is_current_stream_capturing()
@@ -77,9 +84,9 @@ class Laps:
         if self.cuda is None:
             self.ms += [(end - begin) / 1e6 for begin, end in zip(begins, ends)]
             return
-        for number, (begin, end) in enumerate(zip(begins, ends), len(self.ms)):
-            if begin and end:
-                self.pending.append((number, begin, end))
+        for at in compress(count(), ends):  # few, where not every step is timed
+            if begins[at]:
+                self.pending.append((len(self.ms) + at, begins[at], ends[at]))
         self.ms += [None] * len(ends)
 
     def read(self, wait=False):

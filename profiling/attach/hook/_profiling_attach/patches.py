@@ -6,6 +6,7 @@ modules, tensors or optimizers themselves, because programs pickle and copy thes
 """
 
 import functools
+import os
 import sys
 
 from _profiling_attach import own_marks
@@ -30,6 +31,7 @@ class Patches:
         self.step_owners = set()  # classes of optimizers whose own step is wrapped
         self.in_step = False  # a step that calls super().step() is one step
         self.closures = 0  # of optimizers that are being called
+        self.marks_zero_grad = False
 
     def put_on(self):
         from torch.optim import optimizer
@@ -37,7 +39,8 @@ class Patches:
         torch, recorder = self.torch, self.recorder
         self.wrap(optimizer.Optimizer, "__init__", self.count_optimizers)
         self.wrap(optimizer.Optimizer, "__setstate__", self.wrap_restored)
-        self.wrap(optimizer.Optimizer, "zero_grad", self.mark_zero_grad)
+        self.wrap_zero_grad()
+        os.register_at_fork(after_in_child=self.wrap_zero_grad)  # its steps may end otherwise
         self.wrap(torch.autograd, "backward", self.mark_backward)
         self.wrap(torch.amp.GradScaler, "step", self.mark_skipped_steps)
         self.wrap(torch.autograd.profiler.profile, "_prepare_trace", self.yield_to_program)
@@ -148,18 +151,28 @@ class Patches:
         hide(self.torch, call)
         return call
 
+    def wrap_zero_grad(self):
+        """Mark zero_grad(), if it is not marked."""
+        if not self.marks_zero_grad:
+            self.marks_zero_grad = True
+            self.wrap(self.torch.optim.Optimizer, "zero_grad", self.mark_zero_grad)
+
     def mark_zero_grad(self, original):
+        """Mark each zero_grad() until steps end with marks of a higher kind, as most do.
+
+        Then the method is again as it was, unless somebody else has wrapped it, too.
+        """
         is_traced, recorder, patches = self.is_traced, self.recorder, self
-        level = LEVELS["zero_grad"]
+        level, owner = LEVELS["zero_grad"], self.torch.optim.Optimizer
 
         def zero_grad(self, *args, **kwargs):
-            if args or kwargs:
-                original(self, *args, **kwargs)
-            else:  # as most call it, and quicker
-                original(self)
-            if is_traced() or recorder.quiet_level > level or patches.closures:
+            original(self, *args, **kwargs)
+            if is_traced() or patches.closures:
                 return
-            recorder.mark("zero_grad", self)
+            if recorder.quiet_level <= level:
+                recorder.mark("zero_grad", self)
+            elif owner.zero_grad is zero_grad:
+                owner.zero_grad, patches.marks_zero_grad = original, False
 
         return zero_grad
 

@@ -11,7 +11,7 @@ import sys
 from contextlib import suppress
 
 from _profiling_attach.dynamo import hide_hook
-from _profiling_attach.laps import FREE, Laps, uses_gpu
+from _profiling_attach.laps import FREE, UNTIMED, Laps, uses_gpu
 from _profiling_attach.phases import Phases
 from _profiling_attach.process_end import ctrl_c_ignored, write_at_end_of_process
 from _profiling_attach.run_files import ROW_STEPS, RunFiles
@@ -68,6 +68,7 @@ class Recorder:
         # of the mark that notes its moment, up to a look, and what gives that
         self.quick_kind = self.quick_key = self.quick_now = None
         self.new_ends = []  # moments of such marks, which are no laps yet
+        self.ends_to_come = 0  # last ones of these, untimed, whose marks are yet to come
 
     def step_aside(self, error):
         """End the hook after an error of its own, which the launcher reads."""
@@ -96,7 +97,7 @@ class Recorder:
     def count(self, kind, what):
         """Number of marks that this object has left."""
         mark = (kind, id(what))
-        new = len(self.new_ends) if mark == self.rule.chosen else 0
+        new = len(self.new_ends) - self.ends_to_come if mark == self.rule.chosen else 0
         return self.rule.counts.get(mark, 0) + new
 
     def enter(self, phase):
@@ -151,11 +152,18 @@ class Recorder:
         """An object has left a mark, which may end a step."""
         try:
             if kind == self.quick_kind and id(what) == self.quick_key:  # nearly all
-                self.new_ends.append(self.quick_now())
-                if len(self.new_ends) >= self.steps_to_look:
+                if self.ends_to_come:
+                    self.ends_to_come -= 1
+                    return
+                ends, now = self.new_ends, self.quick_now
+                ends.append(now())
+                if len(ends) >= self.steps_to_look:
                     self.add_new_ends()
                     self.count_backwards()
                     self.look(len(self.laps.ms))
+                elif self.laps.to_skip:
+                    self.ends_to_come = self.laps.skip(self.steps_to_look - len(ends) - 1)
+                    ends += [UNTIMED] * self.ends_to_come
                 return
             if self.off:
                 return
@@ -207,6 +215,10 @@ class Recorder:
     def add_new_ends(self):
         """Make laps of the moments at which steps ended since the last look."""
         ends, self.new_ends = self.new_ends, []
+        if self.ends_to_come:
+            del ends[-self.ends_to_come :]
+            self.laps.to_skip += self.ends_to_come
+            self.ends_to_come = 0
         if not ends:
             return
         rule, window = self.rule, self.window

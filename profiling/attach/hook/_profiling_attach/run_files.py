@@ -12,6 +12,7 @@ import platform
 import statistics
 import sys
 import time
+from itertools import compress
 
 from _profiling_attach.laps import CAPTURED, FREE, uses_gpu
 from _profiling_attach.leftovers import leftovers_removed
@@ -116,8 +117,10 @@ class RunFiles:
         laps = self.recorder.laps
         free_ms, labels = laps.ms[first:end], laps.labels[first:end]
         captured = len(labels) - labels.count(FREE)
-        if captured or laps.cuda is not None:  # else these are all of them
-            free_ms = [ms for ms, label in zip(free_ms, labels) if label == FREE and ms is not None]
+        if captured:
+            free_ms = list(compress(free_ms, [label == FREE for label in labels]))
+        if laps.cuda is not None:  # else all are timed
+            free_ms = [ms for ms in free_ms if ms is not None]
         looks = self.seen[first // ROW_STEPS : math.ceil(end / ROW_STEPS)]
         elapsed_s = looks[-1][0]
         waits_ms = [data_ms for _, data_ms in looks if data_ms is not None]
