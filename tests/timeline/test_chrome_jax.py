@@ -55,6 +55,7 @@ def test_a_step_is_what_the_program_marks_or_its_jitted_function(written, annota
     ("name", "verdict", "said"),
     [
         ("np.asarray(jax.Array)", "synchronization", "it reads a value from the GPU"),
+        ("np.asarray(jax.Array) of 1 MB", "copies", "only copies ran, or the CPU was copying"),
         ("backend_compile_and_load", "cpu", "XLA compiles anew"),
         ("$api.py:2757 block_until_ready", "synchronization", "inside block_until_ready"),
         ("Build buffer allocations", "allocation", "Build buffer allocations"),
@@ -70,7 +71,8 @@ def test_what_jax_does_between_steps_is_named(written, name, verdict, said):
                 row["dur"] = 100.0
             elif row["name"] in ("loop_add_fusion", "Memset"):
                 row["ts"] -= 750.0
-    copied = "kind_src:device kind_dst:pinned size:4 dest:0 async:1"
+    name, _, large = name.partition(" of ")
+    copied = f"kind_src:device kind_dst:pinned size:{1_000_000 if large else 4} dest:0 async:1"
     for step in range(6):
         at, number = 1000.0 * step, 10 * step + 5
         events.append(event(name, at + 80, 850))

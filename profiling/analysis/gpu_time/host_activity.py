@@ -6,6 +6,7 @@ The data phase is a range of that name, or PyTorch's own around a DataLoader.
 Launches that all return only after their kernels (CUDA_LAUNCH_BLOCKING) are calls that wait. JAX
 waits without any call of CUDA: its threads report results by a futex. Such a wait, or a fetch of an
 array in JAX's own trace, counts if a copy to the host lies in it; block_until_ready always does.
+A fetch of more than 64 KiB is staged as a whole: memory is found for it before the copy begins.
 JAX's dispatch of a jitted function may take longer than LONG_NS under its own profiler. It is no
 pause between calls.
 
@@ -56,7 +57,8 @@ FOREIGN_WAITS = re.compile(
     r"wait(pid|id|3|4)?|v?fork|posix_spawnp?"
 )
 SLEEPS = re.compile(r"(clock_)?nanosleep|u?sleep")
-FETCHES = re.compile(r"futex|np\.asarray\(jax\.Array\)")
+JAX_FETCHES = re.compile(r"np\.asarray\(jax\.Array\)")
+FETCHES = re.compile(rf"futex|{JAX_FETCHES.pattern}")
 WRITES = re.compile(r"p?write(v|64)?|f(data)?sync|sync(fs)?|msync|fwrite|fflush")
 SHORT_WRITE_NS = 100_000  # shorter writes wake another thread or process
 # what a late host did (fields of Host, and `launching` for the rest) -> the cause of that part of
@@ -120,8 +122,9 @@ def host_activity(trace: Trace, calls: Calls, owned: OwnedOperations, begin: int
     def during(rows: np.ndarray) -> Intervals:
         return union(calls.start_ns[rows], calls.end_ns[rows]).clip(begin, end)
 
+    home = owned.row[copies(names, operations, owned.row, TO_HOST)]
     waited = during(np.union1d(waiting, fetching)).union(
-        fetches(trace, steps, operations, owned.row)
+        fetches(times_named(trace, steps, FETCHES, trace.os_calls, trace.frames), operations, home)
     )
     waited = waited.union(times_named(trace, steps, JAX_WAITS, trace.frames))
     by_xla = times_named(trace, steps, XLA_ALLOCATES, trace.frames).clip(begin, end)
@@ -129,6 +132,10 @@ def host_activity(trace: Trace, calls: Calls, owned: OwnedOperations, begin: int
     by_xla = Intervals(by_xla.start_ns[asks], by_xla.end_ns[asks])
     staged = during(staging)
     moved = staging_times(operations, calls, pageable, to_host)
+    large_home = home[operations.bytes[home] > STAGED_BYTES]
+    moved = moved.union(
+        fetches(times_named(trace, steps, JAX_FETCHES, trace.frames), operations, large_home)
+    )
     stalls = quiet.union(staged)
 
     data = data_ranges(trace, steps).clip(begin, end)
@@ -191,16 +198,9 @@ def times_named(
     return times
 
 
-def fetches(
-    trace: Trace, steps: Steps, operations: Operations, rows: NDArray[np.intp]
-) -> Intervals:
-    """The waits of the steps' thread, outside of CUDA's calls, for copies to the host.
-
-    `rows` are the operations of the process. A wait counts if such a copy lies in it.
-    """
-    waits = times_named(trace, steps, FETCHES, trace.os_calls, trace.frames)
-    to_host = rows[copies(trace.names, operations, rows, TO_HOST)]
-    starts, ends = np.sort(operations.start_ns[to_host]), np.sort(operations.end_ns[to_host])
+def fetches(waits: Intervals, operations: Operations, rows: NDArray[np.intp]) -> Intervals:
+    """Waits, outside of CUDA's calls, in which one of the copies lies; `rows` are the copies."""
+    starts, ends = np.sort(operations.start_ns[rows]), np.sort(operations.end_ns[rows])
     ended = np.searchsorted(ends, waits.end_ns, side="right")
     fetching = ended > np.searchsorted(starts, waits.start_ns)
     return Intervals(waits.start_ns[fetching], waits.end_ns[fetching])
