@@ -59,7 +59,7 @@ def is_kept(table: str) -> bool:
 def export(nsys: Nsys, report: Path, log: Path) -> Path:
     """Export and trim a report of nsys, which is deleted. Raises ValueError if there is none."""
     with open(log, "a", encoding="utf-8") as file, redirect_stdout(file):
-        if not report.exists() or not reports.export_report(nsys, report, nullcontext):
+        if not report.exists() or not reports.export_reports(nsys, [report], nullcontext):
             raise ValueError(f"{report.name}: no report or no export; see {log}")
     sqlite = report.with_suffix(".sqlite")
     trim(sqlite)

@@ -127,11 +127,6 @@ def export_reports(nsys: Nsys, reports: Sequence[Path], shown: Shown) -> bool:
     return not any(problems)
 
 
-def export_report(nsys: Nsys, report: Path, shown: Shown) -> bool:
-    """Export the report and print where it is; False if the export failed."""
-    return export_reports(nsys, [report], shown)
-
-
 def export(nsys: Nsys, report: Path) -> str | None:
     """Export the report beside itself; return how that failed, or None."""
     temporary = report.with_name(f"{report.stem}.partial.sqlite")

@@ -58,7 +58,7 @@ FOREIGN_WAITS = re.compile(
 )
 SLEEPS = re.compile(r"(clock_)?nanosleep|u?sleep")
 JAX_FETCHES = re.compile(r"np\.asarray\(jax\.Array\)")
-FETCHES = re.compile(rf"futex|{JAX_FETCHES.pattern}")
+THREAD_WAITS = re.compile(r"futex")  # JAX's threads report results by it
 WRITES = re.compile(r"p?write(v|64)?|f(data)?sync|sync(fs)?|msync|fwrite|fflush")
 SHORT_WRITE_NS = 100_000  # shorter writes wake another thread or process
 # what a late host did (fields of Host, and `launching` for the rest) -> the cause of that part of
@@ -123,19 +123,17 @@ def host_activity(trace: Trace, calls: Calls, owned: OwnedOperations, begin: int
         return union(calls.start_ns[rows], calls.end_ns[rows]).clip(begin, end)
 
     home = owned.row[copies(names, operations, owned.row, TO_HOST)]
-    waited = during(np.union1d(waiting, fetching)).union(
-        fetches(times_named(trace, steps, FETCHES, trace.os_calls, trace.frames), operations, home)
-    )
+    by_jax = times_named(trace, steps, JAX_FETCHES, trace.frames)
+    without_calls = by_jax.union(times_named(trace, steps, THREAD_WAITS, trace.os_calls))
+    waited = during(np.union1d(waiting, fetching)).union(fetches(without_calls, operations, home))
     waited = waited.union(times_named(trace, steps, JAX_WAITS, trace.frames))
     by_xla = times_named(trace, steps, XLA_ALLOCATES, trace.frames).clip(begin, end)
     asks = by_xla.end_ns - by_xla.start_ns > LONG_NS  # shorter: XLA has the memory
     by_xla = Intervals(by_xla.start_ns[asks], by_xla.end_ns[asks])
     staged = during(staging)
-    moved = staging_times(operations, calls, pageable, to_host)
     large_home = home[operations.bytes[home] > STAGED_BYTES]
-    moved = moved.union(
-        fetches(times_named(trace, steps, JAX_FETCHES, trace.frames), operations, large_home)
-    )
+    moved = staging_times(operations, calls, pageable, to_host)
+    moved = moved.union(fetches(by_jax, operations, large_home))
     stalls = quiet.union(staged)
 
     data = data_ranges(trace, steps).clip(begin, end)
