@@ -107,11 +107,51 @@ def test_cpu_work_that_writes_files_makes_no_batch(write_us, verdict):
     assert report_of(trace).bottleneck.verdict == verdict
 
 
+def test_what_is_written_to_a_loader_s_processes_is_no_file():
+    exchanged = []
+
+    def ask(program, number):
+        for _ in range(100):
+            begin = program.host
+            program.work(80 * US)
+            answered = (begin + 2 * US, begin + 20 * US, "read")
+            exchanged.extend([(begin, begin + 2 * US, "write"), answered])
+
+    program = trained(before=ask)
+    for name in ("write", "read"):
+        program.build.name(name)
+    trace = program.trace()
+    trace = replace(trace, os_calls=os_calls(trace, *exchanged))
+    assert report_of(trace).bottleneck.verdict == "data"
+
+
+def fetch(program: Program, bytes: int) -> None:
+    call = program.call(8 * US, "cudaMemcpyAsync")
+    program.execute(4 * US, TO_HOST, call, kind=COPY, bytes=bytes)
+    program.wait()
+
+
+@pytest.mark.parametrize(
+    ("bytes", "times", "cause"), [(1024, 8, "cpu"), (1024, 1, "data"), (4, 8, "data")]
+)
+def test_small_results_that_are_answered_many_times_a_step_make_it_python(bytes, times, cause):
+    """Text by a rule of the program's own reads each token; a loop may read each part's loss."""
+
+    def answer(program, number):
+        for _ in range(times):
+            fetch(program, bytes)
+            program.work(16 * MS // times)
+            program.copy(64 * US)
+            program.launch(10 * US, 5)
+
+    by_cause = report_of(trained(before=answer).trace()).idle.by_cause
+    assert by_cause[cause] > 10
+    assert by_cause["data" if cause == "cpu" else "cpu"] < 0.1
+
+
 def test_results_that_were_fetched_before_it_make_it_python():
     def fetch_and_work(program, number):
-        call = program.call(8 * US, "cudaMemcpyAsync")
-        program.execute(4 * US, TO_HOST, call, kind=COPY, bytes=1 << 20)
-        program.wait()
+        fetch(program, 1 << 20)
         program.work(8 * MS)
 
     found = report_of(trained(before=fetch_and_work).trace()).idle.by_cause

@@ -20,7 +20,8 @@ Take a gap that ends with operation N, whose launching call returned at time L:
 - In both cases, time before a copy to the host that is then waited for (`.item()`) counts as in 2.
 
 Where a capture has no data phase, CPU work just before the copy of a batch to the GPU was making
-that batch, unless the host slept, wrote files, compiled, or had just fetched results. CPU work just
+that batch, unless the host slept, wrote files, compiled, or had just fetched results. What it wrote
+while it waited longer for other processes' answers went to them, not into files. CPU work just
 behind such a copy was making the next batch, as the loaders of accelerate and the HF Trainer do.
 Copies with no other operation between them are one batch. What lies between two of them is
 `staging`, outside the data phase, as one copy of all would have no such gaps; but for allocations,
@@ -70,6 +71,8 @@ from profiling.shared.causes import CAUSES
 from profiling.timeline.trace import Calls, Operations, Trace
 
 STALLS = ("data_stalls", "sleeps", "stalls")
+SCALAR_BYTES = 64  # a loss or a few metrics: the host makes no input of them
+FETCHES = 4  # per step, each answered by a copy to the GPU: a batch comes once, or a few times
 
 
 @dataclass(frozen=True)
@@ -134,9 +137,11 @@ def find_gaps(
     batch = np.zeros(len(rows), bool)
     if not len(host.data.start_ns):
         mine = owned.steps.rows_of(operations)
-        batch = beside_batch(trace.names, operations, mine, before[rows], after[rows])
+        steps = len(bounds_ns) - 1
+        batch = beside_batch(trace.names, operations, mine, before[rows], after[rows], steps)
         other_ns = host.other_work.ns_within(idle.start_ns[rows], idle.end_ns[rows])
-        batch &= other_ns < SHORT_WRITE_NS
+        answered_ns = host.data_stalls.ns_within(idle.start_ns[rows], idle.end_ns[rows])
+        batch &= other_ns < np.maximum(SHORT_WRITE_NS, answered_ns)
     run = copies(trace.names, operations, before[rows], FROM_HOST)
     run &= copies(trace.names, operations, after[rows], FROM_HOST)
     busy = activity.busy if charged else None
@@ -203,19 +208,25 @@ def beside_batch(
     rows: NDArray[np.intp],
     before: NDArray[np.intp],
     after: NDArray[np.intp],
+    steps: int,
 ) -> NDArray[np.bool_]:
     """(gaps,) mask: a batch is copied to the GPU just before it, or just after it and then no
     results were fetched before it.
 
     `rows` are those of the process on the GPU. A small copy counts with the copies right beside it:
-    labels, say, with the images that they belong to.
+    labels, say, with the images that they belong to. Results are as large as a batch, or more than
+    scalars and fetched again and again in each of the `steps`.
     """
-    fetched = copies(names, operations, before, TO_HOST) & (operations.bytes[before] >= BATCH_BYTES)
+    home = copies(names, operations, before, TO_HOST)
+    fetched = home & (operations.bytes[before] >= BATCH_BYTES)
     brought = copies(names, operations, rows, FROM_HOST)
     run = np.cumsum(~brought)  # the same for copies without another operation between them
     run_bytes = np.bincount(run[brought], operations.bytes[rows][brought], len(rows) + 1)
     of_batch = np.zeros(len(operations.name) + 1, bool)  # the last for row -1
     of_batch[rows] = brought & (run_bytes[run] >= BATCH_BYTES)
+    small = home & of_batch[after] & (operations.bytes[before] > SCALAR_BYTES)
+    if np.count_nonzero(small) >= FETCHES * steps:
+        fetched |= small
     beside: NDArray[np.bool_] = of_batch[before] | (of_batch[after] & ~fetched)
     return beside
 
