@@ -79,8 +79,8 @@ def all_reduced(program: Program) -> None:
         program.launch(4 * MS, name=NCCL)
 
 
-def items(program: Program) -> None:
-    for _ in range(50):
+def items(program: Program, count: int = 60) -> None:
+    for _ in range(count):
         program.launch(3 * US)
         program.item()
 
@@ -168,6 +168,19 @@ def test_ranked_is_what_can_be_won_the_most_first():
     of = {row.verdict: row.recoverable_ms_per_step for row in busy.bottleneck.ranked}
     assert of["gpu_compute"] == pytest.approx(busy.family_ms["gemm"])  # no roofline
     assert busy.bottleneck.most_to_gain.startswith("gemm, ")
+
+
+def test_waits_that_cost_less_than_a_fifth_are_said_beside_the_kernels():
+    found = diagnosed(before_update=lambda p: items(p, 42))
+    assert found.verdict == "gpu_compute"
+    waits = [line for line in found.evidence if "synchronization: the CPU had waited" in line]
+    assert len(waits) == 1 and 15 <= float(waits[0].split("(")[1].split(" %")[0]) < 20
+
+
+def test_kernels_count_where_the_host_waits_for_them():
+    found = diagnosed(before_update=items)
+    of = {row.verdict: row.recoverable_ms_per_step for row in found.ranked}
+    assert found.verdict == "synchronization" and of["gpu_compute"] > of["synchronization"] > 1
 
 
 def test_a_class_with_nothing_to_gain_says_why():

@@ -39,6 +39,10 @@ from profiling.shared.causes import PART, VERDICT
 from profiling.shared.units import ROUNDING_MS
 
 CLOSE = 0.6  # of the host's largest reason: a second one above it weighs about as much
+# of a step: a host that waits for the GPU is as late as the kernels are long, so kernels that take
+# four times as long as what the waits cost are the larger reason
+SYNCHRONIZATION_SHARE = 0.2
+MOSTLY_WAITING = 1 / 3  # of a step, for all reasons together
 PER_STEP = " per step"
 
 
@@ -87,6 +91,9 @@ def bottleneck_of(analysis: Analysis, report: Report) -> Bottleneck:
         why += details(analysis, report, verdict, waiting)
     else:
         why = [*why, *gpu.clock_sentences(report)]
+        waits_ms = waiting.get("synchronization", 0.0)
+        if waits_ms >= gpu.WAITING_SHARE * step_ms:
+            why += waiting_sentences({"synchronization": waits_ms}, step.ms, cover_phrases(report))
     added = [overhead_sentence(report.health, sum(off.values()))] if off else []
     # the first screen shows only the first few
     evidence = [busy_sentence(step), *why[:1], *reading_sentences(different), *added, *why[1:]]
@@ -183,7 +190,10 @@ def waiting_verdict(waiting: dict[str, float], step_ms: float) -> str | None:
     if not VERDICT[first].host or (VERDICT[first].sure and largest_of_all):
         return first
     close = [n for n, ms in waiting.items() if VERDICT[n].host and ms >= CLOSE * waiting[first]]
-    return first if largest_of_all and len(close) == 1 else "host"
+    named = first if largest_of_all and len(close) == 1 else "host"
+    if named != "synchronization" or sum(waiting.values()) >= MOSTLY_WAITING * step_ms:
+        return named
+    return named if waiting[named] >= SYNCHRONIZATION_SHARE * step_ms else None
 
 
 def ranking(
@@ -197,12 +207,13 @@ def ranking(
 
     `computing` is kernel time of a step by family, without communication. The GPU's classes could
     give back the time above the roofline's floor, or all time of a family without a floor. They
-    give back nothing while the GPU waits: kernels that end sooner would only make it wait longer.
+    give back nothing while the GPU waits for a host that does not wait for it: kernels that end
+    sooner would only make it wait longer.
     """
     floors = report.roofline.families if report.roofline else []
     percent = {row.family: row.percent_of_bound for row in floors}
     gains = lost | {"gpu_compute": 0.0, "gpu_memory": 0.0}
-    if not VERDICT[verdict].waiting:
+    if not VERDICT[verdict].waiting or verdict == "synchronization":
         streaming = gpu.streaming_ms(report, computing)
         for family, ms in computing.items():
             above = max(0.0, ms * (1 - percent.get(family, 0.0) / 100))
@@ -210,7 +221,7 @@ def ranking(
             matrix = 1 - moves if family in gpu.MATRIX_FAMILIES else 0.0
             gains["gpu_compute"] += matrix * above
             gains["gpu_memory"] += (1 - matrix) * above
-    waits = VERDICT[verdict].waiting is not None
+    waits = VERDICT[verdict].waiting is not None and verdict != "synchronization"
     ranked = [
         Gain(name, ms)
         if ms > ROUNDING_MS
