@@ -11,8 +11,8 @@ from profiling.analysis.gpu_time.typical import are_typical, typical_step
 from profiling.analysis.summary import summarize
 from profiling.analysis.verdict.advice import advise
 from profiling.shared.causes import VERDICT
-from profiling.timeline.trace import COPY, Calls, Ranges
-from tests.helpers.programs import GEMM, MAIN, MS, TO_HOST, US, Program, calls_table, columns
+from profiling.timeline.trace import Calls, Ranges
+from tests.helpers.programs import GEMM, MAIN, MS, US, Program, calls_table, columns
 
 ADAM = "void at::native::multi_tensor_apply_kernel<FusedAdamMathFunctor>"
 CLIP = "void at::native::multi_tensor_apply_kernel<LpNormFunctor>"
@@ -125,12 +125,6 @@ def test_what_is_written_to_a_loader_s_processes_is_no_file():
     assert report_of(trace).bottleneck.verdict == "data"
 
 
-def fetch(program: Program, bytes: int) -> None:
-    call = program.call(8 * US, "cudaMemcpyAsync")
-    program.execute(4 * US, TO_HOST, call, kind=COPY, bytes=bytes)
-    program.wait()
-
-
 @pytest.mark.parametrize(
     ("bytes", "times", "cause"), [(1024, 8, "cpu"), (1024, 1, "data"), (4, 8, "data")]
 )
@@ -139,7 +133,7 @@ def test_small_results_that_are_answered_many_times_a_step_make_it_python(bytes,
 
     def answer(program, number):
         for _ in range(times):
-            fetch(program, bytes)
+            program.item(bytes)
             program.work(16 * MS // times)
             program.copy(64 * US)
             program.launch(10 * US, 5)
@@ -151,7 +145,7 @@ def test_small_results_that_are_answered_many_times_a_step_make_it_python(bytes,
 
 def test_results_that_were_fetched_before_it_make_it_python():
     def fetch_and_work(program, number):
-        fetch(program, 1 << 20)
+        program.item(1 << 20)
         program.work(8 * MS)
 
     found = report_of(trained(before=fetch_and_work).trace()).idle.by_cause

@@ -120,6 +120,20 @@ def test_a_long_launch_waits_only_behind_a_full_queue():
         assert (found.host.awaited[queued] >= 0) == waits
 
 
+@pytest.mark.parametrize(("times", "bytes", "batch"), [(4, 1024, 0), (1, 1024, 1), (4, 4, 4)])
+def test_numbers_that_are_answered_many_times_a_step_make_no_batch(times, bytes, batch):
+    program = Program()
+    with program.step():
+        for _ in range(times):
+            program.item(bytes)
+            program.work(1 * MS)
+            program.copy(10 * US)
+            program.launch(10 * US)
+    found = work(program.trace()).host
+    assert np.count_nonzero(found.data_ns) == batch
+    assert np.count_nonzero(found.is_stall) == times - batch
+
+
 def test_stalls_and_batches():
     program = Program()
     with program.step():

@@ -237,11 +237,11 @@ class Program:
         begin, self.host = self.host, max(self.host, self.gpu) + WAKE_NS
         self.build.call(begin, self.host, name, self.thread)
 
-    def item(self) -> None:
-        """Copy one number to the host and wait for it."""
+    def item(self, bytes: int = 4) -> None:
+        """Copy one number, or more, to the host and wait for it."""
         self.host += self.dispatch_ns
         call = self.call(CALL_NS, "cudaMemcpyAsync")
-        self.execute(1 * US, TO_HOST, call, kind=COPY, bytes=4)
+        self.execute(1 * US, TO_HOST, call, kind=COPY, bytes=bytes)
         self.wait()
 
     def copy(self, ns: int, bytes: int = 1 << 20) -> None:

@@ -48,6 +48,8 @@ ALLOCATING = re.compile(
 )
 TO_HOST, FROM_HOST = "Device-to-Host", "Host-to-Device"  # in the name of a copy
 BATCH_BYTES = 4096  # smaller copies are scalars
+NUMBERS_BYTES = 64  # a loss or a few metrics: the host makes no input of them
+FETCHES = 4  # per step, each answered by a copy to the GPU: a batch comes once, or a few times
 STAGED_BYTES = 65536  # larger copies of pageable memory go through a buffer of the driver's
 DATA_PHASES = ("data", "dataloader", "data_loading", "get_batch", "load", "batch")
 # the system's calls that wait for another process (a bare futex is for threads of this one), those

@@ -51,10 +51,12 @@ from profiling.analysis.gpu_time.attribution import OwnedOperations
 from profiling.analysis.gpu_time.breakdown import Activity
 from profiling.analysis.gpu_time.host_activity import (
     BATCH_BYTES,
+    FETCHES,
     FROM_HOST,
     LATE,
     LONG_NS,
     NOTHING,
+    NUMBERS_BYTES,
     SHORT_WRITE_NS,
     TO_HOST,
     Host,
@@ -71,8 +73,6 @@ from profiling.shared.causes import CAUSES
 from profiling.timeline.trace import Calls, Operations, Trace
 
 STALLS = ("data_stalls", "sleeps", "stalls")
-SCALAR_BYTES = 64  # a loss or a few metrics: the host makes no input of them
-FETCHES = 4  # per step, each answered by a copy to the GPU: a batch comes once, or a few times
 
 
 @dataclass(frozen=True)
@@ -224,7 +224,7 @@ def beside_batch(
     run_bytes = np.bincount(run[brought], operations.bytes[rows][brought], len(rows) + 1)
     of_batch = np.zeros(len(operations.name) + 1, bool)  # the last for row -1
     of_batch[rows] = brought & (run_bytes[run] >= BATCH_BYTES)
-    small = home & of_batch[after] & (operations.bytes[before] > SCALAR_BYTES)
+    small = home & of_batch[after] & (operations.bytes[before] > NUMBERS_BYTES)
     if np.count_nonzero(small) >= FETCHES * steps:
         fetched |= small
     beside: NDArray[np.bool_] = of_batch[before] | (of_batch[after] & ~fetched)

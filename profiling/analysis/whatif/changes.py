@@ -12,7 +12,7 @@ import numpy as np
 
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.columns import Intervals, concatenate_columns, name_mask, union
-from profiling.analysis.gpu_time.host_activity import BATCH_BYTES, LONG_NS, STAGED_BYTES
+from profiling.analysis.gpu_time.host_activity import LONG_NS, NUMBERS_BYTES, STAGED_BYTES
 from profiling.analysis.gpu_work.families import FAMILIES
 from profiling.analysis.whatif.constants import (
     ASKING_NS,
@@ -65,9 +65,9 @@ def without_cpu(work: Work) -> Work:
 def long_pauses(work: Work) -> np.ndarray:
     """(calls,) mask of those with so long a pause before them, without data, that it is no
     framework's own time: an optimizer that sorts its parameters takes up to a millisecond. Right
-    behind a copy home of more than a number, each stall is what the program does with it."""
+    behind a copy home of more than a few numbers, each stall is what the program does with it."""
     host = work.host
-    fetched = calls_of(work, work.gpu.to_host & (work.gpu.bytes >= BATCH_BYTES))
+    fetched = calls_of(work, work.gpu.to_host & (work.gpu.bytes > NUMBERS_BYTES))
     pauses: np.ndarray = host.is_stall & (
         (host.think_ns - host.data_ns > PAUSE_NS) | right_behind(work, fetched)
     )

@@ -17,9 +17,11 @@ from profiling.analysis.gpu_time.host_activity import (
     ALLOCATING,
     BATCH_BYTES,
     BLOCKING,
+    FETCHES,
     FOREIGN_WAITS,
     FROM_HOST,
     LONG_NS,
+    NUMBERS_BYTES,
     TO_HOST,
     data_ranges,
     times_named,
@@ -355,6 +357,9 @@ def data_columns(
     in_data = phases.ns_within(spans.start_ns, spans.end_ns) > 0
     if not len(phases.start_ns):
         batch = stall & makes_batch(gpu, first[:-1])
+        answers = batch & behind_numbers(gpu, first[:-1])
+        if np.count_nonzero(answers) >= FETCHES * len(steps.start_ns):
+            batch &= ~answers
         data_ns = np.where(batch, think_ns, data_ns)
         stall &= ~batch
     return data_ns, stall, in_data
@@ -369,6 +374,12 @@ def makes_batch(gpu: Launched, row: np.ndarray) -> np.ndarray:
     kernel = next_of((gpu.kind == KERNEL) | gpu.to_host)[row]
     made: np.ndarray = (batch < len(gpu.call)) & (batch < kernel) & ~fetched
     return made
+
+
+def behind_numbers(gpu: Launched, row: np.ndarray) -> np.ndarray:
+    """(rows,) whether the operation before each one fetched more than a few numbers."""
+    mask: np.ndarray = np.append(False, gpu.to_host & (gpu.bytes > NUMBERS_BYTES))[row]
+    return mask
 
 
 def next_of(mask: np.ndarray) -> np.ndarray:
