@@ -51,5 +51,6 @@ COSTS = (
 # table was measured: what the profiler does outside of an event lies in it. It says how fast
 # another host is: 0.45 to 1.18 us between operators on three hosts whose launches took 3.9 to 7.8.
 BACK_TO_BACK_US = {("kineto", "operators"): 0.45, ("nsys", "calls"): 0.08}
+LAUNCH_US = 3.9  # the median call of cudaLaunchKernel there, which says the same
 # Overhead that tools record and that is there without a profiler, too.
 NOT_OF_THE_PROFILER = r"Command Buffer Full|Lazy Function Loading|.*(Module Loading|Compiler).*"

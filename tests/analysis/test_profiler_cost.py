@@ -10,6 +10,7 @@ from profiling.analysis.gpu_time.profiler_cost import (
     LEAST,
     LIKELY,
     MOST,
+    SLOWEST_PACE,
     back_to_back_ns,
     graph_node_times,
     host_costs,
@@ -19,7 +20,7 @@ from profiling.analysis.gpu_time.profiler_cost import (
 from profiling.analysis.summary import summarize
 from profiling.report.single.document import report_document
 from profiling.shared.causes import VERDICT
-from profiling.shared.profiler_costs import COSTS, GRAPH_NODES
+from profiling.shared.profiler_costs import COSTS, GRAPH_NODES, LAUNCH_US
 from profiling.timeline.opening import open_capture
 from profiling.timeline.trace import GRAPH, Ranges, Trace
 from tests.helpers.programs import MAIN, MS, PROCESS, US, Builder, Program, columns
@@ -114,9 +115,38 @@ def test_the_pace_of_the_host_is_read_from_events_that_follow_at_once():
             build.call(number * 10 * US, number * 10 * US + 10 * US - gap)
     assert pace(usual.trace(), [MAIN]) == pytest.approx(1.0)
     assert pace(slow.trace(), [MAIN]) == pytest.approx(2.0)
-    launches = ran(launch_bound, 0)  # 10 us of Python between two: that says nothing
-    assert pace(launches, [MAIN]) is None
-    assert back_to_back_ns(launches.calls.rows(np.arange(50)), [MAIN]) is None
+    assert back_to_back_ns(usual.trace().calls.rows(np.arange(50)), [MAIN]) is None
+
+
+def launching(us: float, count: int = 200, name: str = "cudaLaunchKernel") -> Builder:
+    """Launches of a thread that does other work between any two."""
+    build = Builder()
+    for number in range(count):
+        build.call(number * 20 * US, number * 20 * US + int(us * US), name)
+    return build
+
+
+def test_the_pace_of_the_host_is_read_from_launches_where_gaps_are_the_programs_own():
+    assert pace(launching(2 * LAUNCH_US).trace(), [MAIN]) == pytest.approx(2.0)
+    assert pace(launching(2 * LAUNCH_US, name="cudaLaunchKernelExC_v11060").trace(), [MAIN]) == 2.0
+    assert pace(launching(2 * LAUNCH_US, name="cuLaunchKernel").trace(), [MAIN]) is None
+    assert pace(launching(2 * LAUNCH_US, count=50).trace(), [MAIN]) is None
+    assert pace(launching(2 * LAUNCH_US).trace(), [MAIN + 1]) is None
+
+
+def test_waits_in_launches_and_work_in_gaps_do_not_slow_the_pace():
+    """Each makes one of the two longer: the smaller counts, and none that no host has."""
+    fast = launching(LAUNCH_US)
+    for number in range(50):  # waits behind launches that follow at once: a gap of twice the usual
+        end = number * 20 * US + int(LAUNCH_US * US)
+        fast.call(end + 160, end + 1 * US, "cudaStreamSynchronize")
+    assert pace(fast.trace(), [MAIN]) == pytest.approx(1.0)
+    full = Builder()  # a queue that is full holds up each launch
+    for number in range(200):
+        full.call(number * 10 * US, number * 10 * US + 10 * US - 120)
+    assert pace(full.trace(), [MAIN]) == pytest.approx(1.5)
+    assert pace(launching(4 * LAUNCH_US).trace(), [MAIN]) == SLOWEST_PACE
+    assert pace(launching(5 * LAUNCH_US).trace(), [MAIN]) is None
 
 
 def test_a_node_of_a_cuda_graph_counts_in_the_call_that_launched_it():

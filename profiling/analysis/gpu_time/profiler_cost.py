@@ -1,9 +1,9 @@
 """Estimate what capturing added to each step. Called by analysis.
 
-An event costs what profiling.shared.profiler_costs says, as an interval, times the host's pace:
-the gap between events that follow each other at once. Overhead that the tool recorded counts as it
-is. Not all of it lengthens a step, because a GPU that is busy hides what the host does. So the
-capture is replayed without these costs:
+An event costs what profiling.shared.profiler_costs says, as an interval, times the host's pace. Two
+things tell that: the gap between events that follow each other at once, and the median launch of a
+kernel. Overhead that the tool recorded counts as it is. Not all of it lengthens a step, because a
+GPU that is busy hides what the host does. So the capture is replayed without these costs:
 
 - The host is earlier by all costs since the capture began. Work that was launched late begins
   earlier by as much, but not before the work ahead of it has ended, which may be earlier, too.
@@ -25,23 +25,26 @@ from profiling.analysis.columns import Intervals, concatenate_columns, distinct,
 from profiling.analysis.gpu_time.attribution import OwnedOperations
 from profiling.analysis.gpu_time.breakdown import Activity
 from profiling.analysis.gpu_time.idle import Gaps
-from profiling.analysis.gpu_time.losses import GRAPH_LAUNCH
+from profiling.analysis.gpu_time.losses import GRAPH_LAUNCH, SUFFIX
 from profiling.analysis.steps.steps import Steps
 from profiling.shared.causes import CAUSES, PART
 from profiling.shared.profiler_costs import (
     BACK_TO_BACK_US,
     COSTS,
     GRAPH_NODES,
+    LAUNCH_US,
     NOT_OF_THE_PROFILER,
     EventCost,
 )
 from profiling.timeline.trace import GRAPH, Calls, Ranges, Trace
 
 LEAST, LIKELY, MOST = range(3)  # rows of an estimate
-ENOUGH_GAPS = 100  # between events that follow each other, to tell the host's pace
-SLOWEST_PACE = 3.0  # of hosts seen; longer gaps are the program's own time
-FASTEST_PACE = 0.5
+ENOUGH = 100  # gaps between events that follow each other, or launches, to tell the host's pace
+LARGEST_RATIO = 4.5  # of hosts seen, 4.3 by both; a larger one is the program's own time
+FASTEST_PACE, SLOWEST_PACE = 0.5, 3.0  # beyond which costs do not follow gaps: docs/truth.md
 UNKNOWN_PACE = (FASTEST_PACE, 1.0, 2.0)  # least, likely, most; of 46 captures 3 were slower
+# not the driver's cuLaunchKernel and not HIP's, which take another time on the same host
+TIMED_LAUNCH = re.compile(rf"cudaLaunchKernel(ExC)?{SUFFIX}")
 LENGTHENED = tuple(cause for cause in CAUSES if PART[cause].lengthened)
 FIXED = ("data", "allocation", "staging")  # the host's, too, but only as long as their own events
 
@@ -146,8 +149,16 @@ def graph_node_times(trace: Trace, threads: list[int]) -> np.ndarray:
 def pace(trace: Trace, threads: list[int]) -> float | None:
     """Time that this host takes, over that of the hosts on which the table was measured.
 
-    None where no events follow each other at once.
+    The program's own work and waits make gaps and launches longer, never shorter: the smaller ratio
+    counts. None where nothing tells it.
     """
+    ratios = gap_ratio(trace, threads), launch_ratio(trace, threads)
+    likely = [ratio for ratio in ratios if ratio is not None and ratio <= LARGEST_RATIO]
+    return min(max(min(likely), FASTEST_PACE), SLOWEST_PACE) if likely else None
+
+
+def gap_ratio(trace: Trace, threads: list[int]) -> float | None:
+    """The gap between events that follow each other at once, over the table's."""
     for (tool, event), usual_us in BACK_TO_BACK_US.items():
         table = getattr(trace, event)
         if tool != trace.kind or table is None:
@@ -156,9 +167,18 @@ def pace(trace: Trace, threads: list[int]) -> float | None:
             cost.likely_us for cost in costs_of(trace) if cost.setting and cost.event == event
         )
         if (gap_ns := back_to_back_ns(table, threads)) is not None:
-            found = gap_ns / 1e3 / usual_us
-            return max(found, FASTEST_PACE) if found <= SLOWEST_PACE else None
+            return gap_ns / 1e3 / usual_us
     return None
+
+
+def launch_ratio(trace: Trace, threads: list[int]) -> float | None:
+    """The median launch of a kernel, over the table's; None where there are too few."""
+    if (calls := trace.calls) is None:
+        return None
+    launches = name_mask(trace.names, calls.name, TIMED_LAUNCH.fullmatch)
+    launches &= np.isin(calls.thread, threads)
+    took_ns = (calls.end_ns - calls.start_ns)[launches]
+    return float(np.median(took_ns)) / 1e3 / LAUNCH_US if len(took_ns) >= ENOUGH else None
 
 
 def back_to_back_ns(table: Calls | Ranges, threads: list[int]) -> float | None:
@@ -172,7 +192,7 @@ def back_to_back_ns(table: Calls | Ranges, threads: list[int]) -> float | None:
         between = table.start_ns[rows][1:] - table.end_ns[rows][:-1]
         gaps_ns.append(between[between >= 0])  # below 0: one inside the other
     gap_ns = concatenate_columns(gaps_ns)
-    return float(np.quantile(gap_ns, 0.05)) if len(gap_ns) >= ENOUGH_GAPS else None
+    return float(np.quantile(gap_ns, 0.05)) if len(gap_ns) >= ENOUGH else None
 
 
 def recorded_overhead(trace: Trace, threads: list[int]) -> Intervals:
