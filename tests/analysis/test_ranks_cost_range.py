@@ -1,4 +1,4 @@
-"""Range of a late rank's cost: what steps before and after the capture say of it."""
+"""Range of what late ranks and transfers cost: what steps around the capture say of it."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -7,7 +7,8 @@ import pytest
 
 from benchmarks.fleet.simulation import Fault, Fleet
 from profiling.analysis.ranks.costs import EQUAL_GPUS
-from profiling.analysis.ranks.rank_records import Straggler
+from profiling.analysis.ranks.rank_records import RanksReport, Straggler
+from profiling.analysis.ranks.straggler import exposed_transfer_ms
 from profiling.analysis.ranks.summary import RanksAnalysis, analyse
 from tests.helpers.fleet import analyse_files, write_fleet
 
@@ -53,3 +54,27 @@ def test_free_steps_as_long_as_the_captured_ones_change_nothing(captured: RanksA
     late, unknown = straggler(captured, (as_long_ms, as_long_ms)), captured.report.straggler
     assert unknown is not None and late.costs_between_ms == unknown.costs_between_ms
     assert late.evidence == unknown.evidence
+
+
+def test_transfers_of_steps_that_the_capture_shortened_take_longer_without_it(
+    tmp_path: Path,
+) -> None:
+    """Links of which the speed drifts: the captured steps are the fastest, or the slowest."""
+    fault = Fault("slow_link", times=20.0)
+    analysis = analyse_files(write_fleet(Fleet(ranks=2, fault=fault), tmp_path))
+    costs, step_ms = analysis.costs, analysis.costs.mean_step_ms
+    exposed_ms, computing_ms = exposed_transfer_ms(costs), costs.unslowed_ms(0)["compute"]
+
+    def report_with(free_ms: tuple[float, float]) -> RanksReport:
+        ranks = [replace(rank, free_step_range_ms=free_ms) for rank in analysis.ranks]
+        return analyse(ranks).report
+
+    assert analysis.report.verdict == "communication"
+    assert analysis.report.transfers_between_ms is None
+    longer = report_with((step_ms + 1, step_ms + 5))
+    assert longer.transfers_between_ms == pytest.approx(
+        (exposed_ms, step_ms + 5 - computing_ms), rel=0.01
+    )
+    assert "without a profiler these transfers take " in longer.evidence[-2]
+    shorter = report_with((step_ms - 2, step_ms - 1))
+    assert shorter.transfers_between_ms == pytest.approx((exposed_ms - 2, exposed_ms), rel=0.05)

@@ -20,7 +20,7 @@ def test_more_work_in_each_step_is_the_rank_s_own(tmp_path: Path) -> None:
 
 
 def test_a_slightly_slower_gpu_has_no_more_work_in_each_step(tmp_path: Path) -> None:
-    """It computes longer than the others in each step, but has more work in every third."""
+    """A GPU that computes longer than the others in each step, with more work in every third."""
     costs = analyse_files(write_fleet(TWICE_EVERY_THIRD, tmp_path)).costs
     computes_ns = [rank.parts_ns["compute"] for rank in costs.ranks]
     slower_ns = computes_ns[1] + 0.5 * EQUAL_GPUS * costs.step_ms * 1e6

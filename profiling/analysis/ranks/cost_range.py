@@ -1,4 +1,6 @@
-"""Range of what a late rank costs without a profiler, beside the single figure. Called by cause.
+"""Range of what a late rank, or transfers, cost without a profiler, beside the single figure.
+
+Called by cause and straggler.
 
 The figure is what the others lose in the captured steps. Two things move what they lose without a
 profiler, and each widens the range to one side:
@@ -13,7 +15,7 @@ profiler, and each widens the range to one side:
 
 Both ends then give way by the error of the replay, the spread of the steps and the clocks' error.
 Steps before and after the capture bound the upper end: they leave no more time than the others'
-GPUs do not compute.
+GPUs do not compute. So they do for transfers, which are as much shorter as these steps at most.
 """
 
 from dataclasses import dataclass
@@ -97,6 +99,17 @@ def most_in_free_steps_ms(costs: Costs, late: list[int]) -> float:
     """
     most_ms, free_ms = costs.most_lost_free_ms(late), costs.free_step_ms
     return np.inf if most_ms is None or free_ms is None else most_ms + EQUAL_GPUS * free_ms
+
+
+def transfer_range_ms(costs: Costs, exposed_ms: float) -> tuple[float, float] | None:
+    """Range of transfers in a step without a profiler, which take `exposed_ms` in a captured one.
+
+    None: the time of such a step is unknown, or shorter than its computing in the captured ones.
+    """
+    free_ms, most_ms = costs.free_step_range_ms, costs.most_lost_free_ms([])
+    if free_ms is None or most_ms is None:
+        return None
+    return max(0.0, exposed_ms - costs.lengthened_ms), max(exposed_ms, most_ms)
 
 
 def host_idle_ms(costs: Costs, number: int) -> float:

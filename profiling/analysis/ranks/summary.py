@@ -73,6 +73,7 @@ def analyse(ranks: Sequence[ReducedRank], findings: Sequence[Finding] = ()) -> R
         evidence=evidence,
         straggler=verdict.straggler,
         jitter_ms_per_step=verdict.jitter_ms_per_step,
+        transfers_between_ms=verdict.transfers_between_ms,
         collectives=sums,
         clock=Clock(
             clocks.aligned_on,
