@@ -5,10 +5,11 @@
     python -m validation planted_ranks config=gpt2_124m words="dataset=FOLDER batch_size=12"
     python -m validation planted_ranks reread=true out=out-planted-ranks
 
-Trains twice for each plant: with the fault and torch.profiler on all ranks in the last iterations,
-after others that give the step's time; and under nsys on all ranks. Trains without a fault once for
+Trains twice for each plant, with the fault and a profiler on all ranks in the last iterations,
+after others that give the step's time: torch.profiler, and nsys. Trains without a fault once for
 all plants of the same keys. The trainings of a plant start up at once, and then take turns. Prints
-a row for each plant and tool: who is late, why, at what cost, beside what the fault really cost.
+a row for each plant and tool: who is late, why, at what cost, beside what the fault really cost in
+the iterations of the same training that nobody captured.
 
 Needs nsys and as many GPUs as `ranks` says, each with room for two trainings and another model and
 optimizer. `limit_s` ends it between plants; a signal also ends the trainings that run.
@@ -194,7 +195,7 @@ def start(name: str, config: PlantedRanksConfig, out: Path) -> Iterator[turns.Tr
 
 def diagnose(name: str, plant: Plant, out: Path, folder: str) -> RanksDiagnosis:
     """Diagnosis of the captures in a plant's folder."""
-    with_ms, without_ms = step_ms(out / name / "torch"), step_ms(faultless_folder(plant, out))
+    with_ms, without_ms = step_ms(out / name / folder), step_ms(faultless_folder(plant, out))
     true_ms = with_ms - without_ms if with_ms and without_ms else None
     captures = partial(captures_in, out / name / folder)
     return diagnosis_of(name, plant.verdict, plant.late_rank, TOOLS[folder], captures, true_ms)
@@ -230,7 +231,7 @@ def diagnosis_of(
         costs_ms=cost_ms(report),
         true_ms=true_ms,
         evidence=report.evidence,
-        between_ms=late.costs_between_ms if late else None,
+        between_ms=late.costs_between_ms if late else report.transfers_between_ms,
     )
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.summary import summarize
-from profiling.analysis.verdict.health import longer_free_step_ms
+from profiling.analysis.verdict.health import free_step_range_ms
 from profiling.shared.manifest import CapturedWindow, Laps, Manifest, WindowSteps
 from profiling.timeline.trace import GRAPH
 from tests.helpers.captures import own, report_of
@@ -44,10 +44,14 @@ def test_overhead_is_against_the_steps_without_a_profiler():
 
 
 def test_steps_without_a_profiler_bound_a_fault_only_from_both_sides():
-    assert longer_free_step_ms(MANIFEST) == 8.0
+    assert free_step_range_ms(MANIFEST) == (4.0, 8.0)
     steps = MANIFEST.step_ms
+    assert steps.before is not None
+    of_some = replace(steps, before=replace(steps.before, laps=[4.0, 4.0, 30.0, 4.0]))
+    found = free_step_range_ms(replace(MANIFEST, step_ms=of_some))
+    assert found == (4.0, 10.5), "the mean has a fault of some steps"
     for one_side in (replace(steps, before=None), replace(steps, after=None)):
-        assert longer_free_step_ms(replace(MANIFEST, step_ms=one_side)) is None
+        assert free_step_range_ms(replace(MANIFEST, step_ms=one_side)) is None
 
 
 def test_without_a_manifest_the_overhead_is_unknown_and_not_zero():

@@ -123,6 +123,7 @@ def test_launches_that_the_profiler_may_have_made_name_nobody(tmp_path: Path) ->
     said, what_next = report.evidence
     assert said.startswith("Rank 1 comes last, by ") and "longer for kernel launches" in said
     assert "Capturing may have added " in said and "nsys" in what_next
+    assert "do not show whether a rank delays the others" in markdown(ranks_document(report))
     assert {row.costs_ms_per_step for row in report.ranks} == {None} and not report.steps.costs_ms
     slow = replace(SHARDED, fault=Fault("slow_launches", times=1.6))
     late = report_of(write_fleet(slow, tmp_path / "slow", facts=facts)).straggler

@@ -195,7 +195,7 @@ def test_a_comparison_does_not_clear_ranks_of_which_nothing_is_known(late, tmp_p
         write_kineto(silent, number, path, FileFacts(clocks_of_hosts(4, 1)))
     assert compare.main([str(late), str(tmp_path / "silent")]) == 0
     assert (
-        "silent: the captures do not show which rank the others wait for."
+        "silent: the captures do not show whether a rank delays the others."
     ) in capsys.readouterr().out
 
 

@@ -21,7 +21,7 @@ from profiling.analysis.ranks.cause_said import (
     work_lines,
 )
 from profiling.analysis.ranks.cost_range import CostRange, cost_range
-from profiling.analysis.ranks.costs import WORTH_TELLING, Costs
+from profiling.analysis.ranks.costs import EQUAL_GPUS, WORTH_TELLING, Costs
 from profiling.analysis.ranks.power_limit import PRODUCTS, clock_gain_ms
 from profiling.analysis.ranks.rank_records import Straggler
 from profiling.analysis.ranks.reduce import ReducedRank
@@ -69,8 +69,8 @@ def lateness_of(costs: Costs, late: list[int]) -> Lateness:
 def lateness_by_work(costs: Costs, late: list[int]) -> Lateness | None:
     """Lateness of a single rank whose GPU has more work than the others' have; None: it has not.
 
-    Such work is there in nearly each step, however uneven the hosts are; if the others have theirs
-    in other steps, nobody has more. It costs no more than it takes.
+    Such work is there in nearly each step, by more than equal GPUs differ, however uneven the hosts
+    are; if the others have theirs in other steps, nobody has more. It costs no more than it takes.
     """
     others = [n for n in range(len(costs.ranks)) if n not in late]
     rank, typical = costs.ranks[late[0]], costs.ranks[median_rank(costs, others)]
@@ -80,7 +80,8 @@ def lateness_by_work(costs: Costs, late: list[int]) -> Lateness | None:
         costs.ranks[n].parts_ns["compute"][costs.steps_of(costs.ranks[n])]
         for n in (late[0], *others)
     )
-    if np.mean(own_ns > np.median(others_ns, axis=0)) < IN_NEARLY_EACH_STEP:
+    more_ns = own_ns - np.median(others_ns, axis=0)
+    if np.mean(more_ns > EQUAL_GPUS * costs.step_ms * 1e6) < IN_NEARLY_EACH_STEP:
         return None
     longer_ms = longer_parts(costs, late[0], others)
     gained_ns = costs.gained_ns(late)

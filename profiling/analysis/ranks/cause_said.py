@@ -39,6 +39,13 @@ def range_lines(late: Straggler, between: CostRange) -> list[str]:
             f"the others' hosts, which capturing may slow, hold them up too, and this may hide "
             f"{between.hidden_ms:.2f} ms"
         )
+    if between.lengthened_ms >= max(enough_ms, between.chance_ms):
+        reasons.append(
+            f"a captured step takes {between.lengthened_ms:.2f} ms longer than those before and "
+            "after the capture"
+        )
+    if between.cut_ms >= enough_ms or between.high_ms < late.costs_ms_per_step:
+        reasons.append("steps before and after the capture leave no time for more")
     if not reasons:
         return []
     low_ms, high_ms = late.costs_between_ms

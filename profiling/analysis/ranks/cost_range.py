@@ -1,23 +1,28 @@
-"""Range of what a late rank costs without a profiler, beside the single figure. Called by cause.
+"""Range of what a late rank, or transfers, cost without a profiler, beside the single figure.
+
+Called by cause and straggler.
 
 The figure is what the others lose in the captured steps. Two things move what they lose without a
 profiler, and each widens the range to one side:
 
 - A late rank may be late because capturing lengthened the work of its host, or because hosts with
   the same work differ by chance. As much of its lateness as lies in those parts of the step, and as
-  capturing may have added, or hosts may differ by, is taken off the lower end.
+  capturing may have added, or hosts may differ by, is taken off the lower end; and so is as much as
+  a captured step takes longer than those before and after the capture, if that is more.
 - The others may lose little because their own hosts, which capturing lengthened, came late too. As
   much as they were idle for that, up to the late rank's own longer part, is added to the upper end;
   and so is what their hosts keep them from gaining, up to the same amount as above.
 
 Both ends then give way by the error of the replay, the spread of the steps and the clocks' error.
+Steps before and after the capture bound the upper end: they leave no more time than the others'
+GPUs do not compute. So they do for transfers, which are as much shorter as these steps at most.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from profiling.analysis.ranks.costs import Costs
+from profiling.analysis.ranks.costs import EQUAL_GPUS, Costs
 from profiling.analysis.statistics import student_t_quantile
 from profiling.shared.causes import PART, is_of_host
 
@@ -34,6 +39,8 @@ class CostRange:
     chance_ms: float  # part of the cost that capturing, or hosts that differ by chance, may be
     by_capturing: bool  # most of that is by capturing
     hidden_ms: float  # cost that the others' lengthened host time may hide
+    lengthened_ms: float  # by which a captured step is longer than those before and after
+    cut_ms: float  # taken off the upper end, as those steps leave no time for more
 
 
 def cost_range(
@@ -66,17 +73,43 @@ def cost_range(
     spread_ms = float(np.hypot(half_width_ms(gained_ns), costs.doubt_ms(late)))
     if held_ms and host_ms is not None:
         spread_ms = float(np.hypot(spread_ms, half_width_ms(1e6 * host_ms)))
-    low_ms, high_ms = cost_ms - chance_ms, cost_ms + hidden_ms
+    lengthened_ms = costs.lengthened_ms if by_host else 0.0
+    low_ms, high_ms = cost_ms - max(chance_ms, lengthened_ms), cost_ms + hidden_ms
     if not by_host and (most_ms := costs.most_to_gain_ms(late)) is not None:
         low_ms = min(low_ms, most_ms)
     longest_ms = max(costs.mean_step_ms, cost_ms)  # of which a cost is a part
+    low_ms = max(0.0, low_ms - float(np.hypot(REPLAY_ERROR * low_ms, spread_ms)))
+    high_ms = min(longest_ms, high_ms + float(np.hypot(REPLAY_ERROR * high_ms, spread_ms)))
+    end_ms = min(high_ms, most_in_free_steps_ms(costs, late))
     return CostRange(
-        max(0.0, low_ms - float(np.hypot(REPLAY_ERROR * low_ms, spread_ms))),
-        min(longest_ms, high_ms + float(np.hypot(REPLAY_ERROR * high_ms, spread_ms))),
+        min(low_ms, end_ms),
+        end_ms,
         chance_ms,
         added_ms >= differ_ms,
         hidden_ms,
+        lengthened_ms,
+        high_ms - end_ms,
     )
+
+
+def most_in_free_steps_ms(costs: Costs, late: list[int]) -> float:
+    """The most that `late` can cost in a step without a profiler, in ms; inf: unknown.
+
+    There the others' GPUs may compute as much faster as equal GPUs differ.
+    """
+    most_ms, free_ms = costs.most_lost_free_ms(late), costs.free_step_ms
+    return np.inf if most_ms is None or free_ms is None else most_ms + EQUAL_GPUS * free_ms
+
+
+def transfer_range_ms(costs: Costs, exposed_ms: float) -> tuple[float, float] | None:
+    """Range of transfers in a step without a profiler, which take `exposed_ms` in a captured one.
+
+    None: the time of such a step is unknown, or shorter than its computing in the captured ones.
+    """
+    free_ms, most_ms = costs.free_step_range_ms, costs.most_lost_free_ms([])
+    if free_ms is None or most_ms is None:
+        return None
+    return max(0.0, exposed_ms - costs.lengthened_ms), max(exposed_ms, most_ms)
 
 
 def host_idle_ms(costs: Costs, number: int) -> float:

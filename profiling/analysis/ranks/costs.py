@@ -120,10 +120,23 @@ class Costs:
         return max(0.0, self.mean_step_ms - float(host_ms.mean()))
 
     @cached_property
+    def free_step_range_ms(self) -> tuple[float, float] | None:
+        """Range of the step in ms without a profiler, by the runs' own times; None: unknown."""
+        ranges = [rank.free_step_range_ms for rank in self.ranks]
+        known = [each for each in ranges if each is not None]
+        return (min(low for low, _ in known), max(high for _, high in known)) if known else None
+
+    @property
     def free_step_ms(self) -> float | None:
-        """Step in ms without a profiler, by the runs' own times; None: unknown."""
-        times_ms = [rank.free_step_ms for rank in self.ranks if rank.free_step_ms is not None]
-        return max(times_ms, default=None)
+        """The upper end of free_step_range_ms."""
+        return self.free_step_range_ms[1] if self.free_step_range_ms else None
+
+    @property
+    def lengthened_ms(self) -> float:
+        """The most by which a captured step is longer than one without a profiler; 0: unknown."""
+        if self.free_step_range_ms is None:
+            return 0.0
+        return max(0.0, self.mean_step_ms - self.free_step_range_ms[0])
 
     def most_lost_free_ms(self, late: Collection[int]) -> float | None:
         """The most that the others can lose to `late` in a step without a profiler, in ms.

@@ -25,7 +25,7 @@ from profiling.analysis.records import Finding
 from profiling.analysis.runs.run_clocks import RunClocks, clocks_of_run
 from profiling.analysis.steps.find import used_gpus
 from profiling.analysis.summary import summarize as report_of
-from profiling.analysis.verdict.health import longer_free_step_ms
+from profiling.analysis.verdict.health import free_step_range_ms
 from profiling.timeline import opening
 from profiling.timeline.trace import Trace
 
@@ -193,7 +193,7 @@ def rank_of_file(trace: Trace, path: Path, step_names: StepNames, clocks: RunClo
     if manifest is None:
         return reduced
     world_size = manifest.world_size if reduced.world_size is None else reduced.world_size
-    return replace(reduced, world_size=world_size, free_step_ms=longer_free_step_ms(manifest))
+    return replace(reduced, world_size=world_size, free_step_range_ms=free_step_range_ms(manifest))
 
 
 def rank_of_process(

@@ -10,8 +10,7 @@ bounds the gain.
 
 Waits for the GPU, for another process and for room in a full queue of launches are no work of the
 host. Capturing lengthens that work on all ranks alike. A wait for another host that no call shows
-(gloo's collectives, by a futex) cannot be told from work: hosts that meet so in each step look
-equally slow.
+(gloo's collectives, by a futex) is told from work by the other ranks' pauses (host_meetings).
 """
 
 from dataclasses import dataclass
@@ -33,11 +32,26 @@ MOSTLY = 0.5  # of a launch that a full queue holds up, the GPU is busy
 
 
 @dataclass(frozen=True)
+class Pauses:
+    """Long times without a call, each in the step in which it ends, on the capture's clock."""
+
+    start_ns: np.ndarray
+    end_ns: np.ndarray
+    step: np.ndarray
+    launches: np.ndarray  # number in the step before the pause ends
+    own_ns: np.ndarray  # the part of it that is no known wait
+
+
+NO_PAUSES = Pauses(*(np.empty(0, np.int64) for _ in range(5)))
+
+
+@dataclass(frozen=True)
 class OwnHost:
     """Time of the host's own work in each step, and how often it waits for the GPU."""
 
     step_ns: np.ndarray  # (steps,)
     waits: float  # per step
+    pauses: Pauses = NO_PAUSES  # in which it may wait for another host
 
 
 def own_host(analysis: Analysis) -> OwnHost | None:
@@ -52,7 +66,26 @@ def own_host(analysis: Analysis) -> OwnHost | None:
     waits = for_gpu.union(held_up_launches(calls, owned))
     waits = waits.union(times_named(trace, steps, FOREIGN_WAITS, trace.os_calls))
     waited_ns = waits.ns_within(edges_ns[:-1], edges_ns[1:])
-    return OwnHost(np.diff(edges_ns) - waited_ns, len(for_gpu.start_ns) / len(waited_ns))
+    pauses = pauses_in_steps(gaps.quiet, waits, edges_ns, launch_times(calls, owned))
+    return OwnHost(np.diff(edges_ns) - waited_ns, len(for_gpu.start_ns) / len(waited_ns), pauses)
+
+
+def launch_times(calls: Calls, owned: OwnedOperations) -> np.ndarray:
+    """Begin of each call that launched something, in ns, ascending."""
+    launches = np.unique(owned.call[owned.call >= 0])
+    return np.sort(calls.start_ns[launches])
+
+
+def pauses_in_steps(
+    quiet: Intervals, waits: Intervals, edges_ns: np.ndarray, launch_ns: np.ndarray
+) -> Pauses:
+    """Pauses that end in the steps between `edges_ns`."""
+    inside = (quiet.end_ns > edges_ns[0]) & (quiet.end_ns <= edges_ns[-1])
+    start_ns, end_ns = quiet.start_ns[inside], quiet.end_ns[inside]
+    step = np.searchsorted(edges_ns, end_ns, side="left") - 1
+    before = np.searchsorted(launch_ns, end_ns) - np.searchsorted(launch_ns, edges_ns[step])
+    own_ns = end_ns - start_ns - waits.ns_within(start_ns, end_ns)
+    return Pauses(start_ns, end_ns, step, before, own_ns)
 
 
 def held_up_launches(calls: Calls, owned: OwnedOperations) -> Intervals:

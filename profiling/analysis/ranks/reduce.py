@@ -142,7 +142,7 @@ class ReducedRank:
     notes: list[str]  # warnings about the capture: what it lost, or gives away
     gpu_clock: GpuClock | None = None  # over the run, where its rows lie beside the capture
     no_verdict: str | None = None  # why its capture allows no verdict; None: it does
-    free_step_ms: float | None = None  # of its steps before and after the window, the longer median
+    free_step_range_ms: tuple[float, float] | None = None  # before and after the window
 
     @property
     def steps(self) -> int:

@@ -25,6 +25,7 @@ from profiling.analysis.ranks.cause import (
     straggler_of,
 )
 from profiling.analysis.ranks.choice import list_numbers
+from profiling.analysis.ranks.cost_range import transfer_range_ms
 from profiling.analysis.ranks.costs import EQUAL_GPUS, WORTH_TELLING, Costs
 from profiling.analysis.ranks.not_named import not_named
 from profiling.analysis.ranks.power_limit import limits_all_gpus
@@ -37,6 +38,7 @@ DOUBTFUL = 0.15  # share of a step by which the ends of collectives contradict e
 TOGETHER = 0.5  # share of the cost of several ranks during which each of them has to be late
 STEADY = 3.0  # times what the others cost: from there on it is no jitter
 OUTWEIGHS = 2.0  # times by which a cost has to exceed what such ends contradict, to be believed
+APART = 0.1  # share of the transfers from which on the range without a profiler is mentioned
 MOST_SAID = 4  # at most so many ranks that lost kernels are named
 EVERY = 5  # nor is it with this many steps, in each of which it exceeds what the others cost
 
@@ -74,6 +76,7 @@ class Judgement:
     evidence: list[str]
     straggler: Straggler | None = None
     jitter_ms_per_step: float | None = None
+    transfers_between_ms: tuple[float, float] | None = None  # as in RanksReport
     waits_known: bool = True  # False: the collectives were not matched, or contradict each other
 
 
@@ -205,7 +208,21 @@ def without_straggler(
         return Judgement("unknown" if in_doubt else "balanced", evidence, None, jitter_ms)
     share = 100 * ms / costs.step_ms
     evidence.append(f"Transfers that no kernel hides take {ms:.2f} ms per step ({share:.0f} %).")
-    return Judgement("communication", evidence, None, jitter_ms)
+    between_ms = transfer_range_ms(costs, ms)
+    if between_ms and max(ms - between_ms[0], between_ms[1] - ms) >= APART * ms:
+        evidence.append(free_transfers_line(costs, between_ms))
+    return Judgement("communication", evidence, None, jitter_ms, between_ms)
+
+
+def free_transfers_line(costs: Costs, between_ms: tuple[float, float]) -> str:
+    step_ms, transfers_ms = (
+        f"{low_ms:.2f} to {high_ms:.2f} ms"
+        for low_ms, high_ms in (costs.free_step_range_ms or (0.0, 0.0), between_ms)
+    )
+    return (
+        f"Before and after the capture a step takes {step_ms}, in it {costs.mean_step_ms:.2f} ms. "
+        f"So without a profiler these transfers take {transfers_ms} per step."
+    )
 
 
 def exposed_transfer_ms(costs: Costs) -> float:

@@ -11,6 +11,7 @@ from profiling.analysis.ranks.clocks import Clocks, align
 from profiling.analysis.ranks.collective_sums import collective_sums
 from profiling.analysis.ranks.collective_waits import Waits, find_waits
 from profiling.analysis.ranks.costs import WORTH_TELLING, Costs
+from profiling.analysis.ranks.host_meetings import without_meetings
 from profiling.analysis.ranks.lending import lend_times
 from profiling.analysis.ranks.matching import match
 from profiling.analysis.ranks.rank_records import (
@@ -46,6 +47,7 @@ def analyse(ranks: Sequence[ReducedRank], findings: Sequence[Finding] = ()) -> R
     ranks = lend_times(ranks)
     matched = match(ranks)
     clocks = align(ranks, matched)
+    ranks = without_meetings(ranks, clocks)
     waits = find_waits(ranks, matched, clocks)
     iterations, left_out = compared_iterations(ranks, waits)
     costs = Costs(ranks, waits, iterations)
@@ -71,6 +73,7 @@ def analyse(ranks: Sequence[ReducedRank], findings: Sequence[Finding] = ()) -> R
         evidence=evidence,
         straggler=verdict.straggler,
         jitter_ms_per_step=verdict.jitter_ms_per_step,
+        transfers_between_ms=verdict.transfers_between_ms,
         collectives=sums,
         clock=Clock(
             clocks.aligned_on,

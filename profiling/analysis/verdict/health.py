@@ -98,13 +98,18 @@ def free_step_ms(manifest: Manifest | None) -> float | None:
     return float(np.mean(medians)) if medians else None
 
 
-def longer_free_step_ms(manifest: Manifest) -> float | None:
-    """Step time without a profiler, the longer of the medians before and after the window.
+def free_step_range_ms(manifest: Manifest) -> tuple[float, float] | None:
+    """Range of the step time without a profiler: of the medians and means before and after the
+    window, since a fault of some steps is in a mean alone.
 
-    None where one is missing: a fault may have begun with the window, or ended with it.
+    None where one side is missing: a fault may have begun with the window, or ended with it.
     """
     before, after = manifest.step_ms.before, manifest.step_ms.after
-    return max(before.median, after.median) if before and after else None
+    if not (before and after):
+        return None
+    means = [float(np.mean(laps.laps)) for laps in (before, after) if laps.laps]
+    times_ms = [before.median, after.median, *means]
+    return min(times_ms), max(times_ms)
 
 
 def tool_findings(trace: Trace) -> Iterator[Finding]:

@@ -90,7 +90,7 @@ def late_ranks(comparison: Comparison) -> list[str]:
 
 def no_late_rank(costs_ms: float | None) -> str:
     if costs_ms is None:
-        return "the captures do not show which rank the others wait for."
+        return "the captures do not show whether a rank delays the others."
     return "no rank delays the others all the time."
 
 

@@ -123,7 +123,7 @@ def verdict_line(report: RanksReport) -> str:
         "jitter": "No rank is always late: the ranks delay one another in turns",
         "communication": "No rank is late: the time goes to transfers between the ranks",
         "balanced": "No rank delays the others",
-    }.get(report.verdict, "The captures do not show which rank the others wait for")
+    }.get(report.verdict, "The captures do not show whether a rank delays the others")
 
 
 def verdict(report: RanksReport) -> list[Block]:
