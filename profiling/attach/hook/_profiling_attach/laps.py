@@ -47,6 +47,7 @@ class Laps:
         self.stride = 1
         self.to_skip = 0  # next ends that are not timed
         self.has_begun = False  # the last event began a timed step
+        self.was_capturing = False  # a moment fell into the capture of a CUDA graph
         self.whole_until = WHOLE
         self.now = time.perf_counter_ns if self.cuda is None else self.event_now
         self.new_event = None if self.cuda is None else event_maker(torch)
@@ -62,6 +63,7 @@ class Laps:
             if not self.has_begun:
                 self.to_skip = self.stride - 2
         if self.is_capturing():
+            self.was_capturing = True
             return None
         event = self.passed.pop() if self.passed else self.new_event()
         event.record()

@@ -98,12 +98,13 @@ class Patches:
 
     def mark_step(self, original):
         is_traced, recorder, patches = self.is_traced, self.recorder, self
+        level = LEVELS["optimizer"]
 
         def step(self, *args, **kwargs):
             if is_traced() or patches.in_step:
                 return original(self, *args, **kwargs)
             patches.in_step = True
-            quiet = recorder.quiet_level >= 0 and not args and not kwargs  # nearly all
+            quiet = recorder.quiet_level >= level and not args and not kwargs  # nearly all
             try:
                 if quiet:
                     result = original(self)
@@ -114,7 +115,10 @@ class Patches:
                 patches.in_step = False
                 if not quiet:
                     recorder.leave("optimizer")
-            recorder.mark("optimizer", self)
+            if quiet and recorder.ends_to_come and id(self) == recorder.quick_key:
+                recorder.ends_to_come -= 1  # as mark() would, a frame less
+            else:
+                recorder.mark("optimizer", self)
             return result
 
         return step

@@ -224,7 +224,7 @@ class Recorder:
         rule, window = self.rule, self.window
         rule.counts[rule.chosen] += len(ends)
         rule.replays = 0
-        rule.was_captured = rule.was_captured or None in ends
+        rule.was_captured = rule.was_captured or self.laps.was_capturing
         self.laps.extend(ends, FREE if window is None else window.label)
 
     def drop_steps(self):
