@@ -292,7 +292,7 @@ def test_every_imported_package_is_required():
     frameworks = {"accelerate", "cupy", "cupyx", "gpytorch", "jax", "numpyro"}
     frameworks |= {"pytorch_lightning", "torch_geometric", "torchdiffeq", "transformers"}
     frameworks |= {"botorch", "diffrax", "diffusers", "e3nn", "equinox", "flax", "optax", "peft"}
-    frameworks |= {"h5py", "numba", "onnx", "onnxruntime", "scipy"}
+    frameworks |= {"h5py", "networkx", "numba", "onnx", "onnxruntime", "scipy"}
     frameworks |= {"sentence_transformers", "torchaudio", "torchmetrics", "triton"} | foreign
     distributions = {"hydra": "hydra-core", "yaml": "pyyaml"}
     distributions |= {"markupsafe": "jinja2", "pynvml": "nvidia-ml-py"}

@@ -60,3 +60,19 @@ def test_a_wrapper_that_another_tool_put_on_zero_grad_stays(zeroed):
     patches.recorder.quiet_level = LEVELS["optimizer"]
     optimizer.zero_grad()
     assert type(optimizer).zero_grad is theirs and optimizer.calls == 1 and not marks
+
+
+def test_untimed_steps_of_the_optimizer_that_ends_them_are_counted_without_a_mark(zeroed):
+    optimizer, patches, marks = zeroed
+    recorder = patches.recorder
+    recorder.enter = recorder.leave = lambda *kind: None
+    recorder.quick_key, recorder.ends_to_come = id(optimizer), 2
+    recorder.quiet_level = LEVELS["optimizer"]
+    step = patches.mark_step(lambda self, *args: len(args))
+    assert [step(optimizer), step(type(optimizer)()), step(optimizer)] == [0, 0, 0]
+    assert recorder.ends_to_come == 0 and len(marks) == 1  # another optimizer leaves its mark
+    assert step(optimizer) == 0 and step(optimizer, 1) == 1
+    assert marks[1:] == [("optimizer", optimizer)] * 2
+    recorder.quiet_level, recorder.ends_to_come = LEVELS["zero_grad"], 1
+    step(optimizer)  # other marks end the steps
+    assert recorder.ends_to_come == 1 and len(marks) == 4

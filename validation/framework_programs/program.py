@@ -84,18 +84,35 @@ FRAMEWORKS = {
     "tenth.with_optax": ("Optax", "optax jax"),
     "tenth.with_torchvision": ("torchvision", "torchvision"),
     "tenth.with_torchdiffeq": ("torchdiffeq", "torchdiffeq"),
+    "eleventh.plain_host": ("PyTorch", "torch"),
+    "eleventh.plain_gpu": ("PyTorch", "torch"),
+    "eleventh.with_torchvision": ("torchvision", "torchvision"),
+    "eleventh.with_h5py": ("PyTorch", "torch h5py"),
+    "eleventh.with_accelerate": ("accelerate", "accelerate"),
+    "eleventh.with_jax": ("JAX", "jax"),
+    "eleventh.with_lightning": ("Lightning", "pytorch-lightning"),
+    "eleventh.with_torchaudio": ("torchaudio", "torchaudio"),
+    "eleventh.with_geometric": ("torch-geometric", "torch-geometric networkx"),
+    "eleventh.with_sentences": ("sentence-transformers", "sentence-transformers transformers"),
+    "eleventh.with_cupy": ("CuPy", "cupy-cuda13x"),
+    "eleventh.with_gpytorch": ("GPyTorch", "gpytorch"),
+    "eleventh.with_transformers": ("transformers", "transformers"),
+    "eleventh.with_timm": ("timm", "timm"),
+    "eleventh.with_torchmetrics": ("torchmetrics", "torchmetrics"),
+    "eleventh.with_triton": ("Triton", "triton"),
+    "eleventh.with_peft": ("PEFT", "peft transformers"),
 }
 OF_JAX = (
     *("with_jax", "with_numpyro", "seventh.with_flax", "seventh.with_equinox"),
     *("eighth.with_jax", "eighth.with_optax", "eighth.with_numpyro"),
     *("ninth.with_jax", "ninth.with_flax", "ninth.with_equinox", "ninth.with_numpyro"),
     *("tenth.with_jax", "tenth.with_flax", "tenth.with_equinox", "tenth.with_numpyro"),
-    "tenth.with_optax",
+    *("tenth.with_optax", "eleventh.with_jax"),
 )
 OWN_PROFILERS: dict[str, str | None] = {
     **dict.fromkeys(OF_JAX, "jax.profiler"),
     "with_cupy": None,
-    **{f"{number}.with_cupy": None for number in ("seventh", "eighth", "ninth", "tenth")},
+    **{f"{n}.with_cupy": None for n in ("seventh", "eighth", "ninth", "tenth", "eleventh")},
 }
 
 
