@@ -114,6 +114,18 @@ def test_pauses_leave_batches_untold_where_nothing_shows_their_making():
     assert doubted(predict(blind, both, None), both, blind, 5.1).answer == "shorter"
 
 
+def test_pauses_leave_allocations_untold_where_nothing_shows_that_memory_is_unmapped():
+    pause = Call(5_000, 5, [Op(2, 6)], stall=True)
+    seen = scene([*LAUNCHES, pause])
+    blind = replace(scene([*LAUNCHES, pause]), shows_mapping=False)
+    found = [
+        doubted(predict(of, NO["allocation"], None), NO["allocation"], of, 5.1)
+        for of in (blind, seen)
+    ]
+    assert [each.answer for each in found] == ["cannot tell", "nothing"]
+    assert "98 % of the step, and the profiler records no call" in str(found[0].reason)
+
+
 def test_without_cpu_the_framework_and_the_batch_stay():
     """A pause of up to 2 ms may be an optimizer's own, if nothing came home before it; what makes
     a batch is no pause."""

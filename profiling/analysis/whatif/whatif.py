@@ -89,7 +89,12 @@ def what_if(analysis: Analysis, manifest: Manifest | None, asked: Asked) -> What
     known_ms = free_step_ms(manifest) if asked.free_ms is None else asked.free_ms
     of_manifest = asked.free_ms is None
     scene = Scene(
-        cycle, known_ms, of_manifest, waits_for_workers(analysis), shows_loading(analysis, window)
+        cycle,
+        known_ms,
+        of_manifest,
+        waits_for_workers(analysis),
+        shows_loading(analysis, window),
+        shows_mapping=analysis.trace.kind != "kineto",  # which records no cuMemUnmap
     )
     if not min(captured_ms, *(scene.plain.step_ms(*world) for world in scene.worlds)) > 0:
         raise ValueError(f"{name_of(analysis)}: its steps take no time; it may be damaged")
@@ -252,6 +257,8 @@ def unclear_pauses(scene: Scene, change: Change) -> tuple[np.ndarray, str, str]:
     stalls = scene.cycle.host.is_stall
     if "data" in change.causes and not scene.shows_loading:
         return stalls, "pauses of the host", "nothing shows whether batches are made in them"
+    if "allocation" in change.causes and not scene.shows_mapping:
+        return stalls, "pauses of the host", "the profiler records no call that unmaps memory"
     return np.zeros_like(stalls), "", ""
 
 
