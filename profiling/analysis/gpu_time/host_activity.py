@@ -98,6 +98,14 @@ def copies(
     return (rows >= 0) & name_mask(names, operations.name[rows], lambda name: direction in name)
 
 
+def where_often(answers: NDArray[np.bool_], steps: int) -> NDArray[np.bool_]:
+    """The mask of small fetches that a copy to the GPU answers, or nothing where they are few.
+
+    Many in each of the `steps` are the program's own work on results, and make no batch.
+    """
+    return answers & (np.count_nonzero(answers) >= FETCHES * steps)
+
+
 def host_activity(trace: Trace, calls: Calls, owned: OwnedOperations, begin: int, end: int) -> Host:
     names, steps, operations = trace.names, owned.steps, owned.operations
     threads = set(distinct(owned.thread[owned.kernels_and_graphs]).tolist()) | {steps.thread}

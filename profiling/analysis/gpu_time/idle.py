@@ -51,7 +51,6 @@ from profiling.analysis.gpu_time.attribution import OwnedOperations
 from profiling.analysis.gpu_time.breakdown import Activity
 from profiling.analysis.gpu_time.host_activity import (
     BATCH_BYTES,
-    FETCHES,
     FROM_HOST,
     LATE,
     LONG_NS,
@@ -62,6 +61,7 @@ from profiling.analysis.gpu_time.host_activity import (
     Host,
     copies,
     host_activity,
+    where_often,
 )
 from profiling.analysis.gpu_time.host_waits import (
     charge,
@@ -225,8 +225,7 @@ def beside_batch(
     of_batch = np.zeros(len(operations.name) + 1, bool)  # the last for row -1
     of_batch[rows] = brought & (run_bytes[run] >= BATCH_BYTES)
     small = home & of_batch[after] & (operations.bytes[before] > NUMBERS_BYTES)
-    if np.count_nonzero(small) >= FETCHES * steps:
-        fetched |= small
+    fetched |= where_often(small, steps)
     beside: NDArray[np.bool_] = of_batch[before] | (of_batch[after] & ~fetched)
     return beside
 

@@ -213,7 +213,8 @@ def ranking(
     floors = report.roofline.families if report.roofline else []
     percent = {row.family: row.percent_of_bound for row in floors}
     gains = lost | {"gpu_compute": 0.0, "gpu_memory": 0.0}
-    if not VERDICT[verdict].waiting or verdict == "synchronization":
+    waits = VERDICT[verdict].waiting is not None and verdict != "synchronization"
+    if not waits:
         streaming = gpu.streaming_ms(report, computing)
         for family, ms in computing.items():
             above = max(0.0, ms * (1 - percent.get(family, 0.0) / 100))
@@ -221,7 +222,6 @@ def ranking(
             matrix = 1 - moves if family in gpu.MATRIX_FAMILIES else 0.0
             gains["gpu_compute"] += matrix * above
             gains["gpu_memory"] += (1 - matrix) * above
-    waits = VERDICT[verdict].waiting is not None and verdict != "synchronization"
     ranked = [
         Gain(name, ms)
         if ms > ROUNDING_MS
@@ -232,7 +232,7 @@ def ranking(
 
 
 def why_nothing_to_gain(verdict: str, step: TypicalStep, waits: bool) -> str:
-    """The reason why a class has 0 to gain; `waits`: the verdict is that the GPU waits."""
+    """The reason why a class has 0 to gain; `waits`: on a host that does not wait for the GPU."""
     if verdict in ("gpu_compute", "gpu_memory"):
         if waits:
             return "while the GPU waits, faster kernels would only make it wait longer"

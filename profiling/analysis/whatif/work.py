@@ -17,7 +17,6 @@ from profiling.analysis.gpu_time.host_activity import (
     ALLOCATING,
     BATCH_BYTES,
     BLOCKING,
-    FETCHES,
     FOREIGN_WAITS,
     FROM_HOST,
     LONG_NS,
@@ -25,6 +24,7 @@ from profiling.analysis.gpu_time.host_activity import (
     TO_HOST,
     data_ranges,
     times_named,
+    where_often,
 )
 from profiling.analysis.gpu_time.host_waits import launches_block
 from profiling.analysis.gpu_time.profiler_cost import recorded_overhead
@@ -357,9 +357,8 @@ def data_columns(
     in_data = phases.ns_within(spans.start_ns, spans.end_ns) > 0
     if not len(phases.start_ns):
         batch = stall & makes_batch(gpu, first[:-1])
-        answers = batch & behind_numbers(gpu, first[:-1])
-        if np.count_nonzero(answers) >= FETCHES * len(steps.start_ns):
-            batch &= ~answers
+        small = behind(gpu.to_host & (gpu.bytes > NUMBERS_BYTES), first[:-1])
+        batch &= ~where_often(batch & small, len(steps.start_ns))
         data_ns = np.where(batch, think_ns, data_ns)
         stall &= ~batch
     return data_ns, stall, in_data
@@ -369,17 +368,17 @@ def makes_batch(gpu: Launched, row: np.ndarray) -> np.ndarray:
     """(rows,) whether from each operation on a batch is copied to the GPU before the next kernel
     and the next result, and the operation before it fetched no results."""
     large = gpu.bytes >= BATCH_BYTES
-    fetched = np.concatenate(([False], gpu.to_host & large))[row]
+    fetched = behind(gpu.to_host & large, row)
     batch = next_of(gpu.from_host & large)[row]
     kernel = next_of((gpu.kind == KERNEL) | gpu.to_host)[row]
     made: np.ndarray = (batch < len(gpu.call)) & (batch < kernel) & ~fetched
     return made
 
 
-def behind_numbers(gpu: Launched, row: np.ndarray) -> np.ndarray:
-    """(rows,) whether the operation before each one fetched more than a few numbers."""
-    mask: np.ndarray = np.append(False, gpu.to_host & (gpu.bytes > NUMBERS_BYTES))[row]
-    return mask
+def behind(mask: np.ndarray, row: np.ndarray) -> NDArray[np.bool_]:
+    """(rows,) whether the mask is true for the operation before each of the rows."""
+    before: NDArray[np.bool_] = np.append(False, mask)[row]
+    return before
 
 
 def next_of(mask: np.ndarray) -> np.ndarray:
