@@ -39,8 +39,11 @@ FOLDER = PROJECT / "validation" / "any_programs"
 STEPS = 120  # of each program
 LONGEST_S = 240.0
 WINDOW = 10  # steps
-# what nanoGPT and transformers print of time
-OF_TIME = re.compile(r"time [\d.]+ms, mfu -?[\d.]+%|'\w+(_runtime|_per_second)': '[\d.]+'")
+# what nanoGPT, transformers and nanochat print of time
+OF_TIME = re.compile(
+    r"time [\d.]+ms, mfu -?[\d.]+%|'\w+(_runtime|_per_second)': '[\d.]+'"
+    r"|dt: [\d.]+ms \| tok/sec: [\d,]+ \| bf16_mfu: [\d.]+|(time|eta): [\d.]+m"
+)
 HEADER = (
     "| program | kinds | same output and exit code | steps made | steps seen | rule | verdict |\n"
     "|---|---|---|---:|---:|---|---|"
@@ -82,7 +85,7 @@ def script(file: str, names: str, packages: str = "", ranks: int = 1) -> list[Pr
     return [Program(name, [*launcher(ranks), path, name], packages) for name in names.split()]
 
 
-def all_programs(nanogpt: str) -> list[Program]:
+def all_programs(nanogpt: str, nanochat: str = "") -> list[Program]:
     on_one_rank = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=1"]
     loops = "plain gan lbfgs grad_scaler loader_workers own_profiler compiled_model"
     programs = [
@@ -102,6 +105,14 @@ def all_programs(nanogpt: str) -> list[Program]:
         keys = f"--max_iters={STEPS} --eval_interval=1000 --log_interval=20 --eval_iters=2"
         words = ["train.py", "config/train_shakespeare_char.py", *keys.split(), "--compile=False"]
         programs.append(Program("nanogpt", words, steps=STEPS + 1, place=nanogpt))
+    if nanochat:
+        keys = (
+            f"--num-iterations={STEPS} --depth=2 --aspect-ratio=32 --head-dim=32 --max-seq-len=128 "
+            "--device-batch-size=4 --total-batch-size=1024 --window-pattern=L --eval-every=-1 "
+            "--core-metric-every=-1 --sample-every=-1"
+        )
+        words = ["-m", "scripts.base_train", *keys.split()]
+        programs.append(Program("nanochat", words, place=nanochat))
     return programs
 
 
@@ -112,11 +123,12 @@ class AnyProgramConfig(Keys):
     repeats: int = key(10, "bare and hooked runs of each program", least=1)
     at_once: int = key(2, "programs that run side by side", least=1)
     nanogpt: str = key("", "a checkout of nanoGPT whose shakespeare_char is prepared")
+    nanochat: str = key("", "a checkout of nanochat; NANOCHAT_BASE_DIR has its tokenizer and texts")
     out: str = key("out-any-program", "folder of runs.jsonl and of the runs")
 
 
 def main(config: AnyProgramConfig) -> None:
-    programs = chosen(all_programs(config.nanogpt), config.programs)
+    programs = chosen(all_programs(config.nanogpt, config.nanochat), config.programs)
     out = Path(config.out).resolve()
     out.mkdir(parents=True, exist_ok=True)
     record = Record(out / "runs.jsonl")
