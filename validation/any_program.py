@@ -29,6 +29,8 @@ from functools import partial
 from pathlib import Path
 from threading import Event, Lock
 
+import torch
+
 from benchmarks.measuring import PROJECT, Keys, key, launcher
 from profiling.shared.json_records import append_lines, read_lines
 from profiling.shared.program_facts import read_program_facts
@@ -85,7 +87,7 @@ def script(file: str, names: str, packages: str = "", ranks: int = 1) -> list[Pr
     return [Program(name, [*launcher(ranks), path, name], packages) for name in names.split()]
 
 
-def all_programs(nanogpt: str, nanochat: str = "") -> list[Program]:
+def all_programs(config: "AnyProgramConfig") -> list[Program]:
     on_one_rank = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=1"]
     loops = "plain gan lbfgs grad_scaler loader_workers own_profiler compiled_model"
     programs = [
@@ -101,18 +103,26 @@ def all_programs(nanogpt: str, nanochat: str = "") -> list[Program]:
         Program("with_jax", [str(FOLDER / "arrays.py"), "with_jax"], "jax", whole=True),
         Program("with_cupy", [str(FOLDER / "arrays.py"), "with_cupy"], "cupy-cuda13x", whole=True),
     ]
-    if nanogpt:
+    if config.nanogpt:
         keys = f"--max_iters={STEPS} --eval_interval=1000 --log_interval=20 --eval_iters=2"
         words = ["train.py", "config/train_shakespeare_char.py", *keys.split(), "--compile=False"]
-        programs.append(Program("nanogpt", words, steps=STEPS + 1, place=nanogpt))
-    if nanochat:
+        programs.append(Program("nanogpt", words, steps=STEPS + 1, place=config.nanogpt))
+    if config.nanochat:
         keys = (
             f"--num-iterations={STEPS} --depth=2 --aspect-ratio=32 --head-dim=32 --max-seq-len=128 "
             "--device-batch-size=4 --total-batch-size=1024 --window-pattern=L --eval-every=-1 "
             "--core-metric-every=-1 --sample-every=-1"
         )
         words = ["-m", "scripts.base_train", *keys.split()]
-        programs.append(Program("nanochat", words, place=nanochat))
+        programs.append(Program("nanochat", words, place=config.nanochat))
+    if config.timm:
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+        keys = (
+            f"--device={device} --model=test_resnet --num-classes=2 --img-size=32 --batch-size=4 "
+            "--epochs=2 --warmup-epochs=0 --workers=1 --seed=1 --log-interval=10 --output=out"
+        )
+        words = ["train.py", "pictures", *keys.split()]
+        programs.append(Program("timm", words, place=config.timm))
     return programs
 
 
@@ -124,11 +134,12 @@ class AnyProgramConfig(Keys):
     at_once: int = key(2, "programs that run side by side", least=1)
     nanogpt: str = key("", "a checkout of nanoGPT whose shakespeare_char is prepared")
     nanochat: str = key("", "a checkout of nanochat; NANOCHAT_BASE_DIR has its tokenizer and texts")
+    timm: str = key("", "a checkout of timm, with 240 pictures of two classes in pictures/train")
     out: str = key("out-any-program", "folder of runs.jsonl and of the runs")
 
 
 def main(config: AnyProgramConfig) -> None:
-    programs = chosen(all_programs(config.nanogpt, config.nanochat), config.programs)
+    programs = chosen(all_programs(config), config.programs)
     out = Path(config.out).resolve()
     out.mkdir(parents=True, exist_ok=True)
     record = Record(out / "runs.jsonl")

@@ -23,7 +23,7 @@ from profiling.shared.metric_names import STEP_MS, STEPS_PER_S, TOKENS_PER_S
 from profiling.shared.program_facts import read_program_facts
 from profiling.shared.run_files import check_output
 from profiling.verbs import compare, dashboard, log, report, scale
-from tests.helpers.programs_of_others import PROGRAMS, STEPS, run_program
+from tests.helpers.programs_of_others import MODEL, PROGRAMS, STEPS, run_program
 
 COMMAND = ["python", "my train.py", "--width", "8"]
 
@@ -259,3 +259,29 @@ def test_an_optimizer_that_was_unpickled_ends_the_steps(tmp_path):
     assert done.returncode == 0, done.stdout
     facts = read_program_facts(tmp_path / "hooked", 0)
     assert facts.steps == 59 and facts.rule.endswith(".step()"), facts.rule
+
+
+TRANSFORMED = (
+    MODEL
+    + """
+from torch.utils.data import DataLoader, Dataset
+class Samples(Dataset):
+    transform = nn.Sequential(nn.ReLU())
+    def __len__(self): return 40
+    def __getitem__(self, i): return self.transform(torch.full((16,), float(i)))
+o = torch.optim.SGD(model.parameters(), lr=1e-4)
+for epoch in range(3):
+    for x in DataLoader(Samples(), 2, num_workers=1):
+        model(x).square().mean().backward(); o.step(); o.zero_grad()
+"""
+)
+
+
+@pytest.mark.slow
+def test_modules_that_a_loader_calls_in_its_workers_are_no_steps(tmp_path):
+    folder = tmp_path / "hooked"
+    done = run_program(TRANSFORMED, folder)
+    assert done.returncode == 0, done.stdout
+    facts = read_program_facts(folder, 0)
+    assert facts.steps == 59 and facts.rule.endswith("SGD.step()"), facts.rule
+    assert not list(folder.glob("process-*")), "a worker was taken for a program that trains"

@@ -72,13 +72,16 @@ class Recorder:
 
     def step_aside(self, error):
         """End the hook after an error of its own, which the launcher reads."""
-        self.off, self.quiet_level = True, OFF_LEVEL
-        self.phases.on = False
-        self.quick_kind = None
+        self.turn_off()
         said = f"{type(error).__name__}: {error}"
         self.notes.append(f"the hook stopped: {said}")
         with suppress(OSError):
             append_line(self.settings.folder, {"pid": os.getpid(), "error": said})
+
+    def turn_off(self):
+        self.off, self.quiet_level = True, OFF_LEVEL
+        self.phases.on = False
+        self.quick_kind = None
 
     # called by the patches
 
@@ -173,6 +176,9 @@ class Recorder:
             if rule.ignores(mark):
                 return
             if self.laps is None:
+                if is_loader_worker():  # what it calls transforms its samples
+                    self.turn_off()
+                    return
                 self.laps = Laps(self.torch)
                 write_at_end_of_process(self.end)
             before, now = rule.chosen, self.laps.now()
@@ -387,6 +393,12 @@ class Recorder:
             self.close_window()
         elif self.window is not None:
             self.window.discard()
+
+
+def is_loader_worker():
+    """Whether this process makes samples for a DataLoader. It may call modules, but trains none."""
+    data = sys.modules.get("torch.utils.data")
+    return data is not None and data.get_worker_info() is not None
 
 
 def shape_of(tensor):
