@@ -12,8 +12,16 @@ from typing import TypeVar
 from cli.keys import Value, spell
 
 SHARDED = ("fsdp", "hsdp")  # values of `parallel` with which each rank has a share of the weights
-STRETCH_BYTES = 64 << 20  # weights gathered together at least: each gather costs the host as much
-KEPT_BYTES = 1 << 30  # up to this size of all blocks together they stay until backward is through
+# Parts in which the weights of all blocks are gathered. Nothing hides the first part, so there are
+# several; twelve were enough for gpt2_xl.
+STRETCHES = 12
+# Weights gathered together: each gather costs the host the same time, however small it is, but two
+# gathered parts and the gradients of one are in memory at once.
+LEAST_STRETCH_BYTES, MOST_STRETCH_BYTES = 64 << 20, 192 << 20
+# Weights of all blocks that stay until backward is through, as a share of a GPU's memory: 5 of
+# 80 GB, and most of the memory is left for activations. Without GPUs it is a number of bytes.
+KEPT_SHARE = 1 / 16
+KEPT_BYTES = 1 << 30
 
 
 @dataclass(frozen=True)
@@ -26,16 +34,20 @@ class Travel:
     kept: bool  # weights are gathered once in an iteration, for forward and backward
 
 
-def decide_travel(blocks: int, block_bytes: int) -> Travel:
+def decide_travel(blocks: int, block_bytes: int, gpu_bytes: int | None) -> Travel:
     """Choose which blocks travel together, and whether they stay for backward.
 
-    `block_bytes` is the size of one block's weights as they are sent.
+    `block_bytes` is the size of one block's weights as they are sent, `gpu_bytes` the memory of the
+    smallest GPU, or None without GPUs.
     """
-    together = -(-STRETCH_BYTES // block_bytes)
+    all_bytes = blocks * block_bytes
+    stretch_bytes = max(LEAST_STRETCH_BYTES, min(all_bytes // STRETCHES, MOST_STRETCH_BYTES))
+    together = -(-stretch_bytes // block_bytes)
     count = max(1, blocks // together)
     ends = [blocks * number // count for number in range(count + 1)]
     stretches = tuple(range(begin, end) for begin, end in pairwise(ends))
-    return Travel(stretches, kept=blocks * block_bytes <= KEPT_BYTES)
+    kept_bytes = KEPT_BYTES if gpu_bytes is None else KEPT_SHARE * gpu_bytes
+    return Travel(stretches, kept=all_bytes <= kept_bytes)
 
 
 Bucket = TypeVar("Bucket")

@@ -45,6 +45,17 @@ def test_what_is_assumed_is_said():
     assert to_json(result)
 
 
+def test_weights_stay_where_the_captured_gpu_has_room_for_them():
+    capture, asked = capture_of("flash_eager.trace"), Request((1, 2), 8, ("fsdp",), micro_steps=3)
+    report = capture.plain_report
+    assert report.capture.gpu
+    facts = replace(report.capture, devices=[replace(report.capture.gpu, memory_bytes=64 << 20)])
+    small = replace(capture)
+    vars(small)["plain_report"] = replace(report, capture=facts)
+    (_, kept), (_, sent) = (scale(each, asked).predictions for each in (capture, small))
+    assert sent.sent_bytes > kept.sent_bytes
+
+
 def test_predictions_tell_whether_rows_travel():
     asked = Request((1, 2, 4), 8, ("ddp", "fsdp"))
     result = scale_capture(asked)

@@ -31,7 +31,7 @@ def test_sizes_are_those_of_the_model(more):
     assert sizes.parameters == sum(each.numel() for each in model.parameters())
     tensors = sorted(each.numel() for each in model.transformer.h[0].parameters())
     assert sorted(sizes.block) == tensors
-    assert sizes.travel == decide_travel(config.n_layer, 2 * sum(tensors))
+    assert sizes.travel == decide_travel(config.n_layer, 2 * sum(tensors), None)
     shared = sum(weight.numel() for weight in shared_layers(model))
     assert sizes.blocks * sum(sizes.matrices) == shared
 

@@ -1,6 +1,7 @@
 """Ranks that share a run: decisions and refusals, and that each way trains as one process does."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from tests.helpers.ranks import output_of_ranks
 from tests.helpers.steps import batch, iterate, make_step
 from training.machine.device import resolve
 from training.machine.parallel import decide_parallel, shard_count
+from training.ranks.distributed import Ranks
 
 CPU = torch.device("cpu")
 
@@ -34,23 +36,49 @@ MIB = 1 << 20
 
 
 @pytest.mark.parametrize(
-    "blocks, block_mib, stretches, kept",
+    "blocks, block_mib, stretches, kept_on_gib",
     [
-        (12, 13.5, 2, True),  # 124M in 16 bits
-        (48, 58.6, 24, False),  # gpt2_xl
-        (32, 400, 32, False),  # blocks that are large enough by themselves
-        (6, 0.1, 1, True),
-        (1, 2000, 1, False),
+        (12, 13.52, 2, (8, 16, 24, 80, None)),  # 124M in 16 bits
+        (24, 24.03, 8, (16, 24, 80, None)),  # gpt2_medium
+        (36, 37.54, 12, (24, 80)),  # gpt2_large
+        (48, 58.64, 12, (80,)),  # gpt2_xl
+        (32, 400, 32, ()),  # blocks that are large enough by themselves
+        (6, 0.1, 1, (8, 16, 24, 80, None)),
+        (1, 2000, 1, (80,)),
     ],
 )
-def test_small_blocks_travel_together_and_stay(blocks, block_mib, stretches, kept):
-    found = decide_travel(blocks, int(block_mib * MIB))
-    assert (len(found.stretches), found.kept) == (stretches, kept)
+def test_small_blocks_travel_together_and_stay(blocks, block_mib, stretches, kept_on_gib):
+    """Weights stay on a GPU with enough memory. None is a run without GPUs."""
+    plans = {
+        gib: decide_travel(blocks, int(block_mib * MIB), gib and gib << 30)
+        for gib in (8, 16, 24, 80, None)
+    }
+    assert {len(plan.stretches) for plan in plans.values()} == {stretches}
+    assert tuple(gib for gib, plan in plans.items() if plan.kept) == kept_on_gib
+
+
+def test_a_bound_of_what_stays_is_a_sixteenth_of_the_memory():
+    assert decide_travel(4, MIB, 64 * MIB).kept and not decide_travel(4, MIB, 64 * MIB - 1).kept
+
+
+def test_the_smallest_gpu_of_the_ranks_counts(monkeypatch):
+    from training.step.shards import smallest_gpu_bytes  # DTensor takes a second to import
+
+    gpus = {0: 80 << 30, 1: 24 << 30}
+    monkeypatch.setattr(
+        torch.cuda,
+        "get_device_properties",
+        lambda device: SimpleNamespace(total_memory=gpus[device.index]),
+    )
+    monkeypatch.setattr(Ranks, "gather_objects", lambda ranks, mine: [80 << 30, mine, 24 << 30])
+    for rank in gpus:
+        assert smallest_gpu_bytes(Ranks(rank, 3, torch.device("cuda", rank))) == 24 << 30
+    assert smallest_gpu_bytes(Ranks(0, 3, CPU)) is None
 
 
 def test_stretches_are_of_one_length_in_order():
     def stretches(blocks: int, block_mib: int) -> list[list[int]]:
-        return [[*stretch] for stretch in decide_travel(blocks, block_mib * MIB).stretches]
+        return [[*stretch] for stretch in decide_travel(blocks, block_mib * MIB, None).stretches]
 
     assert stretches(7, 32) == [[0, 1], [2, 3], [4, 5, 6]]
     assert stretches(4, 1) == [[0, 1, 2, 3]] and stretches(2, 64) == [[0], [1]]
@@ -258,7 +286,8 @@ with join_run("cpu") as ranks:
     for dtype, grad_clip in ways:
         found = []
         for mode, together in (("ddp", 0), ("fsdp", 1 << 20), ("fsdp", 1)):
-            sharing.STRETCH_BYTES = sharing.KEPT_BYTES = together  # all blocks, or each by itself
+            # all blocks, or each by itself
+            sharing.LEAST_STRETCH_BYTES = sharing.KEPT_BYTES = together
             keys = dict(n_layer=3, n_head=2, n_embd=16, block_size=16, dropout=0.0, dtype=dtype)
             keys |= dict(compile=False, gradient_accumulation_steps=2, grad_clip=grad_clip)
             found.append(trained(Config(parallel=mode, **keys), ranks))

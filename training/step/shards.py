@@ -38,7 +38,8 @@ class Shards:
         warnings.filterwarnings("ignore", "FSDP2-wrapped module .* returned a view tensor")
         mesh, policy = device_mesh(config, ranks), block_policy(config.dtype, ranks.device)
         blocks = list(model.transformer.h)
-        travel = decide_travel(len(blocks), sent_bytes(blocks[0], policy))
+        sent = sent_bytes(blocks[0], policy)
+        travel = decide_travel(len(blocks), sent, smallest_gpu_bytes(ranks))
         *stretches, last = ([blocks[at] for at in stretch] for stretch in travel.stretches)
         for stretch in (*stretches, last):
             # The last stretch keeps its weights: its backward comes right after its forward.
@@ -67,6 +68,13 @@ class Shards:
 
     def in_stream(self) -> AbstractContextManager[None]:
         return nullcontext()
+
+
+def smallest_gpu_bytes(ranks: Ranks) -> int | None:
+    """Memory of the ranks' smallest GPU, the same number on each rank; None without GPUs."""
+    if ranks.device.type != "cuda":
+        return None
+    return min(ranks.gather_objects(torch.cuda.get_device_properties(ranks.device).total_memory))
 
 
 def sent_bytes(block: nn.Module, policy: MixedPrecisionPolicy) -> int:

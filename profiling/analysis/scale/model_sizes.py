@@ -176,8 +176,8 @@ def model_of(manifest: Manifest, file: Path) -> ModelDescription:
     return model
 
 
-def sizes_of(model: ModelDescription, dtype: str) -> ModelSizes:
-    """Sizes of a model of equal blocks, trained in `dtype`."""
+def sizes_of(model: ModelDescription, dtype: str, gpu_bytes: int | None = None) -> ModelSizes:
+    """Sizes of a model of equal blocks, trained in `dtype` on GPUs with `gpu_bytes` of memory."""
     blocks, vocabulary, work = model.blocks, model.vocab_size, model.work
     block = in_gradient_order(blocks[0])
     matrices: Shapes = {name: shape for name, shape in blocks[0].items() if len(shape) == 2}
@@ -195,7 +195,7 @@ def sizes_of(model: ModelDescription, dtype: str) -> ModelSizes:
         table=vocabulary * model.width,
         block_share=(flops - head_flops) / flops,
         travel_bytes=travel_bytes,
-        travel=decide_travel(len(blocks), travel_bytes * sum(block)),
+        travel=decide_travel(len(blocks), travel_bytes * sum(block), gpu_bytes),
         matrices=in_gradient_order(matrices),
     )
 

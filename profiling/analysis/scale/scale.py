@@ -92,10 +92,10 @@ def scale(
     keys = keys_of(manifest, capture.trace.file)
     assert manifest is not None  # or keys_of would have raised
     model = model_of(manifest, capture.trace.file)
-    sizes = sizes_of(model, keys.dtype)
+    gpu = report.capture.gpu
+    sizes = sizes_of(model, keys.dtype, gpu.memory_bytes if gpu else None)
     parts = with_micro_steps(step_parts(capture, sizes), request.micro_steps)
     check_keys(request, replace(keys, gradient_accumulation_steps=parts.micro_steps))
-    gpu = report.capture.gpu
     machine = machine_of(
         request,
         gpu.name if gpu else None,
