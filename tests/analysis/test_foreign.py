@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from profiling.analysis.analysis import Analysis
+from profiling.analysis.gpu_time.host_activity import NUMBERS_BYTES
 from profiling.analysis.gpu_time.profiler_cost import LIKELY, recorded_overhead
 from profiling.analysis.gpu_time.typical import are_typical, typical_step
 from profiling.analysis.summary import summarize
@@ -150,6 +151,22 @@ def test_results_that_were_fetched_before_it_make_it_python():
 
     found = report_of(trained(before=fetch_and_work).trace()).idle.by_cause
     assert found["data"] < 0.1 and found["cpu"] > 1
+
+
+@pytest.mark.parametrize(
+    ("last_bytes", "cause"), [(NUMBERS_BYTES + 1, "cpu"), (NUMBERS_BYTES, "data")]
+)
+def test_a_small_result_counts_with_those_fetched_right_before_it(last_bytes, cause):
+    """Boxes are larger than a batch need be, their scores smaller; a loss is no result of it."""
+
+    def fetch_and_work(program, number):
+        program.item(1 << 20)
+        program.item(last_bytes)
+        program.work(8 * MS)
+
+    by_cause = report_of(trained(before=fetch_and_work).trace()).idle.by_cause
+    assert by_cause[cause] > 1
+    assert by_cause["data" if cause == "cpu" else "cpu"] < 0.1
 
 
 @pytest.mark.parametrize(

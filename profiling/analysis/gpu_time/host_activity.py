@@ -98,6 +98,22 @@ def copies(
     return (rows >= 0) & name_mask(names, operations.name[rows], lambda name: direction in name)
 
 
+def in_large_runs(chosen: NDArray[np.bool_], bytes_: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """The mask of copies, less those of runs with fewer than BATCH_BYTES.
+
+    Copies with no other operation between them are a run: labels, say, with their images.
+    """
+    run = np.cumsum(~chosen)
+    run_bytes = np.bincount(run[chosen], bytes_[chosen], len(run) + 1)
+    large: NDArray[np.bool_] = chosen & (run_bytes[run] >= BATCH_BYTES)
+    return large
+
+
+def large_results(to_host: NDArray[np.bool_], bytes_: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """The mask of copies to the host that bring as much as a batch, less numbers among them."""
+    return in_large_runs(to_host & (bytes_ > NUMBERS_BYTES), bytes_)
+
+
 def where_often(answers: NDArray[np.bool_], steps: int) -> NDArray[np.bool_]:
     """The mask of small fetches that a copy to the GPU answers, or nothing where they are few.
 
