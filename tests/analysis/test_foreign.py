@@ -13,7 +13,7 @@ from profiling.analysis.summary import summarize
 from profiling.analysis.verdict.advice import advise
 from profiling.shared.causes import VERDICT
 from profiling.timeline.trace import Calls, Ranges
-from tests.helpers.programs import GEMM, MAIN, MS, US, Program, calls_table, columns
+from tests.helpers.programs import AUTOGRAD, GEMM, MAIN, MS, US, Program, calls_table, columns
 
 ADAM = "void at::native::multi_tensor_apply_kernel<FusedAdamMathFunctor>"
 CLIP = "void at::native::multi_tensor_apply_kernel<LpNormFunctor>"
@@ -167,6 +167,27 @@ def test_a_small_result_counts_with_those_fetched_right_before_it(last_bytes, ca
     by_cause = report_of(trained(before=fetch_and_work).trace()).idle.by_cause
     assert by_cause[cause] > 1
     assert by_cause["data" if cause == "cpu" else "cpu"] < 0.1
+
+
+@pytest.mark.parametrize(("python_us", "verdict"), [(150, "synchronization"), (1000, "cpu")])
+def test_a_wait_that_cuda_does_not_see_ends_a_pause(python_us, verdict):
+    """JAX's threads copy the result, and the program's thread waits for them by a futex."""
+    program, waited = Program(), []
+    for number in range(30):
+        program.launch(10 * US, 3)
+        begun = program.host
+        program.thread = AUTOGRAD
+        program.work(80 * US)
+        program.item()
+        program.thread = MAIN
+        waited.append((begun, program.host, "futex"))
+        program.work(python_us * US)
+        if number % 5 == 4:
+            program.launch(30 * US, 4, name=ADAM)
+    program.build.name("futex")
+    trace = program.trace()
+    trace = replace(trace, os_calls=os_calls(trace, *waited))
+    assert report_of(trace).bottleneck.verdict == verdict
 
 
 @pytest.mark.parametrize(

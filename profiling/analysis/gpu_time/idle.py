@@ -11,9 +11,9 @@ Take a gap that ends with operation N, whose launching call returned at time L:
      the bytes through a buffer of its own, and the GPU has nothing to do until that is done.
   2. The time inside a call that allocates or frees memory is `allocation`. The time inside a call
      that waits for the GPU is `synchronization`, or `data` in the data phase.
-  3. Over 200 us without any CUDA call, or the time inside another copy from pageable memory, is
-     `data` in the data phase or while waiting for another process (a loader's), else `cpu`
-     (Python).
+  3. Over 200 us without any CUDA call or wait, or the time inside another copy from pageable
+     memory, is `data` in the data phase or while waiting for another process (a loader's), else
+     `cpu` (Python).
   4. The rest counts as in 2 after a wait that had drained the queue; else it is `data` in the data
      phase; else `launch`: CUDA API, the framework's dispatch, and after L the latency of a launch
      that nothing hid.
