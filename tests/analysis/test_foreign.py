@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 
 from profiling.analysis.analysis import Analysis
+from profiling.analysis.gpu_time.host_activity import NUMBERS_BYTES
 from profiling.analysis.gpu_time.profiler_cost import LIKELY, recorded_overhead
 from profiling.analysis.gpu_time.typical import are_typical, typical_step
 from profiling.analysis.summary import summarize
 from profiling.analysis.verdict.advice import advise
 from profiling.shared.causes import VERDICT
 from profiling.timeline.trace import Calls, Ranges
-from tests.helpers.programs import GEMM, MAIN, MS, US, Program, calls_table, columns
+from tests.helpers.programs import AUTOGRAD, GEMM, MAIN, MS, US, Program, calls_table, columns
 
 ADAM = "void at::native::multi_tensor_apply_kernel<FusedAdamMathFunctor>"
 CLIP = "void at::native::multi_tensor_apply_kernel<LpNormFunctor>"
@@ -150,6 +151,43 @@ def test_results_that_were_fetched_before_it_make_it_python():
 
     found = report_of(trained(before=fetch_and_work).trace()).idle.by_cause
     assert found["data"] < 0.1 and found["cpu"] > 1
+
+
+@pytest.mark.parametrize(
+    ("last_bytes", "cause"), [(NUMBERS_BYTES + 1, "cpu"), (NUMBERS_BYTES, "data")]
+)
+def test_a_small_result_counts_with_those_fetched_right_before_it(last_bytes, cause):
+    """Boxes are larger than a batch need be, their scores smaller; a loss is no result of it."""
+
+    def fetch_and_work(program, number):
+        program.item(1 << 20)
+        program.item(last_bytes)
+        program.work(8 * MS)
+
+    by_cause = report_of(trained(before=fetch_and_work).trace()).idle.by_cause
+    assert by_cause[cause] > 1
+    assert by_cause["data" if cause == "cpu" else "cpu"] < 0.1
+
+
+@pytest.mark.parametrize(("python_us", "verdict"), [(150, "synchronization"), (1000, "cpu")])
+def test_a_wait_that_cuda_does_not_see_ends_a_pause(python_us, verdict):
+    """JAX's threads copy the result, and the program's thread waits for them by a futex."""
+    program, waited = Program(), []
+    for number in range(30):
+        program.launch(10 * US, 3)
+        begun = program.host
+        program.thread = AUTOGRAD
+        program.work(80 * US)
+        program.item()
+        program.thread = MAIN
+        waited.append((begun, program.host, "futex"))
+        program.work(python_us * US)
+        if number % 5 == 4:
+            program.launch(30 * US, 4, name=ADAM)
+    program.build.name("futex")
+    trace = program.trace()
+    trace = replace(trace, os_calls=os_calls(trace, *waited))
+    assert report_of(trace).bottleneck.verdict == verdict
 
 
 @pytest.mark.parametrize(

@@ -134,6 +134,25 @@ def test_numbers_that_are_answered_many_times_a_step_make_no_batch(times, bytes,
     assert np.count_nonzero(found.is_stall) == times - batch
 
 
+@pytest.mark.parametrize(
+    ("fetched", "brought", "batch"), [(4095, 4096, 0), (64, 4096, 1), (64, 2048, 1)]
+)
+def test_copies_in_a_row_count_as_one(fetched, brought, batch):
+    """Results are as large as a batch together, unless the last is a number; so is a batch."""
+    program = Program()
+    with program.step():
+        program.launch(10 * US)
+        program.item(2048)
+        program.item(fetched)
+        program.work(1 * MS)
+        program.copy(10 * US, brought)
+        program.copy(10 * US, brought)
+        program.launch(10 * US)
+    found = work(program.trace()).host
+    assert np.count_nonzero(found.data_ns) == batch
+    assert np.count_nonzero(found.is_stall) == 1 - batch
+
+
 def test_stalls_and_batches():
     program = Program()
     with program.step():

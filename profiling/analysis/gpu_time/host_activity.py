@@ -7,8 +7,8 @@ Launches that all return only after their kernels (CUDA_LAUNCH_BLOCKING) are cal
 waits without any call of CUDA: its threads report results by a futex. Such a wait, or a fetch of an
 array in JAX's own trace, counts if a copy to the host lies in it; block_until_ready always does.
 A fetch of more than 64 KiB is staged as a whole: memory is found for it before the copy begins.
-JAX's dispatch of a jitted function may take longer than LONG_NS under its own profiler. It is no
-pause between calls.
+Such a wait ends a pause between calls, as a call of CUDA that waits does. So does JAX's dispatch of
+a jitted function, which may take longer than LONG_NS under its own profiler.
 
 A copy from the GPU to pageable memory waits as a synchronising call does, and so does one to the
 GPU in the data phase. Larger ones are staged: CUDA's API synchronization behavior has the driver
@@ -98,6 +98,22 @@ def copies(
     return (rows >= 0) & name_mask(names, operations.name[rows], lambda name: direction in name)
 
 
+def in_large_runs(chosen: NDArray[np.bool_], bytes_: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """The mask of copies, less those of runs with fewer than BATCH_BYTES.
+
+    Copies with no other operation between them are a run: labels, say, with their images.
+    """
+    run = np.cumsum(~chosen)
+    run_bytes = np.bincount(run[chosen], bytes_[chosen], len(run) + 1)
+    large: NDArray[np.bool_] = chosen & (run_bytes[run] >= BATCH_BYTES)
+    return large
+
+
+def large_results(to_host: NDArray[np.bool_], bytes_: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """The mask of copies to the host that bring as much as a batch, less numbers among them."""
+    return in_large_runs(to_host & (bytes_ > NUMBERS_BYTES), bytes_)
+
+
 def where_often(answers: NDArray[np.bool_], steps: int) -> NDArray[np.bool_]:
     """The mask of small fetches that a copy to the GPU answers, or nothing where they are few.
 
@@ -116,7 +132,6 @@ def host_activity(trace: Trace, calls: Calls, owned: OwnedOperations, begin: int
     busy = union(calls.start_ns[of_host], calls.end_ns[of_host])
     if len(dispatches.start_ns):
         busy = busy.union(dispatches.intersection(compiling.gaps(begin, end), begin, end))
-    quiet = long_pauses(busy, begin, end)
 
     pageable = np.flatnonzero((operations.kind == COPY) & operations.pageable)
     pageable = pageable[operations.call[pageable] >= 0]
@@ -135,8 +150,10 @@ def host_activity(trace: Trace, calls: Calls, owned: OwnedOperations, begin: int
     home = owned.row[copies(names, operations, owned.row, TO_HOST)]
     by_jax = times_named(trace, steps, JAX_FETCHES, trace.frames)
     without_calls = by_jax.union(times_named(trace, steps, THREAD_WAITS, trace.os_calls))
-    waited = during(np.union1d(waiting, fetching)).union(fetches(without_calls, operations, home))
-    waited = waited.union(times_named(trace, steps, JAX_WAITS, trace.frames))
+    unseen = fetches(without_calls, operations, home)  # by CUDA
+    unseen = unseen.union(times_named(trace, steps, JAX_WAITS, trace.frames))
+    waited = during(np.union1d(waiting, fetching)).union(unseen)
+    quiet = long_pauses(busy.union(unseen), begin, end)
     by_xla = times_named(trace, steps, XLA_ALLOCATES, trace.frames).clip(begin, end)
     asks = by_xla.end_ns - by_xla.start_ns > LONG_NS  # shorter: XLA has the memory
     by_xla = Intervals(by_xla.start_ns[asks], by_xla.end_ns[asks])

@@ -11,9 +11,9 @@ Take a gap that ends with operation N, whose launching call returned at time L:
      the bytes through a buffer of its own, and the GPU has nothing to do until that is done.
   2. The time inside a call that allocates or frees memory is `allocation`. The time inside a call
      that waits for the GPU is `synchronization`, or `data` in the data phase.
-  3. Over 200 us without any CUDA call, or the time inside another copy from pageable memory, is
-     `data` in the data phase or while waiting for another process (a loader's), else `cpu`
-     (Python).
+  3. Over 200 us without any CUDA call or wait, or the time inside another copy from pageable
+     memory, is `data` in the data phase or while waiting for another process (a loader's), else
+     `cpu` (Python).
   4. The rest counts as in 2 after a wait that had drained the queue; else it is `data` in the data
      phase; else `launch`: CUDA API, the framework's dispatch, and after L the latency of a launch
      that nothing hid.
@@ -50,7 +50,6 @@ from profiling.analysis.columns import Intervals
 from profiling.analysis.gpu_time.attribution import OwnedOperations
 from profiling.analysis.gpu_time.breakdown import Activity
 from profiling.analysis.gpu_time.host_activity import (
-    BATCH_BYTES,
     FROM_HOST,
     LATE,
     LONG_NS,
@@ -61,6 +60,8 @@ from profiling.analysis.gpu_time.host_activity import (
     Host,
     copies,
     host_activity,
+    in_large_runs,
+    large_results,
     where_often,
 )
 from profiling.analysis.gpu_time.host_waits import (
@@ -213,20 +214,18 @@ def beside_batch(
     """(gaps,) mask: a batch is copied to the GPU just before it, or just after it and then no
     results were fetched before it.
 
-    `rows` are those of the process on the GPU. A small copy counts with the copies right beside it:
-    labels, say, with the images that they belong to. Results are as large as a batch, or more than
-    scalars and fetched again and again in each of the `steps`.
+    `rows` are those of the process on the GPU. A small copy counts with the copies right beside it.
+    Results are as large as a batch, or more than scalars and fetched again and again in each of the
+    `steps`.
     """
-    home = copies(names, operations, before, TO_HOST)
-    fetched = home & (operations.bytes[before] >= BATCH_BYTES)
-    brought = copies(names, operations, rows, FROM_HOST)
-    run = np.cumsum(~brought)  # the same for copies without another operation between them
-    run_bytes = np.bincount(run[brought], operations.bytes[rows][brought], len(rows) + 1)
-    of_batch = np.zeros(len(operations.name) + 1, bool)  # the last for row -1
-    of_batch[rows] = brought & (run_bytes[run] >= BATCH_BYTES)
-    small = home & of_batch[after] & (operations.bytes[before] > NUMBERS_BYTES)
-    fetched |= where_often(small, steps)
-    beside: NDArray[np.bool_] = of_batch[before] | (of_batch[after] & ~fetched)
+    of_batch, fetched = (np.zeros(len(operations.name) + 1, bool) for _ in range(2))  # and row -1
+    bytes_ = operations.bytes[rows]
+    of_batch[rows] = in_large_runs(copies(names, operations, rows, FROM_HOST), bytes_)
+    fetched[rows] = large_results(copies(names, operations, rows, TO_HOST), bytes_)
+    small = copies(names, operations, before, TO_HOST) & of_batch[after]
+    small &= operations.bytes[before] > NUMBERS_BYTES
+    answered = fetched[before] | where_often(small, steps)
+    beside: NDArray[np.bool_] = of_batch[before] | (of_batch[after] & ~answered)
     return beside
 
 

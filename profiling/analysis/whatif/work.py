@@ -15,7 +15,6 @@ from profiling.analysis.analysis import Analysis
 from profiling.analysis.columns import Intervals, distinct, name_mask
 from profiling.analysis.gpu_time.host_activity import (
     ALLOCATING,
-    BATCH_BYTES,
     BLOCKING,
     FOREIGN_WAITS,
     FROM_HOST,
@@ -23,6 +22,8 @@ from profiling.analysis.gpu_time.host_activity import (
     NUMBERS_BYTES,
     TO_HOST,
     data_ranges,
+    in_large_runs,
+    large_results,
     times_named,
     where_often,
 )
@@ -367,9 +368,8 @@ def data_columns(
 def makes_batch(gpu: Launched, row: np.ndarray) -> np.ndarray:
     """(rows,) whether from each operation on a batch is copied to the GPU before the next kernel
     and the next result, and the operation before it fetched no results."""
-    large = gpu.bytes >= BATCH_BYTES
-    fetched = behind(gpu.to_host & large, row)
-    batch = next_of(gpu.from_host & large)[row]
+    fetched = behind(large_results(gpu.to_host, gpu.bytes), row)
+    batch = next_of(in_large_runs(gpu.from_host, gpu.bytes))[row]
     kernel = next_of((gpu.kind == KERNEL) | gpu.to_host)[row]
     made: np.ndarray = (batch < len(gpu.call)) & (batch < kernel) & ~fetched
     return made
