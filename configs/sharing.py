@@ -33,6 +33,17 @@ class Travel:
     stretches: tuple[range, ...]
     kept: bool  # weights are gathered once in an iteration, for forward and backward
 
+    @property
+    def longest(self) -> int:
+        """Blocks in the longest stretch."""
+        return max(map(len, self.stretches))
+
+    @property
+    def blocks_held(self) -> int:
+        """Blocks whose weights are in memory at once: all, or those of two stretches."""
+        blocks = sum(map(len, self.stretches))
+        return blocks if self.kept else min(2 * self.longest, blocks)
+
 
 def decide_travel(blocks: int, block_bytes: int, gpu_bytes: int | None) -> Travel:
     """Choose which blocks travel together, and whether they stay for backward.

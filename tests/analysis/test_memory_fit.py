@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,10 +11,14 @@ import pytest
 
 from profiling.analysis.memory import changed
 from profiling.analysis.memory.analysis import report_of_highest
+from profiling.analysis.memory.changed import as_recorded
 from profiling.analysis.memory.device_memory import read_memory
 from profiling.analysis.memory.fit import fit_of
 from profiling.analysis.memory.growth import alike_in_size
 from profiling.analysis.memory.memory_records import Fit, Plan
+from profiling.analysis.memory.program import Program
+from profiling.shared.manifest import CapturedWindow, Manifest
+from profiling.shared.model_description import GPT2Keys, gpt2
 from profiling.shared.units import binary_bytes
 from profiling.verbs import report
 from tests.helpers.memory_snapshots import (
@@ -424,6 +429,21 @@ def test_an_input_of_blocks_that_is_not_seen_is_expected_between_its_bounds(writ
     first = state + MIB + again  # in the last block's backward, beside the inputs
     last = state + BLOCKS * MIB + again  # in the first one's, when only its own input is left
     assert found == (last - again, first + BLOCKS * KEPT[1], first + BLOCKS * KEPT[2] + again)
+
+
+@pytest.mark.parametrize(("gib", "held"), [(80, 48), (24, 8)])
+def test_fsdp_gathers_as_many_blocks_as_this_trainer_would(write, gib, held):
+    """All of gpt2_xl's 48 where they may stay, else those of two stretches of four."""
+    model = gpt2(GPT2Keys(n_layer=48, n_head=25, n_embd=1600, block_size=64, bias=True), 512)
+    keys = {"batch_size": 8, "block_size": 64, "n_head": 25}
+    manifest = Manifest(1, "memory", CapturedWindow(), config=keys, model=model)
+    manifest = replace(manifest, environment={"gpus": [{"memory_bytes": gib << 30}]})
+    program = Program(read_memory(write(blocks()))[0], 8, 64, manifest)
+    block = 12 * 1600 * 1600 + 13 * 1600
+    root = 2 * 4 * (512 + 64 + 2) * 1600  # weights and gradients
+    before = as_recorded(program.memory)
+    gathered = program.gathered(before).expected - before.beside.expected
+    assert gathered == root + (2 * held + 4 * 4) * block
 
 
 def test_blocks_that_differ_or_keep_little_are_no_layers(write, monkeypatch):

@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
+from configs.sharing import Travel, decide_travel
 from profiling.analysis.memory.changed import (
     Bounds,
     Changed,
@@ -171,7 +172,8 @@ class Program:
             assumes.append("each rank updates its share, and has the batch of the snapshot")
         if not plan.fsdp:
             return changed.peak, assumes
-        assumes.append("two blocks and what is outside of blocks are gathered at a time")
+        held = self.travel.blocks_held
+        assumes.append(f"{held} blocks and what is outside of blocks are gathered at a time")
         return self.fully_shared(changed, plan.fsdp), assumes
 
     def fully_shared(self, changed: Changed, ranks: int) -> Bounds:
@@ -203,15 +205,30 @@ class Program:
         products = matrices_of(model.blocks[0])
         return kept_for_backward(products, model.width, tokens, number_bytes, recomputed=True)
 
+    @property
+    def travel_bytes(self) -> int:
+        """Bytes of a weight as it is sent."""
+        return 2 if self.keys and self.keys.dtype != "float32" else FLOAT32_BYTES
+
+    @cached_property
+    def travel(self) -> Travel:
+        """How blocks are gathered: by this trainer's rule, or each by itself in a program of
+        others, with the next one beside it."""
+        if not self.manifest or not self.manifest.model:
+            return Travel((range(1), range(1, 2)), kept=False)
+        sent = self.state[1] // FLOAT32_BYTES * self.travel_bytes
+        return decide_travel(len(self.manifest.model.blocks), sent, self.memory_bytes)
+
     def gathered(self, changed: Changed) -> Bounds:
-        """Bytes beside a rank's share: least one block's weights, most four blocks'."""
+        """Bytes beside a rank's share: least one block's weights, most twice as many blocks."""
         root, block = (size // FLOAT32_BYTES for size in self.state)
-        travel = 2 if self.keys and self.keys.dtype != "float32" else FLOAT32_BYTES
+        held, longest = self.travel.blocks_held, self.travel.longest
+        most = held if self.travel.kept else 2 * held
         before = changed.beside
         return Bounds(
-            before.least + travel * block,
-            before.expected + gathered_bytes(root, block, travel, 2, 1),
-            before.most + gathered_bytes(root, block, FLOAT32_BYTES, 4, 2),
+            before.least + self.travel_bytes * block,
+            before.expected + gathered_bytes(root, block, self.travel_bytes, held, longest),
+            before.most + gathered_bytes(root, block, FLOAT32_BYTES, most, 2 * longest),
         )
 
 

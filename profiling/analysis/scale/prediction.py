@@ -169,10 +169,12 @@ def memory_of(
     """
     gathered = 0
     if mode in SHARDED:
-        stretch = max(map(len, sizes.travel.stretches))
-        blocks = sizes.blocks if sizes.travel.kept else min(2 * stretch, sizes.blocks)
         gathered = gathered_bytes(
-            sizes.root_parameters, sizes.block_parameters, sizes.travel_bytes, blocks, stretch
+            sizes.root_parameters,
+            sizes.block_parameters,
+            sizes.travel_bytes,
+            sizes.travel.blocks_held,
+            sizes.travel.longest,
         )
     matrices = sizes.blocks * sum(sizes.matrices)
     moments = OPTIMIZERS[optimizer].moments_of(matrices, sizes.parameters - matrices)
