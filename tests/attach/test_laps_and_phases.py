@@ -11,6 +11,7 @@ from _profiling_attach import run_files
 from _profiling_attach.laps import CAPTURED, FREE, Laps
 from _profiling_attach.phases import EVERY, Phases
 from _profiling_attach.recorder import Recorder
+from _profiling_attach.window import Window
 from torch.torch_version import TorchVersion
 
 NO_GPU = SimpleNamespace(cuda=SimpleNamespace(is_available=lambda: False))
@@ -304,3 +305,13 @@ def test_what_trains_behind_the_end_of_the_process_is_not_looked_at():
     recorder.end()
     recorder.mark("optimizer", optimizer)
     assert recorder.off and recorder.new_ends == []
+
+
+@pytest.mark.parametrize(("late_ms", "first"), [(1.0, 13), (2.0, 63)])
+def test_a_window_waits_for_steady_steps_but_not_for_ever(late_ms, first):
+    """The first half of ten steps takes 1 ms each, the second `late_ms`."""
+    window, ms = Window(None, "nsys", None, 20), []
+    laps = SimpleNamespace(ms=ms, read=lambda wait: None)
+    while not window.is_due(len(ms), laps):
+        ms.append(1.0 if len(ms) % 10 < 5 else late_ms)
+    assert len(ms) == first
