@@ -212,8 +212,8 @@ class Program:
 
     @cached_property
     def travel(self) -> Travel:
-        """How blocks are gathered: by this trainer's rule, or each by itself in a program of
-        others, with the next one beside it."""
+        """Plan for gathering blocks: this trainer's, or each by itself in a program of others,
+        with the next one beside it."""
         if not self.manifest or not self.manifest.model:
             return Travel((range(1), range(1, 2)), kept=False)
         sent = self.state[1] // FLOAT32_BYTES * self.travel_bytes
