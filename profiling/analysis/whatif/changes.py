@@ -13,12 +13,15 @@ import numpy as np
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.columns import Intervals, concatenate_columns, name_mask, union
 from profiling.analysis.gpu_time.host_activity import LONG_NS, NUMBERS_BYTES, STAGED_BYTES
+from profiling.analysis.gpu_time.pool_releases import release_begins_ns
 from profiling.analysis.gpu_work.families import FAMILIES
 from profiling.analysis.whatif.constants import (
     ASKING_NS,
     GRAPH_GAP_NS,
     GRAPH_LAG_NS,
     HAND_OVER_NS,
+    NO_WAIT_NS,
+    OWN_NS,
     PAUSE_NS,
     SCALAR_BYTES,
     USUAL_THINK_NS,
@@ -131,7 +134,16 @@ def without_sync(work: Work) -> Work:
 
 
 def without_allocation(work: Work) -> Work:
-    gone = work.host.kind == ALLOCATION
+    """No call allocates or frees, and waits end with the GPU's work: they give no memory back."""
+    host, gpu = work.host, work.gpu
+    begins_ns = release_begins_ns(
+        work.names, host.name, host.start_ns, host.end_ns, gpu.start_ns, gpu.end_ns
+    )
+    releases = begins_ns < host.end_ns
+    took_ns = np.where(releases, np.minimum(host.took_ns, OWN_NS), host.took_ns)
+    lag_ns = np.where(releases, np.minimum(host.wait_lag_ns, NO_WAIT_NS), host.wait_lag_ns)
+    work = replace(work, host=replace(host, took_ns=took_ns, wait_lag_ns=lag_ns))
+    gone = host.kind == ALLOCATION
     return drop(without_asking(work, gone), gone)
 
 
