@@ -149,13 +149,16 @@ def without_allocation(work: Work) -> Work:
 
 def without_copies(work: Work) -> Work:
     """Nothing but single numbers is copied between host and GPU, and the host has nothing to do
-    with what large copies brought home, nor between two copies to the GPU."""
+    with what large copies, and others right behind them, brought home, nor between two copies to
+    the GPU."""
     host, gpu = work.host, work.gpu
     behind = gpu.from_host & np.roll(gpu.from_host, 1)  # another copy to the GPU, round and round
     copied = (gpu.to_host | gpu.from_host) & (gpu.bytes > SCALAR_BYTES)
     copied |= behind | np.roll(behind, -1)
     large_home = gpu.to_host & (gpu.bytes > STAGED_BYTES)
-    handled = host.is_stall & right_behind(work, calls_of(work, large_home))
+    handled = host.is_stall & right_behind(
+        work, calls_of(work, large_home), calls_of(work, gpu.to_host)
+    )
     think_ns = think_without(work, handled)
     joined = calls_of(work, behind) & ~host.is_stall & (host.data_ns <= 0)
     think_ns = np.where(joined, np.minimum(think_ns, 0), think_ns)
@@ -168,10 +171,12 @@ def without_waits_for(work: Work, operations: np.ndarray) -> Work:
     return with_awaited(work, np.where(awaits, -1, work.host.awaited))
 
 
-def right_behind(work: Work, marked: np.ndarray) -> np.ndarray:
-    """(calls,) mask of those that only waits and questions part from one of the `marked` calls; in
-    front of the first call comes the last one."""
+def right_behind(work: Work, marked: np.ndarray, passed: np.ndarray | None = None) -> np.ndarray:
+    """(calls,) mask of those that only waits, questions and calls that are `passed` part from one
+    of the `marked` calls; in front of the first call comes the last one."""
     own = ~np.isin(work.host.kind, (OTHER, WAITING))
+    if passed is not None:
+        own &= marked | ~passed
     latest = np.maximum.accumulate(np.where(own, np.arange(len(own)), -1))
     latest = np.concatenate((latest[-1:], np.where(latest < 0, latest[-1], latest)[:-1]))
     behind: np.ndarray = marked[latest]
