@@ -1,4 +1,4 @@
-"""What a busy GPU is busy with: copies within it, and kernels that only their program names."""
+"""Verdicts on a busy GPU: copies within it, and kernels that only their program names."""
 
 import pytest
 
