@@ -35,7 +35,7 @@ class InForce:
     blocking: bool  # launches return after their kernels
     anomaly_mode: bool
     elementwise: bool  # element-wise work, norms and dropout take much of the kernel time
-    copying: bool  # copies by kernels (torch.cat, contiguous) take much of it
+    copying: bool  # copies within the GPU (torch.cat, contiguous) take much of it
     covered_by: str | None  # what covers most of the gaps, if what it means is not known
     cpu_covered: bool  # something covers most of the gaps for CPU work
     waits_covered: bool  # and most of the waits for the GPU

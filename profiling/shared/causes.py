@@ -250,7 +250,8 @@ VERDICTS = (
         "allocation",
         "memory allocation",
         "the GPU waits while the CPU allocates or frees device memory",
-        waiting="the CPU was in cudaMalloc, cudaFree or a similar call",
+        waiting="the CPU was in cudaMalloc, cudaFree or a similar call, or in a wait that gave "
+        "memory back",
         host=True,
         sure=True,
         advice=(

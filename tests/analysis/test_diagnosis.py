@@ -341,7 +341,7 @@ def test_arithmetic_and_bytes_are_both_told_where_they_lie_close(
     assert found == verdict and bool(told) == both
     if both:
         assert f"move data take {elementwise:.2f} ms ({elementwise:.0f} %)" in told[0]
-        assert f"take {gemm:.2f} of 100.00 ms of kernel time per step ({gemm:.0f} %)" in evidence[0]
+        assert f"take {gemm:.2f} of 100.00 ms of GPU work per step ({gemm:.0f} %)" in evidence[0]
 
 
 @pytest.mark.parametrize(

@@ -174,8 +174,12 @@ def test_without_copies_nothing_is_done_with_what_they_brought():
     waits, pause = Call(5, 5, kind=WAITING), Call(500, 5, [Op(2, 6)], stall=True)
     for calls in ([*LAUNCHES, home, waits, pause], [pause, *LAUNCHES, home, waits]):
         assert step_us(made_work(calls), NO["copies"]) == pytest.approx(30 + 5 + 10 + 10, abs=1)
+    small = Call(5, 3, [Op(2, 6, bytes=24_000, **HOME)], TRANSFER)  # that it brings home with it
+    found = step_us(made_work([*LAUNCHES, home, waits, small, waits, pause]), NO["copies"])
+    assert found == pytest.approx(30 + 10 + 20 + 10, abs=1)
     scalar = replace(home, ops=[Op(200, 6, bytes=4, **HOME)])
     assert step_us(made_work([*LAUNCHES, scalar, pause]), NO["copies"]) > 700
+    assert step_us(made_work([*LAUNCHES, home, LAUNCHES[0], small, pause]), NO["copies"]) > 500
 
 
 def test_with_graphs():

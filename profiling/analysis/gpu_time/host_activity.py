@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from profiling.analysis.columns import Intervals, distinct, name_mask, union
 from profiling.analysis.gpu_time.attribution import OwnedOperations
 from profiling.analysis.gpu_time.host_waits import launches_block
+from profiling.analysis.gpu_time.pool_releases import release_begins_ns
 from profiling.analysis.steps.operators import loading_times
 from profiling.analysis.steps.steps import Steps
 from profiling.shared.host_work import JAX_DISPATCHES, JAX_WAITS, XLA_ALLOCATES, XLA_COMPILES
@@ -81,7 +82,7 @@ class Host:
 
     data: Intervals  # in the data phase
     staging: Intervals  # in large copies from or to pageable memory, outside the data phase
-    allocations: Intervals  # in calls that allocate or free memory
+    allocations: Intervals  # in calls that allocate or free memory, or in waits that give it back
     data_waits: Intervals  # in the data phase: waiting for the GPU, or copying pageable memory
     other_waits: Intervals  # in calls that wait for the GPU, outside the data phase
     data_stalls: Intervals  # long without a call: in the data phase, or waiting for a process
@@ -157,6 +158,11 @@ def host_activity(trace: Trace, calls: Calls, owned: OwnedOperations, begin: int
     by_xla = times_named(trace, steps, XLA_ALLOCATES, trace.frames).clip(begin, end)
     asks = by_xla.end_ns - by_xla.start_ns > LONG_NS  # shorter: XLA has the memory
     by_xla = Intervals(by_xla.start_ns[asks], by_xla.end_ns[asks])
+    own = np.flatnonzero(of_host)
+    released_ns = release_begins_ns(
+        names, calls.name[own], calls.start_ns[own], calls.end_ns[own], owned.start_ns, owned.end_ns
+    )
+    released = union(released_ns, calls.end_ns[own]).clip(begin, end)
     staged = during(staging)
     large_home = home[operations.bytes[home] > STAGED_BYTES]
     moved = staging_times(operations, calls, pageable, to_host)
@@ -173,7 +179,7 @@ def host_activity(trace: Trace, calls: Calls, owned: OwnedOperations, begin: int
     return Host(
         data,
         staging=moved.intersection(elsewhere, begin, end),
-        allocations=during(allocating).union(by_xla),
+        allocations=during(allocating).union(by_xla).union(released),
         data_waits=waited.union(staged).intersection(data, begin, end),
         other_waits=waited.intersection(elsewhere, begin, end),
         data_stalls=stalls.intersection(data, begin, end).union(foreign),

@@ -13,6 +13,7 @@ from profiling.analysis.gpu_time.host_activity import FROM_HOST, STAGED_BYTES
 from profiling.analysis.gpu_time.operators import TENSOR_FLOAT
 from profiling.analysis.records import Cover, Report, Roofline, RooflineRow
 from profiling.analysis.sum_records import CopySpeed
+from profiling.analysis.verdict.copies import within_gpu_ms
 from profiling.analysis.verdict.health import WHOLE_GRAPHS
 from profiling.shared.advice import InForce
 from profiling.shared.causes import PART, VERDICT
@@ -85,6 +86,8 @@ def in_force(report: Report, verdict: str | None = None) -> InForce:
     covered = covers_of_verdict(verdict, report) if verdict else []
     kernel_ms = sum(report.family_ms.values())
     moving_ms = {name: ms for name, ms in report.family_ms.items() if name not in MATRIX}
+    if copied_ms := within_gpu_ms(report):
+        moving_ms["copy"] = moving_ms.get("copy", 0.0) + copied_ms
 
     def share_of_moving(*families: str) -> bool:
         ms = sum(moving_ms.get(name, 0.0) for name in families)

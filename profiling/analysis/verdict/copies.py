@@ -1,23 +1,53 @@
 """Describe the copies that keep the GPU from computing: direction, memory, speed.
 
-Called by diagnosis.
+Copies within the GPU's memory, and memsets, are no traffic with the host: they count as kernels
+that copy. Called by diagnosis.
 """
 
+import re
 from collections.abc import Iterator
+from dataclasses import replace
 
+from profiling.analysis.records import Report, TypicalStep
 from profiling.analysis.sum_records import CopySpeed
 from profiling.shared.hardware import link_bytes_per_s
+from profiling.shared.units import ROUNDING_MS
 from profiling.timeline.trace import Device
 
 DIRECTION = {"Host-to-Device": "to the GPU", "Device-to-Host": "to the host"}
+WITHIN_GPU = re.compile(r"(Unified )?(Device|Array)-to-(Device|Array)")
+PEER = "Peer-to-Peer"  # counts as communication
 WORTH_TELLING = 0.1  # of the time in which only copies run
+
+
+def within_gpu_ms(report: Report) -> float:
+    """Milliseconds of the typical step in which only copies within the GPU, or memsets, run."""
+    step, breakdown = report.typical, report.breakdown
+    if step is None or breakdown is None or not breakdown.copy_ms:
+        return 0.0
+    others = (row for row in report.copies or [] if row.direction != PEER)
+    others_ms = sum(row.exposed_ms for row in others if not WITHIN_GPU.fullmatch(row.direction))
+    return step.parts_ms["copy"] * max(0.0, 1 - others_ms / breakdown.copy_ms)
+
+
+def as_kernels(report: Report) -> TypicalStep | None:
+    """The typical step with copies within the GPU, and memsets, counted as kernels that copy."""
+    step, ms = report.typical, within_gpu_ms(report)
+    if step is None or ms < ROUNDING_MS:
+        return step
+    parts, families = step.parts_ms, step.family_ms
+    parts = parts | {"compute": parts["compute"] + ms, "copy": parts["copy"] - ms}
+    families = families | {"copy": families.get("copy", 0.0) + ms}
+    return replace(step, parts_ms=parts, family_ms=families)
 
 
 def sentences(copies: list[CopySpeed], gpu: Device | None, of_mean: float) -> Iterator[str]:
     """A line for each kind of copy that matters, in the order of `copies` (most exposed first).
 
-    `of_mean` is the exposed time of a typical step as a share of that of the mean step.
+    `of_mean` is the exposed time of a typical step as a share of that of the mean step. Copies
+    within the GPU have none.
     """
+    copies = [row for row in copies if not WITHIN_GPU.fullmatch(row.direction)]
     exposed_ms = sum(row.exposed_ms for row in copies)
     peak = link_bytes_per_s(gpu.name) if gpu else None
     for row in copies:

@@ -6,16 +6,15 @@ measured time, verdict.capturing scales the estimates to it. Where the estimate'
 lead to different verdicts, the evidence gives both.
 
 1. What keeps the GPU waiting is ranked by the milliseconds a step that it costs: idle time by cause
-   (gpu_time.idle), and copies and communication that no kernel hides. The largest is the verdict if
-   it is 15 % of the step or more. The host's reasons count together for that; if two of them are
-   about as large, or only their sum is the largest, the verdict is `host`. Allocation alone is
-   certain, because the names of its calls show it: where it is the largest of all it is the
-   verdict, whatever comes second.
+   (gpu_time.idle), and communication, and copies from and to the host, that no kernel hides. The
+   largest is the verdict if it is 15 % of the step or more. The host's reasons count together for
+   that; if two of them are about as large, or only their sum is the largest, the verdict is `host`.
+   Allocation alone is certain, because the names of its calls show it: where it is the largest of
+   all it is the verdict, whatever comes second.
 2. Otherwise the GPU itself is the bottleneck, and verdict.gpu says why. This is also so where half
    of the step passes between kernels that are queued.
 
 A run without a GPU is judged by verdict.cpu. A capture that lost too many kernels has no verdict.
-
 A wait for the GPU is no finding by itself: it counts only as the idle time that it causes.
 """
 
@@ -70,7 +69,7 @@ def bottleneck_of(analysis: Analysis, report: Report) -> Bottleneck:
         )
     if report.on_cpu:
         return cpu.bottleneck(analysis, report, unknowns)
-    step = report.typical
+    step = copies.as_kernels(report)
     if step is None or not step.ms:
         evidence = list(host_sentences(report))
         return Bottleneck("unknown", evidence, advise("unknown", report), cannot_tell=unknowns)
@@ -240,7 +239,8 @@ def why_nothing_to_gain(verdict: str, step: TypicalStep, waits: bool) -> str:
     if any(ms for name, ms in step.parts_ms.items() if PART[name].verdict == verdict):
         return "capturing added as much"
     if verdict in ("copies", "communication"):
-        return "none ran, or kernels hid all of it"
+        which = "from or to the host " if verdict == "copies" else ""
+        return f"none {which}ran, or kernels hid all of it"
     return "the GPU was not idle for this reason"
 
 

@@ -5,8 +5,12 @@ gpu_compute if matrix products, convolutions and fused attention make up half of
 gpu_memory if they cannot, and `gpu` if that depends on kernels that the capture does not name. The
 verdict is the larger of two bounds: work that is not matrix work moves bytes. So do attention of a
 few new tokens to a cache, which reads each key and value for little arithmetic, and a product with
-few rows, which reads each weight so. Where the bounds lie close together, the evidence has both.
-Hardware counters decide instead, if they were captured and are clear.
+few rows, which reads each weight so, and copies within the GPU. Where the bounds lie close
+together, the evidence has both. Hardware counters decide instead, if they were captured and are
+clear.
+
+Triton names kernels as their program does. One without the shared memory that a product's operands
+need multiplies no matrices, so it moves bytes, like the element-wise kernels whose names are known.
 """
 
 import re
@@ -16,7 +20,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from profiling.analysis.analysis import Analysis
+from profiling.analysis.columns import name_mask
+from profiling.analysis.gpu_work.families import FAMILIES
 from profiling.analysis.records import Report, TypicalStep
+from profiling.analysis.verdict.copies import within_gpu_ms
 from profiling.analysis.verdict.health import UNKNOWN_SHARE
 from profiling.timeline.trace import GRAPH, KERNEL, Device
 
@@ -38,6 +45,10 @@ THIN = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 STREAMING = {"attention": DECODING, "gemm": THIN}  # kernels of a family that mostly move bytes
+# Triton launches by this call alone, and its names have no types
+TRITON_LAUNCH, TRITON_NAME = re.compile(r"cuLaunchKernelEx(_ptsz)?"), re.compile(r"[a-zA-Z_]\w*")
+# the smallest operand of a product of Triton, 16 x 16 elements of 16 bits; all are in shared memory
+OPERAND_BYTES = 512
 CLOSE = 1.5  # the longer bound over the shorter: below this, both are worth work
 SMALL_US = 5.0
 SMALL_SHARE = 0.5
@@ -64,10 +75,10 @@ def verdict(
     family_ms = step.family_ms
     if 2 * gaps_ms >= step_ms:
         return "gpu_gaps", [gaps_sentence(gaps_ms, step)]
-    unnamed_ms = whole_graphs_ms(analysis)
+    unnamed_ms, copied_ms = whole_graphs_ms(analysis), within_gpu_ms(report)
     launches = launches_of(analysis, report.capture.gpu)
     small = launches and (launches.small_share >= SMALL_SHARE or launches.mean_us < SMALL_US)
-    if launches and small and unnamed_ms < sum(family_ms.values()):
+    if launches and small and unnamed_ms + copied_ms < sum(family_ms.values()) - copied_ms:
         text = (
             f"A kernel takes {launches.mean_us:.1f} us on average; "
             f"{100 * launches.small_share:.0f} % of the kernel time is in kernels that are "
@@ -85,7 +96,15 @@ def verdict(
     tensor = counter(report, "Tensor Active")
     if tensor is not None and tensor >= SATURATED_PERCENT:
         return "gpu_compute", [f"Tensor cores are active {tensor:.0f} % of the busy time."]
-    return verdict_by_families(family_ms, unnamed_ms, streaming_ms(report, family_ms))
+    plain_ms = without_product_share(analysis) * family_ms.get("other", 0.0)
+    streaming = streaming_ms(report, family_ms) | {"other": plain_ms}
+    named, evidence = verdict_by_families(family_ms, unnamed_ms, streaming)
+    if copied_ms > UNKNOWN_SHARE * sum(family_ms.values()):
+        evidence.append(
+            f"Copies within the GPU, and memsets, take {copied_ms:.2f} ms: they move data as "
+            "kernels that copy do."
+        )
+    return named, evidence
 
 
 def streaming_ms(report: Report, family_ms: dict[str, float]) -> dict[str, float]:
@@ -107,6 +126,22 @@ def streaming_ms(report: Report, family_ms: dict[str, float]) -> dict[str, float
     return {name: family_ms.get(name, 0.0) * share for name, share in shares.items()}
 
 
+def without_product_share(analysis: Analysis) -> float:
+    """Share of the time of kernels without a family in Triton's that multiply no matrices, 0-1."""
+    owned, calls, names = analysis.owned, analysis.trace.calls, analysis.trace.names
+    if owned is None or calls is None:
+        return 0.0
+    unknown = analysis.family[owned.name] == FAMILIES.index("other")
+    rows = np.flatnonzero((owned.kind == KERNEL) & unknown)
+    name, call, took_ns = owned.name[rows], owned.call[rows], owned.duration_ns[rows]
+    by_triton = (call >= 0) & name_mask(names, calls.name[call], TRITON_LAUNCH.fullmatch)
+    by_triton &= name_mask(names, name, TRITON_NAME.fullmatch)
+    shared_bytes = owned.operations.shared_bytes[owned.row[rows]]
+    # the call of a kernel may lie before the capture
+    plain = np.isin(name, name[by_triton]) & (shared_bytes >= 0) & (shared_bytes < OPERAND_BYTES)
+    return float(took_ns[plain].sum() / max(1, took_ns.sum()))
+
+
 def clock_sentences(report: Report) -> list[str]:
     """One sentence if something held the GPU's clock down over the run, else none."""
     clock = report.run and report.run.gpu_clock
@@ -126,16 +161,17 @@ def verdict_by_families(
     """(verdict, evidence) by the kernel families that compute.
 
     `unnamed_ms` is the time a step in CUDA graphs that were captured without their kernels, and
-    `streaming_ms` the parts of attention and products that move bytes.
+    `streaming_ms` the parts of attention, products and kernels without a family that move bytes.
     """
     family_ms = {name: ms for name, ms in family_ms.items() if name != "communication"}
     total = sum(family_ms.values()) + unnamed_ms or 1.0
     matrix = sum(family_ms.get(name, 0.0) for name in MATRIX_FAMILIES)
-    matrix -= sum(streaming_ms.values())
-    unnamed_ms += family_ms.get("other", 0.0)
+    matrix -= sum(streaming_ms.get(name, 0.0) for name in MATRIX_FAMILIES)
+    plain_ms = streaming_ms.get("other", 0.0)
+    unnamed_ms += family_ms.get("other", 0.0) - plain_ms
     evidence = [
         f"Matrix products, convolutions and fused attention take {matrix:.2f} of {total:.2f} ms "
-        f"of kernel time per step ({100 * matrix / total:.0f} %)."
+        f"of GPU work per step ({100 * matrix / total:.0f} %)."
     ]
     top = sorted(family_ms, key=lambda name: -family_ms[name])[:3]
     largest = ", ".join(f"{name} {family_ms[name]:.2f} ms" for name in top)
@@ -150,6 +186,11 @@ def verdict_by_families(
         evidence.append(
             f"Products with few rows take {thin_ms:.2f} ms: they read the weights and compute "
             "little, so they count as moving data."
+        )
+    if plain_ms > UNKNOWN_SHARE * total:
+        evidence.append(
+            f"Kernels with names of the program's own take {plain_ms:.2f} ms and have too little "
+            "shared memory for a matrix product, so they count as moving data."
         )
     bytes_ms = total - matrix - unnamed_ms
     if max(matrix, bytes_ms) < CLOSE * min(matrix, bytes_ms):

@@ -13,12 +13,15 @@ import numpy as np
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.columns import Intervals, concatenate_columns, name_mask, union
 from profiling.analysis.gpu_time.host_activity import LONG_NS, NUMBERS_BYTES, STAGED_BYTES
+from profiling.analysis.gpu_time.pool_releases import release_begins_ns
 from profiling.analysis.gpu_work.families import FAMILIES
 from profiling.analysis.whatif.constants import (
     ASKING_NS,
     GRAPH_GAP_NS,
     GRAPH_LAG_NS,
     HAND_OVER_NS,
+    NO_WAIT_NS,
+    OWN_NS,
     PAUSE_NS,
     SCALAR_BYTES,
     USUAL_THINK_NS,
@@ -131,19 +134,31 @@ def without_sync(work: Work) -> Work:
 
 
 def without_allocation(work: Work) -> Work:
-    gone = work.host.kind == ALLOCATION
+    """No call allocates or frees, and waits end with the GPU's work: they give no memory back."""
+    host, gpu = work.host, work.gpu
+    begins_ns = release_begins_ns(
+        work.names, host.name, host.start_ns, host.end_ns, gpu.start_ns, gpu.end_ns
+    )
+    releases = begins_ns < host.end_ns
+    took_ns = np.where(releases, np.minimum(host.took_ns, OWN_NS), host.took_ns)
+    lag_ns = np.where(releases, np.minimum(host.wait_lag_ns, NO_WAIT_NS), host.wait_lag_ns)
+    work = replace(work, host=replace(host, took_ns=took_ns, wait_lag_ns=lag_ns))
+    gone = host.kind == ALLOCATION
     return drop(without_asking(work, gone), gone)
 
 
 def without_copies(work: Work) -> Work:
     """Nothing but single numbers is copied between host and GPU, and the host has nothing to do
-    with what large copies brought home, nor between two copies to the GPU."""
+    with what large copies, and others right behind them, brought home, nor between two copies to
+    the GPU."""
     host, gpu = work.host, work.gpu
     behind = gpu.from_host & np.roll(gpu.from_host, 1)  # another copy to the GPU, round and round
     copied = (gpu.to_host | gpu.from_host) & (gpu.bytes > SCALAR_BYTES)
     copied |= behind | np.roll(behind, -1)
     large_home = gpu.to_host & (gpu.bytes > STAGED_BYTES)
-    handled = host.is_stall & right_behind(work, calls_of(work, large_home))
+    handled = host.is_stall & right_behind(
+        work, calls_of(work, large_home), calls_of(work, gpu.to_host)
+    )
     think_ns = think_without(work, handled)
     joined = calls_of(work, behind) & ~host.is_stall & (host.data_ns <= 0)
     think_ns = np.where(joined, np.minimum(think_ns, 0), think_ns)
@@ -156,10 +171,12 @@ def without_waits_for(work: Work, operations: np.ndarray) -> Work:
     return with_awaited(work, np.where(awaits, -1, work.host.awaited))
 
 
-def right_behind(work: Work, marked: np.ndarray) -> np.ndarray:
-    """(calls,) mask of those that only waits and questions part from one of the `marked` calls; in
-    front of the first call comes the last one."""
+def right_behind(work: Work, marked: np.ndarray, passed: np.ndarray | None = None) -> np.ndarray:
+    """(calls,) mask of those that only waits, questions and calls that are `passed` part from one
+    of the `marked` calls; in front of the first call comes the last one."""
     own = ~np.isin(work.host.kind, (OTHER, WAITING))
+    if passed is not None:
+        own &= marked | ~passed
     latest = np.maximum.accumulate(np.where(own, np.arange(len(own)), -1))
     latest = np.concatenate((latest[-1:], np.where(latest < 0, latest[-1], latest)[:-1]))
     behind: np.ndarray = marked[latest]
