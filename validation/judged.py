@@ -1,4 +1,4 @@
-"""Verdicts of the report on captures of series 6 to 11, graded beside the truth, and counted."""
+"""Verdicts of the report on captures of series 6 to 12, graded beside the truth, and counted."""
 
 import os
 from collections import Counter

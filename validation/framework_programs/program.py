@@ -101,6 +101,28 @@ FRAMEWORKS = {
     "eleventh.with_torchmetrics": ("torchmetrics", "torchmetrics"),
     "eleventh.with_triton": ("Triton", "triton"),
     "eleventh.with_peft": ("PEFT", "peft transformers"),
+    "twelfth.plain_host": ("PyTorch", "torch"),
+    "twelfth.plain_gpu": ("PyTorch", "torch"),
+    "twelfth.with_pandas": ("PyTorch", "torch pandas"),
+    "twelfth.with_opencv": ("PyTorch", "torch torchvision opencv-python-headless"),
+    "twelfth.with_pyarrow": ("PyTorch", "torch pyarrow"),
+    "twelfth.with_skimage": ("PyTorch", "torch torchmetrics scikit-image"),
+    "twelfth.with_transformers": ("transformers", "transformers"),
+    "twelfth.with_cuda_core": ("cuda.core", "torch cuda-core"),
+    "twelfth.with_jax": ("JAX", "jax"),
+    "twelfth.with_lightning": ("Lightning", "pytorch-lightning"),
+    "twelfth.with_timm": ("timm", "timm"),
+    "twelfth.with_flax": ("Flax", "flax optax jax"),
+    "twelfth.with_numba": ("Numba", "numba-cuda"),
+    "twelfth.with_chex": ("Chex", "chex jax"),
+    "twelfth.with_equinox": ("Equinox", "equinox jax"),
+    "twelfth.with_geometric": ("torch-geometric", "torch-geometric"),
+    "twelfth.with_torchmetrics": ("torchmetrics", "torchmetrics"),
+    "twelfth.with_numpyro": ("NumPyro", "numpyro"),
+    "twelfth.with_diffusers": ("Diffusers", "diffusers"),
+    "twelfth.with_optax": ("Optax", "optax jax"),
+    "twelfth.with_cupy": ("CuPy", "cupy-cuda13x"),
+    "twelfth.with_e3nn": ("e3nn", "e3nn"),
 }
 OF_JAX = (
     *("with_jax", "with_numpyro", "seventh.with_flax", "seventh.with_equinox"),
@@ -108,11 +130,16 @@ OF_JAX = (
     *("ninth.with_jax", "ninth.with_flax", "ninth.with_equinox", "ninth.with_numpyro"),
     *("tenth.with_jax", "tenth.with_flax", "tenth.with_equinox", "tenth.with_numpyro"),
     *("tenth.with_optax", "eleventh.with_jax"),
+    *("twelfth.with_jax", "twelfth.with_flax", "twelfth.with_chex", "twelfth.with_equinox"),
+    *("twelfth.with_numpyro", "twelfth.with_optax"),
 )
 OWN_PROFILERS: dict[str, str | None] = {
     **dict.fromkeys(OF_JAX, "jax.profiler"),
     "with_cupy": None,
-    **{f"{n}.with_cupy": None for n in ("seventh", "eighth", "ninth", "tenth", "eleventh")},
+    **{
+        f"{n}.with_cupy": None
+        for n in ("seventh", "eighth", "ninth", "tenth", "eleventh", "twelfth")
+    },
 }
 
 
