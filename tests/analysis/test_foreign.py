@@ -191,6 +191,25 @@ def test_a_wait_that_cuda_does_not_see_ends_a_pause(python_us, verdict):
 
 
 @pytest.mark.parametrize(
+    ("name", "verdict"), [("ioctl", "allocation"), ("poll", "synchronization")]
+)
+def test_what_the_driver_frees_in_a_wait_is_allocation(name, verdict):
+    """A pool of CUDA's gives its memory back in the call that waits for a step's result."""
+    program, asked = Program(), []
+    for _ in range(6):
+        with program.step():
+            program.launch(100 * US, 20)
+            begun, done = program.host, program.gpu
+            program.call(done + 4 * MS - begun, "cudaStreamSynchronize")
+            asked += [(begun, done - 100 * US, name), (done, done + 4 * MS, name)]
+    program.build.name(name)
+    trace = program.trace()
+    found = report_of(replace(trace, os_calls=os_calls(trace, *asked)))
+    assert found.bottleneck.verdict == verdict
+    assert 3.3 < found.idle.by_cause[verdict] < 4.1
+
+
+@pytest.mark.parametrize(
     ("name", "verdict"),
     [("clock_nanosleep", "cpu"), ("poll", "data"), ("sem_clockwait", "data"), ("futex", "cpu")],
 )

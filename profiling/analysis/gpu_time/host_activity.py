@@ -3,7 +3,9 @@ gaps by it.
 
 The data phase is a range of that name, or PyTorch's own around a DataLoader.
 
-Launches that all return only after their kernels (CUDA_LAUNCH_BLOCKING) are calls that wait. JAX
+Launches that all return only after their kernels (CUDA_LAUNCH_BLOCKING) are calls that wait. A pool
+of CUDA's gives its memory back in such a call, when the GPU is done: the ioctls in it while the GPU
+is idle free memory, since the driver asks the kernel to map and unmap, but not to wait. JAX
 waits without any call of CUDA: its threads report results by a futex. Such a wait, or a fetch of an
 array in JAX's own trace, counts if a copy to the host lies in it; block_until_ready always does.
 A fetch of more than 64 KiB is staged as a whole: memory is found for it before the copy begins.
@@ -61,6 +63,10 @@ FOREIGN_WAITS = re.compile(
 SLEEPS = re.compile(r"(clock_)?nanosleep|u?sleep")
 JAX_FETCHES = re.compile(r"np\.asarray\(jax\.Array\)")
 THREAD_WAITS = re.compile(r"futex")  # JAX's threads report results by it
+UNSEEN_WAITS = re.compile(
+    "|".join(each.pattern for each in (JAX_FETCHES, THREAD_WAITS, JAX_WAITS))
+)  # by CUDA
+DRIVER_REQUESTS = re.compile(r"ioctl")  # of memory: launching and waiting need none
 WRITES = re.compile(r"p?write(v|64)?|f(data)?sync|sync(fs)?|msync|fwrite|fflush")
 SHORT_WRITE_NS = 100_000  # shorter writes wake another thread or process
 # what a late host did (fields of Host, and `launching` for the rest) -> the cause of that part of
@@ -147,19 +153,19 @@ def host_activity(trace: Trace, calls: Calls, owned: OwnedOperations, begin: int
     def during(rows: np.ndarray) -> Intervals:
         return union(calls.start_ns[rows], calls.end_ns[rows]).clip(begin, end)
 
-    home = owned.row[copies(names, operations, owned.row, TO_HOST)]
-    by_jax = times_named(trace, steps, JAX_FETCHES, trace.frames)
-    without_calls = by_jax.union(times_named(trace, steps, THREAD_WAITS, trace.os_calls))
-    unseen = fetches(without_calls, operations, home)  # by CUDA
-    unseen = unseen.union(times_named(trace, steps, JAX_WAITS, trace.frames))
-    waited = during(np.union1d(waiting, fetching)).union(unseen)
+    unseen = unseen_waits(trace, steps, operations, owned.row)
+    in_calls = during(np.union1d(waiting, fetching))
+    waited = in_calls.union(unseen)
     quiet = long_pauses(busy.union(unseen), begin, end)
     by_xla = times_named(trace, steps, XLA_ALLOCATES, trace.frames).clip(begin, end)
     asks = by_xla.end_ns - by_xla.start_ns > LONG_NS  # shorter: XLA has the memory
     by_xla = Intervals(by_xla.start_ns[asks], by_xla.end_ns[asks])
+    freeing = freeing_times(trace, steps, operations, owned.row, in_calls)
     staged = during(staging)
+    home = owned.row[copies(names, operations, owned.row, TO_HOST)]
     large_home = home[operations.bytes[home] > STAGED_BYTES]
     moved = staging_times(operations, calls, pageable, to_host)
+    by_jax = times_named(trace, steps, JAX_FETCHES, trace.frames)
     moved = moved.union(fetches(by_jax, operations, large_home))
     stalls = quiet.union(staged)
 
@@ -173,7 +179,7 @@ def host_activity(trace: Trace, calls: Calls, owned: OwnedOperations, begin: int
     return Host(
         data,
         staging=moved.intersection(elsewhere, begin, end),
-        allocations=during(allocating).union(by_xla),
+        allocations=during(allocating).union(by_xla).union(freeing),
         data_waits=waited.union(staged).intersection(data, begin, end),
         other_waits=waited.intersection(elsewhere, begin, end),
         data_stalls=stalls.intersection(data, begin, end).union(foreign),
@@ -182,6 +188,39 @@ def host_activity(trace: Trace, calls: Calls, owned: OwnedOperations, begin: int
         stalls=stalls,
         quiet=quiet,
     )
+
+
+def unseen_waits(
+    trace: Trace, steps: Steps, operations: Operations, rows: NDArray[np.intp]
+) -> Intervals:
+    """The times in which the steps' thread waits for the GPU outside of CUDA's calls, as JAX's.
+
+    `rows` are the operations of the process on the GPU.
+    """
+    home = rows[copies(trace.names, operations, rows, TO_HOST)]
+    fetching = times_named(trace, steps, JAX_FETCHES, trace.frames)
+    fetching = fetching.union(times_named(trace, steps, THREAD_WAITS, trace.os_calls))
+    waits = times_named(trace, steps, JAX_WAITS, trace.frames)
+    return fetches(fetching, operations, home).union(waits)
+
+
+def freeing_times(
+    trace: Trace,
+    steps: Steps,
+    operations: Operations,
+    rows: NDArray[np.intp],
+    waits: Intervals,
+) -> Intervals:
+    """The times in which the driver frees memory in calls that wait, while the GPU is idle.
+
+    `rows` are the operations of the process on the GPU.
+    """
+    requests = times_named(trace, steps, DRIVER_REQUESTS, trace.os_calls)
+    if not len(requests.start_ns):
+        return requests
+    begin, end = int(requests.start_ns[0]), int(requests.end_ns[-1])
+    idle = union(operations.start_ns[rows], operations.end_ns[rows]).gaps(begin, end)
+    return requests.intersection(waits, begin, end).intersection(idle, begin, end)
 
 
 def staging_times(

@@ -9,8 +9,9 @@ Take a gap that ends with operation N, whose launching call returned at time L:
   1. The time inside a copy of more than 64 KiB from or to pageable memory, outside the data phase,
      is `staging`, for a copy to the host only from when it begins on the GPU. The driver then moves
      the bytes through a buffer of its own, and the GPU has nothing to do until that is done.
-  2. The time inside a call that allocates or frees memory is `allocation`. The time inside a call
-     that waits for the GPU is `synchronization`, or `data` in the data phase.
+  2. The time inside a call that allocates or frees memory, or in which a call that waits frees it,
+     is `allocation`. The time inside a call that waits for the GPU is `synchronization`, or `data`
+     in the data phase.
   3. Over 200 us without any CUDA call or wait, or the time inside another copy from pageable
      memory, is `data` in the data phase or while waiting for another process (a loader's), else
      `cpu` (Python).
