@@ -1,0 +1,97 @@
+"""Add to CUDA's calls what the host did for the GPU outside of them. Called by work.
+
+host_activity decides what that is. A wait without a call, as JAX's, becomes a call that waits, less
+the times in which a thread that launches was in a call: JAX's other threads copy the result. Where
+that result is staged as a whole, most of the wait is the copy's, and it stays a pause. A call that
+waits ends where the driver begins to free memory in it: the rest becomes a call of its own.
+"""
+
+import re
+from dataclasses import replace
+
+import numpy as np
+
+from profiling.analysis.columns import Intervals, name_mask, union
+from profiling.analysis.gpu_time.host_activity import (
+    BLOCKING,
+    DRIVER_REQUESTS,
+    STAGED_BYTES,
+    TO_HOST,
+    UNSEEN_WAITS,
+    copies,
+    fetches,
+    freeing_times,
+    unseen_waits,
+)
+from profiling.analysis.steps.steps import Steps
+from profiling.timeline.trace import Calls, Operations, Trace
+
+
+def with_unseen(
+    trace: Trace, steps: Steps, calls: Calls, operations: Operations, threads: list[int]
+) -> tuple[Calls, Operations]:
+    """The calls with those that CUDA does not show, and the operations, which name calls by row.
+
+    `threads` are those that launch.
+    """
+    rows = steps.rows_of(operations)
+    waits = unseen_waits(trace, steps, operations, rows)
+    home = rows[copies(trace.names, operations, rows, TO_HOST)]
+    large = fetches(waits, operations, home[operations.bytes[home] > STAGED_BYTES])
+    mine = np.isin(calls.thread, threads)
+    if len(waits.start_ns):
+        begin, end = int(waits.start_ns[0]), int(waits.end_ns[-1])
+        other = union(calls.start_ns[mine], calls.end_ns[mine]).union(large)
+        waits = waits.intersection(other.gaps(begin, end), begin, end)
+    blocking = mine & name_mask(trace.names, calls.name, BLOCKING.fullmatch)
+    blocked = union(calls.start_ns[blocking], calls.end_ns[blocking])
+    freeing = until_the_end(freeing_times(trace, steps, operations, rows, blocked), blocked)
+    calls, operations = with_calls(
+        trace, steps, ended_before(calls, freeing), operations, freeing, DRIVER_REQUESTS
+    )
+    return with_calls(trace, steps, calls, operations, waits, UNSEEN_WAITS)
+
+
+def until_the_end(parts: Intervals, whole: Intervals) -> Intervals:
+    """From the first of the `parts` in each interval of the `whole` to that interval's end."""
+    inside = np.searchsorted(whole.start_ns, parts.start_ns, side="right") - 1
+    inside, first = np.unique(inside, return_index=True)
+    return Intervals(parts.start_ns[first], whole.end_ns[inside])
+
+
+def ended_before(calls: Calls, times: Intervals) -> Calls:
+    """The calls, of which those that reach into one of the `times` end where it begins."""
+    if not len(times.start_ns):
+        return calls
+    following = np.searchsorted(times.start_ns, calls.start_ns, side="right")
+    begin_ns = np.append(times.start_ns, np.iinfo(np.int64).max)[following]
+    return replace(calls, end_ns=np.minimum(calls.end_ns, begin_ns))
+
+
+def with_calls(
+    trace: Trace,
+    steps: Steps,
+    calls: Calls,
+    operations: Operations,
+    times: Intervals,
+    wanted: re.Pattern[str],
+) -> tuple[Calls, Operations]:
+    """The calls, and more of the steps' thread at these times, by the first name that is wanted."""
+    count = len(times.start_ns)
+    if not count:
+        return calls, operations
+    name = next(row for row, text in enumerate(trace.names) if wanted.fullmatch(text))
+    new = {
+        "start_ns": times.start_ns,
+        "end_ns": times.end_ns,
+        "name": np.full(count, name),
+        "process": np.full(count, steps.process),
+        "thread": np.full(count, steps.thread),
+        "failed": np.zeros(count, bool),
+    }
+    columns = {key: np.concatenate((column, new[key])) for key, column in vars(calls).items()}
+    order = np.argsort(columns["start_ns"], kind="stable")
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order))
+    call = np.where(operations.call >= 0, place[operations.call], -1)
+    return Calls(**columns).rows(order), replace(operations, call=call)
