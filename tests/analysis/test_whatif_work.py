@@ -156,6 +156,22 @@ def test_a_wait_without_a_call_is_one(bytes, kinds):
         assert found.end_ns[1] == found.start_ns[2] and found.start_ns[3] == found.end_ns[2]
 
 
+@pytest.mark.parametrize(("name", "stalls"), [("PjitFunction(step)", 0), ("step", 1)])
+def test_a_dispatch_of_jax_is_no_pause(name, stalls):
+    program = Program()
+    with program.step():
+        program.launch(10 * US)
+        begun = program.host
+        program.work(1 * MS)
+        program.launch(10 * US)
+        program.build.range(begin := begun + 50 * US, program.host, name, domain=None)
+    found = work(program.trace()).host
+    assert np.count_nonzero(found.is_stall) == stalls
+    if not stalls:
+        assert found.kind.tolist() == [LAUNCHING, OTHER, LAUNCHING]
+        assert found.took_ns[1] == 956 * US and found.think_ns[1] == begin - begun
+
+
 @pytest.mark.parametrize(("name", "freed"), [("ioctl", True), ("poll", False)])
 def test_what_the_driver_frees_in_a_wait_is_an_allocation_of_its_own(name, freed):
     program = Program()

@@ -134,10 +134,8 @@ def host_activity(trace: Trace, calls: Calls, owned: OwnedOperations, begin: int
     of_host = np.isin(calls.thread, [thread for thread in threads if thread is not None])
     of_host &= (calls.end_ns > begin) & (calls.start_ns < end) & (calls.end_ns > calls.start_ns)
     compiling = times_named(trace, steps, XLA_COMPILES, trace.ranges, trace.frames)
-    dispatches = times_named(trace, steps, JAX_DISPATCHES, trace.ranges, trace.frames)
     busy = union(calls.start_ns[of_host], calls.end_ns[of_host])
-    if len(dispatches.start_ns):
-        busy = busy.union(dispatches.intersection(compiling.gaps(begin, end), begin, end))
+    busy = busy.union(dispatch_times(trace, steps, begin, end))
 
     pageable = np.flatnonzero((operations.kind == COPY) & operations.pageable)
     pageable = pageable[operations.call[pageable] >= 0]
@@ -188,6 +186,15 @@ def host_activity(trace: Trace, calls: Calls, owned: OwnedOperations, begin: int
         stalls=stalls,
         quiet=quiet,
     )
+
+
+def dispatch_times(trace: Trace, steps: Steps, begin: int, end: int) -> Intervals:
+    """The times in [begin, end) in which JAX dispatches a jitted function, and compiles nothing."""
+    dispatches = times_named(trace, steps, JAX_DISPATCHES, trace.ranges, trace.frames)
+    if not len(dispatches.start_ns):
+        return dispatches
+    compiling = times_named(trace, steps, XLA_COMPILES, trace.ranges, trace.frames)
+    return dispatches.intersection(compiling.gaps(begin, end), begin, end)
 
 
 def unseen_waits(

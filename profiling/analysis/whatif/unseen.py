@@ -2,8 +2,9 @@
 
 host_activity decides what that is. A wait without a call, as JAX's, becomes a call that waits, less
 the times in which a thread that launches was in a call: JAX's other threads copy the result. Where
-that result is staged as a whole, most of the wait is the copy's, and it stays a pause. A call that
-waits ends where the driver begins to free memory in it: the rest becomes a call of its own.
+that result is staged as a whole, most of the wait is the copy's, and it stays a pause. What is left
+of a dispatch becomes a call, too, so that it is no pause. A call that waits ends where the driver
+begins to free memory in it: the rest becomes a call of its own.
 """
 
 import re
@@ -19,11 +20,13 @@ from profiling.analysis.gpu_time.host_activity import (
     TO_HOST,
     UNSEEN_WAITS,
     copies,
+    dispatch_times,
     fetches,
     freeing_times,
     unseen_waits,
 )
 from profiling.analysis.steps.steps import Steps
+from profiling.shared.host_work import JAX_DISPATCHES
 from profiling.timeline.trace import Calls, Operations, Trace
 
 
@@ -35,21 +38,33 @@ def with_unseen(
     `threads` are those that launch.
     """
     rows = steps.rows_of(operations)
-    waits = unseen_waits(trace, steps, operations, rows)
-    home = rows[copies(trace.names, operations, rows, TO_HOST)]
-    large = fetches(waits, operations, home[operations.bytes[home] > STAGED_BYTES])
     mine = np.isin(calls.thread, threads)
-    if len(waits.start_ns):
-        begin, end = int(waits.start_ns[0]), int(waits.end_ns[-1])
-        other = union(calls.start_ns[mine], calls.end_ns[mine]).union(large)
-        waits = waits.intersection(other.gaps(begin, end), begin, end)
     blocking = mine & name_mask(trace.names, calls.name, BLOCKING.fullmatch)
     blocked = union(calls.start_ns[blocking], calls.end_ns[blocking])
     freeing = until_the_end(freeing_times(trace, steps, operations, rows, blocked), blocked)
-    calls, operations = with_calls(
-        trace, steps, ended_before(calls, freeing), operations, freeing, DRIVER_REQUESTS
-    )
-    return with_calls(trace, steps, calls, operations, waits, UNSEEN_WAITS)
+    waits = unseen_waits(trace, steps, operations, rows)
+    home = rows[copies(trace.names, operations, rows, TO_HOST)]
+    large = fetches(waits, operations, home[operations.bytes[home] > STAGED_BYTES])
+    in_calls = union(calls.start_ns[mine], calls.end_ns[mine])
+    waits = outside(waits, in_calls.union(large))
+    dispatches = dispatch_times(trace, steps, int(calls.start_ns[0]), int(calls.end_ns.max()))
+    dispatches = outside(dispatches, in_calls.union(waits))
+    calls = ended_before(calls, freeing)
+    for times, wanted in (
+        (freeing, DRIVER_REQUESTS),
+        (waits, UNSEEN_WAITS),
+        (dispatches, JAX_DISPATCHES),
+    ):
+        calls, operations = with_calls(trace, steps, calls, operations, times, wanted)
+    return calls, operations
+
+
+def outside(times: Intervals, others: Intervals) -> Intervals:
+    """The part of the `times` that is in none of the `others`."""
+    if not len(times.start_ns):
+        return times
+    begin, end = int(times.start_ns[0]), int(times.end_ns[-1])
+    return times.intersection(others.gaps(begin, end), begin, end)
 
 
 def until_the_end(parts: Intervals, whole: Intervals) -> Intervals:
