@@ -1,4 +1,4 @@
-"""What a step could gain: never more than the step without a profiler has room for."""
+"""Gains of a step: never more than the step without a profiler has room for."""
 
 from dataclasses import replace
 

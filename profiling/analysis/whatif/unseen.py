@@ -68,7 +68,7 @@ def outside(times: Intervals, others: Intervals) -> Intervals:
 
 
 def until_the_end(parts: Intervals, whole: Intervals) -> Intervals:
-    """From the first of the `parts` in each interval of the `whole` to that interval's end."""
+    """The times from the first of the `parts` in each interval of the `whole` to its end."""
     inside = np.searchsorted(whole.start_ns, parts.start_ns, side="right") - 1
     inside, first = np.unique(inside, return_index=True)
     return Intervals(parts.start_ns[first], whole.end_ns[inside])
