@@ -1,6 +1,6 @@
 """A capture with its manifest and the report of both. Called by the verbs that read one."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -11,6 +11,7 @@ from profiling.analysis.runs.program import program_steps
 from profiling.analysis.runs.run_clocks import RunClocks, clocks_of_run
 from profiling.analysis.summary import summarize
 from profiling.analysis.whatif.whatif import what_would_help
+from profiling.analysis.whatif.whatif_records import WhatIf
 from profiling.shared.manifest import Manifest
 from profiling.timeline import opening
 from profiling.timeline.trace import Trace
@@ -33,13 +34,15 @@ class Capture:
     @cached_property
     def plain_report(self) -> Report:
         """The report without predictions, for those who show none: a replay takes a while."""
-        named = self.manifest, self.manifest_name
-        return summarize(self.analysis, *named, self.clocks, self.program_steps)
+        return self.summarized(None)
 
     @cached_property
     def report(self) -> Report:
-        found = what_would_help(self.analysis, self.manifest)
-        return replace(self.plain_report, what_if=found)
+        return self.summarized(what_would_help(self.analysis, self.manifest))
+
+    def summarized(self, what_if: WhatIf | None) -> Report:
+        named = self.manifest, self.manifest_name
+        return summarize(self.analysis, *named, self.clocks, self.program_steps, what_if)
 
     @cached_property
     def step_events(self) -> StepEvents | None:

@@ -33,6 +33,7 @@ from profiling.timeline.trace import Device
 SCHEMA_VERSION = 1
 OverlapKind = Literal["communication", "copies"]  # copies include memsets
 Loader = Literal["in_process", "workers"]
+BUSY_PARTS = ("compute", "communication", "copy")  # of a step
 CoverKind = Literal["operator", "range", "function", "os_call"]  # function: of Python
 
 
@@ -139,7 +140,7 @@ class TypicalStep:
 
     @property
     def busy_ms(self) -> float:
-        return sum(self.parts_ms[name] for name in ("compute", "communication", "copy"))
+        return sum(self.parts_ms[name] for name in BUSY_PARTS)
 
     @property
     def idle_ms(self) -> float:

@@ -39,6 +39,7 @@ from profiling.analysis.steps.steps import without_ids
 from profiling.analysis.verdict.diagnosis import diagnose
 from profiling.analysis.verdict.health import free_step_ms, health
 from profiling.analysis.verdict.program import program_of
+from profiling.analysis.whatif.whatif_records import WhatIf
 from profiling.shared.causes import CAUSES
 from profiling.shared.manifest import Manifest
 from profiling.timeline.trace import KERNEL, Trace
@@ -52,6 +53,7 @@ def summarize(
     manifest_name: str | None = None,
     clocks: RunClocks | None = None,
     program_steps: ProgramSteps | None = None,
+    what_if: WhatIf | None = None,
 ) -> Report:
     """The complete report of an analysis.
 
@@ -103,6 +105,7 @@ def summarize(
         ),
         program=program,
         typical=typical_step(analysis),
+        what_if=what_if,
     )
     problem = clocks.problem if clocks else None
     report = replace(report, health=health(analysis, manifest, report, problem))

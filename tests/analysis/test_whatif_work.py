@@ -1,5 +1,7 @@
 """Columns of made-up programs: what was think, who waited for whom, and what is repeated."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -15,7 +17,18 @@ from profiling.analysis.whatif.work import (
     work_of,
 )
 from profiling.timeline.trace import COPY, Trace
-from tests.helpers.programs import AUTOGRAD, MS, TO_DEVICE, TO_HOST, US, Builder, Program
+from tests.helpers.programs import (
+    AUTOGRAD,
+    MAIN,
+    MS,
+    PROCESS,
+    TO_DEVICE,
+    TO_HOST,
+    US,
+    Builder,
+    Program,
+    calls_table,
+)
 
 
 def work(trace: Trace) -> Work:
@@ -107,6 +120,56 @@ def test_launches_wait_for_their_kernels_all_or_none():
         found = one_step(build, 2 * MS)
         assert (found.host.awaited >= 0).tolist() == [waits] * 31
         assert found.host.took_ns[-1] == (3 if waits else 12) * US
+
+
+def with_system_calls(program: Program, *rows: tuple[int, int, str]) -> Work:
+    """The work of a program whose main thread made these calls of the system."""
+    for _, _, name in rows:
+        program.build.name(name)
+    trace = program.trace()
+    found = [(start, end, trace.names.index(name), PROCESS, MAIN) for start, end, name in rows]
+    return work(replace(trace, os_calls=calls_table(found)))
+
+
+@pytest.mark.parametrize(
+    ("bytes", "kinds"),
+    [(4, [LAUNCHING, WAITING, TRANSFER, WAITING]), (1 << 20, [LAUNCHING, TRANSFER])],
+)
+def test_a_wait_without_a_call_is_one(bytes, kinds):
+    """Another thread copies what JAX's waits for by a futex; a large result is the copy's time."""
+    program = Program()
+    with program.step():
+        program.launch(500 * US)
+        begun = program.host
+        program.host += 300 * US
+        program.thread = AUTOGRAD
+        copy = program.call(4 * US, "cuMemcpyDtoHAsync_v2")
+        program.execute(1 * US, TO_HOST, copy, kind=COPY, bytes=bytes)
+        program.thread = MAIN
+        program.host = program.gpu + 10 * US
+        program.launch(10 * US)
+    found = with_system_calls(program, (begun, program.host - 10 * US, "futex")).host
+    assert found.kind.tolist() == [*kinds, LAUNCHING]
+    assert found.is_stall.any() == (WAITING not in kinds)
+    if WAITING in kinds:
+        assert found.awaited[3] == 1 and found.wait_lag_ns[3] == 10 * US
+        assert found.end_ns[1] == found.start_ns[2] and found.start_ns[3] == found.end_ns[2]
+
+
+@pytest.mark.parametrize(("name", "stalls"), [("PjitFunction(step)", 0), ("step", 1)])
+def test_a_dispatch_of_jax_is_no_pause(name, stalls):
+    program = Program()
+    with program.step():
+        program.launch(10 * US)
+        begun = program.host
+        program.work(1 * MS)
+        program.launch(10 * US)
+        program.build.range(begin := begun + 50 * US, program.host, name, domain=None)
+    found = work(program.trace()).host
+    assert np.count_nonzero(found.is_stall) == stalls
+    if not stalls:
+        assert found.kind.tolist() == [LAUNCHING, OTHER, LAUNCHING]
+        assert found.took_ns[1] == 956 * US and found.think_ns[1] == begin - begun
 
 
 def test_a_long_launch_waits_only_behind_a_full_queue():

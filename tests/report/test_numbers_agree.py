@@ -50,6 +50,7 @@ def contradictions(report: Report) -> list[str]:
     return [
         *parts_that_do_not_add_up(report),
         *costs_above_the_step(report),
+        *gains_above_the_free_step(report),
         *figures_of_another_step(report),
     ]
 
@@ -98,6 +99,30 @@ def costs_above_the_step(report: Report) -> list[str]:
         explained = any("apturing" in line for line in told.evidence)
         if step_ms > step.ms + ROUNDING or (step_ms < step.ms - ROUNDING and not explained):
             found.append(f"{told.most_to_gain} of a step of {step.ms:.2f} ms")
+    return found
+
+
+def gains_above_the_free_step(report: Report) -> list[str]:
+    """Gains that are more than the step without a profiler less the GPU's other busy time."""
+    step, told = report.typical, report.bottleneck
+    free_ms = report.health.free_step_ms or report.estimated_free_ms
+    if step is None or report.health.no_verdict or free_ms is None:
+        return []
+    own = {"copies": "copy", "communication": "communication"}
+    idle_ms = max(0.0, free_ms - step.busy_ms)
+    rooms = {
+        name: idle_ms + step.parts_ms.get(own.get(name, ""), 0.0)
+        for name, row in VERDICT.items()
+        if row.waiting or name == "gpu_gaps"
+    }
+    found = [
+        f"gain {gain.verdict} {gain.recoverable_ms_per_step} of {free_ms} ms without a profiler"
+        for gain in told.ranked
+        if gain.recoverable_ms_per_step > rooms.get(gain.verdict, step.ms) + 1e-6
+    ]
+    said = UP_TO.search(told.most_to_gain or "")
+    if said and float(said[1]) > rooms.get(told.verdict, step.ms) + ROUNDING:
+        found.append(f"{told.most_to_gain}, and {free_ms:.2f} ms without a profiler")
     return found
 
 
@@ -175,6 +200,8 @@ def test_a_contradiction_is_found():
     assert len(contradictions(replace(report, typical=step))) >= 4
     told = replace(report.bottleneck, most_to_gain="x, up to 900.00 of 901.00 ms per step")
     assert len(contradictions(replace(report, bottleneck=told))) == 2
+    free = replace(report.health, free_step_ms=report.typical.ms / 2)
+    assert len(gains_above_the_free_step(replace(report, health=free))) >= 2
 
 
 def test_json_and_page_have_the_same_step():

@@ -62,6 +62,9 @@ FOREIGN_WAITS = re.compile(
 SLEEPS = re.compile(r"(clock_)?nanosleep|u?sleep")
 JAX_FETCHES = re.compile(r"np\.asarray\(jax\.Array\)")
 THREAD_WAITS = re.compile(r"futex")  # JAX's threads report results by it
+UNSEEN_WAITS = re.compile(
+    "|".join(each.pattern for each in (JAX_FETCHES, THREAD_WAITS, JAX_WAITS))
+)  # by CUDA
 WRITES = re.compile(r"p?write(v|64)?|f(data)?sync|sync(fs)?|msync|fwrite|fflush")
 SHORT_WRITE_NS = 100_000  # shorter writes wake another thread or process
 # what a late host did (fields of Host, and `launching` for the rest) -> the cause of that part of
@@ -129,10 +132,8 @@ def host_activity(trace: Trace, calls: Calls, owned: OwnedOperations, begin: int
     of_host = np.isin(calls.thread, [thread for thread in threads if thread is not None])
     of_host &= (calls.end_ns > begin) & (calls.start_ns < end) & (calls.end_ns > calls.start_ns)
     compiling = times_named(trace, steps, XLA_COMPILES, trace.ranges, trace.frames)
-    dispatches = times_named(trace, steps, JAX_DISPATCHES, trace.ranges, trace.frames)
     busy = union(calls.start_ns[of_host], calls.end_ns[of_host])
-    if len(dispatches.start_ns):
-        busy = busy.union(dispatches.intersection(compiling.gaps(begin, end), begin, end))
+    busy = busy.union(dispatch_times(trace, steps, begin, end))
 
     pageable = np.flatnonzero((operations.kind == COPY) & operations.pageable)
     pageable = pageable[operations.call[pageable] >= 0]
@@ -148,11 +149,7 @@ def host_activity(trace: Trace, calls: Calls, owned: OwnedOperations, begin: int
     def during(rows: np.ndarray) -> Intervals:
         return union(calls.start_ns[rows], calls.end_ns[rows]).clip(begin, end)
 
-    home = owned.row[copies(names, operations, owned.row, TO_HOST)]
-    by_jax = times_named(trace, steps, JAX_FETCHES, trace.frames)
-    without_calls = by_jax.union(times_named(trace, steps, THREAD_WAITS, trace.os_calls))
-    unseen = fetches(without_calls, operations, home)  # by CUDA
-    unseen = unseen.union(times_named(trace, steps, JAX_WAITS, trace.frames))
+    unseen = unseen_waits(trace, steps, operations, owned.row)
     waited = during(np.union1d(waiting, fetching)).union(unseen)
     quiet = long_pauses(busy.union(unseen), begin, end)
     by_xla = times_named(trace, steps, XLA_ALLOCATES, trace.frames).clip(begin, end)
@@ -164,8 +161,10 @@ def host_activity(trace: Trace, calls: Calls, owned: OwnedOperations, begin: int
     )
     released = union(released_ns, calls.end_ns[own]).clip(begin, end)
     staged = during(staging)
+    home = owned.row[copies(names, operations, owned.row, TO_HOST)]
     large_home = home[operations.bytes[home] > STAGED_BYTES]
     moved = staging_times(operations, calls, pageable, to_host)
+    by_jax = times_named(trace, steps, JAX_FETCHES, trace.frames)
     moved = moved.union(fetches(by_jax, operations, large_home))
     stalls = quiet.union(staged)
 
@@ -188,6 +187,29 @@ def host_activity(trace: Trace, calls: Calls, owned: OwnedOperations, begin: int
         stalls=stalls,
         quiet=quiet,
     )
+
+
+def dispatch_times(trace: Trace, steps: Steps, begin: int, end: int) -> Intervals:
+    """The times in [begin, end) in which JAX dispatches a jitted function, and compiles nothing."""
+    dispatches = times_named(trace, steps, JAX_DISPATCHES, trace.ranges, trace.frames)
+    if not len(dispatches.start_ns):
+        return dispatches
+    compiling = times_named(trace, steps, XLA_COMPILES, trace.ranges, trace.frames)
+    return dispatches.intersection(compiling.gaps(begin, end), begin, end)
+
+
+def unseen_waits(
+    trace: Trace, steps: Steps, operations: Operations, rows: NDArray[np.intp]
+) -> Intervals:
+    """The times in which the steps' thread waits for the GPU outside of CUDA's calls, as JAX's.
+
+    `rows` are the operations of the process on the GPU.
+    """
+    home = rows[copies(trace.names, operations, rows, TO_HOST)]
+    fetching = times_named(trace, steps, JAX_FETCHES, trace.frames)
+    fetching = fetching.union(times_named(trace, steps, THREAD_WAITS, trace.os_calls))
+    waits = times_named(trace, steps, JAX_WAITS, trace.frames)
+    return fetches(fetching, operations, home).union(waits)
 
 
 def staging_times(

@@ -24,18 +24,18 @@ from dataclasses import replace
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.gpu_time.host_activity import BLOCKING
 from profiling.analysis.gpu_time.profiler_cost import LEAST, MOST
-from profiling.analysis.records import Bottleneck, Gain, Reading, Report, TypicalStep
+from profiling.analysis.records import Bottleneck, Reading, Report, TypicalStep
 from profiling.analysis.verdict import copies, cpu, gpu
-from profiling.analysis.verdict.advice import above_roof_ms, advise, covers_of, most_above_roof
+from profiling.analysis.verdict.advice import advise, covers_of
 from profiling.analysis.verdict.capturing import (
     WORTH_TELLING,
     added_by_capturing,
     judged_ms,
     overhead_sentence,
 )
+from profiling.analysis.verdict.gains import most_to_gain, possible_gains_ms, ranking
 from profiling.analysis.verdict.health import CAPTURE_AGAIN
 from profiling.shared.causes import PART, VERDICT
-from profiling.shared.units import ROUNDING_MS
 
 CLOSE = 0.6  # of the host's largest reason: a second one above it weighs about as much
 # of a step: a host that waits for the GPU is as late as the kernels are long, so kernels that take
@@ -98,13 +98,14 @@ def bottleneck_of(analysis: Analysis, report: Report) -> Bottleneck:
     evidence = [busy_sentence(step), *why[:1], *reading_sentences(different), *added, *why[1:]]
     evidence += typical_sentences(report, step)
     computing = {name: ms for name, ms in step.family_ms.items() if name != "communication"}
-    ranked = ranking(report, lost, verdict, computing, step)
+    possible = possible_gains_ms(report, step, lost)
+    ranked = ranking(report, possible, verdict, computing, step)
     return Bottleneck(
         verdict,
         evidence,
         advise(verdict, report),
         ranked,
-        most_to_gain(report, verdict, lost, computing, step.ms),
+        most_to_gain(report, verdict, possible, computing, step),
         unknowns,
         different,
     )
@@ -193,81 +194,6 @@ def waiting_verdict(waiting: dict[str, float], step_ms: float) -> str | None:
     if named != "synchronization" or sum(waiting.values()) >= MOSTLY_WAITING * step_ms:
         return named
     return named if waiting[named] >= SYNCHRONIZATION_SHARE * step_ms else None
-
-
-def ranking(
-    report: Report,
-    lost: dict[str, float],
-    verdict: str,
-    computing: dict[str, float],
-    step: TypicalStep,
-) -> list[Gain]:
-    """The most that each class could give back, in ms per step, the largest first.
-
-    `computing` is kernel time of a step by family, without communication. The GPU's classes could
-    give back the time above the roofline's floor, or all time of a family without a floor. They
-    give back nothing while the GPU waits for a host that does not wait for it: kernels that end
-    sooner would only make it wait longer.
-    """
-    floors = report.roofline.families if report.roofline else []
-    percent = {row.family: row.percent_of_bound for row in floors}
-    gains = lost | {"gpu_compute": 0.0, "gpu_memory": 0.0}
-    waits = VERDICT[verdict].waiting is not None and verdict != "synchronization"
-    if not waits:
-        streaming = gpu.streaming_ms(report, computing)
-        for family, ms in computing.items():
-            above = max(0.0, ms * (1 - percent.get(family, 0.0) / 100))
-            moves = streaming.get(family, 0.0) / ms if ms else 0.0
-            matrix = 1 - moves if family in gpu.MATRIX_FAMILIES else 0.0
-            gains["gpu_compute"] += matrix * above
-            gains["gpu_memory"] += (1 - matrix) * above
-    ranked = [
-        Gain(name, ms)
-        if ms > ROUNDING_MS
-        else Gain(name, 0.0, why_nothing_to_gain(name, step, waits))
-        for name, ms in gains.items()
-    ]
-    return sorted(ranked, key=lambda gain: -gain.recoverable_ms_per_step)
-
-
-def why_nothing_to_gain(verdict: str, step: TypicalStep, waits: bool) -> str:
-    """The reason why a class has 0 to gain; `waits`: on a host that does not wait for the GPU."""
-    if verdict in ("gpu_compute", "gpu_memory"):
-        if waits:
-            return "while the GPU waits, faster kernels would only make it wait longer"
-        return "no such kernel ran, or all are at their roof"
-    if any(ms for name, ms in step.parts_ms.items() if PART[name].verdict == verdict):
-        return "capturing added as much"
-    if verdict in ("copies", "communication"):
-        which = "from or to the host " if verdict == "copies" else ""
-        return f"none {which}ran, or kernels hid all of it"
-    return "the GPU was not idle for this reason"
-
-
-def most_to_gain(
-    report: Report,
-    verdict: str,
-    lost: dict[str, float],
-    computing: dict[str, float],
-    step_ms: float,
-) -> str | None:
-    """The one thing to work on, with the most it could gain, or None if nothing can be said."""
-    of_host = sum(ms for name, ms in lost.items() if VERDICT[name].host)
-    if verdict in lost or verdict == "host":
-        title, ms = VERDICT[verdict].title, of_host if verdict == "host" else lost[verdict]
-        return f"{title}, up to {ms:.2f} of {step_ms:.2f} ms per step"
-    if most := most_above_roof(report.roofline):
-        return (
-            f"{most.family}, up to {above_roof_ms(most):.2f} of {step_ms:.2f} ms per step "
-            f"(it runs at {most.percent_of_bound:.0f} % of its roof)"
-        )
-    if verdict == "unknown" or not computing:
-        return None
-    family, ms = max(computing.items(), key=lambda item: item[1])
-    return (
-        f"{family}, {ms:.2f} of {step_ms:.2f} ms per step (without a roofline we cannot say "
-        "how much of it can be saved)"
-    )
 
 
 def busy_sentence(step: TypicalStep) -> str:

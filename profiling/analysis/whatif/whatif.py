@@ -55,9 +55,9 @@ MOST_HELPFUL = 5  # changes in a report
 MOST_IN_REPORT = 50_000  # operations; replaying so many takes a quarter of a second
 SWAP = "--swap attention="
 FEWEST_STEPS = 3  # the first and the last are not replayed
-# kind of capture -> causes that are not calls alone there: JAX waits and empties buffers of copies
-# in functions of its own
-UNSEEN: dict[str, tuple[str, ...]] = {"jax": ("sync", "copies", "allocation")}
+# kind of capture -> causes that are not calls alone there: JAX allocates and empties buffers of
+# copies in functions of its own
+UNSEEN: dict[str, tuple[str, ...]] = {"jax": ("copies", "allocation")}
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from profiling.analysis.gpu_time.host_activity import (
     LONG_NS,
     NUMBERS_BYTES,
     TO_HOST,
+    UNSEEN_WAITS,
     data_ranges,
     in_large_runs,
     large_results,
@@ -30,9 +31,8 @@ from profiling.analysis.gpu_time.host_activity import (
 from profiling.analysis.gpu_time.host_waits import launches_block
 from profiling.analysis.gpu_time.profiler_cost import recorded_overhead
 from profiling.analysis.steps.steps import Steps
-from profiling.analysis.whatif.constants import (
-    LEAST_SHARE,
-)
+from profiling.analysis.whatif.constants import LEAST_SHARE
+from profiling.analysis.whatif.unseen import with_unseen
 from profiling.analysis.whatif.waits import (
     NEVER,
     Timeline,
@@ -141,6 +141,7 @@ def work_of(analysis: Analysis, calls: Calls, operations: Operations) -> Work:
     trace, steps = analysis.trace, analysis.steps
     begin_ns = int(steps.start_ns[0])
     threads = driving_threads(steps, calls, operations)
+    calls, operations = with_unseen(trace, steps, calls, operations, threads)
     rows, place, events = host_rows(steps, calls, threads)
     spans = spans_of(calls, rows)
     launched, call, early = launched_rows(steps, operations, place)
@@ -302,7 +303,8 @@ def call_kinds(names: list[str], name: np.ndarray, gpu: Launched) -> np.ndarray:
     kind = np.full(len(name), OTHER, np.int8)
     kind[gpu.call] = LAUNCHING
     kind[gpu.call[gpu.to_host | gpu.from_host]] = TRANSFER
-    kind[name_mask(names, name, BLOCKING.fullmatch) & (kind == OTHER)] = WAITING
+    for pattern in (BLOCKING, UNSEEN_WAITS):
+        kind[name_mask(names, name, pattern.fullmatch) & (kind == OTHER)] = WAITING
     kind[name_mask(names, name, ALLOCATING.fullmatch)] = ALLOCATION
     return kind
 
