@@ -1,6 +1,7 @@
 """Tests of what capturing is estimated to have added, against programs simulated without it."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ from profiling.report.single.document import report_document
 from profiling.shared.causes import VERDICT
 from profiling.shared.profiler_costs import COSTS, GRAPH_NODES, LAUNCH_US
 from profiling.timeline.opening import open_capture
-from profiling.timeline.trace import GRAPH, Ranges, Trace
+from profiling.timeline.trace import GRAPH, HostEvents, Ranges, Trace
 from tests.helpers.programs import MAIN, MS, PROCESS, US, Builder, Program, columns
 
 (CALL,) = [cost for cost in COSTS if (cost.tool, cost.event) == ("nsys", "calls")]
@@ -89,6 +90,18 @@ def test_no_part_becomes_shorter_than_nothing():
         row = list(analysis.profiler_cost.cause_ns).index(cause)
         part = np.bincount(step, analysis.gaps.cause_ns[row], STEPS)
         assert np.all((ns >= 0) & (ns <= part + 1))
+
+
+def test_what_jax_records_besides_calls_costs_time():
+    """Ten events before each launch."""
+    (each,) = [cost for cost in COSTS if (cost.tool, cost.event) == ("jax", "host_events")]
+    captured, free = (ran(launch_bound, ns) for ns in (CALL_NS + int(1e4 * each.likely_us), 0))
+    starts_ns = np.sort(np.concatenate([captured.calls.start_ns - n for n in range(1, 11)]))
+    events = HostEvents(starts_ns, np.full(len(starts_ns), MAIN))
+    captured = Analysis(replace(captured, kind="jax", host_events=events))
+    mean_ms = [np.diff(one.bounds_ns)[1:].mean() / 1e6 for one in (captured, Analysis(free))]
+    estimated_ms = captured.profiler_cost.step_ns[LIKELY, 1:].mean() / 1e6
+    assert estimated_ms == pytest.approx(mean_ms[0] - mean_ms[1], rel=0.05)
 
 
 def test_a_verdict_that_hangs_on_the_estimate_has_both_readings():

@@ -81,11 +81,8 @@ def profiler_cost(
     gaps: Gaps | None,
     bounds_ns: np.ndarray,
 ) -> ProfilerCost | None:
-    """The cost; None without events of the host, for a tool that the table lacks, or where a GPU's
-    idle time has no causes."""
+    """The cost; None without events of the host, or where a GPU's idle time has no causes."""
     if all(table is None for table in (trace.calls, trace.operators, trace.ranges)):
-        return None
-    if trace.kind not in {cost.tool for cost in COSTS}:
         return None
     if owned is None or activity is None:
         costs = host_costs(trace, steps, {steps.thread})
