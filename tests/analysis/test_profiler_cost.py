@@ -23,13 +23,14 @@ from profiling.report.single.document import report_document
 from profiling.shared.causes import VERDICT
 from profiling.shared.profiler_costs import COSTS, GRAPH_NODES, LAUNCH_US
 from profiling.timeline.opening import open_capture
-from profiling.timeline.trace import GRAPH, HostEvents, Ranges, Trace
-from tests.helpers.programs import MAIN, MS, PROCESS, US, Builder, Program, columns
+from profiling.timeline.trace import COPY, GRAPH, HostEvents, Ranges, Trace
+from tests.helpers.programs import MAIN, MS, PROCESS, TO_HOST, US, Builder, Program, columns
 
 (CALL,) = [cost for cost in COSTS if (cost.tool, cost.event) == ("nsys", "calls")]
 CALL_NS = int(1e3 * CALL.likely_us)
 (NODE,) = [cost for cost in COSTS if (cost.tool, cost.event) == ("nsys", GRAPH_NODES)]
 LAUNCHES, STEPS, NODES = 200, 8, 100
+FETCHING = MAIN + 5  # a thread
 
 
 def ran(make_step, added_ns: int) -> Trace:
@@ -74,7 +75,17 @@ def replays(program: Program) -> None:
         program.wait()
 
 
-@pytest.mark.parametrize("make_step", [launch_bound, hidden, waiting, slow_loader, replays])
+def fetching(program: Program) -> None:
+    """Half of the calls are another thread's, which copies results to the host."""
+    program.launch(2 * US, LAUNCHES // 2)
+    program.thread = FETCHING
+    program.launch(2 * US, LAUNCHES // 2, TO_HOST, kind=COPY, bytes=4)
+    program.thread = MAIN
+
+
+@pytest.mark.parametrize(
+    "make_step", [launch_bound, hidden, waiting, slow_loader, replays, fetching]
+)
 def test_the_estimate_is_what_the_program_gains_without_it(make_step):
     captured, free = (Analysis(ran(make_step, added)) for added in (CALL_NS, 0))
     mean_ms = [np.diff(each.bounds_ns)[1:].mean() / 1e6 for each in (captured, free)]

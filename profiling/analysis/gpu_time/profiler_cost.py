@@ -24,6 +24,7 @@ import numpy as np
 from profiling.analysis.columns import Intervals, concatenate_columns, distinct, name_mask, union
 from profiling.analysis.gpu_time.attribution import OwnedOperations
 from profiling.analysis.gpu_time.breakdown import Activity
+from profiling.analysis.gpu_time.host_activity import TO_HOST, copies
 from profiling.analysis.gpu_time.idle import Gaps
 from profiling.analysis.gpu_time.losses import GRAPH_LAUNCH, SUFFIX
 from profiling.analysis.steps.steps import Steps
@@ -89,7 +90,9 @@ def profiler_cost(
         return ProfilerCost(np.diff(costs.until(bounds_ns)), None)
     if gaps is None:
         return None
-    threads = set(distinct(owned.thread[owned.kernels_and_graphs]).tolist()) | {steps.thread}
+    # XLA has threads for copies to the host, and the thread of the steps waits for them
+    driving = owned.kernels_and_graphs | copies(trace.names, owned.operations, owned.row, TO_HOST)
+    threads = set(distinct(owned.thread[driving]).tolist()) | {steps.thread}
     costs = host_costs(trace, steps, threads)
     cause_ns = taken_off(costs, gaps, activity.busy, bounds_ns)
     return ProfilerCost(np.sum(list(cause_ns.values()), axis=0), cause_ns)
