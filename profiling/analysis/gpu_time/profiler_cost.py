@@ -118,6 +118,18 @@ def costs_of(trace: Trace) -> list[EventCost]:
     return [c for c in mine if getattr(trace, table.get(c.event, c.event)) is not None]
 
 
+def host_events_ns(
+    trace: Trace, steps: Steps, threads: list[int], time_ns: np.ndarray
+) -> np.ndarray:
+    """Nanoseconds that it took to record the threads' `host_events` before each time, likely."""
+    total_ns = np.zeros(len(time_ns))
+    for cost in costs_of(trace):
+        if cost.event == "host_events":
+            times_ns = event_times(trace, cost.event, steps, threads)
+            total_ns += 1e3 * cost.likely_us * np.searchsorted(times_ns, time_ns)
+    return total_ns
+
+
 def event_times(trace: Trace, event: str, steps: Steps, threads: list[int]) -> np.ndarray:
     """Times of the events that the threads recorded, ascending."""
     if event == GRAPH_NODES:
