@@ -1,7 +1,8 @@
 """Host time that a profiler takes to record one event, by tool: a table, defined only here.
 
-`python -m validation profiler_cost` measures the rows on a machine and prints them beside these.
-Read by profiling.analysis.gpu_time.profiler_cost. Standard library only.
+`python -m validation profiler_cost` measures the rows of torch.profiler and nsys on a machine and
+prints them beside these. Read by profiling.analysis.gpu_time.profiler_cost.
+Standard library only.
 """
 
 from dataclasses import dataclass
@@ -13,8 +14,9 @@ GRAPH_NODES = "graph_nodes"  # what a launch of a CUDA graph ran, where each nod
 class EventCost:
     """Microseconds that one event costs; an interval, as hosts and programs differ."""
 
-    tool: str  # kineto | nsys, as Trace.kind
-    event: str  # a table of Trace: calls | operators | ranges | frames | allocations; GRAPH_NODES
+    tool: str  # kineto | nsys | jax, as Trace.kind
+    # a table of Trace: calls | operators | ranges | frames | allocations | host_events; GRAPH_NODES
+    event: str
     least_us: float
     most_us: float
     where: str  # it was measured; "not measured" where the interval is a guess
@@ -32,6 +34,11 @@ H100 = "torch 2.11, H100, 2026-11-25"
 # over the host's pace: 0.67 to 0.95 us by nsys (8 captures), 0.37 to 0.74 by torch.profiler (5).
 REPLAYS = "graphs of 10 and 100 kernels, torch 2.11, H100, 2026-11-26"
 ON_CPU = "torch 2.13.0, two shared CPU cores, without CUDA"
+# What JAX's profiler records besides calls of CUDA are Python's frames and XLA's own ranges. They
+# cost 0.4 to 0.8 us in five of these programs, 1.2 and 3.9 in two that fetch many small results.
+SEVEN_OF_JAX = "7 programs with and without the profiler, H100 and H200, 2026-11-27"
+JAX_ON_CPU = "jax 0.10.2, two shared CPU cores"
+AS_TORCH = "not measured; CUPTI records it, as for torch.profiler"
 
 COSTS = (
     EventCost("kineto", "calls", 1.2, 2.8, f"1.3 us inside operators, 0.8 us alone: {H100}"),
@@ -46,6 +53,9 @@ COSTS = (
     EventCost("nsys", "calls", 1.2, 2.8, f"nsys 2025.3.1, {FOURTEEN}"),
     EventCost("nsys", "ranges", 0.4, 1.2, f"NVTX, 0.73 us: nsys 2025.3.1, {H100}"),
     EventCost("nsys", GRAPH_NODES, 0.3, 1.0, f"0.67 us on a slow host: nsys 2025.3.1, {REPLAYS}"),
+    EventCost("jax", "calls", 1.2, 2.8, AS_TORCH),
+    EventCost("jax", "host_events", 0.2, 0.8, f"0.13 to 0.28 us: {JAX_ON_CPU}; {SEVEN_OF_JAX}"),
+    EventCost("jax", GRAPH_NODES, 0.2, 0.6, AS_TORCH),
 )
 # Gap between two events that follow each other at once, at its 5 % quantile, on the hosts where the
 # table was measured: what the profiler does outside of an event lies in it. It says how fast

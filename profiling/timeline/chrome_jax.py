@@ -6,14 +6,16 @@ their process and thread tell what they are. A process "/device:GPU:N" has a thr
 and others that XLA derives from these ("XLA Modules", "Steps"), which are left out. In the process
 "/host:CPU" are calls of CUDA, which have a correlation id; StepTraceAnnotation, which has a step
 number; calls of jitted functions; arrays that are fetched; waits for results; compilations; XLA's
-allocations; XLA's operators, if it computes on the CPU; and Python's frames, which are left out.
+allocations; XLA's operators, if it computes on the CPU; and Python's frames. What is left out is
+counted (Trace.host_events), because recording it takes time.
 XLA records some kernels into a CUDA graph anew before each launch of it: they do not run then.
 """
 
 import math
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import TypeVar
@@ -27,10 +29,21 @@ from profiling.timeline.chrome_json import (
     integers,
     operation_name,
     product,
+    threads_of,
     times,
 )
-from profiling.timeline.reading import Names, drop_impossible_times, join_tables
-from profiling.timeline.trace import COPY, KERNEL, MEMSET, Calls, Columns, Operations, Ranges, Trace
+from profiling.timeline.reading import Names, drop_impossible_times, join_tables, rows_of
+from profiling.timeline.trace import (
+    COPY,
+    KERNEL,
+    MEMSET,
+    Calls,
+    Columns,
+    HostEvents,
+    Operations,
+    Ranges,
+    Trace,
+)
 
 Key = TypeVar("Key", bound=Hashable)
 HEAD_BYTES = 1 << 16  # the names of the processes stand in front of the events
@@ -60,14 +73,31 @@ def read(path: Path) -> Trace:
     """The capture in a trace as JSON. Raises ValueError with one line if it is damaged."""
     named: list[Event] = []
     events: list[Event] = []
+    others: list[Columns] = []
     for piece in pieces(path):
         named += (event for event in piece.traceEvents if event.ph == "M" and event.args)
         events += filter(is_kept, piece.traceEvents)
+        with naming(path):
+            others.append(columns_of_others(piece.traceEvents))
+    with naming(path):
+        return trace_of(path, named, events, others)
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Raises ValueError that names the file where an event in it has impossible values."""
     try:
-        return trace_of(path, named, events)
+        yield
     except (ValueError, TypeError, OverflowError) as error:
         reason = " ".join(str(error).split())[:200]
         raise ValueError(f"{path}: an event has impossible values ({reason})") from error
+
+
+def columns_of_others(events: list[Event]) -> Columns:
+    """Times, processes and threads of the events that are no calls of CUDA."""
+    others = [event for event in events if event.ph == "X" and not is_call(event)]
+    possible, _ = drop_impossible_times(times(others) | threads_of(others))
+    return possible
 
 
 def is_kept(event: Event) -> bool:
@@ -81,7 +111,7 @@ def is_kept(event: Event) -> bool:
     return event.ph == "X" and (event.args is not None or bool(told_by_name))
 
 
-def trace_of(path: Path, named: list[Event], events: list[Event]) -> Trace:
+def trace_of(path: Path, named: list[Event], events: list[Event], others: list[Columns]) -> Trace:
     processes = names_of(named, "process_name", lambda event: event.pid)
     threads = names_of(named, "thread_name", lambda event: (event.pid, event.tid))
     gpus = {pid: int(match[1]) for pid, name in processes.items() if (match := GPU.match(name))}
@@ -93,7 +123,7 @@ def trace_of(path: Path, named: list[Event], events: list[Event]) -> Trace:
         and event.args
     ]
     on_host = [event for event in events if event.pid not in gpus]
-    calls = [event for event in on_host if event.args and event.args.correlation_id is not None]
+    calls = [event for event in on_host if is_call(event)]
     ranges = [event for event in on_host if is_range(event)]
     operators = [event for event in on_host if event.args and event.args.hlo_op is not None]
     frames = [event for event in on_host if event.name in FUNCTIONS or WAIT.fullmatch(event.name)]
@@ -135,9 +165,17 @@ def trace_of(path: Path, named: list[Event], events: list[Event]) -> Trace:
         ranges=Ranges.from_columns(tables.get("ranges")),
         operators=Ranges.from_columns(tables.get("operators")),
         frames=Ranges.from_columns(tables.get("frames")),
+        host_events=host_events(others, gpus),
         no_gpu=bool(operators) and not gpus,
         warnings=[f"left out {left_out} events with impossible times"] if left_out else [],
     )
+
+
+def host_events(others: list[Columns], gpus: dict[object, int]) -> HostEvents | None:
+    """The events that are no calls of CUDA, without those of the GPUs."""
+    table = join_tables(others)
+    of_gpus = np.isin(table["process"], integers(gpus))
+    return HostEvents.from_columns(rows_of(table, ~of_gpus))
 
 
 def without_recorded(calls: list[Event], recordings: list[Event]) -> list[Event]:
@@ -159,6 +197,10 @@ def names_of(named: list[Event], what: str, key: Callable[[Event], Key]) -> dict
     return {
         key(event): str(event.args.name) for event in named if event.name == what and event.args
     }
+
+
+def is_call(event: Event) -> bool:
+    return event.args is not None and event.args.correlation_id is not None
 
 
 def is_range(event: Event) -> bool:

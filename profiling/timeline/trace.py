@@ -182,6 +182,14 @@ class CollectiveCalls(Table):
 
 
 @dataclass(frozen=True)
+class HostEvents(Table):
+    """Events of the host that are only counted, as recording each took time; sorted by start."""
+
+    start_ns: np.ndarray  # int64
+    thread: np.ndarray  # int64
+
+
+@dataclass(frozen=True)
 class CounterSamples:
     """One hardware counter of one GPU, as `nsys profile --gpu-metrics-devices` samples it."""
 
@@ -230,6 +238,7 @@ class Trace:
     counters: list[CounterSamples] | None = None
     os_calls: Calls | None = None  # calls of system libraries: waits, files, threads; nsys alone
     frames: Ranges | None = None  # calls of Python functions; in Kineto traces with stacks alone
+    host_events: HostEvents | None = None  # all of the host but calls of CUDA; JAX's profiler alone
     call_stacks: CallStacks | None = None  # in nsys captures with Python's backtraces alone
     autograd: AutogradOperators | None = None  # None: recorded without stacks
     overhead: Ranges | None = None  # times in which the profiler itself held up a thread

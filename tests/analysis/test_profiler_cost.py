@@ -1,6 +1,7 @@
 """Tests of what capturing is estimated to have added, against programs simulated without it."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -22,13 +23,14 @@ from profiling.report.single.document import report_document
 from profiling.shared.causes import VERDICT
 from profiling.shared.profiler_costs import COSTS, GRAPH_NODES, LAUNCH_US
 from profiling.timeline.opening import open_capture
-from profiling.timeline.trace import GRAPH, Ranges, Trace
-from tests.helpers.programs import MAIN, MS, PROCESS, US, Builder, Program, columns
+from profiling.timeline.trace import COPY, GRAPH, HostEvents, Ranges, Trace
+from tests.helpers.programs import MAIN, MS, PROCESS, TO_HOST, US, Builder, Program, columns
 
 (CALL,) = [cost for cost in COSTS if (cost.tool, cost.event) == ("nsys", "calls")]
 CALL_NS = int(1e3 * CALL.likely_us)
 (NODE,) = [cost for cost in COSTS if (cost.tool, cost.event) == ("nsys", GRAPH_NODES)]
 LAUNCHES, STEPS, NODES = 200, 8, 100
+FETCHING = MAIN + 5  # a thread
 
 
 def ran(make_step, added_ns: int) -> Trace:
@@ -73,7 +75,17 @@ def replays(program: Program) -> None:
         program.wait()
 
 
-@pytest.mark.parametrize("make_step", [launch_bound, hidden, waiting, slow_loader, replays])
+def fetching(program: Program) -> None:
+    """Half of the calls are another thread's, which copies results to the host."""
+    program.launch(2 * US, LAUNCHES // 2)
+    program.thread = FETCHING
+    program.launch(2 * US, LAUNCHES // 2, TO_HOST, kind=COPY, bytes=4)
+    program.thread = MAIN
+
+
+@pytest.mark.parametrize(
+    "make_step", [launch_bound, hidden, waiting, slow_loader, replays, fetching]
+)
 def test_the_estimate_is_what_the_program_gains_without_it(make_step):
     captured, free = (Analysis(ran(make_step, added)) for added in (CALL_NS, 0))
     mean_ms = [np.diff(each.bounds_ns)[1:].mean() / 1e6 for each in (captured, free)]
@@ -89,6 +101,18 @@ def test_no_part_becomes_shorter_than_nothing():
         row = list(analysis.profiler_cost.cause_ns).index(cause)
         part = np.bincount(step, analysis.gaps.cause_ns[row], STEPS)
         assert np.all((ns >= 0) & (ns <= part + 1))
+
+
+def test_what_jax_records_besides_calls_costs_time():
+    """Ten events before each launch."""
+    (each,) = [cost for cost in COSTS if (cost.tool, cost.event) == ("jax", "host_events")]
+    captured, free = (ran(launch_bound, ns) for ns in (CALL_NS + int(1e4 * each.likely_us), 0))
+    starts_ns = np.sort(np.concatenate([captured.calls.start_ns - n for n in range(1, 11)]))
+    events = HostEvents(starts_ns, np.full(len(starts_ns), MAIN))
+    captured = Analysis(replace(captured, kind="jax", host_events=events))
+    mean_ms = [np.diff(one.bounds_ns)[1:].mean() / 1e6 for one in (captured, Analysis(free))]
+    estimated_ms = captured.profiler_cost.step_ns[LIKELY, 1:].mean() / 1e6
+    assert estimated_ms == pytest.approx(mean_ms[0] - mean_ms[1], rel=0.05)
 
 
 def test_a_verdict_that_hangs_on_the_estimate_has_both_readings():

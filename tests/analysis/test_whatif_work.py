@@ -16,7 +16,8 @@ from profiling.analysis.whatif.work import (
     Work,
     work_of,
 )
-from profiling.timeline.trace import COPY, Trace
+from profiling.shared.profiler_costs import COSTS
+from profiling.timeline.trace import COPY, HostEvents, Trace
 from tests.helpers.programs import (
     AUTOGRAD,
     MAIN,
@@ -64,6 +65,19 @@ def test_a_thread_that_hardly_launches_is_none_of_the_host():
     build.launched(500 * US, 1_500 * US, 1_501 * US, thread=99)
     found = one_step(build, 2 * MS)
     assert len(found.gpu.call) == 60 and len(found.host.kind) == 60
+
+
+def test_other_events_of_jax_hold_up_the_call_behind_them():
+    """Three events before the second call, one in it; one of another thread and one too late."""
+    build = Builder()
+    build.launched(10 * US, 18 * US, 30 * US)
+    build.launched(40 * US, 48 * US, 60 * US)
+    build.range(0, 100 * US, "iteration 1")
+    at, threads = [20, 25, 30, 38, 42, 70], [MAIN, MAIN, 99, MAIN, MAIN, MAIN]
+    events = HostEvents(US * np.array(at), np.array(threads))
+    found = work(build.trace(kind="jax", host_events=events))
+    (each,) = [cost for cost in COSTS if (cost.tool, cost.event) == ("jax", "host_events")]
+    assert found.host.held_ns.tolist() == pytest.approx([0, 4 * 1e3 * each.likely_us])
 
 
 def test_the_lag_that_bound_is_the_captured_one_and_others_are_short():

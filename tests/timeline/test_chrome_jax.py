@@ -47,8 +47,16 @@ def test_a_step_is_what_the_program_marks_or_its_jitted_function(written, annota
     assert report.window.step_ms.median == pytest.approx(1.0)
     assert report.family_ms == pytest.approx({"gemm": 0.85, "elementwise": 0.05})
     assert report.bottleneck.verdict == "gpu_compute"
-    assert report.health.recording_ms is None  # nobody has measured JAX's profiler
-    assert "what capturing added: " in " ".join(report.bottleneck.cannot_tell)
+
+
+def test_all_of_the_host_but_calls_of_cuda_is_counted(written):
+    """A step, a frame and a jitted function each millisecond; XLA's modules are the GPU's."""
+    events = written(steps_of_jax()).host_events
+    us = [1000 * step + at for step in range(6) for at in (0, 1, 10)]
+    assert (events.start_ns // 1000).tolist() == us and len(set(events.thread.tolist())) == 1
+    frames = [event("$builtins len", at, 0.1) for at in (5500.5, 20.5)]
+    with_frames = written([*steps_of_jax(), *frames]).host_events
+    assert (with_frames.start_ns // 1000).tolist() == sorted([*us, 20, 5500])
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ import numpy as np
 from profiling.analysis.columns import Intervals, concatenate_columns, distinct, name_mask, union
 from profiling.analysis.gpu_time.attribution import OwnedOperations
 from profiling.analysis.gpu_time.breakdown import Activity
+from profiling.analysis.gpu_time.host_activity import TO_HOST, copies
 from profiling.analysis.gpu_time.idle import Gaps
 from profiling.analysis.gpu_time.losses import GRAPH_LAUNCH, SUFFIX
 from profiling.analysis.steps.steps import Steps
@@ -81,18 +82,17 @@ def profiler_cost(
     gaps: Gaps | None,
     bounds_ns: np.ndarray,
 ) -> ProfilerCost | None:
-    """The cost; None without events of the host, for a tool that the table lacks, or where a GPU's
-    idle time has no causes."""
+    """The cost; None without events of the host, or where a GPU's idle time has no causes."""
     if all(table is None for table in (trace.calls, trace.operators, trace.ranges)):
-        return None
-    if trace.kind not in {cost.tool for cost in COSTS}:
         return None
     if owned is None or activity is None:
         costs = host_costs(trace, steps, {steps.thread})
         return ProfilerCost(np.diff(costs.until(bounds_ns)), None)
     if gaps is None:
         return None
-    threads = set(distinct(owned.thread[owned.kernels_and_graphs]).tolist()) | {steps.thread}
+    # XLA has threads for copies to the host, and the thread of the steps waits for them
+    driving = owned.kernels_and_graphs | copies(trace.names, owned.operations, owned.row, TO_HOST)
+    threads = set(distinct(owned.thread[driving]).tolist()) | {steps.thread}
     costs = host_costs(trace, steps, threads)
     cause_ns = taken_off(costs, gaps, activity.busy, bounds_ns)
     return ProfilerCost(np.sum(list(cause_ns.values()), axis=0), cause_ns)
@@ -116,6 +116,18 @@ def costs_of(trace: Trace) -> list[EventCost]:
     mine = [cost for cost in COSTS if cost.tool == trace.kind and cost.setting in settings]
     table = {GRAPH_NODES: "operations"}
     return [c for c in mine if getattr(trace, table.get(c.event, c.event)) is not None]
+
+
+def host_events_ns(
+    trace: Trace, steps: Steps, threads: list[int], time_ns: np.ndarray
+) -> np.ndarray:
+    """Nanoseconds that it took to record the threads' `host_events` before each time, likely."""
+    total_ns = np.zeros(len(time_ns))
+    for cost in costs_of(trace):
+        if cost.event == "host_events":
+            times_ns = event_times(trace, cost.event, steps, threads)
+            total_ns += 1e3 * cost.likely_us * np.searchsorted(times_ns, time_ns)
+    return total_ns
 
 
 def event_times(trace: Trace, event: str, steps: Steps, threads: list[int]) -> np.ndarray:

@@ -312,8 +312,6 @@ def cannot_tell(report: Report) -> Iterator[str]:
         return
     if report.idle is None:
         yield "why the GPU was idle: CUDA calls were not captured: --trace=cuda,nvtx"
-    elif report.typical and report.typical.added_ms is None and report.health.free_step_ms is None:
-        yield "what capturing added: it was never measured for this tool: time steps without it"
     if report.gpu_metrics is None:
         how = "nsys profile --gpu-metrics-devices=all"
         if report.program.framework == "trainer":

@@ -29,7 +29,7 @@ from profiling.analysis.gpu_time.host_activity import (
     where_often,
 )
 from profiling.analysis.gpu_time.host_waits import launches_block
-from profiling.analysis.gpu_time.profiler_cost import recorded_overhead
+from profiling.analysis.gpu_time.profiler_cost import host_events_ns, recorded_overhead
 from profiling.analysis.steps.steps import Steps
 from profiling.analysis.whatif.constants import LEAST_SHARE
 from profiling.analysis.whatif.unseen import with_unseen
@@ -166,11 +166,13 @@ def work_of(analysis: Analysis, calls: Calls, operations: Operations) -> Work:
     blocks = launches_block(operations, calls, launched)
     awaited, wait_lag_ns, took_ns = awaited_operations(timeline, *masks, launches_block=blocks)
     data_ns, is_stall, in_data = data_columns(trace, steps, spans, gpu, timeline.first)
+    reach_ns = np.append(spans.previous_ns, spans.end_ns.max())
     host = HostCalls(
         (spans.start_ns - spans.previous_ns).astype(float),
         took_ns,
         events + operators_before(trace, steps, threads, spans),
-        spans.ns_of_all(recorded_overhead(trace, threads)),
+        spans.ns_of_all(recorded_overhead(trace, threads))
+        + np.diff(host_events_ns(trace, steps, threads, reach_ns)),
         data_ns,
         is_stall,
         in_data,
