@@ -60,7 +60,7 @@ def lines(folder: Path, settings: HookSettings) -> list[str]:
         word = "ranks" if len(ranks) > 1 else "rank"
         messages.append(f"{word} {', '.join(map(str, ranks))}: {line}" if several else line)
     for other in sorted(folder.glob("process-*")):
-        messages.append(f"another process of this command trained too: {other}")
+        messages.append(f"another process of this command made steps too: {other}")
     return messages
 
 
