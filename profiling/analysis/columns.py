@@ -105,6 +105,8 @@ class Intervals:
         return Intervals(starts[real], ends[real])
 
     def union(self, other: "Intervals") -> "Intervals":
+        if not len(self.start_ns) or not len(other.start_ns):  # most often: nothing to merge
+            return self if len(self.start_ns) else other
         return union(
             np.concatenate((self.start_ns, other.start_ns)),
             np.concatenate((self.end_ns, other.end_ns)),

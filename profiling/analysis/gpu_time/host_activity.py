@@ -155,11 +155,11 @@ def host_activity(trace: Trace, calls: Calls, owned: OwnedOperations, begin: int
     by_xla = times_named(trace, steps, XLA_ALLOCATES, trace.frames).clip(begin, end)
     asks = by_xla.end_ns - by_xla.start_ns > LONG_NS  # shorter: XLA has the memory
     by_xla = Intervals(by_xla.start_ns[asks], by_xla.end_ns[asks])
-    own = np.flatnonzero(of_host)
+    own = calls.rows(of_host)
     released_ns = release_begins_ns(
-        names, calls.name[own], calls.start_ns[own], calls.end_ns[own], owned.start_ns, owned.end_ns
+        names, own.name, own.start_ns, own.end_ns, owned.start_ns, owned.end_ns
     )
-    released = union(released_ns, calls.end_ns[own]).clip(begin, end)
+    released = union(released_ns, own.end_ns).clip(begin, end)
     staged = during(staging)
     home = owned.row[copies(names, operations, owned.row, TO_HOST)]
     large_home = home[operations.bytes[home] > STAGED_BYTES]

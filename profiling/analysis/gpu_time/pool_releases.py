@@ -16,7 +16,7 @@ FREES = re.compile(r"((cuda|hip)FreeAsync|cuMemFreeAsync)(_ptsz)?(_v\d+)?")
 SYNCHRONIZES = re.compile(
     r"((cuda|hip)(Stream|Device|Event)|cu(Stream|Ctx|Event))Synchronize(_ptsz)?(_v\d+)?"
 )
-LONG_NS = 200_000  # a host wakes within 50 us of the GPU's end
+LEAST_RELEASE_NS = 200_000  # a host wakes within 50 us of the GPU's end
 
 
 def release_begins_ns(
@@ -32,15 +32,18 @@ def release_begins_ns(
     The calls are in the order of their begin; `busy_start_ns` and `busy_end_ns` are of the GPU's
     operations, in any order.
     """
+    frees = name_mask(names, name, FREES.fullmatch)
+    if not frees.any():  # the rest sorts all operations
+        return end_ns
     waits = np.flatnonzero(name_mask(names, name, SYNCHRONIZES.fullmatch))
-    freed = np.cumsum(name_mask(names, name, FREES.fullmatch))[waits]
+    freed = np.cumsum(frees)[waits]
     begun = np.searchsorted(np.sort(busy_start_ns), end_ns[waits])
     ends_ns = np.sort(busy_end_ns)
     ended = np.searchsorted(ends_ns, end_ns[waits], side="right")
     idle = (ended > 0) & (begun == ended) & (np.diff(freed, prepend=0) > 0)
     waits, ended = waits[idle], ended[idle]
     done_ns = np.maximum(start_ns[waits], ends_ns[ended - 1])
-    late = end_ns[waits] - done_ns > LONG_NS
+    late = end_ns[waits] - done_ns > LEAST_RELEASE_NS
     begins_ns = end_ns.copy()
     begins_ns[waits[late]] = done_ns[late]
     return begins_ns
