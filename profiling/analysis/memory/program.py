@@ -33,7 +33,7 @@ from profiling.analysis.memory.kinds import GRADIENTS, MOMENTS, WEIGHTS
 from profiling.analysis.memory.memory_records import Plan
 from profiling.shared.manifest import Manifest
 from profiling.shared.memory_sizes import FLOAT32_BYTES, gathered_bytes, kept_for_backward
-from profiling.shared.model_description import matrices_of
+from profiling.shared.model_description import ModelDescription, matrices_of
 from profiling.timeline.opening import read_manifest
 
 KEYS = ("batch", "context", "layers")
@@ -78,6 +78,10 @@ class Program:
             return None
 
     @property
+    def model(self) -> ModelDescription | None:
+        return self.manifest.model if self.manifest else None
+
+    @property
     def memory_bytes(self) -> int | None:
         """Memory of its GPU, as the manifest has it."""
         environment = self.manifest.environment if self.manifest else None
@@ -91,8 +95,7 @@ class Program:
     @cached_property
     def blocks(self) -> Repeated:
         """Raises ValueError with a sentence."""
-        model = self.manifest.model if self.manifest else None
-        return repeated_blocks(self.memory, len(model.blocks) if model else None)
+        return repeated_blocks(self.memory, len(self.model.blocks) if self.model else None)
 
     @property
     def layers(self) -> Repeated:
@@ -104,8 +107,7 @@ class Program:
     @cached_property
     def state(self) -> tuple[int, int]:
         """Bytes of weights outside of blocks, and in one block. Raises ValueError."""
-        model = self.manifest.model if self.manifest else None
-        if model:
+        if model := self.model:
             block = FLOAT32_BYTES * sum(map(prod, model.blocks[0].values()))
             whole = FLOAT32_BYTES * model.parameter_count
             return whole - len(model.blocks) * block, block
@@ -197,7 +199,7 @@ class Program:
 
     def input_bytes(self, plan: Plan) -> int | None:
         """Bytes that a block keeps of its input, if the manifest tells."""
-        model, keys = (self.manifest.model if self.manifest else None), self.keys
+        model, keys = self.model, self.keys
         if not model or not keys:
             return None
         tokens = (plan.batch or keys.batch_size) * (plan.context or keys.block_size)
@@ -214,10 +216,10 @@ class Program:
     def travel(self) -> Travel:
         """Plan for gathering blocks: this trainer's, or each by itself in a program of others,
         with the next one beside it."""
-        if not self.manifest or not self.manifest.model:
+        if not self.model:
             return Travel((range(1), range(1, 2)), kept=False)
         sent = self.state[1] // FLOAT32_BYTES * self.travel_bytes
-        return decide_travel(len(self.manifest.model.blocks), sent, self.memory_bytes)
+        return decide_travel(len(self.model.blocks), sent, self.memory_bytes)
 
     def gathered(self, changed: Changed) -> Bounds:
         """Bytes beside a rank's share: least one block's weights, most twice as many blocks."""

@@ -15,6 +15,7 @@ lead to different verdicts, the evidence gives both.
    of the step passes between kernels that are queued.
 
 A run without a GPU is judged by verdict.cpu. A capture that lost too many kernels has no verdict.
+
 A wait for the GPU is no finding by itself: it counts only as the idle time that it causes.
 """
 

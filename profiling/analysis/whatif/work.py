@@ -362,7 +362,7 @@ def data_columns(
     in_data = phases.ns_within(spans.start_ns, spans.end_ns) > 0
     if not len(phases.start_ns):
         batch = stall & makes_batch(gpu, first[:-1])
-        small = behind(gpu.to_host & (gpu.bytes > NUMBERS_BYTES), first[:-1])
+        small = true_just_before(gpu.to_host & (gpu.bytes > NUMBERS_BYTES), first[:-1])
         batch &= ~where_often(batch & small, len(steps.start_ns))
         data_ns = np.where(batch, think_ns, data_ns)
         stall &= ~batch
@@ -372,14 +372,14 @@ def data_columns(
 def makes_batch(gpu: Launched, row: np.ndarray) -> np.ndarray:
     """(rows,) whether from each operation on a batch is copied to the GPU before the next kernel
     and the next result, and the operation before it fetched no results."""
-    fetched = behind(large_results(gpu.to_host, gpu.bytes), row)
+    fetched = true_just_before(large_results(gpu.to_host, gpu.bytes), row)
     batch = next_of(in_large_runs(gpu.from_host, gpu.bytes))[row]
     kernel = next_of((gpu.kind == KERNEL) | gpu.to_host)[row]
     made: np.ndarray = (batch < len(gpu.call)) & (batch < kernel) & ~fetched
     return made
 
 
-def behind(mask: np.ndarray, row: np.ndarray) -> NDArray[np.bool_]:
+def true_just_before(mask: np.ndarray, row: np.ndarray) -> NDArray[np.bool_]:
     """(rows,) whether the mask is true for the operation before each of the rows."""
     before: NDArray[np.bool_] = np.append(False, mask)[row]
     return before
