@@ -237,6 +237,8 @@ class Recorder:
         report = self.folder / "made" / f"{program.name}.nsys-rep"
         log.write_bytes(b"")
         with ExitStack() as stack:
+            # after the processes have ended: nsys may write a report of a program that failed
+            stack.callback(report.unlink, missing_ok=True)
             groups = [[name] for name in names] if program.apart else [names]
             children = [Child(program, group, log, self.nsys) for group in groups]
             if beside := self.nsys and not program.large:
@@ -300,23 +302,23 @@ class Recorder:
         ending: ExitStack,
     ) -> None:
         """Pack the captures, and write the record when they are all there."""
+        place, captures = place_of(self.folder, measured.program), []
         with ending:
             if by_nsys:
                 by_nsys.finish()
-        place, captures = place_of(self.folder, measured.program), []
-        for window in windows:
-            made = window.made
-            if self.nsys and window.capture.tool == "nsys":
-                made = export(self.nsys, made, self.folder / "logs" / "export.log")
-            packed = pack(made, place.parents[1] / "captures")
-            made.unlink()
-            size, digest = packed.stat().st_size, hash_of(packed)
-            if too_large := size > LARGEST_BYTES:
-                most = f"{LARGEST_BYTES / 1e6:.0f} MB at most"
-                say(f"{packed.name}: left out, {size / 1e6:.1f} MB, {most}")
-                packed.unlink()
-            kept = None if too_large else packed.name
-            captures.append(replace(window.capture, file=kept, bytes=size, sha256=digest))
+            for window in windows:
+                made = window.made
+                if self.nsys and window.capture.tool == "nsys":
+                    made = export(self.nsys, made, self.folder / "logs" / "export.log")
+                packed = pack(made, place.parents[1] / "captures")
+                made.unlink()
+                size, digest = packed.stat().st_size, hash_of(packed)
+                if too_large := size > LARGEST_BYTES:
+                    most = f"{LARGEST_BYTES / 1e6:.0f} MB at most"
+                    say(f"{packed.name}: left out, {size / 1e6:.1f} MB, {most}")
+                    packed.unlink()
+                kept = None if too_large else packed.name
+                captures.append(replace(window.capture, file=kept, bytes=size, sha256=digest))
         write_text(place, to_json(replace(measured, captures=captures)))
 
 
