@@ -14,7 +14,7 @@ is named at the end, with exit code 1.
 Needs CUDA, nsys, and three packages that this project itself does not need: pip install torchvision
 timm transformers. validation/foreign_programs/series.py lists the programs.
 
-Series 6 to 12 have programs of many frameworks (validation/framework_programs/series.py), with
+Series 6 and later have programs of many frameworks (validation/framework_programs/series.py), with
 faults and without, and more packages, which are named where they are missing. Each goes on where it
 was stopped, prints each verdict's grade, promised beside measured gains and the profiler's
 estimated beside its real cost; with `small=true` it tries its programs on the CPU, without nsys.
@@ -61,12 +61,12 @@ FOLDERS = dict(zip(TOOLS, ("nsys", "torch"), strict=True))  # folders of capture
 
 @dataclass
 class ForeignConfig(Keys):
-    series: int = key(1, "from 1 to 11", least=1)
+    series: int = key(1, f"from 1 to {max(SERIES | of_frameworks.SERIES)}", least=1)
     programs: str = key("all", "of the series; or names of any, by comma")
     repeats: int = key(1, "captures of each program by each tool", least=1)
     out: str = key("out-foreign", "folder of captures, times.json and results.json")
-    rounds: int = key(5, "timed turns of each program, in series 6 to 12", least=1)
-    small: bool = key(False, "try series 6 to 12 on the CPU, in small sizes")
+    rounds: int = key(5, "timed turns of each program, in series 6 and later", least=1)
+    small: bool = key(False, "try series 6 and later on the CPU, in small sizes")
     nsys: str = key("", "this nsys; else the one that is found")
     reread: bool = key(False, "diagnose the captures in OUT again")
 
@@ -80,7 +80,7 @@ def main(config: ForeignConfig) -> None:
     out = Path(config.out).resolve()
     if chosen := [each for each in of_frameworks.PROGRAMS if each.name in names]:
         if len(chosen) < len(names):
-            raise ValueError("programs: those of series 6 to 12 run by themselves")
+            raise ValueError("programs: those of series 6 and later run by themselves")
         return judge_frameworks(config, chosen, out)
     programs = [PROGRAMS[name] for name in names]
     if config.reread:

@@ -1,4 +1,4 @@
-"""Verdicts of the report on captures of series 6 to 12, graded beside the truth, and counted."""
+"""Verdicts of the report on captures of series 6 and later, graded and counted beside the truth."""
 
 import os
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Other tools on the captures of series 6 to 12, graded as our verdicts are.
+"""Other tools on the captures of series 6 and later, graded as our verdicts are.
 
     python -m validation foreign series=7 out=OUT reread=true
     python -m validation peers series=7 out=OUT nsys_ai=PROGRAM hta=PYTHON tracelens=PROGRAM
@@ -45,7 +45,7 @@ SAID = 44  # characters of an answer in the table
 
 @dataclass
 class PeersConfig(Keys):
-    series: int = key(6, "from 6 to 12")
+    series: int = key(6, f"from 6 to {max(SERIES)}")
     out: str = key("out-frameworks", "folder of the captures and of results.json")
     nsys_ai: str = key("", "program nsys-ai", file=True)
     hta: str = key("", "Python that has HolisticTraceAnalysis", file=True)

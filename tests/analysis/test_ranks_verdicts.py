@@ -4,20 +4,19 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from benchmarks.fleet.files import FileFacts, clocks_of_hosts
-from benchmarks.fleet.simulation import Fault, Fleet, cost_us, simulate
+from benchmarks.fleet.simulation import Fault, Fleet, cost_us
 from profiling.analysis.ranks.cause_said import launches_line
 from profiling.report.ranks.document import ranks_document
 from profiling.report.renderers.markdown import markdown
 from profiling.shared.causes import BUSY_GPU_VERDICTS
 from profiling.shared.json_records import to_json
 from profiling.shared.manifest import Laps, Manifest, WindowSteps
-from tests.helpers.fleet import TOOLS, analyse_files, one_clock, report_of, write_fleet
+from tests.helpers.fleet import TOOLS, analyse_files, report_of, write_fleet
 from tests.helpers.reports import MANIFEST
 
 NEAR = 0.15  # of what removing the fault gives
@@ -289,36 +288,6 @@ def test_without_a_fault_nobody_is_blamed(tmp_path: Path, tool: str, buckets: in
     assert report.jitter_ms_per_step is not None and report.jitter_ms_per_step < 0.1
 
 
-def test_pairs_that_work_side_by_side_do_not_add_up_to_jitter(tmp_path: Path) -> None:
-    """Each of many pairs waits a little for one of its two: all of them do so at the same time."""
-    pairs = Fleet(ranks=24, steps=3, forward=8, backward=16, tensor_parallel=2, noise=0.03)
-    assert report_of(write_fleet(pairs, tmp_path / "none")).straggler is None
-    fleet = replace(pairs, fault=Fault("slow_loader", ranks=(5,)))
-    found = report_of(write_fleet(fleet, tmp_path / "one")).straggler
-    assert found is not None and found.rank == 5
-    assert found.costs_ms_per_step == pytest.approx(cost_us(fleet) / 1e3, rel=NEAR)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("ranks, seed", [(2, 3), (4, 1), (8, 2), (8, 4)])
-def test_who_is_late_in_turns_is_jitter(tmp_path: Path, ranks: int, seed: int) -> None:
-    fleet = Fleet(ranks=ranks, steps=12, buckets=2, jitter_us=2000, seed=seed)
-    report = report_of(write_fleet(fleet, tmp_path))
-    assert (report.verdict, report.straggler) == ("jitter", None)
-    without = replace(fleet, jitter_us=0.0)
-    lengthened_ms = (simulate(fleet).step_us - simulate(without).step_us) / 1e3
-    assert report.jitter_ms_per_step == pytest.approx(lengthened_ms, rel=NEAR)
-
-
-@pytest.mark.parametrize("seed", [7, 8])
-def test_who_has_more_work_in_turns_is_not_named_for_seven_turns_of_ten(
-    tmp_path: Path, seed: int
-) -> None:
-    fleet = Fleet(ranks=2, steps=10, buckets=2, jitter_us=4000, seed=seed)
-    report = report_of(write_fleet(fleet, tmp_path))
-    assert (report.verdict, report.straggler) == ("jitter", None)
-
-
 @pytest.mark.parametrize("buckets", [0, 4])
 def test_a_slow_link_is_communication_and_no_rank(tmp_path: Path, buckets: int) -> None:
     fault = Fault("slow_link", times=20.0 if buckets else 6.0)
@@ -329,16 +298,6 @@ def test_a_slow_link_is_communication_and_no_rank(tmp_path: Path, buckets: int) 
         assert row.communication.transfer_ms > 20 * row.communication.wait_ms
 
 
-def test_transfers_outweigh_what_ranks_cost_in_turns(tmp_path: Path) -> None:
-    fault = Fault("slow_link", times=20.0)
-    fleet = Fleet(ranks=2, steps=12, buckets=4, jitter_us=1000, seed=3, fault=fault)
-    report = report_of(write_fleet(fleet, tmp_path))
-    assert (report.verdict, report.straggler) == ("communication", None)
-    assert report.jitter_ms_per_step is not None
-    step_ms = report.steps.step_ms
-    assert report.jitter_ms_per_step > 0.02 * np.mean(step_ms), "which alone would be jitter"
-
-
 def test_clocks_that_differ_by_more_than_the_lateness_make_no_claim(tmp_path: Path) -> None:
     fault = Fault("slower_kernels", times=1.06)
     sure = replace(FOUR, fault=fault)
@@ -347,84 +306,6 @@ def test_clocks_that_differ_by_more_than_the_lateness_make_no_claim(tmp_path: Pa
     report = report_of(write_fleet(unsure, tmp_path / "unsure"))
     assert (report.verdict, report.straggler) == ("unknown", None)
     assert "do not show" in report.evidence[0]
-
-
-LAUNCHES = ["cudaLaunchKernelExC"]
-
-
-def write_with_copies(
-    fleet: Fleet, folder: Path, calls: bool, launches: bool = True, kernels: bool = False
-) -> list[Path]:
-    """Write a fleet whose ranks exchange gradients by copies, which begin once all could.
-
-    Each exchange is two copies with a launch each. With `kernels`, the first of each step is left
-    to NCCL's kernel.
-    """
-    files = write_fleet(fleet, folder, facts=one_clock(fleet.ranks))
-    contents = [json.loads(file.read_text()) for file in files]
-    traces = [content["traceEvents"] for content in contents]
-    transfers = [[each for each in trace if each["name"].startswith("nccl")] for trace in traces]
-    for number, same in enumerate(zip(*transfers, strict=True)):
-        if kernels and number % fleet.buckets == 0:
-            continue
-        begin = max(copy["ts"] for copy in same)
-        for copy, trace in zip(same, traces, strict=True):
-            end = copy["ts"] + copy["dur"]
-            copy |= {"cat": "gpu_memcpy", "name": "Memcpy PtoP (Device -> Device)"}
-            copy |= {"ts": begin, "dur": (end - begin) / 2}
-            copy["args"]["inDevice"] = copy["args"].pop("device")  # as Kineto says it of these
-            trace += second_half(copy, trace)
-    left_out = {*([] if calls else ["record_param_comms"]), *([] if launches else LAUNCHES)}
-    for file, content in zip(files, contents, strict=True):
-        kept = [event for event in content["traceEvents"] if event["name"] not in left_out]
-        file.write_text(json.dumps(content | {"traceEvents": kept}))
-    return files
-
-
-def second_half(copy: dict[str, Any], trace: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """A copy behind this one, as long, and its launch."""
-    first = copy["args"]["correlation"]
-    launch = next(
-        each for each in trace if each["name"] in LAUNCHES and each["args"]["correlation"] == first
-    )
-    number = {"correlation": first + 10_000_000}
-    return [
-        copy | {"ts": copy["ts"] + copy["dur"], "args": copy["args"] | number},
-        launch
-        | {"ts": launch["ts"] + launch["dur"] / 2, "dur": launch["dur"] / 2}
-        | {"args": launch["args"] | number},
-    ]
-
-
-@pytest.mark.parametrize("kernels", [True, False])
-@pytest.mark.parametrize("calls", [True, False])
-@pytest.mark.parametrize("kind", ["more_kernels", "slow_loader"])
-def test_who_is_late_is_named_by_the_copies_of_the_others(
-    tmp_path: Path, kind: str, calls: bool, kernels: bool
-) -> None:
-    fleet = replace(FOUR, fault=Fault(kind, ranks=(2,)))
-    report = report_of(write_with_copies(fleet, tmp_path, calls, kernels=kernels))
-    found = report.straggler
-    assert report.verdict == "straggler" and found is not None and found.rank == 2
-    assert found.because in (COMPUTES if kind == "more_kernels" else ("data",))
-    assert found.costs_ms_per_step == pytest.approx(cost_us(fleet) / 1e3, rel=NEAR)
-
-
-@pytest.mark.parametrize("kernels", [True, False])
-def test_copies_without_a_fault_blame_nobody(tmp_path: Path, kernels: bool) -> None:
-    report = report_of(write_with_copies(FOUR, tmp_path, calls=False, kernels=kernels))
-    assert (report.verdict, report.straggler) == ("balanced", None)
-
-
-def test_copies_whose_launches_are_unknown_make_no_claim_and_the_cure_is_named(
-    tmp_path: Path,
-) -> None:
-    fleet = replace(FOUR, fault=Fault("more_kernels", ranks=(2,)))
-    report = report_of(write_with_copies(fleet, tmp_path, calls=True, launches=False))
-    assert (report.verdict, report.straggler) == ("unknown", None)
-    assert "by copies from GPU to GPU" in report.evidence[0]
-    assert "all_reduce=collective" in report.evidence[1]
-    assert all(row.communication.exposed_ms > 0 for row in report.ranks)
 
 
 def test_groups_that_no_capture_names_make_no_claim(tmp_path: Path) -> None:
@@ -440,40 +321,6 @@ def test_groups_that_no_capture_names_make_no_claim(tmp_path: Path) -> None:
         whole = shares.compute + shares.communication + shares.copy + shares.idle
         assert whole == pytest.approx(100)
     assert "Shares of a step; waits are not known" in markdown(ranks_document(report))
-
-
-def test_who_costs_more_than_the_others_in_every_step_is_no_jitter(tmp_path: Path) -> None:
-    """The late rank's neighbour hands its lateness on, and is not quite cleared of it."""
-    fleet = Fleet(ranks=8, steps=7, buckets=4, forward=4, noise=0.0, kernel_us=10.0, leave_us=0.5)
-    fault = Fault("larger_kernels", ranks=(5,))
-    fleet = replace(fleet, slowdown=1.5, tensor_parallel=2, fault=fault, seed=3)
-    report = report_of(write_fleet(fleet, tmp_path))
-    assert report.straggler is not None and report.straggler.rank == 5
-    assert report.straggler.in_steps == 7
-    assert report.straggler.costs_ms_per_step == pytest.approx(cost_us(fleet) / 1e3, rel=0.1)
-
-
-@pytest.mark.parametrize("steps", [1, 2])
-def test_the_same_rank_in_every_step_is_not_said_to_change(tmp_path: Path, steps: int) -> None:
-    fleet = Fleet(ranks=8, steps=steps, buckets=4, forward=4, noise=0.0, kernel_us=10.0)
-    fault = Fault("larger_kernels", ranks=(5,))
-    fleet = replace(fleet, slowdown=1.5, tensor_parallel=2, fault=fault, seed=3, leave_us=0.5)
-    report = report_of(write_fleet(fleet, tmp_path))
-    assert report.verdict == "jitter"
-    assert ("The last rank is not the same") not in report.evidence[
-        0
-    ] and "Rank 5" in report.evidence[0]
-
-
-@pytest.mark.slow
-def test_the_clocks_doubts_of_groups_side_by_side_do_not_add_up(tmp_path: Path) -> None:
-    fleet = Fleet(ranks=32, steps=3, buckets=8, forward=16, backward=32, kernel_us=20.0)
-    fleet = replace(fleet, tensor_parallel=2, fault=Fault("slow_loader", ranks=(7,)))
-    analysis = analyse_files(write_fleet(fleet, tmp_path))
-    waits = analysis.costs.waits
-    of_one_ns = waits.spread_ns[waits.matched.there[:, 7]].sum() / fleet.steps
-    assert analysis.costs.doubt_ms(range(32)) == pytest.approx(of_one_ns / 1e6, rel=0.2)
-    assert analysis.report.straggler is not None and analysis.report.straggler.rank == 7
 
 
 def test_who_only_passes_lateness_on_costs_nothing(tmp_path: Path) -> None:
