@@ -71,6 +71,15 @@ def test_what_helps_most_is_one_line():
     assert len(re.findall(r"without (capturing|a profiler)", said)) == 1
 
 
+def test_an_estimated_step_stands_beside_the_mean_where_steps_vary():
+    report = report_of("flash_eager")
+    step, times = report.typical, report.window.step_ms
+    long = replace(report, window=replace(report.window, step_ms=replace(times, mean=2 * step.ms)))
+    free = f"about {report.estimated_free_ms:.2f} without capturing"
+    beside = f"step {step.ms:.2f} ms (mean {2 * step.ms:.2f}, {free})"
+    assert beside in " ".join(text_of(first_screen(long)).split())
+
+
 def test_of_a_capture_without_steps_no_figure_is_one_of_a_step():
     build = training()
     build.ranges.clear()

@@ -42,6 +42,7 @@ FILES = sorted(
 ROUNDING = 0.0051  # of figures with two decimals
 BUSY = re.compile(r"The GPU is busy (\d+) % of the time: ([\d.]+) of ([\d.]+) ms per step\.")
 UP_TO = re.compile(r", (?:up to )?([\d.]+) of ([\d.]+) ms per step")
+FREE = re.compile(r"step ([\d.]+) ms \(about ([\d.]+) without capturing\)")
 COST = re.compile(r"([\d.,]+) ms per step")
 
 
@@ -146,6 +147,9 @@ def figures_of_another_step(report: Report) -> list[str]:
         if text not in said
     ]
     text = markdown.markdown(report_document(report))
+    beside = FREE.search(short)
+    if beside and float(beside[2]) > 1.1 * float(beside[1]):
+        found.append(f"screen: {beside[0]}")
     if f"**the typical step** | **{milliseconds(step.ms)}**" not in text:
         found.append("Markdown: another step")
     figures = dict(key_figures(report))  # also the cards of a page

@@ -36,10 +36,10 @@ def other_step_times(report: Report) -> list[tuple[str, str]]:
     if report.window.step_name is None:
         return []
     free_ms = report.health.free_step_ms
-    free = ABSENT if free_ms is None else f"{milliseconds(free_ms)} ms"
+    without = "median step without capturing", f"{milliseconds(free_ms)} ms" if free_ms else ABSENT
     if (estimated_ms := report.estimated_free_ms) is not None:
-        free = f"about {milliseconds(estimated_ms)} ms, estimated"
-    without = ("median step without capturing", free)
+        about = f"about {milliseconds(estimated_ms)} ms, estimated"
+        without = "mean step without capturing", about
     if not (report.typical or report.on_cpu):
         return [without]
     captured = f"{milliseconds(report.window.step_ms.median)} ms"

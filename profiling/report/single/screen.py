@@ -29,6 +29,7 @@ EVIDENCE, NEXT, PARTS, ROWS = 4, 2, 3, 5  # most of each
 EVIDENCE_LINES, NEXT_LINES = 7, 3  # most lines of them when wrapped
 COLUMNS, BULLET = 80, 4  # characters of a line, and of a bullet before its text
 LEAST = 0.01  # share of the step; shorter parts and phases are not listed
+MEAN_APART = 0.05  # a mean further from the typical step is shown beside it
 
 
 def first_screen(report: Report) -> Document:
@@ -69,8 +70,11 @@ def figures(report: Report) -> Iterator[str]:
         yield f"whole capture {median} ms"
     elif step:  # the overhead of capturing is one of medians
         beside = f" (median {median}, {without})" if without else ""
-        if estimated_ms is not None:
-            beside = f" (about {milliseconds(estimated_ms)} without capturing)"
+        if estimated_ms is not None:  # of the mean, which a few long steps lift off the typical one
+            mean_ms = report.window.step_ms.mean
+            apart = abs(mean_ms / step.ms - 1) > MEAN_APART
+            mean = f"mean {milliseconds(mean_ms)}, " if apart else ""
+            beside = f" ({mean}about {milliseconds(estimated_ms)} without capturing)"
         yield f"step {milliseconds(step.ms)} ms{beside}"
     else:  # the mean, of which the evidence has shares
         beside = ", ".join(filter(None, [f"median {median}", without]))
