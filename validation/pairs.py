@@ -44,6 +44,7 @@ import torch
 from benchmarks.measuring import Keys, key, measure_in_turns, say
 from cli.errors import suggestion
 from cli.files import write_text
+from profiling.launch.experiment.baselines import cpu_name
 from profiling.shared.json_records import to_json
 from profiling.tools import nsys_tool
 from profiling.tools.nsys_tool import Nsys
@@ -165,12 +166,9 @@ def ask_gpu(facts: Sequence[str]) -> str:
 
 def this_machine(nsys: Nsys | None) -> Machine:
     gpu, _, driver = ask_gpu(GPU).partition(", ") if nsys else ("cpu", "", "")
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.exists() else []
-    cpu = next((line.split(": ")[1] for line in lines if line.startswith("model name")), "unknown")
     versions = {"python": platform.python_version()} | ({"nsys": nsys.version} if nsys else {})
     versions |= {name: version(name) for name in PACKAGES if is_installed(name)}
-    return Machine(gpu, driver, cpu, os.cpu_count() or 1, versions)
+    return Machine(gpu, driver, cpu_name() or "unknown", os.cpu_count() or 1, versions)
 
 
 def estimated_s(program: Program, rounds: int) -> float:
