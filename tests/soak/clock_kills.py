@@ -117,11 +117,12 @@ def run_life(
         if number is not None:
             chance = random.Random(f"clock {number} {begun}")
             sleep_until(child, child.began_s + chance.uniform(0, training.longest_s))
-        is_killed = number is not None and not child.has_ended()
-        if is_killed:
+        if number is not None and not child.has_ended():
             child.signal(signal.SIGKILL)
             lost_s = time.time() - last_safe_s(reader)
         ended = child.wait(until_s)
+        # a process that was leaving already ends by itself all the same
+        is_killed = number is not None and ended.status == -signal.SIGKILL
         problem = tiny_run.fault_of(ended)
         if ended.status != (-signal.SIGKILL if is_killed else 0):
             problem = problem or f"exit code {ended.status}: {' '.join(ended.err.split())[-200:]}"
