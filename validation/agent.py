@@ -29,7 +29,7 @@ from pathlib import Path
 
 import numpy as np
 from mcp import Client
-from mcp.client.stdio import StdioServerParameters
+from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.types import CallToolResult
 
 from benchmarks.measuring import PROJECT, Keys, key
@@ -60,9 +60,14 @@ class Asked:
         return sum(map(token_count, self.texts))
 
 
-def client_of(root: Path) -> Client:
-    words = ["-m", "profiling", "mcp", "--root", str(root)]
-    return Client(StdioServerParameters(command=sys.executable, args=words, cwd=PROJECT))
+def client_of(root: Path, *more: str) -> Client:
+    """A client of a server that serves `root`.
+
+    Its stderr is this process's own: by default it is what stood there as the SDK was imported.
+    """
+    words = ["-m", "profiling", "mcp", "--root", str(root), *more]
+    server = StdioServerParameters(command=sys.executable, args=words, cwd=PROJECT)
+    return Client(stdio_client(server, errlog=sys.__stderr__ or sys.stderr))
 
 
 def text_of(result: CallToolResult) -> str:

@@ -2,12 +2,10 @@
 
 import asyncio
 import json
-import sys
 
 import pytest
 
 from profiling.verbs.mcp import INSTRUCTIONS
-from tests.paths import PROJECT
 from validation.agent_questions import ORDER, make_folder
 
 READS = {"open", "verdict", "section", "evidence", "compare", "whatif", "scale", "runs"}
@@ -51,12 +49,9 @@ STARTS = (
 
 async def session(root, *more: str, calls=CALLS) -> tuple[dict[str, object], list[object]]:
     """Connect a client; return the tools that it sees, and the answers to calls."""
-    from mcp import Client
-    from mcp.client.stdio import StdioServerParameters
+    from validation.agent import client_of
 
-    words = ["-m", "profiling", "mcp", "--root", str(root), *more]
-    server = StdioServerParameters(command=sys.executable, args=words, cwd=PROJECT)
-    async with Client(server) as client:
+    async with client_of(root, *more) as client:
         assert client.instructions == INSTRUCTIONS
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
         return tools, [await client.call_tool(*call) for call in calls]
