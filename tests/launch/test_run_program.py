@@ -83,10 +83,11 @@ def opened(path: Path) -> bytes:
 
 
 def test_output_and_exit_code_are_the_programs(capfd):
-    code = "import sys; print('to stdout'); print('to stderr', file=sys.stderr); sys.exit(3)"
+    code = "import sys; print('to stdout'); sys.stderr.write('to stderr'); sys.exit(3)"
     assert run.main(["--kind", "torch", "--", PYTHON, "-c", code]) == 3
     printed = capfd.readouterr()
-    assert printed.out == "to stdout\n" and "\nto stderr\n" in printed.err
+    assert printed.out == "to stdout\n" and "\nto stderr\nprofiling run: " in printed.err
+    assert "no step was seen: the program ended with exit code 3 before one\n" in printed.err
     assert "20 steps are recorded by torch.profiler; files go to out-run" in printed.err
     assert not Path("out-run").exists(), "a program without a step leaves no folder"
 
@@ -399,6 +400,14 @@ RunFiles.write_end = interrupted
     assert run.main(["--kind", "none", "--", PYTHON, "mine.py", "12"]) == 0
     assert "Traceback" not in capfd.readouterr().out, "which is where a fork writes its errors too"
     assert Path("out-run/summary.json").is_file()
+
+
+def test_a_program_too_short_for_a_window_has_its_step_times_told(capfd, forked):
+    Path("mine.py").write_text(TRAIN)
+    assert run.main(["--kind", "torch", "--start", "60", "--", PYTHON, "mine.py", "45"]) == 0
+    window, times = said_of(capfd)[1][-2:]
+    assert window.startswith("the program made 44 steps and ended before the window")
+    assert re.match(r"a step takes [\d.e-]+ ms \(median\); the host is in forward", times)
 
 
 @pytest.mark.slow
