@@ -2,6 +2,7 @@
 
 import shlex
 import sys
+import traceback
 from argparse import Namespace
 from contextlib import redirect_stdout
 from pathlib import Path
@@ -192,6 +193,8 @@ def report(
             show_next(folder, "dashboard {}", "compare {} OTHER")
     except (ValueError, OSError) as error:
         print(f"\nno report: {one_line(error)}")
+    except Exception:  # a fault of ours does not become the program's exit code
+        print(f"\nno report: {traceback.format_exc()}")
 
 
 def show(folder: Path, nsys: Nsys | None) -> None:

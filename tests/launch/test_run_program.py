@@ -410,6 +410,21 @@ def test_a_program_too_short_for_a_window_has_its_step_times_told(capfd, forked)
     assert re.match(r"a step takes [\d.e-]+ ms \(median\); the host is in forward", times)
 
 
+def test_a_program_with_a_clock_that_stands_has_its_steps_told(capfd, forked):
+    Path("mine.py").write_text(f"import time\ntime.perf_counter_ns = lambda: 7\n{TRAIN}")
+    assert run.main(["--kind", "none", "--", PYTHON, "mine.py", "45"]) == 0
+    assert said_of(capfd)[1][-2:] == [
+        "44 steps; a step ends with SGD.step()",
+        "a step takes 0 ms (median)",
+    ]
+
+
+def test_a_fault_of_the_report_is_not_the_programs_exit_code(capfd, monkeypatch):
+    monkeypatch.setattr(seen, "lines", lambda *_: 1 / 0)
+    assert run.main(["--kind", "none", "--", "sh", "-c", "exit 5"]) == 5
+    assert "no report: Traceback" in capfd.readouterr().err
+
+
 @pytest.mark.slow
 def test_a_training_ends_with_its_report_and_is_as_bare(capfd, forked):
     Path("mine.py").write_text(TRAIN)

@@ -140,8 +140,8 @@ def phases_line(folder: Path) -> str | None:
     if facts is None or not summary.is_file():
         return None
     step_ms = float(json.loads(summary.read_text())["time/step_ms"])
-    phases = facts.host_ms
     whole_ms = facts.timed_step_ms or step_ms
+    phases = facts.host_ms if whole_ms else {}  # 0 where the program's clock stands
     shares = ", ".join(f"{name} {whole_percent(ms / whole_ms)}" for name, ms in phases.items())
     said = f"a step takes {step_ms:.4g} ms (median)"
     return f"{said}; the host is in {shares}" if shares else said
