@@ -358,6 +358,19 @@ def test_what_the_hook_left_is_told(facts, window, told, tmp_path):
     )
 
 
+def test_what_another_process_did_is_told(tmp_path):
+    left_by_hook(tmp_path / "run", {}, WHOLE)
+    left_by_hook(
+        tmp_path / "run" / "process-7", {"steps": 19, "rule": "a step is a forward of Net"}
+    )
+    left_by_hook(tmp_path / "run" / "process-8", None)
+    assert seen.lines(tmp_path / "run", SETTINGS)[1:] == [
+        "another process of this command made 19 steps; a step is a forward of Net: "
+        f"{tmp_path}/run/process-7",
+        f"another process of this command made steps: {tmp_path}/run/process-8",
+    ]
+
+
 def test_an_error_of_the_hook_is_told_and_not_a_kill(tmp_path):
     left_by_hook(tmp_path / "run", None)
     row = {"pid": 8, "error": "OSError: [Errno 28] No space left on device"}

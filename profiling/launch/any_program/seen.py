@@ -60,7 +60,9 @@ def lines(folder: Path, settings: HookSettings) -> list[str]:
         word = "ranks" if len(ranks) > 1 else "rank"
         messages.append(f"{word} {', '.join(map(str, ranks))}: {line}" if several else line)
     for other in sorted(folder.glob("process-*")):
-        messages.append(f"another process of this command made steps too: {other}")
+        rules = [read_json(path, ProgramFacts) for path in other.glob(f"{FACTS}/rank*.json")]
+        made = f"{counted(rules[0].steps, 'step')}; {rules[0].rule}" if rules else "steps"
+        messages.append(f"another process of this command made {made}: {other}")
     return messages
 
 
