@@ -74,8 +74,8 @@ CPU_VERDICTS = (
             ),
             replace(FUSED_ATTENTION, needs="no_dropout"),
             Advice(
-                "Give each operator more work to split over threads: a larger batch.",
-                trainer="Give each operator more work to split over threads: a larger batch_size.",
+                "Give each operator more work: a larger batch.",
+                trainer="Give each operator more work: a larger batch_size.",
             ),
         ),
     ),

@@ -2,6 +2,7 @@
 
 import shlex
 import sys
+import traceback
 from argparse import Namespace
 from contextlib import redirect_stdout
 from pathlib import Path
@@ -14,6 +15,7 @@ from cli.program import as_called
 from profiling.launch import command, reports
 from profiling.launch.any_program import folder as run_folder
 from profiling.launch.any_program import seen
+from profiling.launch.any_program.ended import end_words
 from profiling.launch.any_program.start import (
     NOT_EXECUTABLE,
     HookSettings,
@@ -77,6 +79,7 @@ def run_program(flags: Namespace, words: list[str]) -> int:
             say(f"{words[0]}: {error.strerror}; name the program that runs it")
             ended = Ended(NOT_EXECUTABLE, "", None)
         else:
+            print(file=sys.stderr, flush=True)  # the program may have ended within a line
             with redirect_stdout(sys.stderr):
                 report(folder, settings, nsys, ended, flags.whole)
     if previous and not previous.exists():
@@ -172,9 +175,12 @@ def report(
         if captures:
             run_folder.describe_command(folder, settings.command)
         messages = seen.lines(folder, settings)
-        if whole and messages in ([seen.NEVER], [f"{seen.NO_STEP}; {seen.OTHERS}"]):
+        unseen = [f"{seen.NO_STEP}; {seen.OTHERS}"]
+        if whole and messages in ([seen.NEVER], unseen):
             messages = ["no steps are known of this program: the report is about all of it"]
-        if settings.kind == "none" and (phases := seen.phases_line(folder)):
+        elif messages == unseen and ended.status:
+            messages = [f"no step was seen: the program {end_words(ended.status)} before one"]
+        if not captures and (phases := seen.phases_line(folder)):
             messages.append(phases)
         snapshots = sorted(path for path in captures if path.name.endswith(".memory.pickle"))
         for line in messages:
@@ -187,6 +193,8 @@ def report(
             show_next(folder, "dashboard {}", "compare {} OTHER")
     except (ValueError, OSError) as error:
         print(f"\nno report: {one_line(error)}")
+    except Exception:  # a fault of ours does not become the program's exit code
+        print(f"\nno report: {traceback.format_exc()}")
 
 
 def show(folder: Path, nsys: Nsys | None) -> None:

@@ -1,15 +1,13 @@
 """The hook inside a program: its faults, another sitecustomize, children, forks, torch.compile."""
 
 import json
-import os
-import subprocess
 import sys
 import venv
-from pathlib import Path
 
 import pytest
 
-from profiling.launch.any_program.start import HOOK, HookSettings, with_hook
+from profiling.launch.any_program.start import HOOK
+from tests.helpers.hooked import bare_environment, hooked, output
 from tests.paths import PROJECT
 
 PYTHON = sys.executable
@@ -23,22 +21,6 @@ def step():
     model(torch.randn(8, 16)).square().mean().backward()
     optimizer.step(); optimizer.zero_grad()
 """
-
-
-def bare_environment() -> dict[str, str]:
-    return {name: text for name, text in os.environ.items() if name != "PYTHONPATH"}
-
-
-def hooked(folder: Path, environ: dict[str, str] | None = None, **settings) -> dict[str, str]:
-    """The environment of a program whose hook writes to the folder, which is made."""
-    folder.mkdir()
-    asked = HookSettings(str(folder), ["x"], **({"kind": "torch"} | settings))
-    return with_hook(environ or bare_environment(), asked)
-
-
-def output(words: list[str], environ: dict[str, str]) -> tuple[int, str, str]:
-    done = subprocess.run(words, env=environ, capture_output=True, text=True, timeout=90)
-    return done.returncode, done.stdout, done.stderr
 
 
 # other sitecustomizes

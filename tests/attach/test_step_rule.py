@@ -13,16 +13,20 @@ from _profiling_attach.step_rule import (
 def play(marks, optimizers=0, asked=None, end=True):
     """(rule, moments at which steps ended) of a program that leaves these marks.
 
-    Marks are (kind, key); a mark's moment is its place. A take-over drops the steps before it.
+    Marks are (kind, key), or ("made", key) of an optimizer; a mark's moment is its place. A
+    take-over drops the steps before it.
     """
     rule, steps = StepRule(asked), []
     rule.optimizers_made = optimizers
     for moment, mark in enumerate(marks):
+        if mark[0] == "made":
+            rule.optimizer_made(mark[1])
+            continue
         if rule.ignores(mark):
             continue
         before = rule.chosen
         ended = rule.ends_of_steps(mark, moment)
-        if before is not None and before != rule.chosen:
+        if before is not None and LEVELS[before[0]] < LEVELS[rule.chosen[0]]:
             steps.clear()
         steps += ended
     if end:
@@ -61,6 +65,43 @@ def test_of_five_critics_and_one_generator_the_generator_ends_a_step(end):
 def test_an_optimizer_that_never_steps_holds_the_rule_up_for_a_number_of_cycles_alone():
     rule, steps = play(iteration(1) * (CYCLES + 1), optimizers=2, end=False)
     assert rule.chosen == ("optimizer", 1) and len(steps) == CYCLES + 1
+
+
+def test_models_that_are_trained_one_after_another_all_make_steps():
+    folds = [[("made", fold), *iteration(fold) * 20] for fold in (1, 2, 3, 1)]  # a freed one's id
+    rule, steps = play(sum(folds, []), end=False)
+    assert len(steps) == 80 and steps == sorted(steps)
+    names = {("optimizer", fold): "SGD" for fold in (1, 2, 3)}
+    assert rule.sentence(names) == "a step ends with SGD.step(), of 4 optimizers one after another"
+    rule, steps = play([("made", 1), *iteration(1) * 20] * 3)
+    assert len(steps) == 60 and "3 optimizers one after another" in rule.sentence(names)
+
+
+def test_the_next_gan_ends_its_steps_with_the_generator_too():
+    cycle = (iteration(3) * 5 + iteration(4)) * 20
+    first = [("made", 1), ("made", 2), *(iteration(1) * 5 + iteration(2)) * 20]
+    rule, steps = play([*first, ("made", 3), ("made", 4), *cycle])
+    assert rule.chosen == ("optimizer", 4) and len(steps) == 40
+
+
+def test_an_optimizer_that_is_made_in_each_step_does_not_end_it():
+    inner = [("made", 2), *iteration(2) * 5, *iteration(1)]
+    rule, steps = play([("made", 1), *iteration(1), *inner * 20])
+    assert rule.chosen == ("optimizer", 1) and len(steps) == 21
+    assert len(rule.undecided) <= 5, "ends of inner steps are not kept for long"
+    longer = [("made", 2), *iteration(2) * 30, *iteration(1)]
+    rule, steps = play([("made", 1), *iteration(1), *longer * 20])
+    assert rule.chosen == ("optimizer", 1) and len(steps) == 21 + 30, (
+        "the first are taken for steps"
+    )
+    assert "one after another" not in rule.sentence({})
+
+
+def test_a_second_optimizer_of_the_same_model_may_be_made_behind_the_first_step():
+    rule, steps = play(
+        [("made", 1), *iteration(1), ("made", 2), *(iteration(1) + iteration(2)) * 30]
+    )
+    assert rule.chosen == ("optimizer", 1) and len(steps) == 31
 
 
 def test_forty_backwards_are_one_step():

@@ -83,10 +83,11 @@ def opened(path: Path) -> bytes:
 
 
 def test_output_and_exit_code_are_the_programs(capfd):
-    code = "import sys; print('to stdout'); print('to stderr', file=sys.stderr); sys.exit(3)"
+    code = "import sys; print('to stdout'); sys.stderr.write('to stderr'); sys.exit(3)"
     assert run.main(["--kind", "torch", "--", PYTHON, "-c", code]) == 3
     printed = capfd.readouterr()
-    assert printed.out == "to stdout\n" and "\nto stderr\n" in printed.err
+    assert printed.out == "to stdout\n" and "\nto stderr\nprofiling run: " in printed.err
+    assert "no step was seen: the program ended with exit code 3 before one\n" in printed.err
     assert "20 steps are recorded by torch.profiler; files go to out-run" in printed.err
     assert not Path("out-run").exists(), "a program without a step leaves no folder"
 
@@ -357,6 +358,19 @@ def test_what_the_hook_left_is_told(facts, window, told, tmp_path):
     )
 
 
+def test_what_another_process_did_is_told(tmp_path):
+    left_by_hook(tmp_path / "run", {}, WHOLE)
+    left_by_hook(
+        tmp_path / "run" / "process-7", {"steps": 19, "rule": "a step is a forward of Net"}
+    )
+    left_by_hook(tmp_path / "run" / "process-8", None)
+    assert seen.lines(tmp_path / "run", SETTINGS)[1:] == [
+        "another process of this command made 19 steps; a step is a forward of Net: "
+        f"{tmp_path}/run/process-7",
+        f"another process of this command made steps: {tmp_path}/run/process-8",
+    ]
+
+
 def test_an_error_of_the_hook_is_told_and_not_a_kill(tmp_path):
     left_by_hook(tmp_path / "run", None)
     row = {"pid": 8, "error": "OSError: [Errno 28] No space left on device"}
@@ -399,6 +413,29 @@ RunFiles.write_end = interrupted
     assert run.main(["--kind", "none", "--", PYTHON, "mine.py", "12"]) == 0
     assert "Traceback" not in capfd.readouterr().out, "which is where a fork writes its errors too"
     assert Path("out-run/summary.json").is_file()
+
+
+def test_a_program_too_short_for_a_window_has_its_step_times_told(capfd, forked):
+    Path("mine.py").write_text(TRAIN)
+    assert run.main(["--kind", "torch", "--start", "60", "--", PYTHON, "mine.py", "45"]) == 0
+    window, times = said_of(capfd)[1][-2:]
+    assert window.startswith("the program made 44 steps and ended before the window")
+    assert re.match(r"a step takes [\d.e-]+ ms \(median\); the host is in forward", times)
+
+
+def test_a_program_with_a_clock_that_stands_has_its_steps_told(capfd, forked):
+    Path("mine.py").write_text(f"import time\ntime.perf_counter_ns = lambda: 7\n{TRAIN}")
+    assert run.main(["--kind", "none", "--", PYTHON, "mine.py", "45"]) == 0
+    assert said_of(capfd)[1][-2:] == [
+        "44 steps; a step ends with SGD.step()",
+        "a step takes 0 ms (median)",
+    ]
+
+
+def test_a_fault_of_the_report_is_not_the_programs_exit_code(capfd, monkeypatch):
+    monkeypatch.setattr(seen, "lines", lambda *_: 1 / 0)
+    assert run.main(["--kind", "none", "--", "sh", "-c", "exit 5"]) == 5
+    assert "no report: Traceback" in capfd.readouterr().err
 
 
 @pytest.mark.slow

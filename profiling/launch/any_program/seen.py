@@ -60,7 +60,9 @@ def lines(folder: Path, settings: HookSettings) -> list[str]:
         word = "ranks" if len(ranks) > 1 else "rank"
         messages.append(f"{word} {', '.join(map(str, ranks))}: {line}" if several else line)
     for other in sorted(folder.glob("process-*")):
-        messages.append(f"another process of this command made steps too: {other}")
+        rules = [read_json(path, ProgramFacts) for path in other.glob(f"{FACTS}/rank*.json")]
+        made = f"{counted(rules[0].steps, 'step')}; {rules[0].rule}" if rules else "steps"
+        messages.append(f"another process of this command made {made}: {other}")
     return messages
 
 
@@ -140,8 +142,8 @@ def phases_line(folder: Path) -> str | None:
     if facts is None or not summary.is_file():
         return None
     step_ms = float(json.loads(summary.read_text())["time/step_ms"])
-    phases = facts.host_ms
     whole_ms = facts.timed_step_ms or step_ms
+    phases = facts.host_ms if whole_ms else {}  # 0 where the program's clock stands
     shares = ", ".join(f"{name} {whole_percent(ms / whole_ms)}" for name, ms in phases.items())
     said = f"a step takes {step_ms:.4g} ms (median)"
     return f"{said}; the host is in {shares}" if shares else said

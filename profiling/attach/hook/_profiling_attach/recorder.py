@@ -5,23 +5,24 @@ An error of the hook ends the hook, never the program: every method that the pat
 it, and the run's files say what it was.
 """
 
-import ctypes
 import os
 import sys
 from contextlib import suppress
 
 from _profiling_attach.dynamo import hide_hook
-from _profiling_attach.laps import FREE, UNTIMED, Laps, uses_gpu
+from _profiling_attach.forked import is_loader_worker, never_free, skip_destructors
+from _profiling_attach.laps import FREE, UNTIMED, Laps
 from _profiling_attach.phases import Phases
 from _profiling_attach.process_end import ctrl_c_ignored, write_at_end_of_process
 from _profiling_attach.run_files import ROW_STEPS, RunFiles
 from _profiling_attach.step_rule import LEVELS, StepRule
 from _profiling_attach.watch_torch import append_line
-from _profiling_attach.window import KINDS, LEAD, START_OF_RANKS, Window, skip_destructors
+from _profiling_attach.window import LEAD, Window, planned_window, requested_window
 
 SHAPES_EVERY = 10  # forwards between two looks at the shapes of their arguments
 LOSS_STEPS = (10, 20, 40)  # whose loss is kept; all their marks are counted (phases.py)
 OFF_LEVEL = 99  # above all kinds of marks
+BEFORE_TRAINING = "nsys recorded what came before the training; give --step optimizer"
 MAIN_PHASES = ("data", "forward", "backward")  # inside one of these no other begins
 
 
@@ -89,7 +90,8 @@ class Recorder:
         if self.off:
             return
         try:
-            self.rule.optimizers_made += 1
+            self.add_new_ends()
+            self.rule.optimizer_made(id(optimizer))
             for kind in ("optimizer", "zero_grad"):
                 self.names[kind, id(optimizer)] = type(optimizer).__name__
             tensors = [p for group in optimizer.param_groups for p in group["params"]]
@@ -171,8 +173,8 @@ class Recorder:
             if self.off:
                 return
             mark, rule = (kind, id(what)), self.rule
-            if self.new_ends and LEVELS[kind] > LEVELS[rule.chosen[0]]:  # which may take over
-                self.add_new_ends()
+            if self.new_ends and (LEVELS[kind] > LEVELS[rule.chosen[0]] or mark in rule.later):
+                self.add_new_ends()  # as this may take over
             if rule.ignores(mark):
                 return
             if self.laps is None:
@@ -184,9 +186,13 @@ class Recorder:
             before, now = rule.chosen, self.laps.now()
             if now is None:
                 rule.was_captured = True
+            if mark in rule.later and self.window is not None:
+                self.window.end_step()  # the next model's steps are known later
             moments = rule.ends_of_steps(mark, now)
             if before is not None and before != rule.chosen:
-                self.drop_steps()
+                self.quick_kind = None
+                if LEVELS[before[0]] < LEVELS[rule.chosen[0]]:
+                    self.drop_steps()
             if len(moments) == 1 and self.laps.last is not None:
                 self.count_backwards()
             self.end_steps(moments, now)
@@ -205,7 +211,7 @@ class Recorder:
             if window.is_open and window.kind == "torch":
                 window.ended_by = "the program started its own torch.profiler"
                 self.close_window()
-            else:
+            elif not window.is_open:
                 window.discard()
         except Exception as error:
             self.step_aside(error)
@@ -235,6 +241,7 @@ class Recorder:
 
     def drop_steps(self):
         """Forget the steps so far: a mark of a higher kind has shown that they were none."""
+        self.phases.close_ranges()
         self.laps = Laps(self.torch)
         self.phases = Phases()
         self.losses = {}
@@ -242,6 +249,19 @@ class Recorder:
         self.quick_kind = None
         if self.files:
             self.files.start_rows()
+            self.drop_window()
+
+    def drop_window(self):
+        """Forget the window of steps that were none, and plan another one."""
+        window = self.window
+        if self.settings.kind == "nsys":  # which records one range of a process
+            if self.files.windows or (window is not None and window.is_open):
+                self.notes.append(BEFORE_TRAINING)
+        elif window is not None:
+            window.discard()
+            self.plan_window()
+        elif self.files.drop_only_window():
+            self.plan_window()
 
     def end_steps(self, moments, now):
         """End the step that ends now, or many that ended before the rule was known."""
@@ -254,7 +274,7 @@ class Recorder:
         laps = self.laps
         if self.files is None:
             self.files = RunFiles(self)
-            self.window = self.planned_window()
+            self.plan_window()
         if laps.last is None:  # the first mark: the steps before it are not known
             laps.last = moment
             return
@@ -299,47 +319,25 @@ class Recorder:
             step = min(step, max(done + 1, self.settings.stop_after))
         return step
 
-    def planned_window(self):
-        settings, start = self.settings, self.settings.start
-        if settings.kind == "none":
-            return None
-        why = self.why_no_window(settings.kind)
-        if why:
-            self.notes.append(why)
-            return None
-        if start is None and self.files.world_size > 1:
-            start = START_OF_RANKS
-        return Window(self.torch, settings.kind, start, settings.steps, settings.stack)
-
     def requested_window(self, done):
         """The window that `profiling trigger` asks for, or None."""
         try:
             request = self.files.take_request()
+            return request and requested_window(self.torch, self.settings, request, done)
         except ValueError as error:
-            self.notes.append(f"trigger: the request is damaged: {error}")
+            self.notes.append(f"trigger: {error}")
             return None
-        if request is None:
-            return None
-        steps, kind = request.get("steps") or self.settings.steps, request.get("kind") or "torch"
-        stack = kind == "stack" or self.settings.stack
-        kind = "torch" if kind == "stack" else kind
-        why = self.why_no_window(kind)
-        if why:
-            self.notes.append(f"trigger: {why}")
-            return None
-        return Window(self.torch, kind, done + 1, steps, stack)
 
-    def why_no_window(self, kind):
-        """Words for why this process has no window of a kind; None where it has one."""
-        if kind not in KINDS:
-            return f"no window of {kind}: it is none of {', '.join(KINDS)}"
-        if kind != "torch" and not uses_gpu(self.torch):
-            return f"no window of {kind}: torch uses no GPU in this process"
-        return None
+    def plan_window(self):
+        """Plan the window that the settings ask for."""
+        try:
+            self.window = planned_window(self.torch, self.settings, self.files.world_size)
+        except ValueError as error:
+            self.notes.append(str(error))
 
     def follow_window(self, window, done):
         if window.is_open:
-            if done == window.first + window.steps:
+            if done >= window.first + window.steps:
                 self.close_window()
             else:
                 window.begin_step(done)
@@ -395,18 +393,7 @@ class Recorder:
             self.window.discard()
 
 
-def is_loader_worker():
-    """Whether this process makes samples for a DataLoader. It may call modules, but trains none."""
-    data = sys.modules.get("torch.utils.data")
-    return data is not None and data.get_worker_info() is not None
-
-
 def shape_of(tensor):
     """Type and shape of a tensor, such as float32:8x128."""
     kind = str(tensor.dtype).replace("torch.", "")
     return "{}:{}".format(kind, "x".join(map(str, tensor.shape)))
-
-
-def never_free(what):
-    """Keep an object for as long as the process lives, and through Python's own end."""
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(what))

@@ -147,11 +147,13 @@ class RunFiles:
         try:
             with open(path) as file:
                 request = json.load(file)
+        except ValueError as error:
+            raise ValueError(f"the request is damaged: {error}") from None
         finally:
             if self.rank == 0:
                 os.remove(path)
         if not isinstance(request, dict) or not isinstance(request.get("steps") or 1, int):
-            raise ValueError(f"{request!r:.80}")
+            raise ValueError(f"the request is damaged: {request!r:.80}")
         return request
 
     def write_window(self, window):
@@ -191,6 +193,15 @@ class RunFiles:
             "environment": self.environment(),
         }
         self.write_manifest()
+
+    def drop_only_window(self):
+        """Remove the capture of the only window so far. Returns whether there was one."""
+        if self.windows != 1:  # others were asked for while the program ran
+            return False
+        for name in [*self.manifest["files"], self.name("window-1", ".json")]:
+            os.remove(os.path.join(self.folder, "profile", name))
+        self.windows, self.manifest, self.window_end = 0, None, 0
+        return True
 
     def write_manifest(self):
         self.write("profile/" + self.name(f"window-{self.windows}", ".json"), self.manifest)

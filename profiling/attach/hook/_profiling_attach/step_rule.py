@@ -13,6 +13,10 @@ is a pair (kind, key), where the key is the id of the object. A step ends, in th
 A mark of a higher kind takes over when it comes later, and the steps counted so far are dropped, so
 an evaluation before training is not mistaken for inference. Replays of a CUDA graph take over where
 nothing else happens any more: soon, if a step was captured into a graph, and then all count.
+
+A program may train one model after another, such as a fold of a cross-validation. An optimizer that
+was made behind the newest step and has made CYCLES steps since succeeds the one before, and the
+steps go on. Where one steps again behind a later one, later ones step within its steps.
 """
 
 LEVELS = {
@@ -37,16 +41,46 @@ class StepRule:
         self.chosen = None  # (kind, key) of the marks that end a step; None: undecided
         self.counts = {}  # (kind, key) -> number of marks, in the order of the first ones
         self.optimizers_made = 0
+        self.later = set()  # marks of optimizers made since the newest step ...
+        self.steps_before = 0  # ... of which there were so many
+        self.predecessors = set()  # marks that ended the steps of earlier models
+        self.successions = 0
+        self.nests = False  # whether some optimizers step within the steps of another
         self.undecided = []  # (mark, moment)
         self.replays = 0  # since the last mark of another kind
         self.was_captured = False  # whether a mark came while a CUDA graph was captured
+
+    def optimizer_made(self, key):
+        """Count an optimizer. Behind the newest step it may be that of the next model."""
+        self.optimizers_made += 1
+        mark = ("optimizer", key)
+        if self.chosen is None or self.chosen[0] != "optimizer" or self.nests:
+            return
+        if mark == self.chosen:  # in the place of one that is freed
+            self.successions += 1
+            return
+        if self.steps_before != self.counts[self.chosen]:
+            self.nests = any(each in self.counts for each in self.later)
+            self.steps_before, self.later, self.undecided = self.counts[self.chosen], set(), []
+        self.later.add(mark)
+        self.counts.pop(mark, None)
+        self.predecessors.discard(mark)
+
+    def may_succeed(self, mark):
+        """Whether no step has ended since this optimizer was made."""
+        if mark not in self.later:
+            return False
+        if self.steps_before == self.counts[self.chosen] and not self.nests:
+            return True
+        self.later.discard(mark)
+        return False
 
     def ignores(self, mark):
         """Whether this mark, which is counted, can neither end a step nor take over."""
         kind = mark[0]
         self.counts[mark] = self.counts.get(mark, 0) + 1
         self.replays = self.replays + 1 if kind == "replay" else 0
-        if mark == self.chosen:
+        if mark == self.chosen or self.may_succeed(mark) or mark in self.predecessors:
             return False
         if self.asked is not None:
             return kind != self.asked or self.chosen is not None
@@ -58,11 +92,27 @@ class StepRule:
         """Moments at which steps ended: none, this one, or many as soon as the rule is decided."""
         if mark == self.chosen:
             return (moment,)
+        if mark in self.predecessors:
+            self.chosen, self.nests, self.successions = mark, True, 0
+            self.predecessors, self.later, self.undecided = set(), set(), []
+            return (moment,)
         if len(self.undecided) < MOST_UNDECIDED:
             self.undecided.append((mark, moment))
         if mark[0] == "replay" and self.asked is None and not self.replays_take_over():
             return ()
+        if mark in self.later:
+            return self.decide(self.successor())
         return self.decide(self.choice())
+
+    def successor(self):
+        """The mark that ends the steps of the next model, or None as long as that is open."""
+        counts = {mark[1]: self.counts[mark] for mark in self.later if mark in self.counts}
+        if max(counts.values()) < CYCLES:
+            return None
+        self.predecessors.add(self.chosen)
+        self.successions += 1
+        self.later = set()
+        return rarest("optimizer", counts)
 
     def replays_take_over(self):
         return self.replays >= (ENOUGH if self.was_captured else LONG_ACCUMULATION)
@@ -74,6 +124,8 @@ class StepRule:
     def decide(self, choice):
         if choice is None:
             return ()
+        if choice[0] != "optimizer":
+            self.later, self.predecessors = set(), set()
         self.chosen = choice
         moments = [moment for mark, moment in self.undecided if mark == choice]
         self.undecided = []
@@ -150,7 +202,9 @@ class StepRule:
         elif kind in why:
             text += f", {why[kind]}"
         others = [mark for mark in self.counts if mark[0] == kind and mark != self.chosen]
-        if kind == "optimizer" and others:
+        if self.successions:
+            text += f", of {self.successions + 1} optimizers one after another"
+        elif kind == "optimizer" and others:
             steps = self.counts[self.chosen]
             each = [f"{names.get(m, kind)} {self.counts[m] / steps:.3g} times" for m in others]
             text += f", of {len(others) + 1} optimizers; per step: {', '.join(each)}"

@@ -1,6 +1,5 @@
 """The window of steps that is captured: when it opens, and the recorder that captures it."""
 
-import ctypes
 import gzip
 import os
 import shutil
@@ -22,13 +21,30 @@ MOST_ALLOCATIONS = 200_000  # newest events of the allocator, about a kilobyte e
 KINETO_LEVEL = "KINETO_LOG_LEVEL"
 
 
-def skip_destructors():
-    """Let this forked process end without those of C++: Kineto's waits for a thread that only the
-    parent has."""
-    libc = ctypes.CDLL(None)
-    if hasattr(libc, "on_exit"):  # called in reverse order, with the exit code
-        libc.on_exit(libc._exit, None)
-        libc.on_exit(libc.fcloseall, None)
+def planned_window(torch, settings, world_size):
+    """The window that the settings ask for, or None. Raises ValueError where there can be none."""
+    if settings.kind == "none":
+        return None
+    check_kind(torch, settings.kind)
+    start = START_OF_RANKS if settings.start is None and world_size > 1 else settings.start
+    return Window(torch, settings.kind, start, settings.steps, settings.stack)
+
+
+def requested_window(torch, settings, request, done):
+    """The window of a request behind `done` steps. Raises ValueError where there can be none."""
+    steps, kind = request.get("steps") or settings.steps, request.get("kind") or "torch"
+    stack = kind == "stack" or settings.stack
+    kind = "torch" if kind == "stack" else kind
+    check_kind(torch, kind)
+    return Window(torch, kind, done + 1, steps, stack)
+
+
+def check_kind(torch, kind):
+    """Raise ValueError with words for why this process has no window of a kind."""
+    if kind not in KINDS:
+        raise ValueError(f"no window of {kind}: it is none of {', '.join(KINDS)}")
+    if kind != "torch" and not uses_gpu(torch):
+        raise ValueError(f"no window of {kind}: torch uses no GPU in this process")
 
 
 class Window:
@@ -164,13 +180,16 @@ class Window:
         return [os.path.basename(path)]
 
     def discard(self):
-        """Stop a tracer whose window does not come."""
-        if self.label != PREPARED:
-            return
-        self.label = FREE
-        profiler, self.profiler = self.profiler, None
-        profiler.start_trace()
-        profiler.stop_trace()
+        """Stop what records a window that does not come, or that nobody wants."""
+        self.end_step()
+        label, self.label = self.label, FREE
+        if self.profiler is not None:
+            profiler, self.profiler = self.profiler, None
+            if label == PREPARED:
+                profiler.start_trace()
+            profiler.stop_trace()
+        elif label == CAPTURED and self.kind == "memory":
+            self.stop_history()
 
     def record_allocations(self):
         """Record the history, unless the program does so itself."""
@@ -181,13 +200,16 @@ class Window:
         else:
             self.notes.append("the program records the memory's history itself: it is longer")
 
+    def stop_history(self):
+        if self.own_history:
+            self.torch.cuda.memory._record_memory_history(None)
+
     def write_allocations(self, stem):
         partial, path = stem + ".memory.tmp", stem + ".memory.pickle"
         with leftovers_removed(partial):
             try:
                 self.torch.cuda.memory._dump_snapshot(partial)
             finally:
-                if self.own_history:
-                    self.torch.cuda.memory._record_memory_history(None)
+                self.stop_history()
             os.replace(partial, path)
         return [os.path.basename(path)]
