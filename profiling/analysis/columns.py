@@ -145,19 +145,22 @@ class Intervals:
         return int((self.end_ns - self.start_ns).sum())
 
 
-def union(start_ns: np.ndarray, end_ns: np.ndarray) -> Intervals:
-    """The union of any intervals, in any order; empty ones (end <= start) are dropped."""
+def union(start_ns: np.ndarray, end_ns: np.ndarray, apart_ns: int = 0) -> Intervals:
+    """The union of any intervals, in any order; empty ones (end <= start) are dropped.
+
+    Those that are no more than `apart_ns` apart become one.
+    """
     start_ns, end_ns = np.asarray(start_ns, np.int64), np.asarray(end_ns, np.int64)
     kept = end_ns > start_ns
     if not np.all(kept):
         start_ns, end_ns = start_ns[kept], end_ns[kept]
     if not len(start_ns):
         return Intervals(start_ns, end_ns)
-    if np.any(start_ns[1:] < start_ns[:-1]):
+    if not in_order(start_ns):
         order = np.argsort(start_ns, kind="stable")
         start_ns, end_ns = start_ns[order], end_ns[order]
     reach = np.maximum.accumulate(end_ns)
-    fresh = start_ns[1:] > reach[:-1]
+    fresh = start_ns[1:] - reach[:-1] > apart_ns
     first, last = np.concatenate(([True], fresh)), np.concatenate((fresh, [True]))
     return Intervals(start_ns[first], reach[last])
 

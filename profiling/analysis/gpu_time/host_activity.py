@@ -132,7 +132,8 @@ def host_activity(trace: Trace, calls: Calls, owned: OwnedOperations, begin: int
     of_host = is_one_of(calls.thread, [thread for thread in threads if thread is not None])
     of_host &= (calls.end_ns > begin) & (calls.start_ns < end) & (calls.end_ns > calls.start_ns)
     compiling = times_named(trace, steps, XLA_COMPILES, trace.ranges, trace.frames)
-    busy = union(calls.start_ns[of_host], calls.end_ns[of_host])
+    start_ns, end_ns = calls.start_ns[of_host], calls.end_ns[of_host]
+    busy = union(start_ns, end_ns, apart_ns=LONG_NS)  # shorter pauses are none
     busy = busy.union(dispatch_times(trace, steps, begin, end))
 
     pageable = np.flatnonzero((operations.kind == COPY) & operations.pageable)
@@ -155,7 +156,6 @@ def host_activity(trace: Trace, calls: Calls, owned: OwnedOperations, begin: int
     by_xla = times_named(trace, steps, XLA_ALLOCATES, trace.frames).clip(begin, end)
     asks = by_xla.end_ns - by_xla.start_ns > LONG_NS  # shorter: XLA has the memory
     by_xla = Intervals(by_xla.start_ns[asks], by_xla.end_ns[asks])
-    start_ns, end_ns = calls.start_ns[of_host], calls.end_ns[of_host]
     released_ns = release_begins_ns(
         names, calls.name[of_host], start_ns, end_ns, owned.start_ns, owned.end_ns
     )
