@@ -1,11 +1,13 @@
 """Operations on columns of numbers: distinct values, nested ranges, sets of time intervals."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
+
+from profiling.timeline.reading import in_order
 
 
 def distinct(column: np.ndarray) -> np.ndarray:
@@ -32,6 +34,19 @@ def name_mask(
     return np.take(is_wanted, name)
 
 
+def is_one_of(column: np.ndarray, few: Iterable[int]) -> NDArray[np.bool_]:
+    """Mask of the rows with one of a few values; np.isin makes several passes over all rows."""
+    mask = np.zeros(len(column), bool)
+    for value in few:
+        mask |= column == value
+    return mask
+
+
+def ascending(column: np.ndarray) -> np.ndarray:
+    """The column sorted; most columns of times are, which takes less time to see."""
+    return column if in_order(column) else np.sort(column)
+
+
 def concatenate_columns(columns: list[np.ndarray]) -> np.ndarray:
     """The columns one after the other, or an empty int64 column without any."""
     return np.concatenate(columns) if columns else np.empty(0, np.int64)
@@ -43,8 +58,17 @@ def depths(start_ns: np.ndarray, end_ns: np.ndarray) -> np.ndarray:
     The intervals are nested and sorted by start.
     """
     end_ns = np.maximum(end_ns, start_ns + 1)
-    ended = np.searchsorted(np.sort(end_ns), start_ns, side="right")
+    ended = np.searchsorted(ascending(end_ns), start_ns, side="right")
     return np.arange(len(start_ns)) - ended
+
+
+def are_outermost(start_ns: np.ndarray, end_ns: np.ndarray) -> NDArray[np.bool_]:
+    """Mask of the intervals that no other one contains.
+
+    The intervals are nested and sorted by start.
+    """
+    reach = np.maximum.accumulate(np.maximum(end_ns, start_ns + 1))
+    return np.append(True, start_ns[1:] >= reach[:-1])[: len(start_ns)]
 
 
 def parents(start_ns: np.ndarray, end_ns: np.ndarray) -> np.ndarray:
@@ -96,12 +120,12 @@ class Intervals:
         starts[:1], ends[-1:] = np.maximum(starts[:1], start_ns), np.minimum(ends[-1:], end_ns)
         return Intervals(starts, ends)
 
-    def gaps(self, start_ns: int, end_ns: int) -> "Intervals":
-        """The part of [start, end) that is not in the set."""
+    def gaps(self, start_ns: int, end_ns: int, longer_than_ns: int = 0) -> "Intervals":
+        """The parts of [start, end) that are not in the set, and longer than `longer_than_ns`."""
         inside = self.clip(start_ns, end_ns)
-        starts = np.concatenate(([start_ns], inside.end_ns)).astype(np.int64)
-        ends = np.concatenate((inside.start_ns, [end_ns])).astype(np.int64)
-        real = ends > starts
+        starts = np.concatenate(([start_ns], inside.end_ns), dtype=np.int64)
+        ends = np.concatenate((inside.start_ns, [end_ns]), dtype=np.int64)
+        real = ends - starts > longer_than_ns
         return Intervals(starts[real], ends[real])
 
     def union(self, other: "Intervals") -> "Intervals":
@@ -121,19 +145,22 @@ class Intervals:
         return int((self.end_ns - self.start_ns).sum())
 
 
-def union(start_ns: np.ndarray, end_ns: np.ndarray) -> Intervals:
-    """The union of any intervals, in any order; empty ones (end <= start) are dropped."""
+def union(start_ns: np.ndarray, end_ns: np.ndarray, apart_ns: int = 0) -> Intervals:
+    """The union of any intervals, in any order; empty ones (end <= start) are dropped.
+
+    Those that are no more than `apart_ns` apart become one.
+    """
     start_ns, end_ns = np.asarray(start_ns, np.int64), np.asarray(end_ns, np.int64)
     kept = end_ns > start_ns
     if not np.all(kept):
         start_ns, end_ns = start_ns[kept], end_ns[kept]
     if not len(start_ns):
         return Intervals(start_ns, end_ns)
-    if np.any(start_ns[1:] < start_ns[:-1]):
+    if not in_order(start_ns):
         order = np.argsort(start_ns, kind="stable")
         start_ns, end_ns = start_ns[order], end_ns[order]
     reach = np.maximum.accumulate(end_ns)
-    fresh = start_ns[1:] > reach[:-1]
+    fresh = start_ns[1:] - reach[:-1] > apart_ns
     first, last = np.concatenate(([True], fresh)), np.concatenate((fresh, [True]))
     return Intervals(start_ns[first], reach[last])
 

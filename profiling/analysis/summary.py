@@ -3,6 +3,7 @@
 Parts that need rules have modules of their own; the simple ones are here.
 """
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -27,6 +28,7 @@ from profiling.analysis.records import (
     Gap,
     GpuTime,
     Idle,
+    Program,
     ProgramSteps,
     RangeTotal,
     Report,
@@ -55,61 +57,68 @@ def summarize(
     program_steps: ProgramSteps | None = None,
     what_if: WhatIf | None = None,
 ) -> Report:
-    """The complete report of an analysis.
+    """The complete report of an analysis; its idle time is explained in a second thread.
 
     Raises ValueError for a step, phase or device that the capture does not hold.
     """
     trace = analysis.trace
     capture, window = capture_facts(analysis, manifest, manifest_name), window_facts(analysis)
-    kernels, families = sums.kernels(analysis), family_ms(analysis)
-    names = [row.name for row in kernels]
-    own_run = None if manifest is None else manifest.config is not None
-    program = program_of(analysis, own_run)
-    backend = attention_backend(names)
-    if backend in ("slow", "unknown") and not (program.attention or program.framework == "trainer"):
-        backend = None
-    gpu_name = capture.gpu.name if capture.gpu else None
-    report = Report(
-        schema_version=SCHEMA_VERSION,
-        capture=capture,
-        run=run_facts(manifest, clocks, program_steps),
-        window=window,
-        gpu=gpu_time(analysis),
-        breakdown=breakdown_of(analysis),
-        ranges=range_totals(analysis),
-        attribution=coverage(analysis.owned) if analysis.owned is not None else None,
-        idle=idle_time(analysis),
-        family_ms=families,
-        kernels=kernels,
-        launches=launches(analysis, capture.gpu),
-        families=sums.sum_by_family(kernels),
-        api=sums.calls(analysis.summed),
-        os_calls=sums.os_calls(trace),
-        memops=sums.memops(analysis.summed),
-        copies=copy_speeds(analysis, capture.gpu),
-        overlap=overlap(analysis),
-        launch_queue=launch_queue(analysis),
-        allocations=sums.allocations(analysis),
-        gpu_metrics=sums.counters(analysis),
-        operators=sums.operators(analysis),
-        operator_work=operator_work(analysis, capture.gpu),
-        lines=lines(analysis),
-        attention_backend=backend,
-        roofline=roofline(
-            manifest,
-            gpu_name,
-            backend,
-            families,
-            free_step_ms(manifest) or window.step_ms.mean,
-            gelu_in_products(names),
-        ),
-        program=program,
-        typical=typical_step(analysis),
-        what_if=what_if,
-    )
+    gpu, breakdown = gpu_time(analysis), breakdown_of(analysis)
+    with ThreadPoolExecutor(1) as beside:  # numpy works without Python's lock, on another core
+        idle, typical = beside.submit(idle_time, analysis), beside.submit(typical_step, analysis)
+        kernels, families = sums.kernels(analysis), family_ms(analysis)
+        names = [row.name for row in kernels]
+        own_run = None if manifest is None else manifest.config is not None
+        program = program_of(analysis, own_run)
+        backend = backend_of(names, program)
+        report = Report(
+            schema_version=SCHEMA_VERSION,
+            capture=capture,
+            run=run_facts(manifest, clocks, program_steps),
+            window=window,
+            gpu=gpu,
+            breakdown=breakdown,
+            ranges=range_totals(analysis),
+            attribution=coverage(analysis.owned) if analysis.owned is not None else None,
+            family_ms=families,
+            kernels=kernels,
+            launches=launches(analysis, capture.gpu),
+            families=sums.sum_by_family(kernels),
+            api=sums.calls(analysis.summed),
+            os_calls=sums.os_calls(trace),
+            memops=sums.memops(analysis.summed),
+            copies=copy_speeds(analysis, capture.gpu),
+            overlap=overlap(analysis),
+            launch_queue=launch_queue(analysis),
+            allocations=sums.allocations(analysis),
+            gpu_metrics=sums.counters(analysis),
+            operators=sums.operators(analysis),
+            operator_work=operator_work(analysis, capture.gpu),
+            lines=lines(analysis),
+            attention_backend=backend,
+            roofline=roofline(
+                manifest,
+                capture.gpu.name if capture.gpu else None,
+                backend,
+                families,
+                free_step_ms(manifest) or window.step_ms.mean,
+                gelu_in_products(names),
+            ),
+            program=program,
+            what_if=what_if,
+            idle=idle.result(),
+            typical=typical.result(),
+        )
     problem = clocks.problem if clocks else None
     report = replace(report, health=health(analysis, manifest, report, problem))
     return replace(report, bottleneck=diagnose(analysis, report))
+
+
+def backend_of(names: list[str], program: Program) -> str | None:
+    """The attention backend that the kernels' names tell; None where no attention was seen."""
+    backend = attention_backend(names)
+    attends = program.attention or program.framework == "trainer"
+    return backend if attends or backend not in ("slow", "unknown") else None
 
 
 def capture_facts(

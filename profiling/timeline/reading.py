@@ -119,26 +119,30 @@ def first_matching(
     process: np.ndarray, number: np.ndarray, of_process: np.ndarray, of_number: np.ndarray
 ) -> np.ndarray:
     """First row of (of_process, of_number) that equals each (process, number); -1 without one."""
-    row = np.full(len(number), -1)
     if not len(of_number):
-        return row
+        return np.full(len(number), -1)
     # Rows of one process mostly follow each other: one row of each such run is enough to sort.
     runs = np.append(True, of_process[1:] != of_process[:-1])
-    processes = np.unique(of_process[runs])
-    others, _ = joint_keys(of_process, of_number, processes)
+    processes = np.array(sorted(set(of_process[runs].tolist())))
+    numbers = range(max(int(of_number.min()), 0), min(int(of_number.max()) + 1, 1 << ID_BITS))
+    others = joint_keys(of_process, of_number, processes, numbers)
+    wanted = joint_keys(process, number, processes, numbers)
+    if len(processes) * len(numbers) <= MOST_KEYS + 2 * len(others):
+        # the ids of a capture follow each other: a table of them takes less time than sorting
+        first = np.full(len(processes) * len(numbers) + 1, -1)
+        first[others[::-1]] = np.arange(len(others))[::-1]  # so that the first row is written last
+        first[-1] = -1
+        return np.take(first, wanted)
     order = np.argsort(others, kind="stable")
     others = others[order]
-    wanted, known = joint_keys(process, number, processes)
     at = np.minimum(np.searchsorted(others, wanted), len(order) - 1)
-    matched = known & (others[at] == wanted)
-    row[matched] = order[at[matched]]
-    return row
+    return np.where((wanted >= 0) & (others[at] == wanted), order[at], -1)
 
 
 def joint_keys(
-    process: np.ndarray, number: np.ndarray, processes: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """(one key for each process and number, whether both are valid)."""
+    process: np.ndarray, number: np.ndarray, processes: np.ndarray, numbers: range
+) -> np.ndarray:
+    """A key for each of the `processes` and `numbers`, from 0 up; -1 for others."""
     index = np.minimum(np.searchsorted(processes, process), len(processes) - 1)
-    known = (processes[index] == process) & (number >= 0) & (number < 1 << ID_BITS)
-    return np.where(known, (index << ID_BITS) | number, -1), known
+    known = (processes[index] == process) & (number >= numbers.start) & (number < numbers.stop)
+    return np.where(known, index * len(numbers) + number - numbers.start, -1)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from profiling.analysis.columns import Intervals, union
+from profiling.analysis.columns import Intervals, are_outermost, depths, union
 from profiling.analysis.gpu_time import host_activity
 
 
@@ -43,6 +43,26 @@ def test_sets_of_intervals_are_sets_of_points(seed):
 def test_nothing_is_left_of_a_set_in_an_empty_period_or_beside_it(start_ns, end_ns):
     clipped = union(np.array([2]), np.array([10])).clip(start_ns, end_ns)
     assert len(clipped.start_ns) == len(clipped.end_ns) == 0
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_intervals_that_are_close_become_one(seed):
+    random = np.random.default_rng(seed)
+    start = random.integers(0, 200, 30)
+    end = start + random.integers(0, 6, 30)
+    gaps, joined = union(start, end).gaps(0, 200), union(start, end, apart_ns=3)
+    long = gaps.end_ns - gaps.start_ns > 3
+    assert joined.gaps(0, 200, 3).start_ns.tolist() == gaps.start_ns[long].tolist()
+    assert joined.gaps(0, 200, 3).end_ns.tolist() == gaps.end_ns[long].tolist()
+    assert np.all(joined.start_ns[1:] - joined.end_ns[:-1] > 3)
+
+
+def test_the_outermost_of_nested_intervals_are_those_of_depth_0():
+    start, end = np.array([0, 1, 3, 9, 9, 10, 12]), np.array([9, 3, 3, 20, 11, 11, 12])
+    outermost = are_outermost(start, end)
+    assert outermost.tolist() == (depths(start, end) == 0).tolist()
+    assert outermost.tolist() == [True, False, False, True, False, False, False]
+    assert len(are_outermost(start[:0], end[:0])) == 0
 
 
 @pytest.mark.parametrize("seed", range(5))

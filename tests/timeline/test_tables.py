@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from profiling.timeline import opening
+from profiling.timeline.reading import first_matching
 from profiling.timeline.trace import Operations, Ranges
 
 TIMES = {"start_ns": np.array([1, 5, 9]), "end_ns": np.array([2, 6, 10])}
@@ -34,3 +35,20 @@ def test_a_number_that_does_not_fit_is_told_with_the_file(tmp_path, monkeypatch)
     )
     with pytest.raises(ValueError, match=r"x\.sqlite: is damaged \(impossible device\)"):
         opening.open_capture(tmp_path / "x.sqlite")
+
+
+@pytest.mark.parametrize("spread", [1, 1_000_003])
+@pytest.mark.parametrize("seed", range(10))
+def test_the_first_row_with_an_id_is_found_among_close_and_among_scattered_ids(seed, spread):
+    random = np.random.default_rng(seed)
+    process, number = random.integers(0, 3, 40), random.integers(-2, 12, 40)
+    of_process, of_number = random.integers(0, 4, 30), random.integers(-2, 14, 30)
+    pairs = list(zip(of_process.tolist(), of_number.tolist(), strict=True))
+    expected = [
+        pairs.index(pair) if pair[1] >= 0 and pair in pairs else -1
+        for pair in zip(process.tolist(), number.tolist(), strict=True)
+    ]
+    row = first_matching(process, number * spread, of_process, of_number * spread)
+    assert row.tolist() == expected
+    nothing = np.empty(0, np.int64)
+    assert first_matching(process, number, nothing, nothing).tolist() == [-1] * 40

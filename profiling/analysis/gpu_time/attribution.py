@@ -8,11 +8,12 @@ operations all belong to the one call that launched it.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from profiling.analysis.columns import distinct, parents
+from profiling.analysis.columns import distinct, is_one_of, parents
 from profiling.analysis.records import Coverage
 from profiling.analysis.steps.steps import StepRanges, Steps
 from profiling.timeline.trace import (
@@ -53,10 +54,10 @@ class OwnedOperations:
     def duration_ns(self) -> np.ndarray:
         return self.end_ns - self.start_ns
 
-    @property
+    @cached_property
     def kernels_and_graphs(self) -> np.ndarray:
         """Mask of the kernels and of the CUDA graphs that were captured as wholes."""
-        return np.isin(self.kind, (KERNEL, GRAPH))
+        return is_one_of(self.kind, (KERNEL, GRAPH))
 
 
 def attribute(operations: Operations, calls: Calls | None, steps: Steps) -> OwnedOperations:
@@ -201,7 +202,7 @@ def kernels_of_ranges(owned: OwnedOperations) -> tuple[np.ndarray, np.ndarray]:
         rows = np.flatnonzero((ranges.thread == thread) & (ranges.depth > 0))
         chosen = is_kernel & (owned.thread == thread)
         if thread in (owned.steps.thread, ANY_THREAD):
-            chosen |= is_kernel & ~np.isin(owned.thread, own_threads)
+            chosen |= is_kernel & ~is_one_of(owned.thread, own_threads.tolist())
         order = np.flatnonzero(chosen)
         order = order[np.argsort(owned.launch_ns[order], kind="stable")]
         sums = np.concatenate(([0], np.cumsum(duration_ns[order])))

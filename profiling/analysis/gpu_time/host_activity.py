@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from profiling.analysis.columns import Intervals, distinct, name_mask, union
+from profiling.analysis.columns import Intervals, distinct, is_one_of, name_mask, union
 from profiling.analysis.gpu_time.attribution import OwnedOperations
 from profiling.analysis.gpu_time.host_waits import launches_block
 from profiling.analysis.gpu_time.pool_releases import release_begins_ns
@@ -129,10 +129,11 @@ def where_often(answers: NDArray[np.bool_], steps: int) -> NDArray[np.bool_]:
 def host_activity(trace: Trace, calls: Calls, owned: OwnedOperations, begin: int, end: int) -> Host:
     names, steps, operations = trace.names, owned.steps, owned.operations
     threads = set(distinct(owned.thread[owned.kernels_and_graphs]).tolist()) | {steps.thread}
-    of_host = np.isin(calls.thread, [thread for thread in threads if thread is not None])
+    of_host = is_one_of(calls.thread, [thread for thread in threads if thread is not None])
     of_host &= (calls.end_ns > begin) & (calls.start_ns < end) & (calls.end_ns > calls.start_ns)
     compiling = times_named(trace, steps, XLA_COMPILES, trace.ranges, trace.frames)
-    busy = union(calls.start_ns[of_host], calls.end_ns[of_host])
+    start_ns, end_ns = calls.start_ns[of_host], calls.end_ns[of_host]
+    busy = union(start_ns, end_ns, apart_ns=LONG_NS)  # shorter pauses are none
     busy = busy.union(dispatch_times(trace, steps, begin, end))
 
     pageable = np.flatnonzero((operations.kind == COPY) & operations.pageable)
@@ -155,11 +156,10 @@ def host_activity(trace: Trace, calls: Calls, owned: OwnedOperations, begin: int
     by_xla = times_named(trace, steps, XLA_ALLOCATES, trace.frames).clip(begin, end)
     asks = by_xla.end_ns - by_xla.start_ns > LONG_NS  # shorter: XLA has the memory
     by_xla = Intervals(by_xla.start_ns[asks], by_xla.end_ns[asks])
-    own = calls.rows(of_host)
     released_ns = release_begins_ns(
-        names, own.name, own.start_ns, own.end_ns, owned.start_ns, owned.end_ns
+        names, calls.name[of_host], start_ns, end_ns, owned.start_ns, owned.end_ns
     )
-    released = union(released_ns, own.end_ns).clip(begin, end)
+    released = union(released_ns, end_ns).clip(begin, end)
     staged = during(staging)
     home = owned.row[copies(names, operations, owned.row, TO_HOST)]
     large_home = home[operations.bytes[home] > STAGED_BYTES]
@@ -227,9 +227,7 @@ def staging_times(
 
 def long_pauses(busy: Intervals, begin: int, end: int) -> Intervals:
     """The parts of [begin, end) that are longer than LONG_NS and outside the `busy` times."""
-    pauses = busy.gaps(begin, end)
-    long = pauses.end_ns - pauses.start_ns > LONG_NS
-    return Intervals(pauses.start_ns[long], pauses.end_ns[long])
+    return busy.gaps(begin, end, LONG_NS)
 
 
 def data_ranges(trace: Trace, steps: Steps) -> Intervals:

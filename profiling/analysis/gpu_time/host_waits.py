@@ -1,5 +1,7 @@
 """Charge waits for the GPU with the gaps that follow them. Called by idle, which has the rules."""
 
+from itertools import pairwise
+
 import numpy as np
 
 from profiling.analysis.columns import Intervals
@@ -63,25 +65,22 @@ def charge(
     end of the step after the wait's: a single wait could not have hidden what every step does.
     `bounds_ns` are the n + 1 boundaries of the n steps.
     """
-    owed = busy.ns_within(waits.start_ns, waits.end_ns)
-    of_gaps = np.searchsorted(gap_start_ns, bounds_ns[1:-1], side="left")
-    of_waits = np.searchsorted(waits.start_ns, bounds_ns[1:-1], side="left")
-    paid, carried = [], 0
-    for start_ns, late, begun_ns, owes in zip(
-        np.split(gap_start_ns, of_gaps),
-        np.split(late_ns, of_gaps),
-        np.split(waits.start_ns, of_waits),
-        np.split(owed, of_waits),
-        strict=True,
-    ):
-        until = np.concatenate(([0], np.cumsum(owes)))
-        if len(late):
-            # a wait that ends inside a gap, or just before it, began before the gap
-            owed_so_far = carried + until[np.searchsorted(begun_ns, start_ns, side="right")]
-            paid.append(payments_ns(owed_so_far, late))
-            carried += int(until[-1] - paid[-1].sum())
-        carried = int(min(carried, until[-1]))
-    return np.concatenate(paid) if paid else np.zeros_like(late_ns)
+    owed_ns = np.concatenate(([0], np.cumsum(busy.ns_within(waits.start_ns, waits.end_ns))))
+    # a wait that ends inside a gap, or just before it, began before the gap
+    before_ns = owed_ns[np.searchsorted(waits.start_ns, gap_start_ns, side="right")]
+    gaps, of_waits = (
+        [0, *np.searchsorted(start_ns, bounds_ns[1:-1], side="left").tolist(), len(start_ns)]
+        for start_ns in (gap_start_ns, waits.start_ns)
+    )
+    owed_by = owed_ns[of_waits].tolist()
+    paid, carried = np.zeros_like(late_ns), 0
+    for (first, end), (owed, owed_then) in zip(pairwise(gaps), pairwise(owed_by), strict=True):
+        if end > first:
+            owed_so_far = before_ns[first:end] - owed + carried
+            paid[first:end] = payments_ns(owed_so_far, late_ns[first:end])
+            carried += owed_then - owed - int(paid[first:end].sum())
+        carried = min(carried, owed_then - owed)
+    return paid
 
 
 def payments_ns(owed_so_far: np.ndarray, late_ns: np.ndarray) -> np.ndarray:
@@ -89,10 +88,12 @@ def payments_ns(owed_so_far: np.ndarray, late_ns: np.ndarray) -> np.ndarray:
 
     `owed_so_far` is the sum of all debts made before each gap, paid or not.
     """
-    new = np.diff(owed_so_far, prepend=0)
+    new = owed_so_far.copy()
+    new[1:] -= owed_so_far[:-1]
     balance = np.cumsum(new - late_ns)
     left = balance - np.minimum(np.minimum.accumulate(balance), 0)
-    paid: np.ndarray = np.concatenate(([0], left[:-1])) + new - left
+    paid: np.ndarray = new - left
+    paid[1:] += left[:-1]
     return paid
 
 

@@ -72,6 +72,7 @@ from profiling.analysis.gpu_time.host_waits import (
     wait_begin_ns,
 )
 from profiling.shared.causes import CAUSES
+from profiling.timeline.reading import in_order
 from profiling.timeline.trace import Calls, Operations, Trace
 
 STALLS = ("data_stalls", "sleeps", "stalls")
@@ -196,7 +197,8 @@ def neighbours(
     operations: Operations, rows: np.ndarray, idle: Intervals
 ) -> tuple[np.ndarray, np.ndarray]:
     """(row of the operation that ended last before each gap, row of the next one), or -1."""
-    by_end = rows[np.argsort(operations.end_ns[rows], kind="stable")]
+    ends_ns = operations.end_ns[rows]
+    by_end = rows if in_order(ends_ns) else rows[np.argsort(ends_ns, kind="stable")]
     last = np.searchsorted(operations.end_ns[by_end], idle.start_ns, side="right") - 1
     before = np.where(last >= 0, by_end[np.maximum(last, 0)], -1)
     first = np.searchsorted(operations.start_ns[rows], idle.end_ns, side="left")

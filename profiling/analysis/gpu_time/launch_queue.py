@@ -8,7 +8,7 @@ begins.
 import numpy as np
 
 from profiling.analysis.analysis import Analysis
-from profiling.analysis.columns import distinct
+from profiling.analysis.columns import ascending, distinct
 from profiling.analysis.records import LaunchQueue
 
 PERCENTILES = (5, 50, 95)
@@ -53,13 +53,13 @@ def first_of_calls(call: np.ndarray, calls: int) -> np.ndarray:
 
     `calls` is the number of calls.
     """
-    row = np.full(calls + 1, -1)
-    row[call[::-1]] = np.arange(len(call))[::-1]  # reversed, so that the first row is written last
-    return np.sort(row[:-1][row[:-1] >= 0])
+    row, rows = np.full(calls + 1, -1), np.arange(len(call))
+    row[call[::-1]] = rows[::-1]  # reversed, so that the first row is written last
+    return np.flatnonzero((call >= 0) & (row[call] == rows))
 
 
 def most_at_once(begin_ns: np.ndarray, end_ns: np.ndarray) -> int:
     """The largest number of intervals that are open at the same time."""
-    begun = np.sort(begin_ns)
-    ended = np.searchsorted(np.sort(end_ns), begun, side="right")
+    begun = ascending(begin_ns)
+    ended = np.searchsorted(ascending(end_ns), begun, side="right")
     return int((np.arange(1, len(begun) + 1) - ended).max(initial=0))

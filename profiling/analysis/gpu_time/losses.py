@@ -17,7 +17,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from profiling.analysis.columns import depths, name_mask
+from profiling.analysis.columns import (
+    are_outermost,
+    concatenate_columns,
+    distinct,
+    is_one_of,
+    name_mask,
+)
 from profiling.timeline.trace import (
     COPY,
     KERNEL,
@@ -95,25 +101,23 @@ def kernel_losses(trace: Trace, process: int | None) -> Losses | None:
     if calls is None or operations is None:
         return None
     own = operations.process == process
-    kernels = operations.rows(own & (operations.kind == KERNEL) & (operations.call >= 0))
+    kernels = np.flatnonzero(own & (operations.kind == KERNEL) & (operations.call >= 0))
     has = np.zeros(len(calls.name), bool)
-    has[kernels.call] = True
-    chosen = running_launches(trace.names, calls, process, has)
-    launches = calls.rows(chosen)
-    group = groups_of_nested(launches)
-    has_kernel = np.zeros(int(group.max(initial=-1)) + 1, bool)
-    np.logical_or.at(has_kernel, group, has[chosen])
-    if not len(kernels.call):
-        others = own & np.isin(operations.kind, (COPY, MEMSET))
+    has[operations.call[kernels]] = True
+    launches = running_launches(trace.names, calls, process, has)
+    group, first = groups_of_nested(calls, launches)
+    has_kernel = np.zeros(len(first), bool)
+    has_kernel[group[has[launches]]] = True
+    if not len(kernels):
+        others = own & is_one_of(operations.kind, (COPY, MEMSET))
         return (
             Losses(len(has_kernel), 0, captured=False) if len(has_kernel) and others.any() else None
         )
-    first = np.unique(group, return_index=True)[1]
-    ran = operations.rows(own)
-    pending = ~has_kernel & cut_off_mask(trace, launches.rows(first), has_kernel, ran)
+    end_ns = capture_end_ns(trace, operations, own)
+    pending = ~has_kernel & cut_off_mask(calls, first, has_kernel, *end_ns)
     graphs = graph_launches(trace, calls, process)
-    graphs = graphs[~cut_off_mask(trace, calls.rows(graphs), has[graphs], ran)]
-    of_graphs, of_graphs_ran = graph_kernels(kernels, graphs)
+    graphs = graphs[~cut_off_mask(calls, graphs, has[graphs], *end_ns)]
+    of_graphs, of_graphs_ran = graph_kernels(operations, kernels, graphs)
     expected = int(np.count_nonzero(~pending)) + of_graphs
     lost = int(np.count_nonzero(~has_kernel & ~pending)) + of_graphs - of_graphs_ran
     return Losses(expected, lost) if expected else None
@@ -156,31 +160,48 @@ def recordings(begins_ns: np.ndarray, ends_ns: np.ndarray) -> list[tuple[int, in
     return periods + list(zip(begins_ns.tolist(), end.tolist(), strict=True))
 
 
-def groups_of_nested(launches: Calls) -> np.ndarray:
-    """A group number for each launch; calls nested in one another share one, and one kernel."""
-    group, count = np.zeros(len(launches.name), np.int64), 0
-    for thread in np.unique(launches.thread).tolist():
-        rows = np.flatnonzero(launches.thread == thread)
-        outermost = depths(launches.start_ns[rows], launches.end_ns[rows]) == 0
-        group[rows] = count + np.cumsum(outermost) - 1
-        count += int(outermost.sum())
-    return group
+def groups_of_nested(calls: Calls, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(a group number for each of the calls at `rows`, the row of the first call of each group).
 
-
-def cut_off_mask(trace: Trace, launches: Calls, found: np.ndarray, ran: Operations) -> np.ndarray:
-    """(launches,) mask of those whose kernels the end of the capture may have cut off.
-
-    `found` is a mask of the launches that have a kernel, `ran` are the process's operations.
-    Launches run in their order, so the kernel that did not end is of the last launch with a kernel
-    or of the next one. It begins behind the operation that ended last, be that a long copy, and is
-    assumed to take no longer than the longest kernel of all.
+    Calls nested in one another share a group, and one kernel.
     """
-    tables = (trace.calls, trace.operations, trace.ranges)
+    group, firsts, count = np.zeros(len(rows), np.int64), list[np.ndarray](), 0
+    for thread in distinct(calls.thread[rows]).tolist():
+        mine = np.flatnonzero(calls.thread[rows] == thread)
+        outermost = are_outermost(calls.start_ns[rows[mine]], calls.end_ns[rows[mine]])
+        group[mine] = count + np.cumsum(outermost) - 1
+        firsts.append(rows[mine[outermost]])
+        count += len(firsts[-1])
+    return group, concatenate_columns(firsts)
+
+
+def capture_end_ns(trace: Trace, operations: Operations, own: np.ndarray) -> tuple[int, int]:
+    """(end of the last of the `own` operations, time from which on a kernel may be cut off), in ns.
+
+    A kernel that the end of the capture cut off is assumed to take no longer than the longest one.
+    """
+    tables = (trace.calls, operations, trace.ranges)
     end_ns = max(int(table.end_ns.max()) for table in tables if table is not None)
-    last_ns = int(launches.start_ns[found].max(initial=-FOREVER_NS))
-    longest_ns = int((ran.end_ns - ran.start_ns)[ran.kind == KERNEL].max())
-    begun_ns: np.ndarray = np.maximum(launches.end_ns, ran.end_ns.max())
-    return (launches.start_ns >= last_ns) & (begun_ns >= end_ns - longest_ns - LATENCY_NS)
+    took_ns = operations.end_ns - operations.start_ns
+    longest_ns = int(took_ns.max(where=own & (operations.kind == KERNEL), initial=0))
+    ran_ns = int(operations.end_ns.max(where=own, initial=-FOREVER_NS))
+    return ran_ns, end_ns - longest_ns - LATENCY_NS
+
+
+def cut_off_mask(
+    calls: Calls, rows: np.ndarray, found: np.ndarray, ran_ns: int, cut_off_ns: int
+) -> np.ndarray:
+    """Mask of the launches at `rows` whose kernels the end of the capture may have cut off.
+
+    `found` is a mask of those that have a kernel; `capture_end_ns` tells the times. Launches run in
+    their order, so the kernel that did not end is of the last launch with a kernel or of the next
+    one. It begins behind the operation that ended last, be that a long copy.
+    """
+    start_ns = calls.start_ns[rows]
+    last_ns = int(start_ns[found].max(initial=-FOREVER_NS))
+    begun_ns = np.maximum(calls.end_ns[rows], ran_ns)
+    cut_off: np.ndarray = (start_ns >= last_ns) & (begun_ns >= cut_off_ns)
+    return cut_off
 
 
 def graph_launches(trace: Trace, calls: Calls, process: int | None) -> np.ndarray:
@@ -189,15 +210,18 @@ def graph_launches(trace: Trace, calls: Calls, process: int | None) -> np.ndarra
     return np.flatnonzero(launches & (calls.process == process) & ~calls.failed)
 
 
-def graph_kernels(kernels: Operations, launched: np.ndarray) -> tuple[int, int]:
+def graph_kernels(
+    operations: Operations, kernels: np.ndarray, launched: np.ndarray
+) -> tuple[int, int]:
     """(number of kernels that the launches of CUDA graphs should have run, number that ran).
 
-    `launched` are the calls that launch a graph. Graphs are recognised by their nodes: launches
-    that share a node are of the same graph.
+    `kernels` are the rows of all kernels with a call, `launched` the calls that launch a graph.
+    Graphs are recognised by their nodes: launches that share a node are of the same graph.
     """
-    of_graphs = (kernels.graph_node >= 0) & np.isin(kernels.call, launched)
-    nodes, node = np.unique(kernels.graph_node[of_graphs], return_inverse=True)
-    launches, launch = np.unique(kernels.call[of_graphs], return_inverse=True)
+    kernels = kernels[operations.graph_node[kernels] >= 0]
+    kernels = kernels[np.isin(operations.call[kernels], launched)]
+    nodes, node = np.unique(operations.graph_node[kernels], return_inverse=True)
+    launches, launch = np.unique(operations.call[kernels], return_inverse=True)
     graph = np.arange(len(nodes))
     while True:
         of_launch = np.full(len(launches), len(nodes))
@@ -208,7 +232,8 @@ def graph_kernels(kernels: Operations, launched: np.ndarray) -> tuple[int, int]:
             break
         graph = joined
     sizes, times = (np.bincount(each, minlength=len(nodes)) for each in (graph, of_launch))
-    ran = len(np.unique(node * len(launches) + launch))
+    runs = np.sort(node * len(launches) + launch)  # np.unique hashes such keys ten times as slowly
+    ran = len(runs) and 1 + int(np.count_nonzero(runs[1:] != runs[:-1]))
     graph_of = np.full(len(launched), -1)
     graph_of[np.searchsorted(launched, launches)] = of_launch
     return int(sizes @ times + sizes[lost_graphs(graph_of)].sum()), ran

@@ -21,7 +21,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from profiling.analysis.columns import Intervals, concatenate_columns, distinct, name_mask, union
+from profiling.analysis.columns import (
+    Intervals,
+    concatenate_columns,
+    distinct,
+    is_one_of,
+    name_mask,
+    union,
+)
 from profiling.analysis.gpu_time.attribution import OwnedOperations
 from profiling.analysis.gpu_time.breakdown import Activity
 from profiling.analysis.gpu_time.host_activity import TO_HOST, copies
@@ -137,7 +144,7 @@ def event_times(trace: Trace, event: str, steps: Steps, threads: list[int]) -> n
     table = getattr(trace, event)
     if event == "allocations":  # of which the thread is not known
         return np.asarray(table.time_ns[table.process == steps.process])
-    return np.asarray(table.start_ns[np.isin(table.thread, threads)])
+    return np.asarray(table.start_ns[is_one_of(table.thread, threads)])
 
 
 def graph_node_times(trace: Trace, threads: list[int]) -> np.ndarray:
@@ -149,7 +156,7 @@ def graph_node_times(trace: Trace, threads: list[int]) -> np.ndarray:
     if calls is None or operations is None:
         return np.empty(0, np.int64)
     launches = name_mask(trace.names, calls.name, GRAPH_LAUNCH.fullmatch)
-    launches &= np.isin(calls.thread, threads)
+    launches &= is_one_of(calls.thread, threads)
     call = operations.call[(operations.call >= 0) & (operations.kind != GRAPH)]
     call = np.sort(call[launches[call]])
     count = np.bincount(call, minlength=len(calls.name))[call]
@@ -188,7 +195,7 @@ def launch_ratio(trace: Trace, threads: list[int]) -> float | None:
     if (calls := trace.calls) is None:
         return None
     launches = name_mask(trace.names, calls.name, TIMED_LAUNCH.fullmatch)
-    launches &= np.isin(calls.thread, threads)
+    launches &= is_one_of(calls.thread, threads)
     took_ns = (calls.end_ns - calls.start_ns)[launches]
     return float(np.median(took_ns)) / 1e3 / LAUNCH_US if len(took_ns) >= ENOUGH else None
 
@@ -217,12 +224,12 @@ def recorded_overhead(trace: Trace, threads: list[int]) -> Intervals:
         return union(np.empty(0), np.empty(0))
     foreign = re.compile(NOT_OF_THE_PROFILER).fullmatch
     own = table.rows(~name_mask(trace.names, table.name, foreign))
-    known = np.isin(own.thread, threads)
+    known = is_one_of(own.thread, threads)
     held_up = union(own.start_ns[known], own.end_ns[known])
     unknown = ~known & (own.process < 0)
     if trace.calls is None or not unknown.any():
         return held_up
-    calling = np.isin(trace.calls.thread, threads)
+    calling = is_one_of(trace.calls.thread, threads)
     calls = union(trace.calls.start_ns[calling], trace.calls.end_ns[calling])
     somewhere = union(own.start_ns[unknown], own.end_ns[unknown])
     begin, end = int(own.start_ns.min()), int(own.end_ns.max())

@@ -6,6 +6,7 @@ Called by profiling.analysis.summary: one slow step in a short window decides a 
 import numpy as np
 
 from profiling.analysis.analysis import Analysis
+from profiling.analysis.columns import distinct
 from profiling.analysis.gpu_time.idle import Gaps
 from profiling.analysis.gpu_time.profiler_cost import LEAST, LIKELY, MOST
 from profiling.analysis.gpu_work.families import ms_by_family
@@ -100,15 +101,18 @@ def kernel_sd_ns(analysis: Analysis, rows: np.ndarray, step: np.ndarray) -> floa
     by how much even where there are two steps. 0 with fewer than two.
     """
     operations = analysis.trace.operations
-    if operations is None or len(np.unique(step)) < 2:
+    if operations is None or len(distinct(step)) < 2:
         return 0.0
-    (names, name), (steps, place) = (
-        np.unique(column, return_inverse=True) for column in (operations.name[rows], step)
-    )
+    (names, name), (steps, place) = numbered(operations.name[rows]), numbered(step)
     took_ns = operations.end_ns[rows] - operations.start_ns[rows]
-    cells = len(steps) * len(names)
-    of_step_ns = np.bincount(place * len(names) + name, took_ns, cells).reshape(-1, len(names))
+    of_step_ns = np.bincount(place * names + name, took_ns, steps * names).reshape(-1, names)
     return float(np.sqrt(of_step_ns.var(axis=0, ddof=1).sum()))
+
+
+def numbered(column: np.ndarray) -> tuple[int, np.ndarray]:
+    """(number of distinct values, place of each row's value among them); values are small."""
+    used = np.bincount(column) > 0
+    return int(used.sum()), (np.cumsum(used) - 1)[column]
 
 
 def are_typical(length: np.ndarray) -> np.ndarray:

@@ -8,7 +8,7 @@ out (Analysis.summed). The others are of the steps. Times are integer nanosecond
 import numpy as np
 
 from profiling.analysis.analysis import Analysis
-from profiling.analysis.columns import distinct, parents, used_names
+from profiling.analysis.columns import distinct, is_one_of, parents, used_names
 from profiling.analysis.gpu_work.families import FAMILIES
 from profiling.analysis.sum_records import (
     AllocationSum,
@@ -98,7 +98,7 @@ def memops(trace: Trace) -> list[MemopSum]:
     operations = trace.operations
     if operations is None:
         return []
-    copies = operations.rows(np.isin(operations.kind, (COPY, MEMSET)))
+    copies = operations.rows(is_one_of(operations.kind, (COPY, MEMSET)))
     sums = []
     for name, row in durations_by_name(copies.name, copies.end_ns - copies.start_ns):
         same_name = copies.rows(copies.name == name)

@@ -15,7 +15,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from profiling.analysis.columns import depths, distinct, name_mask, used_names
+from profiling.analysis.columns import are_outermost, distinct, name_mask, used_names
 from profiling.analysis.steps.endless import NUMBER, fill_lost_ends
 from profiling.analysis.steps.operators import operator_phases, optimizer_steps
 from profiling.analysis.steps.periodic import periodic_steps
@@ -160,7 +160,7 @@ def step_rows(trace: Trace, process: int | None, step: str | None) -> np.ndarray
         return rows
     threads, count = np.unique(ranges.thread[rows], return_counts=True)
     rows = rows[ranges.thread[rows] == threads[np.argmax(count)]]
-    outer: np.ndarray = rows[depths(ranges.start_ns[rows], ranges.end_ns[rows]) == 0]
+    outer: np.ndarray = rows[are_outermost(ranges.start_ns[rows], ranges.end_ns[rows])]
     return outer
 
 
@@ -181,7 +181,7 @@ def repeated_rows(ranges: Ranges, mine: np.ndarray) -> np.ndarray:
     repeated = []
     for thread in np.unique(ranges.thread[mine]):
         rows = mine[ranges.thread[mine] == thread]
-        rows = rows[depths(ranges.start_ns[rows], ranges.end_ns[rows]) == 0]
+        rows = rows[are_outermost(ranges.start_ns[rows], ranges.end_ns[rows])]
         names, first, count = np.unique(ranges.name[rows], return_index=True, return_counts=True)
         for i in np.flatnonzero(count > 1).tolist():
             repeated.append((-count[i], rows[first[i]], rows[ranges.name[rows] == names[i]]))

@@ -11,7 +11,7 @@ from functools import reduce
 import numpy as np
 
 from profiling.analysis.analysis import Analysis
-from profiling.analysis.columns import Intervals, concatenate_columns, name_mask, union
+from profiling.analysis.columns import Intervals, concatenate_columns, is_one_of, name_mask, union
 from profiling.analysis.gpu_time.host_activity import LONG_NS, NUMBERS_BYTES, STAGED_BYTES
 from profiling.analysis.gpu_time.pool_releases import release_begins_ns
 from profiling.analysis.gpu_work.families import FAMILIES
@@ -174,7 +174,7 @@ def without_waits_for(work: Work, operations: np.ndarray) -> Work:
 def right_behind(work: Work, marked: np.ndarray, passed: np.ndarray | None = None) -> np.ndarray:
     """(calls,) mask of those that only waits, questions and calls that are `passed` part from one
     of the `marked` calls; in front of the first call comes the last one."""
-    own = ~np.isin(work.host.kind, (OTHER, WAITING))
+    own = ~is_one_of(work.host.kind, (OTHER, WAITING))
     if passed is not None:
         own &= marked | ~passed
     latest = np.maximum.accumulate(np.where(own, np.arange(len(own)), -1))
@@ -187,7 +187,7 @@ def with_graphs(work: Work) -> Work:
     """The host launches once: its short times are gone, and kernels follow each other at once."""
     host, gpu = work.host, work.gpu
     stays = long_pauses(work) | (host.data_ns > 0) | (host.think_ns < 0)
-    replayed = np.isin(host.kind, (LAUNCHING, WAITING, ALLOCATION))
+    replayed = is_one_of(host.kind, (LAUNCHING, WAITING, ALLOCATION))
     return replace(
         work,
         host=replace(

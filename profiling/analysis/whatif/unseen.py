@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from profiling.analysis.columns import Intervals, union
+from profiling.analysis.columns import Intervals, is_one_of, union
 from profiling.analysis.gpu_time.host_activity import (
     STAGED_BYTES,
     TO_HOST,
@@ -34,7 +34,7 @@ def with_unseen(
     `threads` are those that launch.
     """
     rows = steps.rows_of(operations)
-    mine = np.isin(calls.thread, threads)
+    mine = is_one_of(calls.thread, threads)
     waits = unseen_waits(trace, steps, operations, rows)
     home = rows[copies(trace.names, operations, rows, TO_HOST)]
     large = fetches(waits, operations, home[operations.bytes[home] > STAGED_BYTES])

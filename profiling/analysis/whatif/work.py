@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from profiling.analysis.analysis import Analysis
-from profiling.analysis.columns import Intervals, distinct, name_mask
+from profiling.analysis.columns import Intervals, distinct, is_one_of, name_mask
 from profiling.analysis.gpu_time.host_activity import (
     ALLOCATING,
     BLOCKING,
@@ -212,7 +212,7 @@ def host_rows(
     """
     end_ns = max(int(steps.end_ns[-1]), steps.host_end_ns())
     window = slice(*np.searchsorted(calls.start_ns, (int(steps.start_ns[0]), end_ns)).tolist())
-    mine = np.isin(calls.thread[window], threads) & (calls.process[window] == steps.process)
+    mine = is_one_of(calls.thread[window], threads) & (calls.process[window] == steps.process)
     rows = np.flatnonzero(mine) + window.start
     outer = rows.copy()
     for thread in threads if len(threads) > 1 else [None]:
@@ -268,7 +268,7 @@ def earlier_ends(
     begun_ns = np.full(len(streams), np.iinfo(np.int64).max)
     place = np.searchsorted(streams, operations.stream[launched])
     np.minimum.at(begun_ns, place, operations.start_ns[launched])
-    early = early[np.isin(operations.stream[early], streams)]
+    early = early[is_one_of(operations.stream[early], streams.tolist())]
     place = np.searchsorted(streams, operations.stream[early])
     before = operations.start_ns[early] < begun_ns[place]
     ends = np.full(len(streams), NEVER)
@@ -341,7 +341,7 @@ def operators_before(
     """(calls,) operators of PyTorch that began before each call and behind the one before it."""
     if trace.operators is None:
         return np.zeros(len(spans.start_ns), np.int64)
-    mine = np.isin(trace.operators.thread, threads) & (trace.operators.process == steps.process)
+    mine = is_one_of(trace.operators.thread, threads) & (trace.operators.process == steps.process)
     begun = np.searchsorted(trace.operators.start_ns[mine], spans.start_ns, side="right")
     outside = np.searchsorted(trace.operators.start_ns[mine], steps.start_ns[0], side="right")
     return np.diff(begun, prepend=outside)
