@@ -16,7 +16,7 @@ FIRST: tuple[Program, ...] = (
         "on_cpu.with_transformers", "hf_evaluates_each_third_step", "evaluation", advice="eval"
     ),
     Program(
-        "on_cpu.with_lightning", "lightning_saves_each_third_step", "checkpoint", advice="save|sav"
+        "on_cpu.with_lightning", "lightning_saves_each_third_step", "checkpoint", advice="sav"
     ),
     Program("on_cpu.host", "writes_each_sample_to_disk", "logging", "cpu_only", advice="log|writ"),
     # a metric on what was trained is no pass over other data; it is time without an operator
@@ -124,4 +124,54 @@ FIRST: tuple[Program, ...] = (
         "on_cpu.with_transformers", "lora_llama_control", "cpu_only", words=PRODUCTS, control=True
     ),
 )  # fmt: skip
-SERIES = {1: FIRST}
+# written while the first series ran, before a report or a rule was read
+SECOND: tuple[Program, ...] = (
+    Program("on_cpu.second", "texts_cut_into_words", "data", advice="num_workers"),
+    # no DataLoader makes the batches, so only the time without an operator may be known
+    Program(
+        "on_cpu.second",
+        "table_read_by_csv",
+        "data",
+        "cpu_only",
+        advice="batch|data|DataLoader|stack|Python",
+    ),
+    Program("on_cpu.second", "validates_each_third_step", "evaluation", advice="eval"),
+    Program("on_cpu.second", "saves_by_torch_each_third_step", "checkpoint", advice="sav"),
+    Program(
+        "on_cpu.second", "histograms_for_tensorboard", "logging", "cpu_only", advice="log|writ"
+    ),
+    Program(
+        "on_cpu.second",
+        "recomputes_each_block",
+        "cpu_only",
+        words="recomput|again|checkpoint",
+        advice="recomput|checkpoint",
+    ),
+    Program(
+        "on_cpu.second",
+        "loss_by_one_hot",
+        "cpu_only",
+        words=r"one_hot|scatter|softmax|aten::(mul|log|add)\b",
+        advice="cross_entropy|fus|one_hot|compile",
+    ),
+    # a metric, as that by scikit-learn
+    Program(
+        "on_cpu.second",
+        "matrix_counted_cell_by_cell",
+        "evaluation",
+        "cpu_only,logging",
+        words=r"metric|evaluation|Python takes|item|_local_scalar|small operators|calls per step",
+        advice="metric|less often|evaluat|item|Python|at once",
+    ),
+    Program(
+        "on_cpu.second",
+        "pictures_of_doubles",
+        "cpu_only",
+        words="float64|double",
+        advice="float32|float64|double",
+    ),
+    Program(
+        "on_cpu.second", "encoder_control", "cpu_only", words=PRODUCTS + "|attention", control=True
+    ),
+)
+SERIES = {1: FIRST, 2: SECOND}
