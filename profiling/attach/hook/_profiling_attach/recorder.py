@@ -22,7 +22,8 @@ from _profiling_attach.window import KINDS, LEAD, START_OF_RANKS, Window, skip_d
 SHAPES_EVERY = 10  # forwards between two looks at the shapes of their arguments
 LOSS_STEPS = (10, 20, 40)  # whose loss is kept; all their marks are counted (phases.py)
 OFF_LEVEL = 99  # above all kinds of marks
-MAIN_PHASES = ("data", "forward", "backward")  # inside one of these no other begins
+# inside one of these no other begins
+MAIN_PHASES = ("data", "forward", "backward", "evaluation", "checkpoint")
 
 
 class Recorder:
