@@ -110,8 +110,8 @@ def histograms_for_tensorboard(fault: bool, mark: Mark) -> None:
     """Writes histograms of weights and gradients for TensorBoard in each step; else the loss."""
     model, x = residual_mlp(128, 4), torch.randn(128, 128)
     optimizer = torch.optim.AdamW(model.parameters())
-    with TemporaryDirectory(prefix="events-", dir=".") as folder:
-        writer, count = SummaryWriter(folder), 0
+    count = 0
+    with TemporaryDirectory(prefix="events-") as folder, SummaryWriter(folder) as writer:
         while True:
             loss = F.mse_loss(model(x), x)
             loss.backward()
