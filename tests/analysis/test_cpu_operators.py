@@ -74,6 +74,7 @@ def test_more_threads_than_cores_are_told_first(found):
     bottleneck = found(fused, ProcessUse(cores_used=1.0, compute_threads=48))
     assert bottleneck.evidence[0] == "PyTorch computes with 48 threads on 8 cores."
     assert "torch.set_num_threads(8)" in bottleneck.next[0]
+    assert bottleneck.most_to_gain is None  # no single operator is the reason
     assert "threads on" not in found(fused, ProcessUse(compute_threads=8)).evidence[0]
 
 

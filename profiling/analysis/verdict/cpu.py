@@ -38,15 +38,16 @@ def bottleneck(analysis: Analysis, report: Report, cannot_tell: list[str]) -> Bo
     verdict, waited_ms = max(waiting.items(), key=lambda item: item[1], default=(VERDICT, 0.0))
     if waited_ms < WAITING_SHARE * report.window.step_ms.mean:
         verdict = VERDICT
+    settings = list(setting_sentences(report))
     evidence = [
-        *setting_sentences(report),
+        *settings,
         *waiting_sentences(analysis, report, waiting),
         *phase_sentences(report),
         *operator_sentences(analysis, report),
         *process_sentences(analysis, report),
     ]
     if verdict == VERDICT:
-        most = most_to_gain(report)
+        most = None if settings else most_to_gain(report)  # these slow all operators
     else:
         most = f"{TITLES[verdict].title}, up to {share_of_step(report, waited_ms)}"
     return Bottleneck(

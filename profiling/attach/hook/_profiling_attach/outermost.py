@@ -52,12 +52,21 @@ class OutermostModules:
         kind.__call__ = self.marking(own or self.original)
 
     def phase_of(self, module):
-        """`evaluation`: of a module that is trained at other times. A teacher is never trained."""
+        try:
+            return "evaluation" if self.is_evaluated(module) else "forward"
+        except Exception as error:
+            self.recorder.step_aside(error)
+            return "forward"
+
+    def is_evaluated(self, module):
+        """Whether a module that is trained at other times is called without gradients.
+
+        A teacher is never trained.
+        """
         if module.training:
             self.trained.add(id(module))
-        elif id(module) in self.trained and not self.torch.is_grad_enabled():
-            return "evaluation"
-        return "forward"
+            return False
+        return id(module) in self.trained and not self.torch.is_grad_enabled()
 
     def marking(self, original, look=None):
         """`original`, a module's __call__, with a phase and a mark round outermost calls.
