@@ -293,7 +293,7 @@ def test_every_imported_package_is_required():
     frameworks |= {"pytorch_lightning", "torch_geometric", "torchdiffeq", "transformers"}
     frameworks |= {"botorch", "diffrax", "diffusers", "e3nn", "equinox", "flax", "optax", "peft"}
     frameworks |= {"h5py", "networkx", "numba", "onnx", "onnxruntime", "scipy"}
-    frameworks |= {"chex", "cuda", "cv2", "pandas", "pyarrow", "skimage"}
+    frameworks |= {"chex", "cuda", "cv2", "lightning", "pandas", "pyarrow", "skimage", "sklearn"}
     frameworks |= {"sentence_transformers", "torchaudio", "torchmetrics", "triton"} | foreign
     distributions = {"hydra": "hydra-core", "yaml": "pyyaml"}
     distributions |= {"markupsafe": "jinja2", "pynvml": "nvidia-ml-py"}

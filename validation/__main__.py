@@ -32,6 +32,7 @@ VALIDATION = Folder(
             "planted bottlenecks in torchvision, timm, transformers and others, with two profilers",
             gpu=True,
         ),
+        "on_cpu": Program("planted bottlenecks in programs that train without a GPU"),
         "peers": Program(
             "nsys-ai, HTA and TraceLens on the captures of foreign series=6|7", "out=OUT"
         ),

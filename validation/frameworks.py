@@ -130,14 +130,7 @@ def time_and_capture(program: Program, rounds: int, out: Path, on_gpu: bool) -> 
         asked_process(program, "fault", out, on_gpu) as faulty,
         asked_process(program, "without", out, on_gpu) as sound,
     ):
-        for child in (faulty, sound):
-            child.answer()  # it has warmed up
-        measures = {}
-        for child in (faulty, sound):
-            ms = child.ask(f"time {FEWEST} {program.settle}")
-            steps = FEWEST * round(min(max(BLOCK_MS / ms / FEWEST, 1), MOST / FEWEST))
-            measures[child] = partial(child.ask, f"time {steps} {program.settle}")
-        laps = measure_in_turns(measures, rounds)
+        laps = time_in_turns(program, faulty, sound, rounds)
         sound.process.kill()
         profiler = (program.own_profiler or "").split(".")[0]  # torch or jax
         file = out / "own" / f"{program.name}-1.json.gz"
@@ -145,6 +138,20 @@ def time_and_capture(program: Program, rounds: int, out: Path, on_gpu: bool) -> 
         faulty.end("end")
     without_ms = [ms / program.work_without for ms in laps[sound]]
     return Measured(laps[faulty], without_ms, own_ms)
+
+
+def time_in_turns(
+    program: Program, faulty: AnsweringProcess, sound: AnsweringProcess, rounds: int
+) -> dict[AnsweringProcess, list[float]]:
+    """Mean ms a step of both sides in each round, once they have warmed up."""
+    measures = {}
+    for child in (faulty, sound):
+        child.answer()  # it has warmed up
+    for child in (faulty, sound):
+        ms = child.ask(f"time {FEWEST} {program.settle}")
+        steps = FEWEST * round(min(max(BLOCK_MS / ms / FEWEST, 1), MOST / FEWEST))
+        measures[child] = partial(child.ask, f"time {steps} {program.settle}")
+    return measure_in_turns(measures, rounds)
 
 
 def capture_by_nsys(program: Program, out: Path, nsys: Nsys) -> float:

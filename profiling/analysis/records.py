@@ -67,6 +67,7 @@ class ProgramSteps:
     long: int | None  # timed ones that took longer than three medians
     backwards_per_step: float | None
     host_ms: dict[str, float]  # phase -> median of its time on the host, outside the window
+    inputs: list[str]  # float32:8x128, of outermost modules' arguments
     notes: list[str]  # what could not be seen, and why
 
 

@@ -50,6 +50,11 @@ class InForce:
     compute_threads: int | None  # the threads that PyTorch splits an operator over
     cpu_cores: int | None
     cores_to_spare: bool  # there are more cores than compute threads
+    too_many_threads: bool  # there are fewer
+    small_operators: bool  # this and the next two: without a GPU, for much of the step
+    layout_copies: bool
+    float64_inputs: bool  # of the model
+    dense_embedding: bool  # the gradient of a table is as large as the table
     on_cpu: bool  # the run has no GPU
 
 
@@ -90,6 +95,7 @@ class Verdict:
     # what went on while the GPU waited, or None if the GPU itself is the bottleneck
     waiting: str | None = None
     host: bool = False  # the CPU keeps the GPU waiting
+    without_gpu: str | None = None  # `waiting` for a run without a GPU, where other words fit
     sure: bool = False  # the names of the calls prove it, so no other reason can be as likely
 
 
@@ -236,10 +242,18 @@ FIND_WAITS = Advice(
     "if array:",
     unless=("blocking", "anomaly_mode", "waits_covered"),
 )
+FIND_PAUSES = Advice(
+    "Look there for Python's own work, garbage collection, metrics, files, locks and sleeps.",
+    trainer="Look there for Python's own work, garbage collection, metrics, files, locks and "
+    "sleeps.",
+    pytorch="Look there for Python's own work, garbage collection, metrics, files, locks and "
+    "sleeps. A capture with --stack names the function: python -m profiling run --stack.",
+    needs="on_cpu",
+)
 FIND_PYTHON = Advice(
     "In the phase with the gaps, look for Python work: logging, hooks, metrics, garbage "
     "collection, sleeps.",
-    unless=("cpu_covered",),
+    unless=("cpu_covered", "on_cpu"),
 )
 PIN = Advice(
     "Copy from pinned memory, asynchronously: copies from pageable memory make the host wait.",

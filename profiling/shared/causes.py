@@ -15,6 +15,7 @@ from profiling.shared.advice import (
     COVERED,
     FASTER_WORKERS,
     FEWER_COPIES,
+    FIND_PAUSES,
     FIND_PYTHON,
     FIND_WAITS,
     FIRST_WORKERS,
@@ -302,10 +303,12 @@ VERDICTS = (
         "CPU work",
         "the GPU waits while the CPU does other work, such as Python code",
         waiting="the CPU was busy with other work",
+        without_gpu="no operator ran, but Python, files or waits",
         host=True,
         advice=(
             COVERED,
             FIND_PYTHON,
+            FIND_PAUSES,
             Advice(
                 "Move this work to another thread or process, or do it only once every many steps.",
                 trainer="Move this work to another thread or process, or do it only every "
@@ -319,6 +322,7 @@ VERDICTS = (
         "data loading",
         "the GPU waits for the next batch",
         waiting="the next batch was being prepared or copied",
+        without_gpu="the next batch was being made",
         host=True,
         advice=(
             Advice(
@@ -334,6 +338,7 @@ VERDICTS = (
                 unless=("loader_workers",),
                 needs="on_cpu",
             ),
+            FASTER_WORKERS,
             Advice(
                 "Make a batch cheaper: decode and transform the data once, before training, and "
                 "collate arrays instead of single samples.",
@@ -341,7 +346,6 @@ VERDICTS = (
             ),
             replace(FIRST_WORKERS, unless=("on_cpu",)),
             replace(WORKERS, unless=(*WORKERS.unless, "on_cpu")),
-            FASTER_WORKERS,
             PIN,
             Advice(
                 "Keep the data set on the GPU, if it fits next to the model.",

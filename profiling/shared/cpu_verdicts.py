@@ -2,7 +2,16 @@
 
 from dataclasses import replace
 
-from profiling.shared.advice import FUSED_ATTENTION, Advice, Verdict
+from profiling.shared.advice import FOREIGN_TORCH, FUSED_ATTENTION, Advice, Verdict
+
+NO_ANOMALY_MODE = Advice(
+    pytorch="Switch autograd's anomaly mode off: it keeps a traceback of each operator and checks "
+    "each gradient for NaN. torch.autograd.set_detect_anomaly(False).",
+    lightning="Switch autograd's anomaly mode off: it keeps a traceback of each operator and "
+    "checks each gradient for NaN. Trainer(detect_anomaly=False).",
+    only=FOREIGN_TORCH,
+    needs="anomaly_mode",
+)
 
 CPU_VERDICTS = (
     Verdict(  # this and the next two: parts of a step
@@ -56,6 +65,43 @@ CPU_VERDICTS = (
         "the run has no GPU",
         advice=(
             Advice(
+                "Let PyTorch split an operator over no more threads than there are cores: "
+                "torch.set_num_threads({cpu_cores}). It uses {compute_threads} now.",
+                needs="too_many_threads",
+            ),
+            NO_ANOMALY_MODE,
+            Advice(
+                "Compute in float32: the model's inputs are float64, often from NumPy arrays: "
+                "model.float(), batch.float().",
+                needs="float64_inputs",
+            ),
+            Advice(
+                "Give an embedding sparse gradients, so that only the rows of a batch are updated: "
+                "nn.Embedding(..., sparse=True) with SparseAdam or SGD.",
+                only=FOREIGN_TORCH,
+                needs="dense_embedding",
+            ),
+            replace(FUSED_ATTENTION, only=FOREIGN_TORCH, needs="no_dropout"),
+            Advice(
+                pytorch="Update all parameters in one operator: an optimizer with fused=True, "
+                "which Adam, AdamW, SGD and Adagrad have on a CPU, too.",
+                huggingface='Update all parameters in one operator: optim="adamw_torch_fused".',
+                only=FOREIGN_TORCH,
+                needs="slow_optimizer",
+            ),
+            Advice(
+                "Join small operators: nn.LSTM instead of a cell for each word, a batch instead of "
+                "a loop over samples.",
+                only=FOREIGN_TORCH,
+                needs="small_operators",
+            ),
+            Advice(
+                "Copy less: keep one memory layout (channels_last for pictures) and one type, "
+                "without contiguous() and clone() in each step.",
+                only=FOREIGN_TORCH,
+                needs="layout_copies",
+            ),
+            Advice(
                 "Compute on all cores: OMP_NUM_THREADS={cpu_cores}. PyTorch uses "
                 "{compute_threads} threads now.",
                 needs="cores_to_spare",
@@ -72,7 +118,7 @@ CPU_VERDICTS = (
                 "dropout=0 attention=flash.",
                 unless=("no_dropout",),
             ),
-            replace(FUSED_ATTENTION, needs="no_dropout"),
+            replace(FUSED_ATTENTION, only=("trainer",), needs="no_dropout"),
             Advice(
                 "Give each operator more work: a larger batch.",
                 trainer="Give each operator more work: a larger batch_size.",

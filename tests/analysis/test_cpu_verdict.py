@@ -105,7 +105,7 @@ def test_it_is_bound_by_the_cpu_and_the_longest_phase_is_named(reported):
     assert found.evidence == [
         "The longest phase is backward: 6.00 of 10.00 ms per step (60 %); then forward 3.00 ms, "
         "optimizer 0.900 ms.",
-        "Operators take 7.00 of 10.00 ms per step (70 %), and Python takes the rest.",
+        "Operators take 7.00 of 10.00 ms per step (70 %), Python and waits the rest.",
         "Operators with the most time per step: aten::mm 4.50 ms (45 %), aten::gelu 2.00 ms (20 "
         "%), aten::linear 0.500 ms (5 %).",
         "On average 3.0 of 8 cores were at work; PyTorch computes with 2 threads.",

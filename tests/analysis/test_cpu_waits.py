@@ -96,3 +96,24 @@ def test_a_loader_that_is_fast_enough_and_a_model_that_computes(tmp_path):
 )
 def test_the_name_of_a_phase_tells_its_class(name, expected):
     assert class_of_phase(name) == expected
+
+
+def test_what_lies_between_the_passes_of_an_evaluation_belongs_to_it(tmp_path):
+    events = []
+    for number in range(5):
+        at = 1000.0 + number * 30 * MS
+        events.append(event("user_annotation", f"iteration {number}", at, 30 * MS))
+        rows = [("forward", 4), ("backward", 6), ("optimizer", 2)]
+        rows += [("data", 2), ("evaluation", 3), ("data", 4), ("evaluation", 3)]
+        for name, ms in rows:
+            events.append(event("user_annotation", name, at, ms * MS))
+            if name != "data":
+                events.append(event("cpu_op", "aten::mm", at, ms * MS))
+            at += ms * MS
+    trace = {"schemaVersion": 1, "deviceProperties": [], "traceEvents": events}
+    report = summarize(Analysis(open_capture(write_trace(tmp_path / "x.trace.json", trace))))
+    first, second, *_ = evidence = report.bottleneck.evidence
+    assert report.bottleneck.verdict == "evaluation"
+    assert first == "An evaluation runs inside the step: 10.00 of 30.00 ms per step (33 %)."
+    assert second.startswith("No operator runs") and "6.00 of 30.00" in second
+    assert any("nothing else runs: 2.00 of 30.00 ms" in line for line in evidence)

@@ -285,3 +285,33 @@ def test_modules_that_a_loader_calls_in_its_workers_are_no_steps(tmp_path):
     facts = read_program_facts(folder, 0)
     assert facts.steps == 59 and facts.rule.endswith("SGD.step()"), facts.rule
     assert not list(folder.glob("process-*")), "a worker was taken for a program that trains"
+
+
+EVALUATED = (
+    MODEL
+    + """
+import io, pickle, threading
+o = torch.optim.AdamW(model.parameters())
+teacher = nn.Linear(16, 16).eval()
+for i in range(60):
+    with torch.no_grad(): y = teacher(x)
+    (model(x) - y).square().mean().backward(); o.step(); o.zero_grad()
+    model.eval()
+    with torch.no_grad():
+        for _ in range(3): model(x)
+    model.train()
+    torch.save(o.state_dict(), io.BytesIO())
+    other = threading.Thread(target=torch.save, args=(x, io.BytesIO())); other.start(); other.join()
+pickle.dumps(torch.save)
+"""
+)
+
+
+def test_evaluations_and_checkpoints_are_phases_but_a_teacher_is_a_forward(tmp_path):
+    done = run_program(EVALUATED, tmp_path / "hooked")
+    assert done.returncode == 0, done.stdout
+    found = open_report(tmp_path / "hooked").report
+    steps = found.window.steps
+    counts = {row.name: row.count / steps for row in found.phases}
+    assert counts.pop("forward") == 2 and counts.pop("evaluation") == 3
+    assert counts == {"backward": 1, "optimizer": 1, "checkpoint": 1}

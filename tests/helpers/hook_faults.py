@@ -33,11 +33,12 @@ OWNERS = (
     *(recorder.Recorder, laps.Laps, phases.Phases, run_files.RunFiles, step_rule.StepRule),
     *(window.Window, outermost.OutermostModules, patches.Patches),
 )
-# methods of these two catch the errors of the others
+# methods of these three catch the errors of the others
 GUARDS = {
     recorder.Recorder: "__init__ begin_anew begin_in_child step_aside enter leave forward "
     "mark keep_loss optimizer_made count end yield_profiler",
     patches.Patches: "__init__ wrap_step enter_optimizer",
+    outermost.OutermostModules: "phase_of",
 }
 
 

@@ -123,6 +123,13 @@ FRAMEWORKS = {
     "twelfth.with_optax": ("Optax", "optax jax"),
     "twelfth.with_cupy": ("CuPy", "cupy-cuda13x"),
     "twelfth.with_e3nn": ("e3nn", "e3nn"),
+    "on_cpu.data": ("PyTorch", "torch"),
+    "on_cpu.host": ("PyTorch", "torch"),
+    "on_cpu.operators": ("PyTorch", "torch"),
+    "on_cpu.second": ("PyTorch", "torch tensorboard"),
+    "on_cpu.with_transformers": ("transformers", "transformers accelerate peft"),
+    "on_cpu.with_lightning": ("Lightning", "lightning"),
+    "on_cpu.with_accelerate": ("accelerate", "accelerate scikit-learn"),
 }
 OF_JAX = (
     *("with_jax", "with_numpyro", "seventh.with_flax", "seventh.with_equinox"),
@@ -159,6 +166,9 @@ class Program:
     # share of the step, timed without a profiler, that the fault takes at least; where it takes
     # less, what is planted is not clearly the program's bound, and its verdicts are not counted
     least_share: float = 0
+    # regular expressions of what the report's evidence, and its advice, should say; as `planted`
+    words: str = ""
+    advice: str = ""
 
     @property
     def framework(self) -> str:

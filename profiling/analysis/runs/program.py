@@ -31,6 +31,7 @@ def program_steps(capture: Path, rank: int, world_size: int) -> ProgramSteps | N
         long=long_steps(times_ms) if times_ms else None,
         backwards_per_step=facts.backwards_per_step,
         host_ms=facts.host_ms,
+        inputs=facts.shapes,
         notes=facts.notes,
     )
 

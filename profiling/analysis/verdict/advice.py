@@ -14,6 +14,7 @@ from profiling.analysis.gpu_time.operators import TENSOR_FLOAT
 from profiling.analysis.records import Cover, Report, Roofline, RooflineRow
 from profiling.analysis.sum_records import CopySpeed
 from profiling.analysis.verdict.copies import within_gpu_ms
+from profiling.analysis.verdict.cpu_operators import has_float64_inputs, operator_habits
 from profiling.analysis.verdict.health import WHOLE_GRAPHS
 from profiling.shared.advice import InForce
 from profiling.shared.causes import PART, VERDICT
@@ -79,6 +80,8 @@ def in_force(report: Report, verdict: str | None = None) -> InForce:
     if attention in (None, "unknown"):
         ran = report.run and report.run.attention and report.run.attention.ran
         attention = ran or config.get("attention")
+    if (habits := operator_habits(report)).softmax_ms is not None:
+        attention = "slow"
     most = most_above_roof(report.roofline)
     cores = report.cpu_cores
     threads = report.process.compute_threads if report.process else None
@@ -117,7 +120,9 @@ def in_force(report: Report, verdict: str | None = None) -> InForce:
         small_batch=program.batch_bytes is not None and program.batch_bytes < SMALL_BATCH_BYTES,
         loader_in_process=program.loader == "in_process",
         loader_workers=program.loader == "workers",
-        slow_optimizer=program.fused_optimizer is False,
+        slow_optimizer=habits.plain_optimizer
+        if report.on_cpu
+        else program.fused_optimizer is False,
         blocking=program.blocking_launches is not None,
         anomaly_mode=program.anomaly_mode,
         elementwise=share_of_moving("elementwise", "dropout", "norm", "softmax", "loss"),
@@ -135,6 +140,11 @@ def in_force(report: Report, verdict: str | None = None) -> InForce:
         near_peak=report.roofline is not None and (report.roofline.mfu or 0.0) >= NEAR_PEAK,
         compute_threads=threads,
         cpu_cores=cores,
+        too_many_threads=bool(threads and cores and threads > cores),
+        float64_inputs=has_float64_inputs(report),
+        small_operators=habits.small is not None,
+        layout_copies=habits.copies_ms is not None,
+        dense_embedding=habits.dense_ms is not None,
         cores_to_spare=bool(threads and cores and 2 * threads < cores),  # half may be hyper-threads
         on_cpu=report.on_cpu,
     )

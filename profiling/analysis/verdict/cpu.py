@@ -8,7 +8,9 @@ from profiling.analysis.analysis import Analysis
 from profiling.analysis.columns import distinct, union
 from profiling.analysis.records import Bottleneck, RangeTotal, Report
 from profiling.analysis.verdict.advice import advise
-from profiling.analysis.verdict.cpu_waits import waiting_ms
+from profiling.analysis.verdict.cpu_operators import has_float64_inputs, operator_habits
+from profiling.analysis.verdict.cpu_pauses import pause_sentences
+from profiling.analysis.verdict.cpu_waits import pauses_of, waiting_ms
 from profiling.analysis.verdict.gpu import WAITING_SHARE
 from profiling.shared.causes import VERDICT as TITLES
 from profiling.shared.units import milliseconds, size_bytes
@@ -36,14 +38,16 @@ def bottleneck(analysis: Analysis, report: Report, cannot_tell: list[str]) -> Bo
     verdict, waited_ms = max(waiting.items(), key=lambda item: item[1], default=(VERDICT, 0.0))
     if waited_ms < WAITING_SHARE * report.window.step_ms.mean:
         verdict = VERDICT
+    settings = list(setting_sentences(report))
     evidence = [
-        *waiting_sentences(report, waiting),
+        *settings,
+        *waiting_sentences(analysis, report, waiting),
         *phase_sentences(report),
         *operator_sentences(analysis, report),
         *process_sentences(analysis, report),
     ]
     if verdict == VERDICT:
-        most = most_to_gain(report)
+        most = None if settings else most_to_gain(report)  # these slow all operators
     else:
         most = f"{TITLES[verdict].title}, up to {share_of_step(report, waited_ms)}"
     return Bottleneck(
@@ -51,12 +55,27 @@ def bottleneck(analysis: Analysis, report: Report, cannot_tell: list[str]) -> Bo
     )
 
 
-def waiting_sentences(report: Report, waiting: dict[str, float]) -> Iterator[str]:
+def setting_sentences(report: Report) -> Iterator[str]:
+    """Lines on settings, and a type, that slow all operators."""
+    if report.program.anomaly_mode:
+        yield "Autograd's anomaly mode is on: it keeps a traceback of each forward operator."
+    if has_float64_inputs(report):
+        yield "The model's inputs are float64, which takes twice the time of float32 or more."
+    threads = report.process.compute_threads if report.process else None
+    if threads and report.cpu_cores and threads > report.cpu_cores:
+        yield f"PyTorch computes with {threads} threads on {report.cpu_cores} cores."
+
+
+def waiting_sentences(
+    analysis: Analysis, report: Report, waiting: dict[str, float]
+) -> Iterator[str]:
     """Lines on what takes time without computing, the longest first."""
     for name, ms in waiting.items():
         if ms < WORTH_TELLING * report.window.step_ms.mean:
             continue
         yield f"{WAITS[name]}: {share_of_step(report, ms)}."
+        if name == "cpu":
+            yield from pause_sentences(analysis, report, pauses_of(analysis))
         if name == "checkpoint" and report.window.phases_from == "operators":
             yield (
                 "That it is a checkpoint is inferred: many tensors are detached, as by "
@@ -97,7 +116,8 @@ def operator_sentences(analysis: Analysis, report: Report) -> Iterator[str]:
     own = table.rows(table.process == analysis.steps.process)
     busy_ns = union(own.start_ns, own.end_ns).clip(analysis.begin_ns, analysis.end_ns)
     busy_ms = busy_ns.total_ns() / 1e6 / analysis.step_count
-    yield f"Operators take {share_of_step(report, busy_ms)}, and Python takes the rest."
+    yield f"Operators take {share_of_step(report, busy_ms)}, Python and waits the rest."
+    yield from habit_sentences(report)
     step_ms = report.window.step_ms.mean
     operators = [
         f"{row.name} {milliseconds(ms)} ms ({100 * ms / step_ms:.0f} %)"
@@ -105,6 +125,24 @@ def operator_sentences(analysis: Analysis, report: Report) -> Iterator[str]:
         for ms in [row.self_ns / 1e6 / analysis.step_count]
     ]
     yield f"Operators with the most time per step: {', '.join(operators)}."
+
+
+def habit_sentences(report: Report) -> Iterator[str]:
+    """Lines on how operators are used."""
+    habits = operator_habits(report)
+    if habits.small:
+        count, us = habits.small
+        yield (
+            f"Most operators are small: {count:,} calls per step of {us:.1f} us on average, "
+            "about what PyTorch needs to start one."
+        )
+    for what, ms in (
+        ("Copies of tensors (copy_, contiguous, clone, to) take", habits.copies_ms),
+        ("Attention is written out, and its softmax alone takes", habits.softmax_ms),
+        ("Gradients as large as an embedding's whole table take", habits.dense_ms),
+    ):
+        if ms is not None:
+            yield f"{what} {share_of_step(report, ms)}."
 
 
 def process_sentences(analysis: Analysis, report: Report) -> Iterator[str]:
@@ -117,7 +155,10 @@ def process_sentences(analysis: Analysis, report: Report) -> Iterator[str]:
         shared = f"; PyTorch computes with {in_threads}" if threads else ""
         yield f"On average {process.cores_used:.1f}{of_cores} cores were at work{shared}."
         if process.cores_used < WAITING:
-            yield "The process had to wait: other programs used the cores, or it read files."
+            yield (
+                "The process had to wait: for files, other processes or a lock, or because other "
+                "programs used the cores."
+            )
     elif table is not None and (mine := table.process == analysis.steps.process).any():
         count = len(np.unique(distinct(table.thread[mine])))
         yield f"Operators were called on {count} thread{'s' if count != 1 else ''}."
@@ -129,4 +170,7 @@ def most_to_gain(report: Report) -> str | None:
     if not report.operators:
         return None
     largest, steps = report.operators[0], report.window.steps
+    if (small := operator_habits(report).small) is not None:
+        count, us = small
+        return f"fewer and larger operators, at most {share_of_step(report, count * us / 1000)}"
     return f"{largest.name}, at most {share_of_step(report, largest.self_ns / 1e6 / steps)}"

@@ -36,6 +36,11 @@ def waiting_ms(analysis: Analysis) -> dict[str, float]:
     return {name: total / 1e6 / steps for name, total in ranked if total}
 
 
+def pauses_of(analysis: Analysis) -> Intervals:
+    """The times of the class `cpu`."""
+    return times_by_class(analysis).get("cpu", union(np.empty(0), np.empty(0)))
+
+
 def times_by_class(analysis: Analysis) -> dict[str, Intervals]:
     phases, names = analysis.steps.phases, analysis.trace.names
     begin, end = analysis.begin_ns, analysis.end_ns
@@ -44,14 +49,35 @@ def times_by_class(analysis: Analysis) -> dict[str, Intervals]:
     for name in WORDS:
         rows = np.isin(phases.name, [number for number, named in class_of.items() if named == name])
         times[name] = union(phases.start_ns[rows], phases.end_ns[rows]).clip(begin, end)
-    if not trains(analysis):  # an evaluation by itself
+    evaluated = times["evaluation"] = whole_evaluations(analysis, times["evaluation"], class_of)
+    outside = evaluated.gaps(begin, end)
+    if trains(analysis):
+        times["data"] = times["data"].intersection(outside, begin, end)
+    else:  # an evaluation by itself
         del times["evaluation"]
     # XLA's events on a CPU do not cover all that it computes
     if len(phases.name) and analysis.trace.kind != "jax":
         known = phases.rows(phases.name != (names.index(OTHER) if OTHER in names else -1))
         elsewhere = union(known.start_ns, known.end_ns).gaps(begin, end)
+        if "evaluation" in times:
+            elsewhere = elsewhere.intersection(outside, begin, end)
         times["cpu"] = pauses(analysis).intersection(elsewhere, begin, end)
     return times
+
+
+def whole_evaluations(
+    analysis: Analysis, passes: Intervals, class_of: dict[int, str | None]
+) -> Intervals:
+    """The passes of an evaluation, joined where nothing is trained between two of them.
+
+    So an evaluation's own loader and metrics belong to it.
+    """
+    phases, names = analysis.steps.phases, analysis.trace.names
+    computing = [n for n, named in class_of.items() if named is None and names[n] != OTHER]
+    trained = np.sort(phases.start_ns[np.isin(phases.name, computing)])
+    first = np.unique(np.searchsorted(trained, passes.start_ns), return_index=True)[1]
+    last = np.append(first[1:], len(passes.start_ns)) - 1
+    return Intervals(passes.start_ns[first], passes.end_ns[last[: len(first)]])
 
 
 def class_of_phase(name: str) -> str | None:

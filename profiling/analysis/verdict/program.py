@@ -59,6 +59,7 @@ DROPOUT = re.compile(r"aten::(native_dropout|bernoulli_?|_fused_dropout)")
 CHECKS = "aten::_is_any_true"  # what anomaly mode asks of each gradient
 BACKWARD = re.compile(r"autograd::engine::evaluate_function.*")
 LOADER = re.compile(r"enumerate\(DataLoader\)#_(Single|Multi)Process\w*")
+FUSABLE = re.compile(r"Optimizer\.step#(Adam|AdamW|SGD|Adagrad)\.step")  # on a CPU
 FUSED_OPTIMIZER = re.compile(r"Fused(Adam|Sgd|Adagrad)", re.I)
 MATRIX, ATTENTION, SOFT, DROPPING, OPTIMIZER = (
     FAMILIES.index(name) for name in ("gemm", "attention", "softmax", "dropout", "optimizer")
@@ -83,7 +84,7 @@ def program_of(analysis: Analysis, own_run: bool | None) -> Program:
         attention=has_attention(analysis, names),
         dropout=any(map(DROPOUT.fullmatch, names)) or ran(analysis, DROPPING),
         loader=loader_of(names),
-        fused_optimizer=fused_optimizer(analysis),
+        fused_optimizer=fused_optimizer(analysis, names),
         copies_ahead=copies_ahead(analysis),
         batch_bytes=batch_bytes(analysis),
         transpose_ms=kernel_ms(analysis, LAYOUT.search),
@@ -197,8 +198,10 @@ def ran(analysis: Analysis, family: int) -> bool:
     return owned is not None and bool(np.any(analysis.family[owned.name] == family))
 
 
-def fused_optimizer(analysis: Analysis) -> bool | None:
-    """Whether PyTorch's fused optimizer ran, or None where no optimizer did."""
+def fused_optimizer(analysis: Analysis, names: list[str]) -> bool | None:
+    """Whether PyTorch's fused optimizer ran, or None where no optimizer that has one did."""
+    if analysis.owned is None and any(map(FUSABLE.fullmatch, names)):  # without a GPU
+        return any(name.startswith("aten::_fused_") for name in names)
     if not ran(analysis, OPTIMIZER) or analysis.owned is None:
         return None
     return bool(name_mask(analysis.trace.names, analysis.owned.name, FUSED_OPTIMIZER.search).any())

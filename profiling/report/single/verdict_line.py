@@ -12,7 +12,8 @@ def verdict_line(report: Report) -> str:
         return f"No bottleneck can be named: {report.health.no_verdict or verdict.why}"
     line = f"Bound by {verdict.title}: {verdict.why}"
     if report.on_cpu and verdict.name != cpu.VERDICT:
-        return f"Bound by {verdict.title}: {verdict.waiting}, and the run has no GPU"
+        went_on = verdict.without_gpu or verdict.waiting
+        return f"Bound by {verdict.title}: {went_on}, and the run has no GPU"
     if verdict.name == cpu.VERDICT and (phase := cpu.longest_phase(report)):
         share = 100 * phase.host_ms / report.window.wall_ms
         line += f", and {phase.name} takes {share:.0f} % of a step"

@@ -18,6 +18,7 @@ class OutermostModules:
         self.torch, self.recorder = torch, recorder
         self.is_compiling, self.is_traced = torch.compiler.is_compiling, tracing_check(torch)
         self.classes = set()
+        self.trained = set()  # ids of modules that were called in training mode
         self.calls = {}  # id of a module -> calls so far
 
     def put_on(self):
@@ -50,13 +51,30 @@ class OutermostModules:
             return  # a class in between has its own: left alone
         kind.__call__ = self.marking(own or self.original)
 
+    def phase_of(self, module):
+        try:
+            return "evaluation" if self.is_evaluated(module) else "forward"
+        except Exception as error:
+            self.recorder.step_aside(error)
+            return "forward"
+
+    def is_evaluated(self, module):
+        """Whether a module that is trained at other times is called without gradients.
+
+        A teacher is never trained.
+        """
+        if module.training:
+            self.trained.add(id(module))
+            return False
+        return id(module) in self.trained and not self.torch.is_grad_enabled()
+
     def marking(self, original, look=None):
         """`original`, a module's __call__, with a phase and a mark round outermost calls.
 
         `look` is called with the module behind each of them.
         """
         is_compiling, is_traced = self.is_compiling, self.is_traced
-        recorder, level = self.recorder, LEVELS["forward"]
+        recorder, level, modules = self.recorder, LEVELS["forward"], self
         plain = original is self.original and does_only_choose(original)
 
         def __call__(self, *args, **kwargs):
@@ -66,11 +84,12 @@ class OutermostModules:
                 if plain and self._compiled_call_impl is None:
                     return self._call_impl(*args, **kwargs)  # as it would, a frame less
                 return original(self, *args, **kwargs)
-            recorder.enter("forward")
+            phase = modules.phase_of(self)
+            recorder.enter(phase)
             try:
                 return original(self, *args, **kwargs)
             finally:
-                recorder.leave("forward")
+                recorder.leave(phase)
                 recorder.forward(self, args, kwargs)
                 if look is not None:
                     look(self)

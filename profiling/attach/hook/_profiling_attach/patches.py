@@ -8,6 +8,7 @@ modules, tensors or optimizers themselves, because programs pickle and copy thes
 import functools
 import os
 import sys
+import threading
 
 from _profiling_attach import own_marks
 from _profiling_attach.dynamo import hide, tracing_check
@@ -42,6 +43,8 @@ class Patches:
         self.wrap_zero_grad()
         os.register_at_fork(after_in_child=self.wrap_zero_grad)  # its steps may end otherwise
         self.wrap(torch.autograd, "backward", self.mark_backward)
+        self.wrap(torch.serialization, "save", self.mark_save)
+        torch.save = torch.serialization.save  # pickle wants both names to be one function
         self.wrap(torch.amp.GradScaler, "step", self.mark_skipped_steps)
         self.wrap(torch.autograd.profiler.profile, "_prepare_trace", self.yield_to_program)
         if torch.cuda.is_available():
@@ -228,6 +231,21 @@ class Patches:
                 recorder.mark("data")
 
         return __next__
+
+    def mark_save(self, original):
+        recorder, main_thread = self.recorder, threading.main_thread().ident
+
+        def save(*args, **kwargs):
+            elsewhere = threading.get_ident() != main_thread  # then no step waits for it
+            if elsewhere or recorder.inside or not recorder.phases.on:
+                return original(*args, **kwargs)
+            recorder.enter("checkpoint")
+            try:
+                return original(*args, **kwargs)
+            finally:
+                recorder.leave("checkpoint")
+
+        return save
 
     def mark_replay(self, original):
         recorder = self.recorder

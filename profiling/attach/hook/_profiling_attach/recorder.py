@@ -23,7 +23,8 @@ SHAPES_EVERY = 10  # forwards between two looks at the shapes of their arguments
 LOSS_STEPS = (10, 20, 40)  # whose loss is kept; all their marks are counted (phases.py)
 OFF_LEVEL = 99  # above all kinds of marks
 BEFORE_TRAINING = "nsys recorded what came before the training; give --step optimizer"
-MAIN_PHASES = ("data", "forward", "backward")  # inside one of these no other begins
+# inside one of these no other begins
+MAIN_PHASES = ("data", "forward", "backward", "evaluation", "checkpoint")
 
 
 class Recorder:

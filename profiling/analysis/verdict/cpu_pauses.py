@@ -1,0 +1,71 @@
+"""Describe the pauses of a run without a GPU: where they lie and what went on. Called by cpu."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from profiling.analysis.analysis import Analysis
+from profiling.analysis.columns import Intervals, name_mask
+from profiling.analysis.gpu_time.covers import tightest
+from profiling.analysis.records import Report
+from profiling.analysis.verdict.cpu_waits import OTHER
+from profiling.shared.units import milliseconds
+
+MOST = 0.5  # of the pauses
+
+
+def pause_sentences(analysis: Analysis, report: Report, pauses: Intervals) -> Iterator[str]:
+    """Lines on pauses, the times in which no phase computes and no operator runs."""
+    steps = analysis.step_count
+    pause_ms = pauses.total_ns() / 1e6 / steps
+    thread = -1 if analysis.steps.thread is None else analysis.steps.thread
+    if cover := tightest(analysis, {thread: pauses}, steps, "cpu"):
+        within = f" (in {cover.within})" if cover.within else ""
+        yield (
+            f"{milliseconds(cover.ms)} of these {milliseconds(pause_ms)} ms are inside "
+            f"{cover.name}{within}."
+        )
+    elif place := between_phases(analysis, pauses):
+        yield f"Most of this time lies {place}."
+    if (how := at_work(report, pause_ms)) is not None:
+        yield how
+
+
+def between_phases(analysis: Analysis, pauses: Intervals) -> str | None:
+    """The two phases between which most of the pauses lie, as in 'behind A and before B'."""
+    phases, names = analysis.steps.phases, analysis.trace.names
+    known = phases.rows(~name_mask(names, phases.name, OTHER.__eq__))
+    by_end = known.rows(np.argsort(known.end_ns, kind="stable"))
+    first = np.searchsorted(by_end.end_ns, pauses.start_ns, side="right") - 1
+    then = np.searchsorted(known.start_ns, pauses.end_ns)
+    inner = (first >= 0) & (then < len(known.name))
+    if not inner.any():
+        return None
+    pairs = np.stack([by_end.name[first[inner]], known.name[then[inner]]])
+    length_ns = (pauses.end_ns - pauses.start_ns)[inner]
+    kinds, which = np.unique(pairs, axis=1, return_inverse=True)
+    total_ns = np.bincount(which.ravel(), weights=length_ns)
+    most = int(total_ns.argmax())
+    if total_ns[most] < MOST * pauses.total_ns():
+        return None
+    before, behind = (names[number].split("#")[0] for number in kinds[:, most])
+    return f"behind {before} and before {behind}"
+
+
+def at_work(report: Report, pause_ms: float) -> str | None:
+    """Whether the process computed in its pauses or waited, where its CPU time leaves no doubt."""
+    process, step_ms = report.process, report.window.step_ms.mean
+    if process is None or process.cores_used is None:
+        return None
+    cpu_ms = process.cores_used * step_ms
+    if cpu_ms < MOST * pause_ms:
+        return (
+            f"The process did not run for most of it ({milliseconds(cpu_ms)} ms of CPU time per "
+            "step): it waits for files, a network, a lock or a sleep, or others use the cores."
+        )
+    if cpu_ms - (step_ms - pause_ms) * (process.compute_threads or 1) >= MOST * pause_ms:
+        return (
+            f"The process computes in it, but not by PyTorch: it used {milliseconds(cpu_ms)} ms "
+            "of CPU time per step."
+        )
+    return None

@@ -1,0 +1,70 @@
+"""Pauses of a step on a CPU: where they lie, and whether the process computed in them."""
+
+from dataclasses import replace
+
+import pytest
+
+from profiling.analysis.analysis import Analysis
+from profiling.analysis.summary import summarize
+from profiling.report.single.verdict_line import verdict_line
+from profiling.shared.manifest import ProcessUse
+from profiling.timeline.opening import open_capture
+from tests.helpers.captures import event, write_trace
+from tests.helpers.reports import MANIFEST as OF_GPU
+
+MANIFEST = replace(OF_GPU, device="cpu", config=None, environment={"cpu_cores": 8})
+MS = 1000
+
+
+@pytest.fixture
+def paused(tmp_path):
+    """The bottleneck of steps of 40 ms: 4 ms forward, 4 backward, 2 optimizer, 30 of a pause."""
+
+    def report(cores_used=None, frame=None):
+        events = []
+        for number in range(6):
+            at = 1000.0 + number * 40 * MS
+            events += [
+                event("user_annotation", f"iteration {number}", at, 40 * MS),
+                event("user_annotation", "forward", at, 4 * MS),
+                event("cpu_op", "aten::linear", at, 4 * MS),
+                event("user_annotation", "backward", at + 4 * MS, 4 * MS),
+                event("cpu_op", "aten::mm", at + 4 * MS, 4 * MS),
+                event("user_annotation", "optimizer", at + 8 * MS, 2 * MS),
+                event("cpu_op", "aten::add_", at + 8 * MS, 2 * MS),
+            ]
+            if frame:
+                events.append(event("python_function", frame, at + 10 * MS, 30 * MS))
+        trace = {"schemaVersion": 1, "deviceProperties": [], "traceEvents": events}
+        analysis = Analysis(open_capture(write_trace(tmp_path / "x.trace.json", trace)))
+        process = ProcessUse(cores_used=cores_used, compute_threads=1)
+        return summarize(analysis, replace(MANIFEST, process=process))
+
+    return report
+
+
+def test_the_phases_around_the_pauses_are_named(paused):
+    report = paused()
+    first, second, *_ = report.bottleneck.evidence
+    assert report.bottleneck.verdict == "cpu" and "30.00 of 40.00 ms" in first
+    assert second == "Most of this time lies behind optimizer and before forward."
+    assert verdict_line(report).endswith("but Python, files or waits, and the run has no GPU")
+    assert "gaps" not in " ".join(report.bottleneck.next)
+    assert "--stack" in report.bottleneck.next[0]
+
+
+@pytest.mark.parametrize(
+    ("cores", "said"),
+    [(0.1, "The process did not run for most of it (4.00 ms of CPU time"), (0.5, None)]
+    + [(1.0, "The process computes in it, but not by PyTorch: it used 40.00 ms")],
+)
+def test_cpu_time_tells_whether_a_pause_is_work_or_a_wait(paused, cores, said):
+    lines = [line for line in paused(cores).bottleneck.evidence if "CPU time" in line]
+    assert [line.startswith(said) for line in lines] == ([True] if said else [])
+
+
+def test_a_function_that_covers_the_pauses_is_named(paused):
+    evidence = paused(frame="metrics.py(12): score").bottleneck.evidence
+    assert any(
+        "30.00 of these 30.00 ms are inside" in line and "score" in line for line in evidence
+    )

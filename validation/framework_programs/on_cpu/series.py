@@ -1,0 +1,177 @@
+"""Programs that train on the CPU: what is planted in each, and what a report should say.
+
+Written before any capture. `words` of a program are what evidence has to say, `advice` what is to
+be done; both are regular expressions. A comment says why another verdict could be argued for.
+"""
+
+from validation.framework_programs.program import Program
+
+PRODUCTS = r"aten::(mm|addmm|linear|bmm|matmul)\b"
+
+FIRST: tuple[Program, ...] = (
+    Program("on_cpu.data", "pictures_warped_one_by_one", "data", advice="num_workers"),
+    Program("on_cpu.data", "samples_from_afar", "data", advice="num_workers"),
+    Program("on_cpu.data", "one_worker_is_late", "data", advice="worker", settle=9),
+    Program(
+        "on_cpu.with_transformers", "hf_evaluates_each_third_step", "evaluation", advice="eval"
+    ),
+    Program(
+        "on_cpu.with_lightning", "lightning_saves_each_third_step", "checkpoint", advice="sav"
+    ),
+    Program("on_cpu.host", "writes_each_sample_to_disk", "logging", "cpu_only", advice="log|writ"),
+    # a metric on what was trained is no pass over other data; it is time without an operator
+    Program(
+        "on_cpu.with_accelerate",
+        "accelerate_scores_by_sklearn",
+        "evaluation",
+        "cpu_only,logging",
+        words="metric|evaluation|Python takes|without an operator",
+        advice="metric|less often|evaluat|Python",
+    ),
+    # time in which nothing is computed, in these two: only what Python did could be named
+    Program(
+        "on_cpu.host",
+        "collects_garbage_each_step",
+        "cpu_only",
+        "logging",
+        words="garbage|gc|Python takes|without an operator",
+        advice="garbage|gc|stack|Python",
+    ),
+    Program(
+        "on_cpu.host",
+        "waits_for_a_lock",
+        "cpu_only",
+        "logging",
+        words="lock|wait|Python takes|without an operator",
+        advice="lock|thread|wait|stack|Python",
+    ),
+    # a game is where the data comes from
+    Program(
+        "on_cpu.host",
+        "plays_one_world",
+        "cpu_only",
+        "data",
+        words="small operators|operators.*(many|short)|Python takes|calls per step",
+        advice="batch|vector|Python|at once",
+    ),
+    Program("on_cpu.operators", "too_many_threads", "cpu_only", words="thread", advice="thread"),
+    Program(
+        "on_cpu.operators",
+        "optimizer_goes_one_by_one",
+        "cpu_only",
+        words="longest phase is optimizer|optimizer takes",
+        advice="fused|foreach",
+    ),
+    Program(
+        "on_cpu.operators",
+        "doubles_from_numpy",
+        "cpu_only",
+        words="float64|double",
+        advice="float32|float64|double",
+    ),
+    Program(
+        "on_cpu.operators",
+        "copies_for_each_norm",
+        "cpu_only",
+        words=r"aten::(copy_|contiguous|clone)",
+        advice="layout|channels_last|contiguous|cop(y|ies)",
+    ),
+    Program(
+        "on_cpu.operators",
+        "embeddings_with_dense_gradients",
+        "cpu_only",
+        words="longest phase is optimizer|optimizer takes|embedding",
+        advice="sparse|fused|foreach",
+    ),
+    Program(
+        "on_cpu.operators",
+        "cells_in_a_loop",
+        "cpu_only",
+        words="small operators|operators.*(many|short)|Python takes|calls per step",
+        advice="nn.LSTM|loop|at once|compile|fewer",
+    ),
+    Program(
+        "on_cpu.with_transformers",
+        "hf_attention_written_out",
+        "cpu_only",
+        words=r"softmax",
+        advice="sdpa|scaled_dot_product|attention",
+    ),
+    Program(
+        "on_cpu.with_lightning",
+        "lightning_detects_anomalies",
+        "cpu_only",
+        words="anomal|Python takes",
+        advice="anomal",
+    ),
+    Program("on_cpu.data", "loader_control", "cpu_only", words="conv", control=True, settle=9),
+    Program(
+        "on_cpu.operators", "convolutions_control", "cpu_only", words="conv|batch_norm",
+        control=True,
+    ),
+    Program(
+        "on_cpu.operators", "adversaries_control", "cpu_only", words=PRODUCTS + "|optimizer",
+        control=True,
+    ),
+    Program(
+        "on_cpu.operators", "lbfgs_control", "cpu_only", words=PRODUCTS + "|tanh", control=True
+    ),
+    Program(
+        "on_cpu.with_transformers", "hf_control", "cpu_only", words=PRODUCTS + "|optimizer",
+        control=True,
+    ),
+    Program(
+        "on_cpu.with_transformers", "lora_llama_control", "cpu_only", words=PRODUCTS, control=True
+    ),
+)  # fmt: skip
+# written while the first series ran, before a report or a rule was read
+SECOND: tuple[Program, ...] = (
+    Program("on_cpu.second", "texts_cut_into_words", "data", advice="num_workers"),
+    # no DataLoader makes the batches, so only the time without an operator may be known
+    Program(
+        "on_cpu.second",
+        "table_read_by_csv",
+        "data",
+        "cpu_only",
+        advice="batch|data|DataLoader|stack|Python",
+    ),
+    Program("on_cpu.second", "validates_each_third_step", "evaluation", advice="eval"),
+    Program("on_cpu.second", "saves_by_torch_each_third_step", "checkpoint", advice="sav"),
+    Program(
+        "on_cpu.second", "histograms_for_tensorboard", "logging", "cpu_only", advice="log|writ"
+    ),
+    Program(
+        "on_cpu.second",
+        "recomputes_each_block",
+        "cpu_only",
+        words="recomput|again|checkpoint",
+        advice="recomput|checkpoint",
+    ),
+    Program(
+        "on_cpu.second",
+        "loss_by_one_hot",
+        "cpu_only",
+        words=r"one_hot|scatter|softmax|aten::(mul|log|add)\b",
+        advice="cross_entropy|fus|one_hot|compile",
+    ),
+    # a metric, as that by scikit-learn
+    Program(
+        "on_cpu.second",
+        "matrix_counted_cell_by_cell",
+        "evaluation",
+        "cpu_only,logging",
+        words=r"metric|evaluation|Python takes|item|_local_scalar|small operators|calls per step",
+        advice="metric|less often|evaluat|item|Python|at once",
+    ),
+    Program(
+        "on_cpu.second",
+        "pictures_of_doubles",
+        "cpu_only",
+        words="float64|double",
+        advice="float32|float64|double",
+    ),
+    Program(
+        "on_cpu.second", "encoder_control", "cpu_only", words=PRODUCTS + "|attention", control=True
+    ),
+)
+SERIES = {1: FIRST, 2: SECOND}
