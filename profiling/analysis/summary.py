@@ -66,6 +66,7 @@ def summarize(
     gpu, breakdown = gpu_time(analysis), breakdown_of(analysis)
     with ThreadPoolExecutor(1) as beside:  # numpy works without Python's lock, on another core
         idle, typical = beside.submit(idle_time, analysis), beside.submit(typical_step, analysis)
+        beside.submit(getattr, analysis, "losses")  # which its health needs
         kernels, families = sums.kernels(analysis), family_ms(analysis)
         names = [row.name for row in kernels]
         own_run = None if manifest is None else manifest.config is not None

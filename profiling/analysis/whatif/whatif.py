@@ -3,9 +3,7 @@
 import re
 import shlex
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from itertools import repeat
 
 import numpy as np
 
@@ -106,9 +104,7 @@ def what_if(analysis: Analysis, manifest: Manifest | None, asked: Asked) -> What
         changes.append(swapped(analysis, manifest, cycle, asked.attention, asked.lab))
     if asked.together and len(changes) > 1:
         changes = [together(changes)]
-    commands = [command_of(change, manifest) for change in changes]
-    with ThreadPoolExecutor(2) as pool:  # numpy works without Python's lock, on two cores
-        predictions = [*pool.map(predict, repeat(scene), changes, commands)]
+    predictions = [predict(scene, change, command_of(change, manifest)) for change in changes]
     predictions = [
         doubted(each, change, scene, captured_ms)
         for each, change in zip(predictions, changes, strict=True)
