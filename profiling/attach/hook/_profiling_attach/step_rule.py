@@ -80,7 +80,9 @@ class StepRule:
         kind = mark[0]
         self.counts[mark] = self.counts.get(mark, 0) + 1
         self.replays = self.replays + 1 if kind == "replay" else 0
-        if mark == self.chosen or self.may_succeed(mark) or mark in self.predecessors:
+        if mark == self.chosen:
+            return False
+        if (self.later and self.may_succeed(mark)) or mark in self.predecessors:
             return False
         if self.asked is not None:
             return kind != self.asked or self.chosen is not None
