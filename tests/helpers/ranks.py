@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from tests.helpers.forked import Forked
 
+TORCHRUN_LOOKS_S = 0.1  # how often torchrun looks whether a rank has failed
 TORCHRUN = ("-m", "tests.helpers.torchrun")
 
 
@@ -43,6 +44,7 @@ def ended_ranks(
     try:
         while None in (codes := [rank.poll() for rank in started]):
             if any(codes) or time.monotonic() > end_s:
+                time.sleep(TORCHRUN_LOOKS_S)  # what the others do meanwhile is theirs to do
                 for rank in started:
                     end(rank)
                 break

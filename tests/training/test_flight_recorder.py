@@ -332,7 +332,8 @@ def test_runs_that_end_otherwise(command, tmp_path, body, answer, why):
     script = tmp_path / "script.py"
     # each has an error of its own, or is gone
     script.write_text(MISBEHAVES.format(body=f"import torch; {body}", unasked=["0", "1"]))
-    ended_ranks(2, [str(script), *words])
+    codes, output = ended_ranks(2, [str(script), *words])
+    assert list((tmp_path / "out" / "profile").glob(f"{DUMP}*")), (codes, output)
     record = hang(tmp_path / "out")
     assert record["answer"] == answer, record
     assert [stuck["why"] for stuck in record["stuck"]][:1] == [why]
