@@ -55,6 +55,7 @@ class InForce:
     layout_copies: bool
     float64_inputs: bool  # of the model
     dense_embedding: bool  # the gradient of a table is as large as the table
+    stacks: bool  # of Python are in the capture
     on_cpu: bool  # the run has no GPU
 
 
@@ -244,10 +245,12 @@ FIND_WAITS = Advice(
 )
 FIND_PAUSES = Advice(
     "Look there for Python's own work, garbage collection, metrics, files, locks and sleeps.",
-    trainer="Look there for Python's own work, garbage collection, metrics, files, locks and "
-    "sleeps.",
-    pytorch="Look there for Python's own work, garbage collection, metrics, files, locks and "
-    "sleeps. A capture with --stack names the function: python -m profiling run --stack.",
+    needs="on_cpu",
+)
+NAME_PAUSES = Advice(
+    trainer="Name the function by a capture with stacks: profile.stack=true.",
+    pytorch="Name the function by a capture with stacks: python -m profiling run --stack.",
+    unless=("stacks",),
     needs="on_cpu",
 )
 FIND_PYTHON = Advice(

@@ -30,6 +30,7 @@ from profiling.shared.advice import (
     LARGER_BATCH,
     LAUNCHED_SINGLY,
     MOST_TO_GAIN,
+    NAME_PAUSES,
     ONE_KERNEL,
     PIN,
     SOURCES,
@@ -309,6 +310,7 @@ VERDICTS = (
             COVERED,
             FIND_PYTHON,
             FIND_PAUSES,
+            NAME_PAUSES,
             Advice(
                 "Move this work to another thread or process, or do it only once every many steps.",
                 trainer="Move this work to another thread or process, or do it only every "

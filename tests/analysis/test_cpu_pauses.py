@@ -50,7 +50,7 @@ def test_the_phases_around_the_pauses_are_named(paused):
     assert second == "Most of this time lies behind optimizer and before forward."
     assert verdict_line(report).endswith("but Python, files or waits, and the run has no GPU")
     assert "gaps" not in " ".join(report.bottleneck.next)
-    assert "--stack" in report.bottleneck.next[0]
+    assert "--stack" in report.bottleneck.next[1]
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,9 @@ def test_cpu_time_tells_whether_a_pause_is_work_or_a_wait(paused, cores, said):
 
 
 def test_a_function_that_covers_the_pauses_is_named(paused):
-    evidence = paused(frame="metrics.py(12): score").bottleneck.evidence
+    bottleneck = paused(frame="metrics.py(12): score").bottleneck
     assert any(
-        "30.00 of these 30.00 ms are inside" in line and "score" in line for line in evidence
+        "30.00 of these 30.00 ms are inside" in line and "score" in line
+        for line in bottleneck.evidence
     )
+    assert "stacks" not in " ".join(bottleneck.next)  # they are there
