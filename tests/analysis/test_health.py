@@ -103,7 +103,7 @@ def test_restless_steps():
 def test_what_does_not_belong_into_a_window(name):
     build = training()
     build.range(9 * MS, 9 * MS + 100 * US, name)
-    assert level_of(findings(build), f"{name} ran 1 times inside") == "warning"
+    assert level_of(findings(build), f"{name} ran 1 time inside") == "warning"
 
 
 def test_ranges_that_were_cut_off():

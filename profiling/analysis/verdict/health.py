@@ -14,6 +14,7 @@ from profiling.analysis.records import Finding, Health, LostKernels, Report
 from profiling.analysis.steps import periodic
 from profiling.analysis.steps.find import used_gpus
 from profiling.shared.manifest import Manifest
+from profiling.shared.units import counted
 from profiling.timeline.trace import GRAPH, Device, Trace
 
 FEW_STEPS = 5
@@ -194,15 +195,17 @@ def step_findings(report: Report, unclosed: int, endless: int) -> Iterator[Findi
         )
     for row in report.phases:
         if row.name in DISTURBANCES:
-            what = f"{row.name} ran {row.count} times inside the window"
-            yield warning(what, "move the window: profile.start=")
+            what = f"{row.name} ran {counted(row.count, 'time')} inside the window"
+            trainer = report.program.framework == "trainer"
+            key = "profile.start=" if trainer else "python -m profiling run --start"
+            yield warning(what, f"move the window: {key}")
     if unclosed:
         yield note(f"{unclosed} ranges were still open when the capture ended")
     if endless:
         cure = "pop each range that is pushed, or capture again with larger buffers or fewer steps"
-        counted = "1 range lost its end" if endless == 1 else f"{endless} ranges lost their ends"
+        lost = "1 range lost its end" if endless == 1 else f"{endless} ranges lost their ends"
         yield warning(
-            f"{counted}: such a step ends where the next one starts, and such a phase is left out",
+            f"{lost}: such a step ends where the next one starts, and such a phase is left out",
             cure,
         )
 
