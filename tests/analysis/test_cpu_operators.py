@@ -17,7 +17,7 @@ STEPS = 4
 
 
 @pytest.fixture
-def found(tmp_path):
+def bottleneck_of(tmp_path):
     """The bottleneck of steps of 10 ms: forward, backward, and 6 ms of an optimizer.
 
     `rows` are operators of the optimizer: (name, us, count).
@@ -49,47 +49,49 @@ def found(tmp_path):
     return bottleneck
 
 
-def test_an_optimizer_that_goes_one_by_one_and_its_small_operators_are_told(found):
-    bottleneck = found([("aten::add_", 3, 2000)])
+def test_an_optimizer_that_goes_one_by_one_and_its_small_operators_are_told(bottleneck_of):
+    bottleneck = bottleneck_of([("aten::add_", 3, 2000)])
     assert any("2,002 calls per step of 5.0 us" in line for line in bottleneck.evidence)
     assert "fused=True" in bottleneck.next[0] and "Join small operators" in bottleneck.next[1]
     assert bottleneck.most_to_gain.startswith("fewer and larger operators, at most 10.0")
-    assert "fused=True" not in " ".join(found([("aten::add_", 3, 2000)], kind="LBFGS").next)
-    fused = found([("aten::_fused_adamw_", 6000, 1)])
+    assert "fused=True" not in " ".join(bottleneck_of([("aten::add_", 3, 2000)], kind="LBFGS").next)
+    fused = bottleneck_of([("aten::_fused_adamw_", 6000, 1)])
     assert not any(re in " ".join(fused.next) for re in ("fused=True", "small operators"))
     assert fused.most_to_gain.startswith("aten::_fused_adamw_, at most 6.00")
 
 
-def test_copies_and_dense_gradients_of_embeddings_have_advice(found):
-    copies = found([("aten::copy_", 2000, 1), ("aten::_fused_adam_", 4000, 1)])
+def test_copies_and_dense_gradients_of_embeddings_have_advice(bottleneck_of):
+    copies = bottleneck_of([("aten::copy_", 2000, 1), ("aten::_fused_adam_", 4000, 1)])
     assert "one memory layout" in copies.next[0]
     assert any(line.startswith("Copies of tensors") for line in copies.evidence)
-    dense = found([("aten::embedding_dense_backward", 2000, 1), ("aten::_fused_adam_", 4000, 1)])
+    dense = bottleneck_of(
+        [("aten::embedding_dense_backward", 2000, 1), ("aten::_fused_adam_", 4000, 1)]
+    )
     assert any("whole table take 2.00 of 10.00 ms" in line for line in dense.evidence)
     assert "sparse=True" in dense.next[0] and "layout" not in " ".join(dense.next)
 
 
-def test_more_threads_than_cores_are_told_first(found):
+def test_more_threads_than_cores_are_told_first(bottleneck_of):
     fused = [("aten::_fused_adam_", 6000, 1)]
-    bottleneck = found(fused, ProcessUse(cores_used=1.0, compute_threads=48))
+    bottleneck = bottleneck_of(fused, ProcessUse(cores_used=1.0, compute_threads=48))
     assert bottleneck.evidence[0] == "PyTorch computes with 48 threads on 8 cores."
     assert "torch.set_num_threads(8)" in bottleneck.next[0]
     assert bottleneck.most_to_gain is None  # no single operator is the reason
-    assert "threads on" not in found(fused, ProcessUse(compute_threads=8)).evidence[0]
+    assert "threads on" not in bottleneck_of(fused, ProcessUse(compute_threads=8)).evidence[0]
 
 
-def test_inputs_of_float64_are_told(found):
+def test_inputs_of_float64_are_told(bottleneck_of):
     fused = [("aten::_fused_adam_", 6000, 1)]
-    bottleneck = found(fused, inputs=["float64:8x128"])
+    bottleneck = bottleneck_of(fused, inputs=["float64:8x128"])
     assert "float64" in bottleneck.evidence[0] and "model.float()" in bottleneck.next[0]
-    assert "float64" not in " ".join(found(fused, inputs=["float32:8x128"]).evidence)
+    assert "float64" not in " ".join(bottleneck_of(fused, inputs=["float32:8x128"]).evidence)
 
 
-def test_attention_that_is_written_out_has_advice(found):
+def test_attention_that_is_written_out_has_advice(bottleneck_of):
     rows = [("aten::bmm", 1500, 1), ("aten::_softmax", 2000, 1), ("aten::bmm", 1500, 1)]
     fused = [("aten::_fused_adam_", 1000, 1)]
-    written = found(rows + fused)
+    written = bottleneck_of(rows + fused)
     assert "F.scaled_dot_product_attention" in written.next[0]
     assert any("its softmax alone takes 2.00 of" in line for line in written.evidence)
     ran = [("aten::_scaled_dot_product_flash_attention_for_cpu", 5000, 1)]
-    assert "attention" not in " ".join(found(ran + fused).next)
+    assert "attention" not in " ".join(bottleneck_of(ran + fused).next)
