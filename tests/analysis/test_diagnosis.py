@@ -438,6 +438,19 @@ def test_a_cause_is_not_guessed_where_the_launching_calls_were_cut_out():
     assert "does not show why the GPU was idle" in found.evidence[-1]
 
 
+@pytest.mark.parametrize(
+    "name", ["cuMemHostRegister_v2", "cuMemHostUnregister", "cuMemHostAlloc", "cudaHostRegister"]
+)
+def test_pages_that_are_locked_in_each_step_are_allocated(name):
+    program = Program()
+    for _ in range(6):
+        with program.step(), program.phase("forward"):
+            program.call(5 * MS, name)
+            program.copy(2 * MS)
+            program.launch(100 * US)
+    assert summarize(Analysis(program.trace())).bottleneck.verdict == "allocation"
+
+
 def test_without_a_gpu_nothing_is_guessed():
     program = Program()
     for _ in range(6):

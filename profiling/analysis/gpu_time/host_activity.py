@@ -41,7 +41,7 @@ BLOCKING = re.compile(
 )
 ALLOCATING = re.compile(
     r"((cuda|hip)(Ext)?(Malloc|Free)(Host|Array|Pitch|Managed|WithFlags)?|"
-    r"(cuda|hip)Host(Alloc|Malloc|Free|Register|Unregister)|"
+    r"((cuda|hip)Host|cuMemHost)(Alloc|Malloc|Free|Register|Unregister)|"
     r"cuMem(Alloc|Free)(Host|Pitch|Managed)?|(cu|hip)Mem(Create|Map|Unmap|Release|SetAccess|"
     r"AddressReserve|AddressFree)|"
     # of a pool, which asks the driver where it has given its memory back
