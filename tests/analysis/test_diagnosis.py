@@ -471,6 +471,22 @@ def test_copies_that_outlast_all_idle_time_need_no_causes(copy_ns, idle_ns, verd
 
 
 @pytest.mark.parametrize(
+    ("name", "told"), [("cuLaunchKernelEx", True), ("cudaLaunchKernel", False)]
+)
+def test_waits_of_cudas_driver_are_not_seen_by_torch_profiler(name, told):
+    """Programs of cuda.core or Numba wait by calls that the trace does not have."""
+    program = Program(dispatch_ns=50 * US)
+    for _ in range(6):
+        with program.step(), program.phase("forward"):
+            program.launch(10 * US, 20)
+    trace = program.trace(kind="kineto")
+    trace.names[trace.names.index("cudaLaunchKernel")] = name
+    found = summarize(Analysis(trace)).bottleneck
+    assert found.verdict == "launch"
+    assert any("may have waited for the GPU" in line for line in found.evidence) == told
+
+
+@pytest.mark.parametrize(
     "name", ["cuMemHostRegister_v2", "cuMemHostUnregister", "cuMemHostAlloc", "cudaHostRegister"]
 )
 def test_pages_that_are_locked_in_each_step_are_allocated(name):

@@ -193,7 +193,7 @@ def half_without_calls() -> Trace:
 @pytest.mark.parametrize(
     ("trace", "why"),
     [
-        (half_without_calls(), "half of the calls or more were not recorded"),
+        (half_without_calls(), "half of its operations or more have no recorded call"),
         (program().trace(calls=None), "no CUDA calls were recorded"),
         (program().trace(ranges=None), "it contains no steps"),
         (program(2).trace(), "it contains 2 steps; at least 3"),

@@ -270,6 +270,11 @@ def details(
         )
     if verdict == "synchronization" and report.program.blocking_launches is not None:
         return
+    if verdict == "launch" and is_of_driver_alone(report):
+        yield (
+            "The host may have waited for the GPU before it launched: torch.profiler records no "
+            "waits of CUDA's driver."
+        )
     launches = gpu.launches_of(analysis, report.capture.gpu)
     if verdict == "launch" and launches and launches.per_step:
         yield f"{launches.per_step:.0f} launches per step."
