@@ -45,6 +45,7 @@ class InForce:
     family: str | None  # the kernel family with the most time above its roofline
     family_gain_ms: float | None  # its time above the roofline, per step
     family_percent: float | None  # its speed in per cent of its roof
+    driver_alone: bool  # the program calls CUDA's driver, of which the tool records launches alone
     whole_graphs: bool  # each CUDA graph was recorded as one block, without its kernels
     near_peak: bool  # arithmetic runs near its peak: little but a smaller task would help
     compute_threads: int | None  # the threads that PyTorch splits an operator over

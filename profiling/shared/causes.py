@@ -415,6 +415,11 @@ VERDICTS = (
                 trainer="Capture GPU work and CUDA calls: python -m profiling run --preset light.",
                 pytorch="Capture GPU work and CUDA calls: nsys profile --trace=cuda,nvtx,osrt, or "
                 "torch.profiler with ProfilerActivity.CUDA.",
+                unless=("driver_alone",),
+            ),
+            Advice(
+                "Record all calls of CUDA's driver: nsys profile --trace=cuda,nvtx,osrt.",
+                needs="driver_alone",
             ),
         ),
     ),

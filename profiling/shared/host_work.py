@@ -65,6 +65,15 @@ HOST_WORK = (
         causes=("cpu", "launch"),
     ),
     HostWork(
+        re.compile(r".*\b(debug_(print|callback)|(io|pure)_callback)\b.*"),
+        "a compiled function calls Python, and the GPU waits for it",
+        Advice(
+            "Call no Python from within compiled functions (jax.debug.print, io_callback, "
+            "pure_callback): return the values, and use them behind the call."
+        ),
+        causes=("cpu", "launch", "synchronization"),
+    ),
+    HostWork(
         re.compile(r"(Optimizer\.step#|.*torch/optim/|optimizer(_step)?$).*"),
         "the optimizer works on the host",
         Advice(

@@ -13,6 +13,7 @@ from profiling.timeline.trace import Ranges, Trace
 from tests.helpers.programs import ADD, MAIN, MS, US, Program, calls_table
 
 LENGTHS = "aten::_cudnn_attention_forward"
+CALLS_PYTHON = "a compiled function calls Python, and the GPU waits for it"
 
 
 def stalled(name: str, around: str = "aten::scaled_dot_product_attention") -> Program:
@@ -169,6 +170,9 @@ def test_events_of_one_name_inside_each_other_count_once():
         ("<built-in function collect>", "cpu", "garbage collection"),
         ("aten::nonzero", "synchronization", "it reads a value from the GPU"),
         ("aten::nonzero", "cpu", None),
+        ("Thunk:#name=jit(f)debug_print,hlo_op=debug_print.1#", "cpu", CALLS_PYTHON),
+        ("Thunk:#name=jit(f)/pure_callback,hlo_op=custom-call#", "synchronization", CALLS_PYTHON),
+        ("debug_printer", "cpu", None),
     ],
 )
 def test_what_a_name_means(name, cause, said):

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from profiling.analysis.analysis import Analysis
@@ -436,6 +437,66 @@ def test_a_cause_is_not_guessed_where_the_launching_calls_were_cut_out():
     found = summarize(Analysis(trace)).bottleneck
     assert found.verdict == "unknown"
     assert "does not show why the GPU was idle" in found.evidence[-1]
+
+
+@pytest.mark.parametrize(
+    ("copy_ns", "idle_ns", "verdict"), [(8 * MS, 5 * MS, "copies"), (4 * MS, 5 * MS, "unknown")]
+)
+def test_copies_that_outlast_all_idle_time_need_no_causes(copy_ns, idle_ns, verdict):
+    """torch.profiler records only launches of CUDA's driver, as by Numba: the copies lack calls."""
+    program = Program()
+    for _ in range(6):
+        with program.step(), program.phase("forward"):
+            program.host = program.gpu + idle_ns
+            program.copy(copy_ns)
+            program.launch(50 * US)
+    trace = program.trace(kind="kineto")
+    trace.names[trace.names.index("cudaLaunchKernel")] = "cuLaunchKernelEx"
+    assert trace.calls is not None
+    launches = trace.calls.name == trace.names.index("cuLaunchKernelEx")
+    place = np.cumsum(launches) - 1
+    of_launch = launches[trace.operations.call]
+    trace.operations.call[:] = np.where(of_launch, place[trace.operations.call], -1)
+    report = summarize(Analysis(replace(trace, calls=trace.calls.rows(launches))))
+    found = report.bottleneck
+    assert found.verdict == verdict
+    assert report.idle is None and report.what_if is None
+    assert report.typical.parts_ms["idle"] == pytest.approx(5, rel=0.05)
+    assert "Without the calls of CUDA's driver other than launches" in found.evidence[-1]
+    assert any("of CUDA's driver, which the program calls" in line for line in found.cannot_tell)
+    assert {"data", "cpu", "launch"}.isdisjoint(gain.verdict for gain in found.ranked)
+    if verdict == "unknown":
+        (advice,) = found.next
+        assert advice == "Record all calls of CUDA's driver: nsys profile --trace=cuda,nvtx,osrt."
+
+
+@pytest.mark.parametrize(
+    ("name", "told"), [("cuLaunchKernelEx", True), ("cudaLaunchKernel", False)]
+)
+def test_waits_of_cudas_driver_are_not_seen_by_torch_profiler(name, told):
+    """Programs of cuda.core or Numba wait by calls that the trace does not have."""
+    program = Program(dispatch_ns=50 * US)
+    for _ in range(6):
+        with program.step(), program.phase("forward"):
+            program.launch(10 * US, 20)
+    trace = program.trace(kind="kineto")
+    trace.names[trace.names.index("cudaLaunchKernel")] = name
+    found = summarize(Analysis(trace)).bottleneck
+    assert found.verdict == "launch"
+    assert any("may have waited for the GPU" in line for line in found.evidence) == told
+
+
+@pytest.mark.parametrize(
+    "name", ["cuMemHostRegister_v2", "cuMemHostUnregister", "cuMemHostAlloc", "cudaHostRegister"]
+)
+def test_pages_that_are_locked_in_each_step_are_allocated(name):
+    program = Program()
+    for _ in range(6):
+        with program.step(), program.phase("forward"):
+            program.call(5 * MS, name)
+            program.copy(2 * MS)
+            program.launch(100 * US)
+    assert summarize(Analysis(program.trace())).bottleneck.verdict == "allocation"
 
 
 def test_without_a_gpu_nothing_is_guessed():

@@ -190,6 +190,27 @@ def test_a_wait_that_cuda_does_not_see_ends_a_pause(python_us, verdict):
     assert report_of(trace).bottleneck.verdict == verdict
 
 
+@pytest.mark.parametrize(("bytes", "cause"), [(1 << 24, "staging"), (4, "synchronization")])
+def test_a_large_result_that_another_thread_fetches_is_staged_as_a_whole(bytes, cause):
+    """JAX's threads copy it, and move it to pageable memory, while the program's waits."""
+    program, waited = Program(), []
+    for _ in range(8):
+        program.launch(100 * US, 5)
+        program.wait()
+        begun = program.host
+        program.thread = AUTOGRAD
+        program.item(bytes)
+        program.thread = MAIN
+        program.host += 2 * MS
+        waited.append((begun, program.host, "futex"))
+        program.launch(30 * US, 4, name=ADAM)
+    program.build.name("futex")
+    trace = program.trace()
+    found = report_of(replace(trace, os_calls=os_calls(trace, *waited)))
+    assert found.idle.by_cause[cause] > 1.7
+    assert found.bottleneck.verdict == ("copies" if cause == "staging" else cause)
+
+
 @pytest.mark.parametrize(
     ("name", "verdict"),
     [("clock_nanosleep", "cpu"), ("poll", "data"), ("sem_clockwait", "data"), ("futex", "cpu")],

@@ -184,9 +184,16 @@ def as_whole_graphs() -> Trace:
     return made.trace()
 
 
+def half_without_calls() -> Trace:
+    made = program().trace()
+    made.operations.call[::2] = -1
+    return made
+
+
 @pytest.mark.parametrize(
     ("trace", "why"),
     [
+        (half_without_calls(), "half of its operations or more have no recorded call"),
         (program().trace(calls=None), "no CUDA calls were recorded"),
         (program().trace(ranges=None), "it contains no steps"),
         (program(2).trace(), "it contains 2 steps; at least 3"),

@@ -27,6 +27,7 @@ from profiling.analysis.columns import Intervals, distinct, is_one_of, name_mask
 from profiling.analysis.gpu_time.attribution import OwnedOperations
 from profiling.analysis.gpu_time.host_waits import launches_block
 from profiling.analysis.gpu_time.pool_releases import release_begins_ns
+from profiling.analysis.gpu_time.reported_waits import reported
 from profiling.analysis.steps.operators import loading_times
 from profiling.analysis.steps.steps import Steps
 from profiling.shared.host_work import JAX_DISPATCHES, JAX_WAITS, XLA_ALLOCATES, XLA_COMPILES
@@ -40,7 +41,7 @@ BLOCKING = re.compile(
 )
 ALLOCATING = re.compile(
     r"((cuda|hip)(Ext)?(Malloc|Free)(Host|Array|Pitch|Managed|WithFlags)?|"
-    r"(cuda|hip)Host(Alloc|Malloc|Free|Register|Unregister)|"
+    r"((cuda|hip)Host|cuMemHost)(Alloc|Malloc|Free|Register|Unregister)|"
     r"cuMem(Alloc|Free)(Host|Pitch|Managed)?|(cu|hip)Mem(Create|Map|Unmap|Release|SetAccess|"
     r"AddressReserve|AddressFree)|"
     # of a pool, which asks the driver where it has given its memory back
@@ -164,8 +165,7 @@ def host_activity(trace: Trace, calls: Calls, owned: OwnedOperations, begin: int
     home = owned.row[copies(names, operations, owned.row, TO_HOST)]
     large_home = home[operations.bytes[home] > STAGED_BYTES]
     moved = staging_times(operations, calls, pageable, to_host)
-    by_jax = times_named(trace, steps, JAX_FETCHES, trace.frames)
-    moved = moved.union(fetches(by_jax, operations, large_home))
+    moved = moved.union(fetches(fetch_times(trace, steps), operations, large_home))
     stalls = quiet.union(staged)
 
     data = data_ranges(trace, steps).clip(begin, end)
@@ -206,10 +206,19 @@ def unseen_waits(
     `rows` are the operations of the process on the GPU.
     """
     home = rows[copies(trace.names, operations, rows, TO_HOST)]
-    fetching = times_named(trace, steps, JAX_FETCHES, trace.frames)
-    fetching = fetching.union(times_named(trace, steps, THREAD_WAITS, trace.os_calls))
+    by_thread = times_named(trace, steps, THREAD_WAITS, trace.os_calls)
     waits = times_named(trace, steps, JAX_WAITS, trace.frames)
-    return fetches(fetching, operations, home).union(waits)
+    if trace.calls is not None and len(by_thread.start_ns):
+        mine = trace.calls.rows(trace.calls.thread == steps.thread)
+        busy = operations.start_ns[rows], operations.end_ns[rows]
+        waits = waits.union(reported(trace.names, by_thread, mine, *busy))
+    return fetches(fetch_times(trace, steps), operations, home).union(waits)
+
+
+def fetch_times(trace: Trace, steps: Steps) -> Intervals:
+    """The times in which the steps' thread may wait for a result that another thread copies."""
+    by_jax = times_named(trace, steps, JAX_FETCHES, trace.frames)
+    return by_jax.union(times_named(trace, steps, THREAD_WAITS, trace.os_calls))
 
 
 def staging_times(

@@ -122,7 +122,7 @@ def find_gaps(
     bounds_ns: np.ndarray,
     charged: bool = True,
 ) -> Gaps | None:
-    """The idle gaps with their causes, or None where the capture has no calls to tell them by.
+    """The idle gaps with their causes, or None where the capture lacks the calls that tell them.
 
     `bounds_ns` are the n + 1 boundaries of the n steps on the GPU's time line. With `charged`,
     waits own what later gaps owe to them; otherwise each gap counts as what the host did in it.
@@ -131,6 +131,8 @@ def find_gaps(
     if calls is None:
         return None
     before, after = neighbours(operations, owned.steps.rows_of(operations), idle)
+    if not launches_are_known(operations, idle, after):
+        return None
     launches = launches_around(trace.names, operations, calls, idle, before, after)
     host = host_activity(trace, calls, owned, activity.begin_ns, activity.end_ns)
     cause_ns = np.zeros((len(CAUSES), len(after)), np.int64)
@@ -164,6 +166,16 @@ def find_gaps(
         host.data_waits,
         host.other_waits,
     )
+
+
+def launches_are_known(operations: Operations, idle: Intervals, after: np.ndarray) -> bool:
+    """Whether the calls that launched the operations `after` the gaps were captured.
+
+    It is enough that they are known for half of the idle time.
+    """
+    length_ns = idle.end_ns - idle.start_ns
+    unknown = (after >= 0) & (operations.call[after] < 0)
+    return 2 * int(length_ns[unknown].sum()) <= int(length_ns.sum())
 
 
 def launches_around(

@@ -30,6 +30,8 @@ NEAR_PEAK = 0.5  # MFU
 INDUCTOR = "triton_"
 # matrix products of 16-bit elements: cuBLAS, CUTLASS, cuDNN, Triton, hipBLASLt
 HALF = re.compile(r"bf16|bfloat16|f16f16|s16816|h16816|_hsh_|_hss|fp16|nvjet_(sm\d+_)?[ht]", re.I)
+# calls that launch or copy, of CUDA's driver and of its runtime
+DRIVER, RUNTIME = re.compile(r"cuLaunch"), re.compile(r"cuda(Launch|Graph|Memcpy|Memset)")
 LARGEST = 20  # kernels that are searched for such products
 # HIP's calls; matrix products by Tensile, copies by ROCm's own kernels; names of GPUs
 OF_AMD = re.compile(r"hip[A-Z]|Cijk_|__amd_|(AMD|Radeon|Instinct|MI\d{2,3}[A-Z]?)\b")
@@ -136,6 +138,7 @@ def in_force(report: Report, verdict: str | None = None) -> InForce:
         family=most.family if most else None,
         family_gain_ms=above_roof_ms(most) if most else None,
         family_percent=most.percent_of_bound if most else None,
+        driver_alone=is_of_driver_alone(report),
         whole_graphs=any(finding.what == WHOLE_GRAPHS for finding in report.health.findings),
         near_peak=report.roofline is not None and (report.roofline.mfu or 0.0) >= NEAR_PEAK,
         compute_threads=threads,
@@ -176,6 +179,17 @@ def is_of_amd(report: Report) -> bool:
     names = [row.name for row in (*report.kernels, *report.api)]
     gpu = report.capture.gpu
     return any(map(OF_AMD.match, [*names, gpu.name] if gpu else names))
+
+
+def is_of_driver_alone(report: Report) -> bool:
+    """Whether the program launches by CUDA's driver alone, under torch.profiler.
+
+    PyTorch's own calls are those of the runtime; Numba and cuda.core call the driver, of which
+    torch.profiler records launches and neither copies nor waits nor allocations.
+    """
+    names = [row.name for row in report.api]
+    of_driver = any(map(DRIVER.match, names)) and not any(map(RUNTIME.match, names))
+    return report.capture.kind == "kineto" and of_driver
 
 
 def most_above_roof(roofline: Roofline | None) -> RooflineRow | None:

@@ -10,7 +10,8 @@ lead to different verdicts, the evidence gives both.
    largest is the verdict if it is 15 % of the step or more. The host's reasons count together for
    that; if two of them are about as large, or only their sum is the largest, the verdict is `host`.
    Allocation alone is certain, because the names of its calls show it: where it is the largest of
-   all it is the verdict, whatever comes second.
+   all it is the verdict, whatever comes second. Where the causes are not known, copies or
+   communication are the verdict if they take longer than the GPU is idle, else there is none.
 2. Otherwise the GPU itself is the bottleneck, and verdict.gpu says why. This is also so where half
    of the step passes between kernels that are queued.
 
@@ -27,7 +28,7 @@ from profiling.analysis.gpu_time.host_activity import BLOCKING
 from profiling.analysis.gpu_time.profiler_cost import LEAST, MOST
 from profiling.analysis.records import Bottleneck, Reading, Report, TypicalStep
 from profiling.analysis.verdict import copies, cpu, gpu
-from profiling.analysis.verdict.advice import advise, covers_of
+from profiling.analysis.verdict.advice import advise, covers_of, is_of_driver_alone
 from profiling.analysis.verdict.capturing import (
     WORTH_TELLING,
     added_by_capturing,
@@ -75,13 +76,13 @@ def bottleneck_of(analysis: Analysis, report: Report) -> Bottleneck:
         evidence = list(host_sentences(report))
         return Bottleneck("unknown", evidence, advise("unknown", report), cannot_tell=unknowns)
     off = added_by_capturing(report, step)
-    lost, step_ms = lost_ms(report, step, off), judged_ms(step, off)
+    lost, step_ms = lost_ms(step, off), judged_ms(step, off)
     waiting = {name: ms for name, ms in lost.items() if VERDICT[name].waiting}
     gaps_ms = lost.get("gpu_gaps", 0.0)
     different = readings(analysis, report, step)
     verdict, why = verdict_of(analysis, report, step, lost, step_ms)
     if verdict == "unknown":
-        why = ["Without the CUDA calls, the capture does not show why the GPU was idle."]
+        why = [idle_sentence(report, step)]
     elif verdict in waiting or verdict == "host":  # several of them together
         waiting = dict(sorted(waiting.items(), key=lambda item: -item[1]))
         why = [*mode_sentences(report, waiting)]
@@ -89,6 +90,8 @@ def bottleneck_of(analysis: Analysis, report: Report) -> Bottleneck:
         if gaps_ms >= gpu.WAITING_SHARE * step_ms:
             why.append(gpu.gaps_sentence(gaps_ms, step))
         why += details(analysis, report, verdict, waiting)
+        if not idle_is_explained(report, step, step_ms):
+            why.append(idle_sentence(report, step))
     else:
         why = [*why, *gpu.clock_sentences(report)]
         waits_ms = waiting.get("synchronization", 0.0)
@@ -121,8 +124,10 @@ def verdict_of(
     """
     gaps_ms = lost.get("gpu_gaps", 0.0)
     waiting = {name: ms for name, ms in lost.items() if VERDICT[name].waiting}
-    if step.idle_ms >= gpu.WAITING_SHARE * step_ms and not idle_is_explained(analysis):
-        return "unknown", []
+    if not idle_is_explained(report, step, step_ms):
+        # no reason of the host's takes longer than all idle time
+        longest = max(waiting, key=waiting.__getitem__, default="unknown")
+        return longest if waiting.get(longest, 0.0) > step.idle_ms else "unknown", []
     if 2 * gaps_ms < step_ms and (named := waiting_verdict(waiting, step_ms)):
         return named, []
     return gpu.verdict(analysis, report, step, gaps_ms, step_ms)
@@ -134,7 +139,7 @@ def readings(analysis: Analysis, report: Report, step: TypicalStep) -> list[Read
         return []
     found = []
     for off in (step.added_ms[LEAST], step.added_ms[MOST]):
-        lost, step_ms = lost_ms(report, step, off), judged_ms(step, off)
+        lost, step_ms = lost_ms(step, off), judged_ms(step, off)
         verdict, _ = verdict_of(analysis, report, step, lost, step_ms)
         found.append(Reading(sum(off.values()), verdict))
     return found if len({reading.verdict for reading in found}) > 1 else []
@@ -155,24 +160,14 @@ def reading_sentences(different: list[Reading]) -> Iterator[str]:
         )
 
 
-def idle_is_explained(analysis: Analysis) -> bool:
-    """Whether the calls that launched the operations after the gaps were captured.
-
-    It is enough that they are known for half of the idle time.
-    """
-    gaps, operations = analysis.gaps, analysis.trace.operations
-    if gaps is None or operations is None:
-        return False
-    length_ns = gaps.end_ns - gaps.start_ns
-    unknown = (gaps.after >= 0) & (operations.call[gaps.after] < 0)
-    return 2 * int(length_ns[unknown].sum()) < int(length_ns.sum())
+def idle_is_explained(report: Report, step: TypicalStep, step_ms: float) -> bool:
+    """Whether the causes of the idle time are known, or there is little of it."""
+    return report.idle is not None or step.idle_ms < gpu.WAITING_SHARE * step_ms
 
 
-def lost_ms(report: Report, step: TypicalStep, off: dict[str, float]) -> dict[str, float]:
+def lost_ms(step: TypicalStep, off: dict[str, float]) -> dict[str, float]:
     """Verdict -> ms per step that it costs; `off` is what capturing added to each part."""
     lost: dict[str, float] = {}
-    if report.idle is None:
-        return lost
     for name, ms in step.parts_ms.items():
         if verdict := PART[name].verdict:
             lost[verdict] = lost.get(verdict, 0.0) + ms - off.get(name, 0.0)
@@ -195,6 +190,16 @@ def waiting_verdict(waiting: dict[str, float], step_ms: float) -> str | None:
     if named != "synchronization" or sum(waiting.values()) >= MOSTLY_WAITING * step_ms:
         return named
     return named if waiting[named] >= SYNCHRONIZATION_SHARE * step_ms else None
+
+
+def idle_sentence(report: Report, step: TypicalStep) -> str:
+    missing = "Without the CUDA calls"
+    if is_of_driver_alone(report):
+        missing = "Without the calls of CUDA's driver other than launches"
+    return (
+        f"{missing}, the capture does not show why the GPU was idle for {step.idle_ms:.2f} ms per "
+        "step."
+    )
 
 
 def busy_sentence(step: TypicalStep) -> str:
@@ -265,6 +270,11 @@ def details(
         )
     if verdict == "synchronization" and report.program.blocking_launches is not None:
         return
+    if verdict == "launch" and is_of_driver_alone(report):
+        yield (
+            "The host may have waited for the GPU before it launched: torch.profiler records no "
+            "waits of CUDA's driver."
+        )
     launches = gpu.launches_of(analysis, report.capture.gpu)
     if verdict == "launch" and launches and launches.per_step:
         yield f"{launches.per_step:.0f} launches per step."
@@ -311,7 +321,13 @@ def cannot_tell(report: Report) -> Iterator[str]:
         if not report.on_cpu:
             yield "anything about the GPU: no GPU activity was captured: --trace=cuda,nvtx"
         return
-    if report.idle is None:
+    if is_of_driver_alone(report):
+        yield (
+            "whether the host waited for the GPU or allocated memory: of CUDA's driver, which the "
+            "program calls, torch.profiler records only launches: nsys profile "
+            "--trace=cuda,nvtx,osrt"
+        )
+    elif report.idle is None:
         yield "why the GPU was idle: CUDA calls were not captured: --trace=cuda,nvtx"
     if report.gpu_metrics is None:
         how = "nsys profile --gpu-metrics-devices=all"

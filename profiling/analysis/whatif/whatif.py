@@ -166,6 +166,8 @@ def reason_against(analysis: Analysis, manifest: Manifest | None) -> str | None:
     rows = steps.rows_of(operations)
     if trace.calls is None or not np.any(operations.call[rows] >= 0):
         return "no CUDA calls were recorded, so what the host did cannot be replayed"
+    if 2 * np.count_nonzero(operations.call[rows] >= 0) <= len(rows):
+        return "half of its operations or more have no recorded call, so it cannot be replayed"
     if (manifest and manifest.world_size > 1) or communicates(analysis, operations.name[rows]):
         return "it is of one of several ranks; for several GPUs: python -m profiling scale"
     if np.any(operations.kind[rows] == GRAPH):
