@@ -93,7 +93,7 @@ def chat_tokenizer() -> PreTrainedTokenizerFast:
 
 
 def hf_renders_chats(fault: bool, mark: Mark) -> None:
-    """Two workers render and tokenize each chat as it is read; without the fault it was before.
+    """A worker renders and tokenizes each chat as it is read; without the fault it was before.
 
     A chat is a template of Jinja over 40 turns, and then a thousand words.
     """
@@ -122,8 +122,7 @@ def hf_renders_chats(fault: bool, mark: Mark) -> None:
 
     ready = [read(index) for index in range(len(chats))]
     made = Made(read if fault else lambda index: ready[index % len(ready)])
-    workers = size(2, 1)
-    train(llama(256, size(2, 1)), made, mark, size(32, 2), dataloader_num_workers=workers)
+    train(llama(256, size(2, 1)), made, mark, size(32, 2), dataloader_num_workers=1)
 
 
 def hf_empties_cache(fault: bool, mark: Mark) -> None:
