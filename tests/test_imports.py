@@ -294,7 +294,8 @@ def test_every_imported_package_is_required():
     frameworks |= {"botorch", "diffrax", "diffusers", "e3nn", "equinox", "flax", "optax", "peft"}
     frameworks |= {"h5py", "networkx", "numba", "onnx", "onnxruntime", "scipy"}
     frameworks |= {"chex", "cuda", "cv2", "lightning", "pandas", "pyarrow", "skimage", "sklearn"}
-    frameworks |= {"sentence_transformers", "torchaudio", "torchmetrics", "triton"} | foreign
+    frameworks |= {"matplotlib", "sentence_transformers", "torchaudio", "torchmetrics", "triton"}
+    frameworks |= foreign
     distributions = {"hydra": "hydra-core", "yaml": "pyyaml"}
     distributions |= {"markupsafe": "jinja2", "pynvml": "nvidia-ml-py"}
     distributions |= {"wandb_workspaces": "wandb-workspaces"}

@@ -1,9 +1,10 @@
-"""Seven series of programs of many frameworks: what is planted in each, and what may be said."""
+"""Eight series of programs of many frameworks: what is planted in each, and what may be said."""
 
 from dataclasses import replace
 
 from validation.framework_programs.on_cpu.series import FIRST, SECOND
 from validation.framework_programs.program import Program
+from validation.framework_programs.thirteenth.series import THIRTEENTH
 from validation.framework_programs.twelfth.series import TWELFTH
 
 GPU = "gpu_compute,gpu_memory,gpu_latency"
@@ -362,9 +363,11 @@ ELEVENTH: tuple[Program, ...] = (
 # A rule of the ninth series and those after it, made before any capture: a smaller fault has no
 # clear verdict.
 LEAST_SHARE = 0.25
-NINTH, TENTH, ELEVENTH, TWELFTH = (
+NINTH, TENTH, ELEVENTH, TWELFTH, THIRTEENTH = (
     tuple(replace(program, least_share=LEAST_SHARE) for program in series)
-    for series in (NINTH, TENTH, ELEVENTH, TWELFTH)
+    for series in (NINTH, TENTH, ELEVENTH, TWELFTH, THIRTEENTH)
 )
-SERIES = {6: SIXTH, 7: SEVENTH, 8: EIGHTH, 9: NINTH, 10: TENTH, 11: ELEVENTH, 12: TWELFTH}
+SERIES = dict(
+    enumerate((SIXTH, SEVENTH, EIGHTH, NINTH, TENTH, ELEVENTH, TWELFTH, THIRTEENTH), start=6)
+)
 PROGRAMS = tuple(program for series in (*SERIES.values(), FIRST, SECOND) for program in series)

@@ -1,0 +1,1 @@
+"""Programs of the thirteenth series, a module for each framework; series.py lists them."""
