@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from validation.framework_programs.on_cpu.series import FIRST, SECOND
+from validation.framework_programs.on_cpu.series import FIRST, SECOND, THIRD
 from validation.framework_programs.program import Program
 from validation.framework_programs.twelfth.series import TWELFTH
 
@@ -367,4 +367,6 @@ NINTH, TENTH, ELEVENTH, TWELFTH = (
     for series in (NINTH, TENTH, ELEVENTH, TWELFTH)
 )
 SERIES = {6: SIXTH, 7: SEVENTH, 8: EIGHTH, 9: NINTH, 10: TENTH, 11: ELEVENTH, 12: TWELFTH}
-PROGRAMS = tuple(program for series in (*SERIES.values(), FIRST, SECOND) for program in series)
+PROGRAMS = tuple(
+    program for series in (*SERIES.values(), FIRST, SECOND, THIRD) for program in series
+)
