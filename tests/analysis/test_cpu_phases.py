@@ -132,11 +132,12 @@ def test_a_phase_without_operators_leads_to_python_and_not_to_the_compiler(repor
 
 
 def average(place):
-    """Operators of 8 ms in no phase: of a loss before the backward, or behind the optimizer."""
+    """Operators of 8 ms in no phase: a loss, a model without modules, or an average of weights."""
 
     def make(steps):
-        steps.phase("forward", 2, "aten::mm")
-        if place == "loss":
+        if place != "model":
+            steps.phase("forward", 2, "aten::mm")
+        if place != "weights":
             steps.phase(None, 8, "aten::mul")
         steps.phase("backward", 2, "aten::mm")
         steps.phase("optimizer", 1, "aten::add_")
@@ -155,6 +156,9 @@ def test_operators_between_the_phases_are_told_with_their_place(report_of):
     assert "torch._foreach_lerp_" in report.bottleneck.next[0]
     assert report.bottleneck.most_to_gain.startswith("operators outside the phases, at most 8.00")
     assert verdict_line(report) == "Bound by the CPU: the run has no GPU"  # 15 % of a step bind not
+    model = report_of(average("model")).bottleneck
+    assert "most behind optimizer and before backward." in model.evidence[0]
+    assert "torch._foreach_lerp_" not in " ".join(model.next)
     loss = report_of(average("loss")).bottleneck
     assert "most behind forward and before backward." in loss.evidence[0]
     assert "torch._foreach_lerp_" not in " ".join(loss.next)

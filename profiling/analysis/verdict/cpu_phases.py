@@ -42,8 +42,13 @@ class Between:
 
     @property
     def behind_the_passes(self) -> bool:
-        """Whether they are no part of a model, such as an average of its weights."""
-        return self.place is not None and self.place[0] in ("backward", "optimizer")
+        """Whether they are no part of a model, such as an average of its weights.
+
+        A model without modules has no phase, and lies before its backward.
+        """
+        if self.place is None:
+            return False
+        return self.place[0] in ("backward", "optimizer") and self.place[1] != "backward"
 
 
 Habit = TypeVar("Habit", Calls, Quiet, Between)
