@@ -2,7 +2,14 @@
 
 from dataclasses import replace
 
-from profiling.shared.advice import FOREIGN_TORCH, FUSED_ATTENTION, Advice, Verdict
+from profiling.shared.advice import (
+    FIND_PAUSES,
+    FOREIGN_TORCH,
+    FUSED_ATTENTION,
+    NAME_PAUSES,
+    Advice,
+    Verdict,
+)
 
 NO_ANOMALY_MODE = Advice(
     pytorch="Switch autograd's anomaly mode off: it keeps a traceback of each operator and checks "
@@ -81,6 +88,26 @@ CPU_VERDICTS = (
                 only=FOREIGN_TORCH,
                 needs="dense_embedding",
             ),
+            replace(FIND_PAUSES, needs="quiet_phase"),
+            replace(NAME_PAUSES, needs="quiet_phase"),
+            Advice(
+                "Run what is between the phases less often, or in place and for all weights at "
+                "once: torch._foreach_lerp_ for an average, no metric in each step.",
+                only=FOREIGN_TORCH,
+                needs="work_between",
+            ),
+            Advice(
+                "Sum gradients over fewer and larger batches: each pass has a fixed cost, and its "
+                "operators are small.",
+                only=FOREIGN_TORCH,
+                needs="small_passes",
+            ),
+            Advice(
+                "Run forwards without gradients (generation, evaluation, metrics) less often, or "
+                "as one batch.",
+                only=FOREIGN_TORCH,
+                needs="untrained_forwards",
+            ),
             replace(FUSED_ATTENTION, only=FOREIGN_TORCH, needs="no_dropout"),
             Advice(
                 pytorch="Update all parameters in one operator: an optimizer with fused=True, "
@@ -111,7 +138,7 @@ CPU_VERDICTS = (
                 "to compile.",
                 pytorch="Fuse operators into C++ loops: torch.compile(model), which takes about a "
                 "minute to compile.",
-                unless=("compile",),
+                unless=("compile", "quiet_phase", "work_between"),
             ),
             Advice(
                 trainer="Use PyTorch's fused attention, which supports no dropout on a CPU: "

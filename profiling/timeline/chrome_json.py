@@ -184,7 +184,8 @@ class Reading:
         if shaped := [event for event in shaped if event.args and event.args.dims]:
             inputs = {"inputs": self.inputs.numbers_of(shaped)}
             self.keep("shaped_operators", times(shaped) | host_columns(shaped, self.names) | inputs)
-        if "with_stack" in self.settings:  # else there is no line of the program to find
+        # else no line of the program is to be found, nor a forward without gradients
+        if "with_stack" in self.settings or (self.looked_for_gpus and not self.devices):
             numbered = [event for event in events["cpu_op"] if is_in_autograd(event)]
             if numbered:
                 self.keep("autograd", times(numbered) | autograd_columns(numbered, self.names))

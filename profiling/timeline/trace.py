@@ -240,7 +240,7 @@ class Trace:
     frames: Ranges | None = None  # calls of Python functions; in Kineto traces with stacks alone
     host_events: HostEvents | None = None  # all of the host but calls of CUDA; JAX's profiler alone
     call_stacks: CallStacks | None = None  # in nsys captures with Python's backtraces alone
-    autograd: AutogradOperators | None = None  # None: recorded without stacks
+    autograd: AutogradOperators | None = None  # None: on a GPU, recorded without stacks
     overhead: Ranges | None = None  # times in which the profiler itself held up a thread
     tool_version: str | None = None
     schema_version: str | None = None

@@ -71,6 +71,13 @@ def test_copies_and_dense_gradients_of_embeddings_have_advice(bottleneck_of):
     assert "sparse=True" in dense.next[0] and "layout" not in " ".join(dense.next)
 
 
+def test_a_compiled_program_is_not_told_to_compile(bottleneck_of):
+    fused = ("aten::_fused_adam_", 5000, 1)
+    assert any("torch.compile" in line for line in bottleneck_of([fused]).next)
+    compiled = bottleneck_of([fused, ("## Call CompiledFxGraph f1 ##", 1000, 1)])
+    assert "torch.compile" not in " ".join(compiled.next)
+
+
 def test_more_threads_than_cores_are_told_first(bottleneck_of):
     fused = [("aten::_fused_adam_", 6000, 1)]
     bottleneck = bottleneck_of(fused, ProcessUse(cores_used=1.0, compute_threads=48))

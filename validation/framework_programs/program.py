@@ -141,6 +141,7 @@ FRAMEWORKS = {
     "on_cpu.host": ("PyTorch", "torch"),
     "on_cpu.operators": ("PyTorch", "torch"),
     "on_cpu.second": ("PyTorch", "torch tensorboard"),
+    "on_cpu.third": ("PyTorch", "torch"),
     "on_cpu.with_transformers": ("transformers", "transformers accelerate peft"),
     "on_cpu.with_lightning": ("Lightning", "lightning"),
     "on_cpu.with_accelerate": ("accelerate", "accelerate scikit-learn"),

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from validation.framework_programs.on_cpu.series import FIRST, SECOND
+from validation.framework_programs.on_cpu.series import FIRST, SECOND, THIRD
 from validation.framework_programs.program import Program
 from validation.framework_programs.thirteenth.series import THIRTEENTH
 from validation.framework_programs.twelfth.series import TWELFTH
@@ -370,4 +370,6 @@ NINTH, TENTH, ELEVENTH, TWELFTH, THIRTEENTH = (
 SERIES = dict(
     enumerate((SIXTH, SEVENTH, EIGHTH, NINTH, TENTH, ELEVENTH, TWELFTH, THIRTEENTH), start=6)
 )
-PROGRAMS = tuple(program for series in (*SERIES.values(), FIRST, SECOND) for program in series)
+PROGRAMS = tuple(
+    program for series in (*SERIES.values(), FIRST, SECOND, THIRD) for program in series
+)

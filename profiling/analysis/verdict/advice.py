@@ -14,7 +14,12 @@ from profiling.analysis.gpu_time.operators import TENSOR_FLOAT
 from profiling.analysis.records import Cover, Report, Roofline, RooflineRow
 from profiling.analysis.sum_records import CopySpeed
 from profiling.analysis.verdict.copies import within_gpu_ms
-from profiling.analysis.verdict.cpu_operators import has_float64_inputs, operator_habits
+from profiling.analysis.verdict.cpu_operators import (
+    has_float64_inputs,
+    is_compiled,
+    operator_habits,
+)
+from profiling.analysis.verdict.cpu_phases import PhaseHabits
 from profiling.analysis.verdict.health import WHOLE_GRAPHS
 from profiling.shared.advice import InForce
 from profiling.shared.causes import PART, VERDICT
@@ -33,13 +38,17 @@ HALF = re.compile(r"bf16|bfloat16|f16f16|s16816|h16816|_hsh_|_hss|fp16|nvjet_(sm
 # calls that launch or copy, of CUDA's driver and of its runtime
 DRIVER, RUNTIME = re.compile(r"cuLaunch"), re.compile(r"cuda(Launch|Graph|Memcpy|Memset)")
 LARGEST = 20  # kernels that are searched for such products
+NO_HABITS = PhaseHabits()  # of a step's phases
 # HIP's calls; matrix products by Tensile, copies by ROCm's own kernels; names of GPUs
 OF_AMD = re.compile(r"hip[A-Z]|Cijk_|__amd_|(AMD|Radeon|Instinct|MI\d{2,3}[A-Z]?)\b")
 
 
-def advise(verdict: str, report: Report) -> list[str]:
-    """The lines of advice for a verdict that are of use to this report's run."""
-    run = in_force(report, verdict)
+def advise(verdict: str, report: Report, habits: PhaseHabits = NO_HABITS) -> list[str]:
+    """The lines of advice for a verdict that are of use to this report's run.
+
+    `habits` are those of its phases, without a GPU.
+    """
+    run = in_force(report, verdict, habits)
     works = [work for _, _, work in covers_of_verdict(verdict, report) if work]
     first = [line for work in works if (line := work.advice.template_for(run))]
     lines = [*dict.fromkeys(first), *advice_templates(verdict, run)]
@@ -72,7 +81,9 @@ def covers_of_verdict(verdict: str, report: Report) -> list[tuple[str, Cover, Ho
     ]
 
 
-def in_force(report: Report, verdict: str | None = None) -> InForce:
+def in_force(
+    report: Report, verdict: str | None = None, phases: PhaseHabits = NO_HABITS
+) -> InForce:
     """Collect what the run uses already, and what covers the gaps of the `verdict`, if given."""
     config = (report.run and report.run.config) or {}
     # a collective waits for other ranks, also where ncu runs its kernel again
@@ -88,6 +99,7 @@ def in_force(report: Report, verdict: str | None = None) -> InForce:
     cores = report.cpu_cores
     threads = report.process.compute_threads if report.process else None
     compiled = bool(config.get("compile")) or any(name.startswith(INDUCTOR) for name in names)
+    compiled = compiled or is_compiled(report)
     covered = covers_of_verdict(verdict, report) if verdict else []
     kernel_ms = sum(report.family_ms.values())
     moving_ms = {name: ms for name, ms in report.family_ms.items() if name not in MATRIX}
@@ -146,6 +158,10 @@ def in_force(report: Report, verdict: str | None = None) -> InForce:
         too_many_threads=bool(threads and cores and threads > cores),
         float64_inputs=has_float64_inputs(report),
         small_operators=habits.small is not None,
+        small_passes=phases.small_passes is not None,
+        untrained_forwards=phases.untrained is not None,
+        quiet_phase=phases.quiet is not None,
+        work_between=phases.between is not None and phases.between.behind_the_passes,
         layout_copies=habits.copies_ms is not None,
         dense_embedding=habits.dense_ms is not None,
         cores_to_spare=bool(threads and cores and 2 * threads < cores),  # half may be hyper-threads

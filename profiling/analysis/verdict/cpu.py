@@ -10,6 +10,7 @@ from profiling.analysis.records import Bottleneck, RangeTotal, Report
 from profiling.analysis.verdict.advice import advise
 from profiling.analysis.verdict.cpu_operators import has_float64_inputs, operator_habits
 from profiling.analysis.verdict.cpu_pauses import pause_sentences
+from profiling.analysis.verdict.cpu_phases import PhaseHabits, phase_habits
 from profiling.analysis.verdict.cpu_waits import pauses_of, waiting_ms
 from profiling.analysis.verdict.gpu import WAITING_SHARE
 from profiling.shared.causes import VERDICT as TITLES
@@ -32,26 +33,34 @@ def bottleneck(analysis: Analysis, report: Report, cannot_tell: list[str]) -> Bo
     """The bottleneck of a run without a GPU; `report` is complete but for its bottleneck.
 
     What takes WAITING_SHARE of a step without computing is the verdict, since nothing runs beside
-    it: the class that takes most.
+    it: the class that takes most. Pauses between the phases are not, where one of the phases'
+    habits takes more.
     """
     waiting = waiting_ms(analysis)
     verdict, waited_ms = max(waiting.items(), key=lambda item: item[1], default=(VERDICT, 0.0))
-    if waited_ms < WAITING_SHARE * report.window.step_ms.mean:
+    habits = phase_habits(analysis, report)
+    outweighed = verdict == "cpu" and habits.most_ms > waited_ms
+    if outweighed or waited_ms < WAITING_SHARE * report.window.step_ms.mean:
         verdict = VERDICT
     settings = list(setting_sentences(report))
     evidence = [
         *settings,
+        *habit_of_phases_sentences(report, habits),
         *waiting_sentences(analysis, report, waiting),
         *phase_sentences(report),
         *operator_sentences(analysis, report),
         *process_sentences(analysis, report),
     ]
     if verdict == VERDICT:
-        most = None if settings else most_to_gain(report)  # these slow all operators
+        most = None if settings else most_to_gain(report, habits)  # these slow all operators
     else:
         most = f"{TITLES[verdict].title}, up to {share_of_step(report, waited_ms)}"
     return Bottleneck(
-        verdict, evidence, advise(verdict, report), most_to_gain=most, cannot_tell=cannot_tell
+        verdict,
+        evidence,
+        advise(verdict, report, habits),
+        most_to_gain=most,
+        cannot_tell=cannot_tell,
     )
 
 
@@ -64,6 +73,31 @@ def setting_sentences(report: Report) -> Iterator[str]:
     threads = report.process.compute_threads if report.process else None
     if threads and report.cpu_cores and threads > report.cpu_cores:
         yield f"PyTorch computes with {threads} threads on {report.cpu_cores} cores."
+
+
+def habit_of_phases_sentences(report: Report, habits: PhaseHabits) -> Iterator[str]:
+    """Lines on passes that are many, and on what runs in a phase or between two of them."""
+    if passes := habits.small_passes:
+        yield (
+            f"A step has {passes.count:.0f} backwards, of small operators. With their forwards "
+            f"they take {share_of_step(report, passes.ms)}."
+        )
+    if untrained := habits.untrained:
+        yield (
+            f"{untrained.count:.0f} forwards in a step are without gradients: "
+            f"{share_of_step(report, untrained.ms)}."
+        )
+    if quiet := habits.quiet:
+        yield (
+            f"No operator runs in {quiet.phase} for {share_of_step(report, quiet.ms)}: Python, or "
+            "code that PyTorch does not see."
+        )
+    if between := habits.between:
+        where = "" if between.place is None else ", most behind {} and before {}"
+        yield (
+            f"Operators outside the phases take {share_of_step(report, between.ms)}"
+            f"{where.format(*between.place or ())}."
+        )
 
 
 def waiting_sentences(
@@ -166,11 +200,19 @@ def process_sentences(analysis: Analysis, report: Report) -> Iterator[str]:
         yield f"The process used {size_bytes(process.memory_bytes)} of memory."
 
 
-def most_to_gain(report: Report) -> str | None:
+def most_to_gain(report: Report, habits: PhaseHabits) -> str | None:
     if not report.operators:
         return None
     largest, steps = report.operators[0], report.window.steps
     if (small := operator_habits(report).small) is not None:
         count, us = small
         return f"fewer and larger operators, at most {share_of_step(report, count * us / 1000)}"
+    if passes := habits.small_passes:
+        return f"fewer and larger passes, at most {share_of_step(report, passes.ms)}"
+    if untrained := habits.untrained:
+        return f"forwards without gradients, at most {share_of_step(report, untrained.ms)}"
+    if quiet := habits.quiet:
+        return f"Python in {quiet.phase}, at most {share_of_step(report, quiet.ms)}"
+    if (between := habits.between) and between.behind_the_passes:
+        return f"operators outside the phases, at most {share_of_step(report, between.ms)}"
     return f"{largest.name}, at most {share_of_step(report, largest.self_ns / 1e6 / steps)}"

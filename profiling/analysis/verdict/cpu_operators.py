@@ -12,6 +12,7 @@ COPIES_WORTH = 0.15  # of the step
 SOFTMAX = ("aten::_softmax", "aten::_softmax_backward_data")
 SOFTMAX_WORTH = 0.05  # of the step
 FUSED_ATTENTION = ("aten::_scaled_dot_product", "aten::scaled_dot_product_attention")
+COMPILED = ("Torch-Compiled Region", "## Call CompiledFxGraph")  # around what inductor wrote
 DENSE = "aten::embedding_dense_backward"
 DENSE_WORTH = 0.05  # of the step: what it clears is as large as the table
 
@@ -55,6 +56,11 @@ def operator_habits(report: Report) -> OperatorHabits:
         dense_ms=dense_ms if dense_ms >= DENSE_WORTH * step_ms else None,
         plain_optimizer=report.program.fused_optimizer is False and optimizer_ms >= WORTH * step_ms,
     )
+
+
+def is_compiled(report: Report) -> bool:
+    """Whether torch.compile made some of what ran without a GPU."""
+    return report.on_cpu and ran(report, COMPILED)
 
 
 def own_ms_of(report: Report, names: tuple[str, ...]) -> float:

@@ -26,13 +26,13 @@ def pause_sentences(analysis: Analysis, report: Report, pauses: Intervals) -> It
             f"{cover.name}{within}."
         )
     elif place := between_phases(analysis, pauses):
-        yield f"Most of this time lies {place}."
+        yield f"Most of this time lies behind {place[0]} and before {place[1]}."
     if (how := at_work(report, pause_ms)) is not None:
         yield how
 
 
-def between_phases(analysis: Analysis, pauses: Intervals) -> str | None:
-    """The two phases between which most of the pauses lie, as in 'behind A and before B'."""
+def between_phases(analysis: Analysis, pauses: Intervals) -> tuple[str, str] | None:
+    """The phases behind which and before which most of the pauses lie."""
     phases, names = analysis.steps.phases, analysis.trace.names
     known = phases.rows(~name_mask(names, phases.name, OTHER.__eq__))
     by_end = known.rows(np.argsort(known.end_ns, kind="stable"))
@@ -49,7 +49,7 @@ def between_phases(analysis: Analysis, pauses: Intervals) -> str | None:
     if total_ns[most] < MOST * pauses.total_ns():
         return None
     before, behind = (names[number].split("#")[0] for number in kinds[:, most])
-    return f"behind {before} and before {behind}"
+    return before, behind
 
 
 def at_work(report: Report, pause_ms: float) -> str | None:

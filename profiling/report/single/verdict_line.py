@@ -2,6 +2,7 @@
 
 from profiling.analysis.records import Report
 from profiling.analysis.verdict import cpu
+from profiling.analysis.verdict.cpu_operators import WORTH
 from profiling.shared.causes import VERDICT
 
 
@@ -15,6 +16,7 @@ def verdict_line(report: Report) -> str:
         went_on = verdict.without_gpu or verdict.waiting
         return f"Bound by {verdict.title}: {went_on}, and the run has no GPU"
     if verdict.name == cpu.VERDICT and (phase := cpu.longest_phase(report)):
-        share = 100 * phase.host_ms / report.window.wall_ms
-        line += f", and {phase.name} takes {share:.0f} % of a step"
+        share = phase.host_ms / report.window.wall_ms
+        if share >= WORTH:  # a shorter one does not bound it
+            line += f", and {phase.name} takes {100 * share:.0f} % of a step"
     return line

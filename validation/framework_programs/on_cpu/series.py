@@ -4,6 +4,8 @@ Written before any capture. `words` of a program are what evidence has to say, `
 be done; both are regular expressions. A comment says why another verdict could be argued for.
 """
 
+from dataclasses import replace
+
 from validation.framework_programs.program import Program
 
 PRODUCTS = r"aten::(mm|addmm|linear|bmm|matmul)\b"
@@ -174,4 +176,96 @@ SECOND: tuple[Program, ...] = (
         "on_cpu.second", "encoder_control", "cpu_only", words=PRODUCTS + "|attention", control=True
     ),
 )
-SERIES = {1: FIRST, 2: SECOND}
+# ten faults new in kind and two controls, written without a look at rules or advice; the table of
+# what the first series was told had been read
+THIRD: tuple[Program, ...] = (
+    Program("on_cpu.third", "table_without_an_index", "data", advice="num_workers|index"),
+    # no loader tokenizes, so only the time without an operator may be known
+    Program(
+        "on_cpu.with_transformers",
+        "documents_tokenized_in_the_loop",
+        "data",
+        "cpu,cpu_only",
+        words="tokeniz|Python|without an operator",
+        advice="tokeniz|data|stack|Python",
+        environ={"TOKENIZERS_PARALLELISM": "false"},
+    ),
+    # what is padding is not seen in operators; a right answer would have to say so
+    Program(
+        "on_cpu.with_transformers",
+        "padded_to_the_longest_of_all",
+        "cpu_only",
+        words="pad",
+        advice="pad|longest|bucket|length",
+    ),
+    # a text to look at is no pass over other data
+    Program(
+        "on_cpu.with_transformers",
+        "hf_generates_each_step",
+        "evaluation",
+        "cpu_only,cpu,logging",
+        words="generat|evaluation|without gradients|no_grad|small operators",
+        advice="generat|less often|evaluat",
+    ),
+    # a wait outside all phases
+    Program(
+        "on_cpu.with_transformers",
+        "hf_posts_each_loss",
+        "logging",
+        "cpu",
+        words="wait|request|answer",
+        advice="log|wait|thread",
+    ),
+    # a copy of weights that stays in memory is not what saves them
+    Program(
+        "on_cpu.third",
+        "agent_copied_with_its_memory",
+        "cpu",
+        "cpu_only,checkpoint",
+        words="deepcopy|clone|cop(y|ies)|without an operator",
+        advice="deepcopy|cop(y|ies)|stack|Python",
+    ),
+    # nothing of PyTorch writes this file
+    Program(
+        "on_cpu.third",
+        "weights_zipped_by_numpy",
+        "checkpoint",
+        "cpu,logging",
+        words="sav|checkpoint|writ|compress|without an operator",
+        advice="sav|checkpoint|writ|stack|Python",
+    ),
+    # Python in the forward, so in a phase
+    Program(
+        "on_cpu.third",
+        "mask_written_in_python",
+        "cpu_only",
+        "cpu",
+        words="Python.*forward|forward.*Python|without an operator",
+        advice="stack|Python|mask|once",
+    ),
+    Program(
+        "on_cpu.with_lightning",
+        "lightning_averages_the_table",
+        "cpu_only",
+        words=r"aten::(mul|add)\b",
+        advice="lerp|foreach|in place|less often|average",
+    ),
+    Program(
+        "on_cpu.with_accelerate",
+        "accelerate_accumulates_single_samples",
+        "cpu_only",
+        words="small operators|micro|accumul",
+        advice="batch|accumul|at once|fewer",
+    ),
+    Program(
+        "on_cpu.third", "distillation_control", "cpu_only", words=PRODUCTS + "|linear",
+        control=True,
+    ),
+    Program(
+        "on_cpu.third", "sparse_graph_control", "cpu_only", words=PRODUCTS + "|sparse",
+        control=True,
+    ),
+)  # fmt: skip
+# a smaller fault has no clear verdict
+THIRD = tuple(replace(program, least_share=0.4) for program in THIRD)
+SERIES = {1: FIRST, 2: SECOND, 3: THIRD}

@@ -9,7 +9,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from validation.framework_programs.parts import Mark
-from validation.framework_programs.torch_parts import endless
+from validation.framework_programs.torch_parts import endless, residual_mlp
 
 
 def accelerate_scores_by_sklearn(fault: bool, mark: Mark) -> None:
@@ -33,3 +33,20 @@ def accelerate_scores_by_sklearn(fault: bool, mark: Mark) -> None:
             roc_auc_score(truths, answers)
             average_precision_score(truths, answers)
         mark()
+
+
+def accelerate_accumulates_single_samples(fault: bool, mark: Mark) -> None:
+    """Accumulates gradients of 24 batches of one sample; without the fault a batch has all 24."""
+    samples, batches = (1, 24) if fault else (24, 1)
+    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=batches)
+    model = residual_mlp(128, 4)
+    loader = DataLoader(TensorDataset(torch.randn(12_000, 128)), batch_size=samples)
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-4)
+    model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+    for (x,) in endless(loader):
+        with accelerator.accumulate(model):
+            accelerator.backward(F.mse_loss(model(x), x))
+            optimizer.step()
+            optimizer.zero_grad()
+        if accelerator.sync_gradients:
+            mark()

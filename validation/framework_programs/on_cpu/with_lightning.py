@@ -62,3 +62,45 @@ def lightning_saves_each_third_step(fault: bool, mark: Mark) -> None:
 def lightning_detects_anomalies(fault: bool, mark: Mark) -> None:
     """Leaves the search for anomalies on, in a deep and narrow model."""
     fit(residual_mlp(48, 60), 64, 48, mark, detect_anomaly=fault)
+
+
+class Ranking(lightning.LightningModule):
+    """A table of 60,000 things with sparse gradients, and a score for each basket of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.score = nn.EmbeddingBag(60_000, 64, sparse=True), nn.Linear(64, 1)
+
+    def training_step(self, batch: list[Tensor], index: int) -> Tensor:
+        loss: Tensor = (self.score(self.table(batch[0])).squeeze(1) - batch[1]).square().mean()
+        return loss
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.SGD(self.parameters(), 0.1)
+
+
+class Average(Callback):
+    """Keeps a moving average of all weights, which is computed into new tensors."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, Tensor] = {}
+
+    def on_train_batch_end(self, trainer: Any, module: nn.Module, *given: Any) -> None:
+        for name, weights in module.state_dict().items():
+            kept = self.kept.get(name, weights)
+            self.kept[name] = 0.999 * kept + 0.001 * weights
+
+
+def lightning_averages_the_table(fault: bool, mark: Mark) -> None:
+    """Averages all 60,000 rows in each step, of which a batch changes 2,560; else none."""
+    rows = TensorDataset(torch.randint(60_000, (60_000, 20)), torch.rand(60_000))
+    trainer = lightning.Trainer(
+        max_epochs=-1,
+        accelerator="cpu",
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        callbacks=[*([Average()] if fault else []), Marks(mark)],
+    )
+    trainer.fit(Ranking(), DataLoader(rows, batch_size=128))
