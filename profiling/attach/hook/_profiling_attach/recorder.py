@@ -323,8 +323,8 @@ class Recorder:
     def requested_window(self, done):
         """The window that `profiling trigger` asks for, or None."""
         try:
-            request = self.files.take_request()
-            return request and requested_window(self.torch, self.settings, request, done)
+            request = self.files.take_request(done)
+            return request and requested_window(self.torch, self.settings, request)
         except ValueError as error:
             self.notes.append(f"trigger: {error}")
             return None

@@ -30,13 +30,13 @@ def planned_window(torch, settings, world_size):
     return Window(torch, settings.kind, start, settings.steps, settings.stack)
 
 
-def requested_window(torch, settings, request, done):
-    """The window of a request behind `done` steps. Raises ValueError where there can be none."""
+def requested_window(torch, settings, request):
+    """The window of a request. Raises ValueError where there can be none."""
     steps, kind = request.get("steps") or settings.steps, request.get("kind") or "torch"
     stack = kind == "stack" or settings.stack
     kind = "torch" if kind == "stack" else kind
     check_kind(torch, kind)
-    return Window(torch, kind, done + 1, steps, stack)
+    return Window(torch, kind, request["start"], steps, stack)
 
 
 def check_kind(torch, kind):
