@@ -27,7 +27,7 @@ FREE_LAPS = 20  # steps before and after a window that tell what capturing costs
 BEGINNING = "# every key of this run: the command of a program\n"
 RANKS_WAIT_S = 10.0  # at most, until all ranks of this host have made their last step
 REQUEST = "trigger.json"  # of `profiling trigger`
-FOR_RANKS = "trigger-ranks.json"  # the newest request, as rank 0 hands it on
+FOR_RANKS = "trigger-ranks.json"  # all requests so far, as rank 0 hands them on
 RANKS_LEAD = 20  # steps from a request to the window of all ranks, which look every ten steps
 
 
@@ -39,7 +39,7 @@ class RunFiles:
         self.began_s = time.perf_counter()
         self.windows = 0
         self.manifest, self.window_end = None, 0
-        self.newest_start = None  # of the windows that rank 0 has handed on
+        self.requests = []  # for windows of several ranks, so far
         if self.rank == 0:
             self.write("config.yaml", self.config(), BEGINNING)
             self.write("environment.json", self.environment())
@@ -153,29 +153,31 @@ class RunFiles:
         try:
             with open(path) as file:
                 request = json.load(file)
+            if not isinstance(request, dict) or not isinstance(request.get("steps") or 1, int):
+                raise ValueError(f"{request!r:.80}")
+            request["start"] = done + (RANKS_LEAD if self.world_size > 1 else 1)
+            if self.world_size > 1:
+                self.requests.append(request)
+                self.write(FOR_RANKS, self.requests)
         except ValueError as error:
             raise ValueError(f"the request is damaged: {error}") from None
         finally:
             os.remove(path)
-        if not isinstance(request, dict) or not isinstance(request.get("steps") or 1, int):
-            raise ValueError(f"the request is damaged: {request!r:.80}")
-        request["start"] = done + (RANKS_LEAD if self.world_size > 1 else 1)
-        if self.world_size > 1:
-            self.write(FOR_RANKS, request)
         return request
 
     def request_for_ranks(self, done):
-        """The request that rank 0 has handed on since the last one; None without."""
+        """The next request that rank 0 has handed on; None without."""
         path = os.path.join(self.folder, FOR_RANKS)
         if not os.path.exists(path):
             return None
         with open(path) as file:
-            request = json.load(file)
-        if request["start"] == self.newest_start:
+            handed_on = json.load(file)
+        if len(handed_on) == len(self.requests):
             return None
-        self.newest_start = request["start"]
-        if self.newest_start <= done:
-            raise ValueError(f"step {self.newest_start}, where all ranks begin, was over")
+        request = handed_on[len(self.requests)]
+        self.requests.append(request)
+        if request["start"] <= done:
+            raise ValueError(f"step {request['start']}, where all ranks begin, was over")
         return request
 
     def write_window(self, window):
