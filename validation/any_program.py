@@ -236,7 +236,7 @@ def run_once(program: Program, kind: str, out: Path) -> Run:
 
 
 def compared(printed: str) -> str:
-    """What a program printed, without OF_MACHINE."""
+    """Leave OF_MACHINE out of what a program printed."""
     return OF_MACHINE.sub("", printed)
 
 

@@ -51,6 +51,8 @@ def test_of_two_that_step_in_turns_the_last_of_a_cycle_ends_it_and_no_step_is_lo
     rule, steps = play((iteration(1) + iteration(2)) * 20, optimizers=2)
     assert rule.chosen == ("optimizer", 2)
     assert steps == [6 + 8 * number for number in range(20)]
+    text = rule.sentence({("optimizer", 1): "SGD", ("optimizer", 2): "Adam"})
+    assert text == "a step ends with Adam.step(), of 2 optimizers; per step: SGD once"
 
 
 @pytest.mark.parametrize("end", [True, False])

@@ -171,6 +171,16 @@ def test_sigterm_is_passed_on(start):
     assert "no step was seen" in output
 
 
+def test_sigusr1_asks_for_a_window_and_does_not_reach_the_program():
+    file = "out-run/trigger.json"
+    shell = f"kill -USR1 $PPID; until [ -f {file} ]; do sleep 0.05; done; cat {file}; exit 3"
+    words = ["-m", "profiling", "run", "--kind", "none", "--", "sh", "-c", shell]
+    environ = os.environ | {"PYTHONPATH": str(PROJECT)}
+    done = subprocess.run([PYTHON, *words], env=environ, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (3, "{}")
+    assert not Path("out-run").exists(), "which nobody took"
+
+
 def test_under_nohup_a_hangup_ends_neither_the_program_nor_its_report(start):
     code = (
         "import os, signal\n"

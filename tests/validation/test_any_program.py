@@ -1,4 +1,4 @@
-"""Which lines of a program's output are compared between its bare and its hooked runs."""
+"""The output of bare and hooked runs is compared without what the machine says of itself."""
 
 from validation.any_program import Program, Run, compared, print_row
 

@@ -208,9 +208,14 @@ class StepRule:
             text += f", of {self.successions + 1} optimizers one after another"
         elif kind == "optimizer" and others:
             steps = self.counts[self.chosen]
-            each = [f"{names.get(m, kind)} {self.counts[m] / steps:.3g} times" for m in others]
+            each = [f"{names.get(m, kind)} {how_often(self.counts[m] / steps)}" for m in others]
             text += f", of {len(others) + 1} optimizers; per step: {', '.join(each)}"
         return text
+
+
+def how_often(ratio):
+    text = f"{ratio:.3g}"
+    return "once" if text == "1" else f"{text} times"
 
 
 def rarest(kind, counts):
