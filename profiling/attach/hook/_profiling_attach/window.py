@@ -19,6 +19,7 @@ START_OF_RANKS = 30  # each rank alone would find another step
 LATER = 50  # steps until the next try, where the program's own profiler is on
 MOST_ALLOCATIONS = 200_000  # newest events of the allocator, about a kilobyte each
 KINETO_LEVEL = "KINETO_LOG_LEVEL"
+NEXT_MODEL = "the program made another optimizer, whose first steps are known late"
 
 
 def planned_window(torch, settings, world_size):
