@@ -433,6 +433,25 @@ def test_a_program_too_short_for_a_window_has_its_step_times_told(capfd, forked)
     assert re.match(r"a step takes [\d.e-]+ ms \(median\); the host is in forward", times)
 
 
+@pytest.mark.parametrize(
+    ("step", "more"),
+    [
+        (["--step", "backward"], ""),  # of which each is followed by a mark of a higher kind
+        (["--step", "forward"], ""),
+        ([], 'sys.modules["_profiling_attach.own_marks"].recorder.mark("replay", model)'),
+    ],
+)
+def test_a_window_opens_where_marks_of_a_higher_kind_come_in_each_step(step, more, capfd, forked):
+    Path("mine.py").write_text(
+        TRAIN.replace("    optimizer.step()", f"    {more}\n    optimizer.step()")
+    )
+    words = ["--kind", "torch", "--start", "30", "--steps", "5", *step, "--", PYTHON]
+    assert run.main([*words, "mine.py", "60"]) == 0
+    window = seen.first_window(Path("out-run"), 0)
+    assert window and (window.first_iteration, window.steps) == (30, 5)
+    assert "forward" in read_program_facts(Path("out-run"), 0).host_ms
+
+
 def test_a_program_with_a_clock_that_stands_has_its_steps_told(capfd, forked):
     Path("mine.py").write_text(f"import time\ntime.perf_counter_ns = lambda: 7\n{TRAIN}")
     assert run.main(["--kind", "none", "--", PYTHON, "mine.py", "45"]) == 0

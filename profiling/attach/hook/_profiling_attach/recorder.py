@@ -62,8 +62,7 @@ class Recorder:
         self.parameters = 0  # of all optimizers
         self.shapes = {}  # "float32:8x128" of a forward's arguments -> how often it was seen
         self.losses = {}  # step of LOSS_STEPS -> copy of the scalar that went backward first in it
-        self.sampled_steps = 0  # steps in which all marks were counted
-        self.sampled_backwards = 0
+        self.sampled_steps = self.sampled_backwards = 0  # of steps whose marks were all counted
         self.backwards_before = 0  # the present step
         self.next_look = 0  # steps behind which there is more to do than to time them
         self.steps_to_look = 0  # from the newest lap
@@ -235,6 +234,7 @@ class Recorder:
         if not ends:
             return
         rule, window = self.rule, self.window
+        self.steps_to_look -= len(ends)
         rule.counts[rule.chosen] += len(ends)
         rule.replays = 0
         rule.was_captured = rule.was_captured or self.laps.was_capturing
