@@ -54,6 +54,10 @@ def test_of_two_that_step_in_turns_the_last_of_a_cycle_ends_it_and_no_step_is_lo
     text = rule.sentence({("optimizer", 1): "SGD", ("optimizer", 2): "Adam"})
     assert text == "a step ends with Adam.step(), of 2 optimizers; per step: SGD once"
 
+    rule, _ = play((iteration(1) + iteration(3) + iteration(2)) * 20, optimizers=3)
+    text = rule.sentence({("optimizer", key): "SGD" for key in (1, 2, 3)})
+    assert text == "a step ends with SGD.step(), of 3 optimizers; per step: SGD once (2 of them)"
+
 
 @pytest.mark.parametrize("end", [True, False])
 def test_of_five_critics_and_one_generator_the_generator_ends_a_step(end):

@@ -19,6 +19,8 @@ was made behind the newest step and has made CYCLES steps since succeeds the one
 steps go on. Where one steps again behind a later one, later ones step within its steps.
 """
 
+from collections import Counter
+
 LEVELS = {
     "data": 0,
     "forward": 1,
@@ -208,8 +210,11 @@ class StepRule:
             text += f", of {self.successions + 1} optimizers one after another"
         elif kind == "optimizer" and others:
             steps = self.counts[self.chosen]
-            each = [f"{names.get(m, kind)} {how_often(self.counts[m] / steps)}" for m in others]
-            text += f", of {len(others) + 1} optimizers; per step: {', '.join(each)}"
+            each = Counter(
+                f"{names.get(m, kind)} {how_often(self.counts[m] / steps)}" for m in others
+            )
+            said = [one if n == 1 else f"{one} ({n} of them)" for one, n in each.items()]
+            text += f", of {len(others) + 1} optimizers; per step: {', '.join(said)}"
         return text
 
 
