@@ -103,6 +103,15 @@ def test_an_optimizer_that_is_made_in_each_step_does_not_end_it():
     assert "one after another" not in rule.sentence({})
 
 
+@pytest.mark.parametrize("inner", [1, 5, 11])
+@pytest.mark.parametrize("ids", [60, 2])  # that of one that was freed comes again
+def test_optimizers_made_in_each_step_from_the_first_on_do_not_end_it(inner, ids):
+    steps = [[("made", 10 + n % ids), *iteration(10 + n % ids) * inner] for n in range(60)]
+    rule, ended = play([("made", 1), *sum((each + iteration(1) for each in steps), [])])
+    assert rule.chosen == ("optimizer", 1) and len(ended) == 60
+    assert rule.sentence({}) == "a step ends with optimizer.step(), within which others are made"
+
+
 def test_a_second_optimizer_of_the_same_model_may_be_made_behind_the_first_step():
     rule, steps = play(
         [("made", 1), *iteration(1), ("made", 2), *(iteration(1) + iteration(2)) * 30]
