@@ -78,7 +78,10 @@ METRICS = "metrics.jsonl"
 # what the hook leaves of a program of others beside the files of a run (profiling/attach)
 FACTS = "facts"  # folder of rankN.json: profiling.shared.program_facts
 PROCESSES = "processes.jsonl"
-HOOK_FILES = rf"metrics-rank\d+\.jsonl|step_times-rank\d+\.json|trained-rank\d+|{PROCESSES}"
+HOOK_FILES = (
+    r"metrics-rank\d+\.jsonl|step_times-rank\d+\.json|trained-rank\d+|trigger-ranks\.json"
+    rf"|{PROCESSES}"
+)
 CHECKPOINTS = ("ckpt.pt", "ckpt_best.pt")
 SHARDS = "ckpt_shards"  # the folder that a checkpoint of parallel=fsdp or hsdp has beside it
 # what a run leaves in its out_dir; moved together when a run is moved aside

@@ -34,7 +34,7 @@ are found by watching torch from inside: a step ends with the optimizer that ste
 with zero_grad, a backward, a forward of the outermost module or a batch. The folder gets what a
 training of ours leaves: rows, step times and captures, for report, compare and dashboard; an
 earlier run in it moves to previous-N, and back if nothing is recorded. `trigger` opens a further
-window.
+window, and so does SIGUSR1 to the process of `run`, which run.lock names.
 
 The report of our training is out_dir/profile/nsys.nsys-rep (nsys-rankN under torchrun; in
 out_dir/sample/profile for sample.py) with its .sqlite; an older report is renamed. Ctrl-C ends

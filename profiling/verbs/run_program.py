@@ -26,7 +26,7 @@ from profiling.launch.any_program.start import (
 )
 from profiling.launch.doctor import disk, has_gpu
 from profiling.launch.process import Ended
-from profiling.shared.run_files import METRICS
+from profiling.shared.run_files import METRICS, TRIGGER
 from profiling.shared.secrets import secret_names, without_secret_values
 from profiling.timeline.opening import ENDINGS
 from profiling.tools import nsight, nsys_tool
@@ -74,7 +74,7 @@ def run_program(flags: Namespace, words: list[str]) -> int:
         if nsys:
             empty_folder(folder / PARTIAL)
         try:
-            ended = run_to_end(started, environ, under_nsys=nsys is not None)
+            ended = run_to_end(started, environ, nsys is not None, folder / TRIGGER)
         except OSError as error:
             say(f"{words[0]}: {error.strerror}; name the program that runs it")
             ended = Ended(NOT_EXECUTABLE, "", None)

@@ -59,7 +59,7 @@ def main(argv: list[str]) -> int:
         wait_until_taken(folder, path)
     finally:
         path.unlink(missing_ok=True)
-    print(f"{folder}: the run has accepted the request and prints where its files are")
+    print(f"{folder}: the run has accepted the request; its files come into {folder / 'profile'}")
     named = shlex.quote(str(folder))
     print(as_called(f"once the files exist, run: python -m profiling report {named}"))
     return 0
@@ -80,7 +80,9 @@ def check_alive(folder: Path) -> None:
 
 
 def check_kind(folder: Path, kind: str) -> None:
-    """Raise ValueError for a kind of capture that the run's device does not have."""
+    """Raise ValueError if the run has no steps yet, or its device not this kind of capture."""
+    if not (folder / "config.yaml").exists():
+        raise ValueError(f"{folder}: the program has made no step yet; ask again once it has")
     in_force = read_config(folder).get("in_force")
     device = in_force.get("device") if isinstance(in_force, dict) else None
     if kind in ("memory", "nsys") and device in ("cpu", "mps"):

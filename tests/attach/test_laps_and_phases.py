@@ -151,16 +151,21 @@ def test_untimed_ends_are_noted_at_once_and_count_when_their_marks_come():
     recorder = object.__new__(Recorder)
     recorder.settings = SimpleNamespace(step=None)
     recorder.begin_anew()
-    recorder.laps, recorder.steps_to_look, recorder.look = laps, 30, looks.append
+    recorder.laps, recorder.steps_to_look = laps, 30
     recorder.rule.chosen = recorder.quick_kind, recorder.quick_key = "optimizer", id(optimizer)
     recorder.rule.counts[recorder.rule.chosen] = 0
     recorder.quick_now = laps.now
     before, done = len(laps.ms), 0
 
+    def look(done):
+        looks.append(done)
+        recorder.steps_to_look = 30
+
     def end_step():
         gpu.ends += 1
         recorder.mark("optimizer", optimizer)
 
+    recorder.look = look
     while recorder.ends_to_come < 3:
         end_step()
         done += 1
@@ -169,7 +174,7 @@ def test_untimed_ends_are_noted_at_once_and_count_when_their_marks_come():
     assert len(laps.ms) == before + done and recorder.count("optimizer", optimizer) == done
     for _ in range(700):
         end_step()
-    assert looks == [*range(before + done + 30, before + done + 701, 30)]
+    assert looks == [*range(before + 30, before + done + 701, 30)]
     recorder.add_new_ends()
     laps.read(wait=True)
     newest = laps.ms[before:]

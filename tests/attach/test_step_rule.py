@@ -51,6 +51,12 @@ def test_of_two_that_step_in_turns_the_last_of_a_cycle_ends_it_and_no_step_is_lo
     rule, steps = play((iteration(1) + iteration(2)) * 20, optimizers=2)
     assert rule.chosen == ("optimizer", 2)
     assert steps == [6 + 8 * number for number in range(20)]
+    text = rule.sentence({("optimizer", 1): "SGD", ("optimizer", 2): "Adam"})
+    assert text == "a step ends with Adam.step(), of 2 optimizers; per step: SGD once"
+
+    rule, _ = play((iteration(1) + iteration(3) + iteration(2)) * 20, optimizers=3)
+    text = rule.sentence({("optimizer", key): "SGD" for key in (1, 2, 3)})
+    assert text == "a step ends with SGD.step(), of 3 optimizers; per step: SGD once (2 of them)"
 
 
 @pytest.mark.parametrize("end", [True, False])
@@ -95,6 +101,15 @@ def test_an_optimizer_that_is_made_in_each_step_does_not_end_it():
         "the first are taken for steps"
     )
     assert "one after another" not in rule.sentence({})
+
+
+@pytest.mark.parametrize("inner", [1, 5, 11])
+@pytest.mark.parametrize("ids", [60, 2])  # that of one that was freed comes again
+def test_optimizers_made_in_each_step_from_the_first_on_do_not_end_it(inner, ids):
+    steps = [[("made", 10 + n % ids), *iteration(10 + n % ids) * inner] for n in range(60)]
+    rule, ended = play([("made", 1), *sum((each + iteration(1) for each in steps), [])])
+    assert rule.chosen == ("optimizer", 1) and len(ended) == 60
+    assert rule.sentence({}) == "a step ends with optimizer.step(), within which others are made"
 
 
 def test_a_second_optimizer_of_the_same_model_may_be_made_behind_the_first_step():

@@ -41,6 +41,17 @@ def test_the_window_is_of_the_training_and_all_models_are_counted(batches, tmp_p
     assert len(json.loads((folder / "step_times.json").read_text())["ms"]) == 119
 
 
+def test_a_window_ends_where_the_next_model_is_made(tmp_path):
+    """A model's first steps are known late: they would be one long step of the window."""
+    folder = tmp_path / "run"
+    environ = hooked(folder, start=30, steps=STEPS)
+    assert output([sys.executable, "-c", PROGRAM, "1"], environ) == (0, "", "")
+    said = lines(folder, HookSettings(str(folder), ["x"], "torch", 30, STEPS))
+    assert said[0].startswith("119 steps; ")
+    assert said[1].startswith("the window ended with 9 of 20 steps: the program made another ")
+    assert captured_updates(folder) == 9
+
+
 def captured_updates(folder: Path) -> int:
     (capture,) = (folder / "profile").glob("*.trace.json.gz")
     events = json.loads(gzip.decompress(capture.read_bytes()))["traceEvents"]

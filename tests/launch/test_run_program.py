@@ -171,6 +171,16 @@ def test_sigterm_is_passed_on(start):
     assert "no step was seen" in output
 
 
+def test_sigusr1_asks_for_a_window_and_does_not_reach_the_program():
+    file = "out-run/trigger.json"
+    shell = f"kill -USR1 $PPID; until [ -f {file} ]; do sleep 0.05; done; cat {file}; exit 3"
+    words = ["-m", "profiling", "run", "--kind", "none", "--", "sh", "-c", shell]
+    environ = os.environ | {"PYTHONPATH": str(PROJECT)}
+    done = subprocess.run([PYTHON, *words], env=environ, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (3, "{}")
+    assert not Path("out-run").exists(), "which nobody took"
+
+
 def test_under_nohup_a_hangup_ends_neither_the_program_nor_its_report(start):
     code = (
         "import os, signal\n"
@@ -421,6 +431,25 @@ def test_a_program_too_short_for_a_window_has_its_step_times_told(capfd, forked)
     window, times = said_of(capfd)[1][-2:]
     assert window.startswith("the program made 44 steps and ended before the window")
     assert re.match(r"a step takes [\d.e-]+ ms \(median\); the host is in forward", times)
+
+
+@pytest.mark.parametrize(
+    ("step", "more"),
+    [
+        (["--step", "backward"], ""),  # of which each is followed by a mark of a higher kind
+        (["--step", "forward"], ""),
+        ([], 'sys.modules["_profiling_attach.own_marks"].recorder.mark("replay", model)'),
+    ],
+)
+def test_a_window_opens_where_marks_of_a_higher_kind_come_in_each_step(step, more, capfd, forked):
+    Path("mine.py").write_text(
+        TRAIN.replace("    optimizer.step()", f"    {more}\n    optimizer.step()")
+    )
+    words = ["--kind", "torch", "--start", "30", "--steps", "5", *step, "--", PYTHON]
+    assert run.main([*words, "mine.py", "60"]) == 0
+    window = seen.first_window(Path("out-run"), 0)
+    assert window and (window.first_iteration, window.steps) == (30, 5)
+    assert "forward" in read_program_facts(Path("out-run"), 0).host_ms
 
 
 def test_a_program_with_a_clock_that_stands_has_its_steps_told(capfd, forked):

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from cli.lock import Lock
 from profiling.recording.spans import NOTHING, NoSpans
 from profiling.shared.run_files import TRIGGER
 from profiling.verbs import trigger
@@ -106,6 +107,11 @@ def test_nobody_is_asked_where_no_run_is(tmp_path):
     (tmp_path / "run.lock").write_text("process 1 on host here since 2026-01-01 00:00:00+00:00")
     assert "no run is in progress in this folder" in refused(tmp_path), "it was killed"
     assert not (tmp_path / TRIGGER).exists()
+
+
+def test_a_program_without_a_step_is_not_asked(tmp_path):
+    with Lock(tmp_path, "here"):
+        assert "has made no step yet; ask again once it has" in refused(tmp_path)
 
 
 @pytest.mark.slow

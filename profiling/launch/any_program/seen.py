@@ -19,7 +19,8 @@ from profiling.shared.units import counted, whole_percent
 
 NEVER = (
     "no Python process of this command read the hook: it is no Python program, it runs in a "
-    "container or on another host, or python was started with -I, -S or -E; leave these out"
+    "container or on another host, python was started with -I, -S or -E (leave these out), or the "
+    "command sets PYTHONPATH anew (add :$PYTHONPATH there)"
 )
 NO_STEP = "no step was seen: no process imported torch and trained or called a module"
 OTHERS = "for other frameworks --kind nsys --whole records everything"

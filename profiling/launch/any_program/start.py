@@ -6,10 +6,12 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import FrameType
 
+from cli.files import write_text
 from cli.interrupts import handle_signals
 from profiling.launch.process import Ended
 
@@ -77,14 +79,15 @@ def with_our_stdout(words: list[str]) -> list[str]:
     return ["sh", "-c", 'exec "$@" >>"$0"', ours, *words]
 
 
-def run_to_end(words: list[str], environ: dict[str, str], under_nsys: bool) -> Ended:
+def run_to_end(words: list[str], environ: dict[str, str], under_nsys: bool, request: Path) -> Ended:
     """Run the command with our own stdin, stdout and stderr; its output is not known here.
 
     What nsys itself prints goes to stderr.
 
     Ctrl-C reaches it from the terminal, as it reaches us, and we stay for the report. Other
     signals are passed on: nsys gets SIGINT for each, at which it ends the program and writes its
-    report. Raises OSError if the command cannot be started.
+    report. SIGUSR1 asks for a window, by the file `request`, and does not reach the program. Raises
+    OSError if the command cannot be started.
     """
     of_terminal = {signal.SIGINT, signal.SIGHUP} if has_terminal() else set()
     caught: list[int] = []
@@ -96,10 +99,15 @@ def run_to_end(words: list[str], environ: dict[str, str], under_nsys: bool) -> E
             if number not in of_terminal:
                 process.send_signal(signal.SIGINT if under_nsys else number)
 
-    with handle_signals(pass_on):
+    def ask_for_window(number: int, frame: FrameType | None = None) -> None:
+        with suppress(ValueError):  # a full disk
+            write_text(request, "{}")
+
+    with handle_signals(pass_on), handle_signals(ask_for_window, [signal.SIGUSR1]):
         stdout = STDERR if under_nsys else None
         processes.append(subprocess.Popen(words, env=environ, stdout=stdout))
         status = processes[0].wait()
+    request.unlink(missing_ok=True)  # of a program that made no further step
     return Ended(status if status >= 0 else 128 - status, "", caught[0] if caught else None)
 
 

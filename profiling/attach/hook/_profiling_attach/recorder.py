@@ -17,7 +17,7 @@ from _profiling_attach.process_end import ctrl_c_ignored, write_at_end_of_proces
 from _profiling_attach.run_files import ROW_STEPS, RunFiles
 from _profiling_attach.step_rule import LEVELS, StepRule
 from _profiling_attach.watch_torch import append_line
-from _profiling_attach.window import LEAD, Window, planned_window, requested_window
+from _profiling_attach.window import LEAD, NEXT_MODEL, Window, planned_window, requested_window
 
 SHAPES_EVERY = 10  # forwards between two looks at the shapes of their arguments
 LOSS_STEPS = (10, 20, 40)  # whose loss is kept; all their marks are counted (phases.py)
@@ -62,8 +62,7 @@ class Recorder:
         self.parameters = 0  # of all optimizers
         self.shapes = {}  # "float32:8x128" of a forward's arguments -> how often it was seen
         self.losses = {}  # step of LOSS_STEPS -> copy of the scalar that went backward first in it
-        self.sampled_steps = 0  # steps in which all marks were counted
-        self.sampled_backwards = 0
+        self.sampled_steps = self.sampled_backwards = 0  # of steps whose marks were all counted
         self.backwards_before = 0  # the present step
         self.next_look = 0  # steps behind which there is more to do than to time them
         self.steps_to_look = 0  # from the newest lap
@@ -93,6 +92,9 @@ class Recorder:
         try:
             self.add_new_ends()
             self.rule.optimizer_made(id(optimizer))
+            later = ("optimizer", id(optimizer)) in self.rule.later
+            if later and self.window is not None and self.window.is_open:
+                self.close_window(NEXT_MODEL)
             for kind in ("optimizer", "zero_grad"):
                 self.names[kind, id(optimizer)] = type(optimizer).__name__
             tensors = [p for group in optimizer.param_groups for p in group["params"]]
@@ -187,8 +189,6 @@ class Recorder:
             before, now = rule.chosen, self.laps.now()
             if now is None:
                 rule.was_captured = True
-            if mark in rule.later and self.window is not None:
-                self.window.end_step()  # the next model's steps are known later
             moments = rule.ends_of_steps(mark, now)
             if before is not None and before != rule.chosen:
                 self.quick_kind = None
@@ -210,8 +210,7 @@ class Recorder:
         try:
             self.add_new_ends()
             if window.is_open and window.kind == "torch":
-                window.ended_by = "the program started its own torch.profiler"
-                self.close_window()
+                self.close_window("the program started its own torch.profiler")
             elif not window.is_open:
                 window.discard()
         except Exception as error:
@@ -235,6 +234,7 @@ class Recorder:
         if not ends:
             return
         rule, window = self.rule, self.window
+        self.steps_to_look -= len(ends)
         rule.counts[rule.chosen] += len(ends)
         rule.replays = 0
         rule.was_captured = rule.was_captured or self.laps.was_capturing
@@ -323,8 +323,8 @@ class Recorder:
     def requested_window(self, done):
         """The window that `profiling trigger` asks for, or None."""
         try:
-            request = self.files.take_request()
-            return request and requested_window(self.torch, self.settings, request, done)
+            request = self.files.take_request(done)
+            return request and requested_window(self.torch, self.settings, request)
         except ValueError as error:
             self.notes.append(f"trigger: {error}")
             return None
@@ -348,8 +348,9 @@ class Recorder:
             window.begin_step(done)
             self.laps.last = self.laps.now()  # what opening took is in no step
 
-    def close_window(self):
+    def close_window(self, ended_by=None):
         window, self.window = self.window, None
+        window.ended_by = ended_by
         self.phases.close_ranges()
         self.phases.ranges = None
         self.files.write_window(window)
@@ -388,8 +389,7 @@ class Recorder:
         if self.window is not None and self.window.is_open:
             error = getattr(sys, "last_value", None)  # one that nobody caught
             name = f"{type(error).__name__}: {error}".splitlines()[0] if error else None
-            self.window.ended_by = name or "the end of the program"
-            self.close_window()
+            self.close_window(name or "the end of the program")
         elif self.window is not None:
             self.window.discard()
 

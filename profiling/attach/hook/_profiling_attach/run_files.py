@@ -27,6 +27,8 @@ FREE_LAPS = 20  # steps before and after a window that tell what capturing costs
 BEGINNING = "# every key of this run: the command of a program\n"
 RANKS_WAIT_S = 10.0  # at most, until all ranks of this host have made their last step
 REQUEST = "trigger.json"  # of `profiling trigger`
+FOR_RANKS = "trigger-ranks.json"  # all requests so far, as rank 0 hands them on
+RANKS_LEAD = 20  # steps from a request to the window of all ranks, which look every ten steps
 
 
 class RunFiles:
@@ -37,6 +39,7 @@ class RunFiles:
         self.began_s = time.perf_counter()
         self.windows = 0
         self.manifest, self.window_end = None, 0
+        self.requests = []  # for windows of several ranks, so far
         if self.rank == 0:
             self.write("config.yaml", self.config(), BEGINNING)
             self.write("environment.json", self.environment())
@@ -136,24 +139,45 @@ class RunFiles:
 
     # windows
 
-    def take_request(self):
+    def take_request(self, done):
         """Take the request of `profiling trigger` for a window; None without one.
 
-        Raises ValueError for a file that is no such request.
+        Rank 0 reads it, and hands it on with a step that no rank has reached. Raises ValueError
+        for a file that is no such request.
         """
+        if self.rank:
+            return self.request_for_ranks(done)
         path = os.path.join(self.folder, REQUEST)
         if not os.path.exists(path):
             return None
         try:
             with open(path) as file:
                 request = json.load(file)
+            if not isinstance(request, dict) or not isinstance(request.get("steps") or 1, int):
+                raise ValueError(f"{request!r:.80}")
+            request["start"] = done + (RANKS_LEAD if self.world_size > 1 else 1)
+            if self.world_size > 1:
+                self.requests.append(request)
+                self.write(FOR_RANKS, self.requests)
         except ValueError as error:
             raise ValueError(f"the request is damaged: {error}") from None
         finally:
-            if self.rank == 0:
-                os.remove(path)
-        if not isinstance(request, dict) or not isinstance(request.get("steps") or 1, int):
-            raise ValueError(f"the request is damaged: {request!r:.80}")
+            os.remove(path)
+        return request
+
+    def request_for_ranks(self, done):
+        """The next request that rank 0 has handed on; None without."""
+        path = os.path.join(self.folder, FOR_RANKS)
+        if not os.path.exists(path):
+            return None
+        with open(path) as file:
+            handed_on = json.load(file)
+        if len(handed_on) == len(self.requests):
+            return None
+        request = handed_on[len(self.requests)]
+        self.requests.append(request)
+        if request["start"] <= done:
+            raise ValueError(f"step {request['start']}, where all ranks begin, was over")
         return request
 
     def write_window(self, window):

@@ -16,8 +16,11 @@ nothing else happens any more: soon, if a step was captured into a graph, and th
 
 A program may train one model after another, such as a fold of a cross-validation. An optimizer that
 was made behind the newest step and has made CYCLES steps since succeeds the one before, and the
-steps go on. Where one steps again behind a later one, later ones step within its steps.
+steps go on. Where one steps again behind a later one, later ones step within its steps, and so do
+those of an inner loop that makes one in each step from the first on, if it is shorter than CYCLES.
 """
+
+from collections import Counter
 
 LEVELS = {
     "data": 0,
@@ -46,6 +49,8 @@ class StepRule:
         self.predecessors = set()  # marks that ended the steps of earlier models
         self.successions = 0
         self.nests = False  # whether some optimizers step within the steps of another
+        self.inner = set()  # keys of optimizers that are made in each step, as long as undecided
+        self.stepped_since = set()  # keys of those that stepped since the newest of them was made
         self.undecided = []  # (mark, moment)
         self.replays = 0  # since the last mark of another kind
         self.was_captured = False  # whether a mark came while a CUDA graph was captured
@@ -54,7 +59,10 @@ class StepRule:
         """Count an optimizer. Behind the newest step it may be that of the next model."""
         self.optimizers_made += 1
         mark = ("optimizer", key)
-        if self.chosen is None or self.chosen[0] != "optimizer" or self.nests:
+        if self.chosen is None:
+            self.inner_made(key)
+            return
+        if self.chosen[0] != "optimizer" or self.nests:
             return
         if mark == self.chosen:  # in the place of one that is freed
             self.successions += 1
@@ -65,6 +73,13 @@ class StepRule:
         self.later.add(mark)
         self.counts.pop(mark, None)
         self.predecessors.discard(mark)
+
+    def inner_made(self, key):
+        """Tell an optimizer that is made in each step from the one that ends it, which goes on."""
+        stepped = set(self.counts_of("optimizer"))
+        if stepped:
+            self.inner |= {key} | (stepped - self.stepped_since)
+            self.stepped_since = set()
 
     def may_succeed(self, mark):
         """Whether no step has ended since this optimizer was made."""
@@ -80,6 +95,8 @@ class StepRule:
         kind = mark[0]
         self.counts[mark] = self.counts.get(mark, 0) + 1
         self.replays = self.replays + 1 if kind == "replay" else 0
+        if kind == "optimizer" and self.chosen is None:
+            self.stepped_since.add(mark[1])
         if mark == self.chosen:
             return False
         if (self.later and self.may_succeed(mark)) or mark in self.predecessors:
@@ -128,7 +145,9 @@ class StepRule:
             return ()
         if choice[0] != "optimizer":
             self.later, self.predecessors = set(), set()
-        self.chosen = choice
+        if choice[1] in self.inner:  # none goes on: they come one after another
+            self.inner = set()
+        self.chosen, self.nests = choice, self.nests or bool(self.inner)
         moments = [moment for mark, moment in self.undecided if mark == choice]
         self.undecided = []
         return moments
@@ -146,6 +165,7 @@ class StepRule:
         if self.replays_take_over():
             return rarest("replay", self.counts_of("replay"))
         steps = self.counts_of("optimizer")
+        steps = {key: n for key, n in steps.items() if key not in self.inner} or steps
         if steps:
             return rarest("optimizer", steps) if at_end or self.cycle_is_known(steps) else None
         backwards = self.counts_of("backward")
@@ -206,11 +226,21 @@ class StepRule:
         others = [mark for mark in self.counts if mark[0] == kind and mark != self.chosen]
         if self.successions:
             text += f", of {self.successions + 1} optimizers one after another"
+        elif kind == "optimizer" and self.inner:
+            text += ", within which others are made"
         elif kind == "optimizer" and others:
             steps = self.counts[self.chosen]
-            each = [f"{names.get(m, kind)} {self.counts[m] / steps:.3g} times" for m in others]
-            text += f", of {len(others) + 1} optimizers; per step: {', '.join(each)}"
+            each = Counter(
+                f"{names.get(m, kind)} {how_often(self.counts[m] / steps)}" for m in others
+            )
+            said = [one if n == 1 else f"{one} ({n} of them)" for one, n in each.items()]
+            text += f", of {len(others) + 1} optimizers; per step: {', '.join(said)}"
         return text
+
+
+def how_often(ratio):
+    text = f"{ratio:.3g}"
+    return "once" if text == "1" else f"{text} times"
 
 
 def rarest(kind, counts):

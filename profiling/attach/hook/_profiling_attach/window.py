@@ -19,6 +19,7 @@ START_OF_RANKS = 30  # each rank alone would find another step
 LATER = 50  # steps until the next try, where the program's own profiler is on
 MOST_ALLOCATIONS = 200_000  # newest events of the allocator, about a kilobyte each
 KINETO_LEVEL = "KINETO_LOG_LEVEL"
+NEXT_MODEL = "the program made another optimizer, whose first steps are known late"
 
 
 def planned_window(torch, settings, world_size):
@@ -30,13 +31,13 @@ def planned_window(torch, settings, world_size):
     return Window(torch, settings.kind, start, settings.steps, settings.stack)
 
 
-def requested_window(torch, settings, request, done):
-    """The window of a request behind `done` steps. Raises ValueError where there can be none."""
+def requested_window(torch, settings, request):
+    """The window of a request. Raises ValueError where there can be none."""
     steps, kind = request.get("steps") or settings.steps, request.get("kind") or "torch"
     stack = kind == "stack" or settings.stack
     kind = "torch" if kind == "stack" else kind
     check_kind(torch, kind)
-    return Window(torch, kind, done + 1, steps, stack)
+    return Window(torch, kind, request["start"], steps, stack)
 
 
 def check_kind(torch, kind):
