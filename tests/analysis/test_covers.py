@@ -109,6 +109,24 @@ def test_a_function_is_named_without_its_folders():
     assert (cover.name, cover.kind, cover.within) == ("train.py(12): log_metrics", "function", None)
 
 
+def test_a_function_that_was_sampled_is_named_but_not_the_program_itself():
+    trace = stalled("aten::mul", around="aten::linear").trace(kind="kineto")
+    names = [*trace.names, "train.py(1): <module>", "train.py(12): log_metrics"]
+    rows = trace.operators.rows(trace.operators.name == names.index("aten::mul"))
+    logs = replace(rows, name=rows.name * 0 + len(names) - 1)
+    begin, end = int(trace.operators.start_ns.min()), int(trace.operators.end_ns.max())
+    whole = replace(
+        rows.rows(np.arange(1)),
+        name=np.array([len(names) - 2]),
+        start_ns=np.array([begin - 10**9]),
+        end_ns=np.array([end + 10**9]),
+    )
+    for sampled, name in ((logs, "train.py(12): log_metrics"), (whole, None)):
+        report = reported(replace(trace, names=names, operators=None, sampled=sampled))
+        cover = report.idle.covered_by.get("cpu")
+        assert (cover and cover.name) == name and report.lines is None
+
+
 def with_os_calls(trace: Trace, name: str, thread: int) -> Trace:
     """The stalls of `stalled` as calls of the system's libraries instead of operators."""
     names = [*trace.names, name]

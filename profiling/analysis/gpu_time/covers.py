@@ -26,11 +26,14 @@ from profiling.timeline.personal import without_folders
 from profiling.timeline.trace import ANY_THREAD, Calls, Operations, Ranges
 
 COVERED = ("cpu", "launch", "synchronization", "allocation")  # causes whose gaps have a name
+ALL_KINDS: frozenset[CoverKind] = frozenset(("os_call", "operator", "function", "range"))
 # of a range's iteration, and of operators that torch.autograd.profiler.emit_nvtx makes ranges
 NUMBERS = re.compile(r"(, (seq|op_id|sizes) = .*|[\s#:]+\d+)$")
 MOST = 0.5  # of a cause's gaps: a name that covers less does not explain them
 TIGHT = 0.5  # overlap over the mean of both lengths: what is nearly always open explains nothing
 ALIKE = 0.8  # of what another name covers
+NEAR = 0.9  # of the overlap of the tightest function: one inside it says more
+ALWAYS = 0.95  # of the window: a function that is open so long holds all of the program
 WORTH_NAMING = 0.02  # of the step; the gaps of a smaller cause are not searched
 
 
@@ -42,6 +45,7 @@ class Found:
     kind: CoverKind
     name: str
     covered_ns: int
+    open_ns: int
 
     @property
     def is_place(self) -> bool:
@@ -105,7 +109,11 @@ def idle_by_thread(
 
 
 def tightest(
-    analysis: Analysis, idle: dict[int, Intervals], steps: int, cause: str
+    analysis: Analysis,
+    idle: dict[int, Intervals],
+    steps: int,
+    cause: str,
+    kinds: frozenset[CoverKind] = ALL_KINDS,
 ) -> Cover | None:
     """Choose what covers most of the idle times, and the range or function around it."""
     all_idle = union(
@@ -116,17 +124,22 @@ def tightest(
     if not of_ns:
         return None
     for kind, table in candidates(analysis):
+        if kind not in kinds:
+            continue
         names, number = plain_names(analysis.trace.names, table.name)
         covered_ns, open_ns = overlaps(analysis, table, number, kind, idle, all_idle)
         score = np.where(covered_ns > MOST * of_ns, 2 * covered_ns / (of_ns + open_ns), 0)
+        if kind == "function":
+            score[open_ns > ALWAYS * (analysis.end_ns - analysis.begin_ns)] = 0
         for name in np.flatnonzero(score).tolist():
-            found.append(Found(float(score[name]), kind, names[name], int(covered_ns[name])))
+            times_ns = int(covered_ns[name]), int(open_ns[name])
+            found.append(Found(float(score[name]), kind, names[name], *times_ns))
     found.sort(key=lambda each: -each.overlap)
     if not found or found[0].overlap < TIGHT:
         return None
     enough, tight = ALIKE * found[0].covered_ns, [each for each in found if each.overlap >= TIGHT]
     meant = [each for each in tight if work_named(each.name, cause) and each.covered_ns > enough]
-    best = meant[0] if meant else found[0]
+    best = meant[0] if meant else innermost(found)
     others = [each for each in found if each is not best]
     place = next((each.name for each in others if each.is_place), None)
     ms, of_ms = best.covered_ns / 1e6 / steps, of_ns / 1e6 / steps
@@ -137,6 +150,19 @@ def tightest(
         of_ms,
         shown(place) if place and not best.is_place else None,
     )
+
+
+def innermost(found: list[Found]) -> Found:
+    """The first, or of functions the innermost of those that are nearly as tight.
+
+    A function is open no longer than the one that calls it, and is seen later.
+    """
+    near = [
+        each
+        for each in reversed(found)
+        if each.kind == found[0].kind == "function" and each.overlap >= NEAR * found[0].overlap
+    ]
+    return min(near, key=lambda each: each.open_ns, default=found[0])
 
 
 def plain_names(names: list[str], used: np.ndarray) -> tuple[list[str], np.ndarray]:
@@ -159,7 +185,7 @@ def candidates(analysis: Analysis) -> Iterator[tuple[CoverKind, Ranges | Calls]]
     tables: tuple[tuple[CoverKind, Ranges | Calls | None], ...] = (
         ("os_call", trace.os_calls),
         ("operator", trace.operators),
-        ("function", trace.frames),
+        ("function", trace.frames if trace.frames is not None else trace.sampled),
         ("range", trace.ranges),
     )
     for kind, table in tables:
