@@ -103,7 +103,7 @@ class Distributed(msgspec.Struct):
 
 
 class PythonSamples(msgspec.Struct):
-    """What `run` adds: which functions were open, seen every few milliseconds."""
+    """Samples that `run` adds: which functions were open, every few milliseconds."""
 
     pid: int = -1
     tid: int = -1

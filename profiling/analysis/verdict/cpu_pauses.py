@@ -28,7 +28,7 @@ def pause_sentences(analysis: Analysis, report: Report, pauses: Intervals) -> It
 def cover_of(
     analysis: Analysis, times: Intervals, kinds: frozenset[CoverKind] = ALL_KINDS
 ) -> Cover | None:
-    """What the steps' thread did in most of these times."""
+    """Name of what the steps' thread did in most of these times."""
     thread = -1 if analysis.steps.thread is None else analysis.steps.thread
     return tightest(analysis, {thread: times}, analysis.step_count, "cpu", kinds)
 
