@@ -1,6 +1,7 @@
 """Samples of what Python does in a window: the stack of the thread that trains, again and again.
 
-torch.profiler's own stacks cost something at each call of a function. A sample costs some 20 us.
+torch.profiler's own stacks cost something at each call of a function. A sample costs some 20 us, and
+up to 0.4 ms where threads are slow to wake.
 """
 
 import json
@@ -10,7 +11,7 @@ import sys
 import threading
 import time
 
-PERIOD_S = 0.001, 0.006  # at random between these, or it may go with the program's own steps
+PERIOD_S = 0.005, 0.015  # at random between these, or it may go with the program's own steps
 MOST = 50_000  # samples: some minutes
 OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
 MEMBER = "python_samples"  # of the trace
