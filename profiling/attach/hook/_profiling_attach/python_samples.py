@@ -1,7 +1,7 @@
 """Samples of what Python does in a window: the stack of the thread that trains, again and again.
 
-torch.profiler's own stacks cost something at each call of a function. A sample costs some 20 us, and
-up to 0.4 ms where threads are slow to wake.
+torch.profiler's own stacks cost something at each call of a function. A sample costs some 20 us,
+and up to 0.4 ms where threads are slow to wake.
 """
 
 import json
