@@ -11,15 +11,16 @@ from profiling.timeline.reading import Names
 from profiling.timeline.trace import Columns
 
 THREAD_BITS = 32
+LEAST = 15  # samples: of fewer, which function has most of them is chance
 
 
 def ranges_of(samples: PythonSamples, names: Names, base_ns: int) -> Columns | None:
     """The functions that were open, one range each for as long as samples have them at that place.
 
-    `base_ns` is what the trace's times count from. None for less than two samples. Raises
+    `base_ns` is what the trace's times count from. None for less than LEAST samples. Raises
     ValueError for numbers that fit nothing.
     """
-    if len(samples.times_ns) < 2:
+    if len(samples.times_ns) < LEAST:
         return None
     function, start_ns, end_ns = open_functions(samples)
     count = len(function)

@@ -127,6 +127,33 @@ def test_a_function_that_was_sampled_is_named_but_not_the_program_itself():
         assert (cover and cover.name) == name and report.lines is None
 
 
+def test_of_functions_the_innermost_is_named_and_what_calls_it():
+    trace = stalled("aten::mul", around="aten::linear").trace(kind="kineto")
+    calls = ("train.py(9): log", "train.py(12): count", "json.py(3): dumps")
+    names = [*trace.names, *calls]
+    rows = trace.operators.rows(trace.operators.name == names.index("aten::mul"))
+    # the outer two last a little longer than the gaps
+    longer = [(600, 600), (300, 300), (0, 0)]
+    tables = [
+        replace(
+            rows,
+            name=rows.name * 0 + names.index(name),
+            start_ns=rows.start_ns - before,
+            end_ns=rows.end_ns + behind,
+        )
+        for name, (before, behind) in zip(calls, longer, strict=True)
+    ]
+    columns = {
+        column: np.concatenate([getattr(table, column) for table in tables])
+        for column in vars(rows)
+    }
+    order = np.argsort(columns["start_ns"], kind="stable")
+    sampled = type(rows)(**{column: values[order] for column, values in columns.items()})
+    report = reported(replace(trace, names=names, operators=None, sampled=sampled))
+    cover = report.idle.covered_by["cpu"]
+    assert (cover.name, cover.within) == ("json.py(3): dumps", "train.py(9): log")
+
+
 def with_os_calls(trace: Trace, name: str, thread: int) -> Trace:
     """The stalls of `stalled` as calls of the system's libraries instead of operators."""
     names = [*trace.names, name]

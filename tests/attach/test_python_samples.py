@@ -14,11 +14,14 @@ torch.set_num_threads(1)
 model = torch.nn.Linear(16, 16)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 def read_rows():
-    end_s = time.perf_counter() + 0.03
+    end_s = time.perf_counter() + 0.024
     while time.perf_counter() < end_s:
-        rows = [str(number) for number in range(100)]
-for step in range(40):
+        pass
+def rest():
+    time.sleep(0.002)
+for step in range(60):
     read_rows()
+    rest()
     model(torch.randn(8, 16)).square().mean().backward()
     optimizer.step(); optimizer.zero_grad()
 """
@@ -27,7 +30,7 @@ for step in range(40):
 def report_of(tmp_path, **settings):
     folder, program = tmp_path / "run", tmp_path / "mine.py"
     program.write_text(PROGRAM)
-    environ = hooked(folder, kind="torch", start=10, steps=10, **settings)
+    environ = hooked(folder, kind="torch", start=10, steps=40, **settings)
     ended = Forked(["-c", HOOKED, str(program)], environ, folder=tmp_path)
     assert ended.communicate(timeout=90)[0] == ""
     return open_report(folder / "profile" / "window-1.trace.json.gz").report

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from profiling.timeline import python_samples
 from profiling.timeline.chrome_events import PythonSamples
 from profiling.timeline.chrome_json import read
 from profiling.timeline.python_samples import ranges_of
@@ -26,6 +27,11 @@ def as_rows(columns, names):
             columns["name"], columns["start_ns"].tolist(), columns["end_ns"].tolist(), strict=True
         )
     ]
+
+
+@pytest.fixture(autouse=True)
+def few_are_enough(monkeypatch):
+    monkeypatch.setattr(python_samples, "LEAST", 2)
 
 
 def test_a_sample_stands_for_the_time_since_the_one_before():
@@ -55,8 +61,11 @@ def test_a_stack_that_is_another_from_its_outermost_function_on_is_another():
     assert [row[1:] for row in rows if row[0] == NAMES[2]] == [(5000, 5010), (5010, 5020)]
 
 
-def test_one_sample_says_nothing():
-    assert ranges_of(sampled([[0]], [0], [FIRST_NS]), Names(), BASE_NS) is None
+def test_few_samples_say_nothing(monkeypatch):
+    monkeypatch.undo()
+    for count, says in ((14, False), (15, True)):
+        samples = sampled([[0]], [0] * count, [FIRST_NS + n for n in range(count)])
+        assert (ranges_of(samples, Names(), BASE_NS) is not None) == says
 
 
 @pytest.mark.parametrize(

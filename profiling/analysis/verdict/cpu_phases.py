@@ -63,7 +63,7 @@ class PhaseHabits:
     untrained: Calls | None = None  # forwards without gradients
     quiet: Quiet | None = None
     between: Between | None = None
-    named: bool = False  # whether a function holds most of the pauses
+    named: bool = False  # whether a function holds most of the quiet phase, or of the pauses
 
     @property
     def most_ms(self) -> float:
@@ -74,12 +74,13 @@ class PhaseHabits:
 
 def phase_habits(analysis: Analysis, report: Report, between: Intervals) -> PhaseHabits:
     least_ms = WORTH * report.window.step_ms.mean
+    quiet = if_worth(quiet_phase(analysis), least_ms)
     return PhaseHabits(
         if_worth(small_passes(report), least_ms),
         if_worth(untrained_forwards(analysis), least_ms),
-        if_worth(quiet_phase(analysis), least_ms),
+        quiet,
         if_worth(operators_between(analysis), least_ms),
-        any(function_sentence(analysis, between)),
+        any(function_sentence(analysis, quiet.times if quiet else between)),
     )
 
 
