@@ -17,7 +17,6 @@ import msgspec
 from profiling.timeline.made_results import result_words
 from profiling.timeline.share_read import tell_share
 
-THREAD_BITS = 32  # width of a thread's number, below that of its process
 PIECE_BYTES = 1 << 20  # least of a piece; a processor's cache still holds its objects
 REACH_BYTES = 4 << 20  # how far behind that the place to cut may lie
 HEAD_BYTES = 64 << 20  # beginning of the file in which the events have to start
@@ -123,7 +122,7 @@ class Top(msgspec.Struct):
     distributedInfo: Distributed | None = None
     record_shapes: object = None
     with_stack: object = None
-    baseTimeNanoseconds: object = 0  # what the events' times count from
+    baseTimeNanoseconds: int = 0  # what the events' times count from
     python_samples: PythonSamples | None = None
     traceEvents: list[Event] = []
 

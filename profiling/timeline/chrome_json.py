@@ -11,14 +11,7 @@ from typing import TypeGuard
 import numpy as np
 
 from profiling.timeline import collective_calls, mtia, personal, python_samples
-from profiling.timeline.chrome_events import (
-    THREAD_BITS,
-    Args,
-    Event,
-    PythonSamples,
-    Top,
-    pieces,
-)
+from profiling.timeline.chrome_events import Args, Event, PythonSamples, Top, pieces
 from profiling.timeline.gpu_annotations import add_annotated_ranges, host_times
 from profiling.timeline.operator_inputs import SHAPED, InputsSeen
 from profiling.timeline.reading import (
@@ -67,6 +60,7 @@ OLD_CATEGORIES = {
 ANNOTATIONS = ("ProfilerStep#", "enumerate(", "Optimizer.")  # ranges that were operators then
 SESSION = "PyTorch Profiler"  # the event of category Trace from the profiler's start to its end
 SETTINGS = ("record_shapes", "with_stack")  # members of the trace, 1 where they were on
+THREAD_BITS = 32  # width of a thread's number, below that of its process
 MOST_RANKS = 1_000_000  # a larger number is damage
 GPUS = (1, 6)  # "Device Type" of an allocation: CUDA, HIP
 ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # of the object whose method a frame calls
@@ -170,8 +164,7 @@ class Reading:
             self.world_size = info.world_size if is_count(info.world_size) else None
         self.personal |= personal.is_personal(piece.traceName)
         self.samples = piece.python_samples or self.samples
-        if isinstance(piece.baseTimeNanoseconds, int):
-            self.base_ns = piece.baseTimeNanoseconds or self.base_ns
+        self.base_ns = piece.baseTimeNanoseconds or self.base_ns
         events: dict[str, list[Event]] = defaultdict(list)
         for event in piece.traceEvents:
             events[event.cat if event.ph == "X" else event.ph].append(event)

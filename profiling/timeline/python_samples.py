@@ -6,10 +6,11 @@ Python's lock, the sampler waits, and then sees the function that called it.
 
 import numpy as np
 
-from profiling.timeline.chrome_events import THREAD_BITS, PythonSamples
+from profiling.timeline.chrome_events import PythonSamples
 from profiling.timeline.reading import Names
 from profiling.timeline.trace import Columns
 
+THREAD_BITS = 32
 LEAST = 15  # samples: of fewer, which function has most of them is chance
 
 

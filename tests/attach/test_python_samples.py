@@ -1,7 +1,5 @@
 """The hook samples Python's stack in a window of torch.profiler, for reports without stacks."""
 
-import json
-
 import _profiling_attach.python_samples as python_samples
 from _profiling_attach.python_samples import PythonSampler, function_name
 
@@ -66,12 +64,3 @@ def test_a_name_is_without_the_folder_that_python_imports_from():
     name = "test_a_name_is_without_the_folder_that_python_imports_from"
     assert function_name(code, [folder]).startswith("tests/attach/test_python_samples.py(")
     assert function_name(code, []) == f"{__file__}({code.co_firstlineno}): {name}"
-
-
-def test_a_fault_of_the_sampler_stays_its_own(monkeypatch, capsys):
-    sampler = PythonSampler()
-    monkeypatch.setattr(sampler, "take", lambda: 1 / 0)
-    sampler.start()
-    assert json.loads(sampler.stop())["stack"] == []
-    assert sampler.problem == "sampling Python's stack stopped: ZeroDivisionError: division by zero"
-    assert capsys.readouterr().err == ""

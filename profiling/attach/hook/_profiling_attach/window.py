@@ -172,8 +172,6 @@ class Window:
         profiler, self.profiler = self.profiler, None
         if self.sampler is not None:
             profiler.add_metadata_json(MEMBER, self.sampler.stop())
-            if self.sampler.problem:
-                self.notes.append(self.sampler.problem)
         profiler.stop_trace()
         return self.write_trace(profiler, stem)
 
