@@ -62,7 +62,7 @@ class InForce:
     untrained_forwards: bool
     quiet_phase: bool  # no operator runs in one
     work_between: bool  # operators behind the passes, in no phase
-    stacks: bool  # of Python are in the capture, or samples that tell enough
+    stacks: bool  # of Python are in the capture
     on_cpu: bool  # the run has no GPU
 
 

@@ -102,17 +102,6 @@ class Distributed(msgspec.Struct):
     world_size: object = None
 
 
-class PythonSamples(msgspec.Struct):
-    """Samples that `run` adds: which functions were open, every few milliseconds."""
-
-    pid: int = -1
-    tid: int = -1
-    names: list[str] = []
-    stacks: list[list[int]] = []  # places in `names`, the outermost function first
-    times_ns: list[int] = []  # since 1970
-    stack: list[int] = []  # place in `stacks`, for each of the times
-
-
 class Top(msgspec.Struct):
     """The top level of a trace: its events and the members around them."""
 
@@ -122,8 +111,6 @@ class Top(msgspec.Struct):
     distributedInfo: Distributed | None = None
     record_shapes: object = None
     with_stack: object = None
-    baseTimeNanoseconds: int = 0  # what the events' times count from
-    python_samples: PythonSamples | None = None
     traceEvents: list[Event] = []
 
 

@@ -109,51 +109,6 @@ def test_a_function_is_named_without_its_folders():
     assert (cover.name, cover.kind, cover.within) == ("train.py(12): log_metrics", "function", None)
 
 
-def test_a_function_that_was_sampled_is_named_but_not_the_program_itself():
-    trace = stalled("aten::mul", around="aten::linear").trace(kind="kineto")
-    names = [*trace.names, "train.py(1): <module>", "train.py(12): log_metrics"]
-    rows = trace.operators.rows(trace.operators.name == names.index("aten::mul"))
-    logs = replace(rows, name=rows.name * 0 + len(names) - 1)
-    begin, end = int(trace.operators.start_ns.min()), int(trace.operators.end_ns.max())
-    whole = replace(
-        rows.rows(np.arange(1)),
-        name=np.array([len(names) - 2]),
-        start_ns=np.array([begin - 10**9]),
-        end_ns=np.array([end + 10**9]),
-    )
-    for sampled, name in ((logs, "train.py(12): log_metrics"), (whole, None)):
-        report = reported(replace(trace, names=names, operators=None, sampled=sampled))
-        cover = report.idle.covered_by.get("cpu")
-        assert (cover and cover.name) == name and report.lines is None
-
-
-def test_of_functions_the_innermost_is_named_and_what_calls_it():
-    trace = stalled("aten::mul", around="aten::linear").trace(kind="kineto")
-    calls = ("train.py(9): log", "train.py(12): count", "json.py(3): dumps")
-    names = [*trace.names, *calls]
-    rows = trace.operators.rows(trace.operators.name == names.index("aten::mul"))
-    # the outer two last a little longer than the gaps
-    longer = [(600, 600), (300, 300), (0, 0)]
-    tables = [
-        replace(
-            rows,
-            name=rows.name * 0 + names.index(name),
-            start_ns=rows.start_ns - before,
-            end_ns=rows.end_ns + behind,
-        )
-        for name, (before, behind) in zip(calls, longer, strict=True)
-    ]
-    columns = {
-        column: np.concatenate([getattr(table, column) for table in tables])
-        for column in vars(rows)
-    }
-    order = np.argsort(columns["start_ns"], kind="stable")
-    sampled = type(rows)(**{column: values[order] for column, values in columns.items()})
-    report = reported(replace(trace, names=names, operators=None, sampled=sampled))
-    cover = report.idle.covered_by["cpu"]
-    assert (cover.name, cover.within) == ("json.py(3): dumps", "train.py(9): log")
-
-
 def with_os_calls(trace: Trace, name: str, thread: int) -> Trace:
     """The stalls of `stalled` as calls of the system's libraries instead of operators."""
     names = [*trace.names, name]

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 
 from _profiling_attach.laps import CAPTURED, FREE, PREPARED, uses_gpu
 from _profiling_attach.leftovers import leftovers_removed
-from _profiling_attach.python_samples import MEMBER, PythonSampler
 
 KINDS = ("torch", "memory", "nsys")
 LEAD = 3  # steps for which torch.profiler's tracer is on before the window
@@ -65,7 +64,6 @@ class Window:
         self.ended_by = None  # why it ended before its time
         self.notes = []
         self.profiler = None
-        self.sampler = None  # of Python's stack, where torch.profiler records none
         self.step_range = None
         self.preparing = False  # torch.profiler is being started by us
 
@@ -130,9 +128,6 @@ class Window:
             if self.profiler is None:
                 return False
             self.profiler.start_trace()
-            if not self.stack:
-                self.sampler = PythonSampler()
-                self.sampler.start()
         elif self.kind == "nsys":
             self.torch.cuda.synchronize()
             self.torch.cuda.cudart().cudaProfilerStart()
@@ -170,8 +165,6 @@ class Window:
         if self.kind == "memory":
             return self.write_allocations(stem)
         profiler, self.profiler = self.profiler, None
-        if self.sampler is not None:
-            profiler.add_metadata_json(MEMBER, self.sampler.stop())
         profiler.stop_trace()
         return self.write_trace(profiler, stem)
 
@@ -195,8 +188,6 @@ class Window:
             profiler, self.profiler = self.profiler, None
             if label == PREPARED:
                 profiler.start_trace()
-            elif self.sampler is not None:
-                self.sampler.stop()
             profiler.stop_trace()
         elif label == CAPTURED and self.kind == "memory":
             self.stop_history()
