@@ -56,9 +56,8 @@ class InForce:
     layout_copies: bool
     float64_inputs: bool  # of the model
     dense_embedding: bool  # the gradient of a table is as large as the table
-    small_passes: (
-        bool  # many in a step; this and the next three: without a GPU, for much of the step
-    )
+    # this and the next three: without a GPU, for much of the step
+    small_passes: bool  # many in a step
     untrained_forwards: bool
     quiet_phase: bool  # no operator runs in one
     work_between: bool  # operators behind the passes, in no phase

@@ -165,7 +165,9 @@ def host_activity(trace: Trace, calls: Calls, owned: OwnedOperations, begin: int
     home = owned.row[copies(names, operations, owned.row, TO_HOST)]
     large_home = home[operations.bytes[home] > STAGED_BYTES]
     moved = staging_times(operations, calls, pageable, to_host)
-    moved = moved.union(fetches(fetch_times(trace, steps), operations, large_home))
+    by_thread = times_named(trace, steps, THREAD_WAITS, trace.os_calls)
+    fetched = fetch_times(trace, steps, by_thread)
+    moved = moved.union(fetches(fetched, operations, large_home))
     stalls = quiet.union(staged)
 
     data = data_ranges(trace, steps).clip(begin, end)
@@ -212,13 +214,15 @@ def unseen_waits(
         mine = trace.calls.rows(trace.calls.thread == steps.thread)
         busy = operations.start_ns[rows], operations.end_ns[rows]
         waits = waits.union(reported(trace.names, by_thread, mine, *busy))
-    return fetches(fetch_times(trace, steps), operations, home).union(waits)
+    return fetches(fetch_times(trace, steps, by_thread), operations, home).union(waits)
 
 
-def fetch_times(trace: Trace, steps: Steps) -> Intervals:
-    """The times in which the steps' thread may wait for a result that another thread copies."""
-    by_jax = times_named(trace, steps, JAX_FETCHES, trace.frames)
-    return by_jax.union(times_named(trace, steps, THREAD_WAITS, trace.os_calls))
+def fetch_times(trace: Trace, steps: Steps, by_thread: Intervals) -> Intervals:
+    """The times in which the steps' thread may wait for a result that another thread copies.
+
+    `by_thread` are its waits for other threads.
+    """
+    return times_named(trace, steps, JAX_FETCHES, trace.frames).union(by_thread)
 
 
 def staging_times(
