@@ -31,7 +31,7 @@ from threading import Event, Lock
 
 import torch
 
-from benchmarks.measuring import PROJECT, Keys, key, launcher
+from benchmarks.measuring import PROJECT, Keys, free_port, key, launcher
 from profiling.shared.json_records import append_lines, read_lines
 from profiling.shared.program_facts import read_program_facts
 from validation.frameworks import is_installed
@@ -94,17 +94,20 @@ def all_programs(config: "AnyProgramConfig") -> list[Program]:
     loops = "plain gan lbfgs grad_scaler loader_workers own_profiler compiled_model"
     programs = [
         *script("loops", loops),
-        *script("loops", "compiled_step inference"),
+        *script("loops", "reduce_overhead compiled_step inference"),
         Program("own_graphs", [str(FOLDER / "loops.py"), "own_graphs"], more_steps=4),
         Program("ends_with_an_error", [str(FOLDER / "loops.py"), "ends_with_an_error"], code=1),
         *script("ranks", "ddp_gloo", ranks=2),
         Program("fsdp", [*on_one_rank, str(FOLDER / "ranks.py"), "fsdp"]),
         *script("hugging_face", "trainer_gpt2 trainer_bert trainer_llama generate", "transformers"),
         *script("hugging_face", "accelerate", "accelerate"),
+        two_of_accelerate(),
         *script("lightning_fit", "automatic manual", "pytorch-lightning"),
         Program("with_jax", [str(FOLDER / "arrays.py"), "with_jax"], "jax", whole=True),
         Program("with_cupy", [str(FOLDER / "arrays.py"), "with_cupy"], "cupy-cuda13x", whole=True),
     ]
+    if torch.cuda.device_count() > 1:
+        programs += script("ranks", "ddp_nccl", ranks=2)
     if config.nanogpt:
         keys = f"--max_iters={STEPS} --eval_interval=1000 --log_interval=20 --eval_iters=2"
         words = ["train.py", "config/train_shakespeare_char.py", *keys.split(), "--compile=False"]
@@ -126,6 +129,20 @@ def all_programs(config: "AnyProgramConfig") -> list[Program]:
         words = ["train.py", "pictures", *keys.split()]
         programs.append(Program("timm", words, place=config.timm))
     return programs
+
+
+def two_of_accelerate() -> Program:
+    """Two processes of accelerate, which share the batches: by its own command, or, without two
+    GPUs, for which that starts one process, by torchrun."""
+    words = [*launcher(2)]
+    if torch.cuda.device_count() > 1:
+        keys = "--multi_gpu --num_processes=2 --num_machines=1 --mixed_precision=no"
+        port = f"--main_process_port={free_port()}"
+        words = ["-m", "accelerate.commands.launch", *keys.split(), "--dynamo_backend=no", port]
+    path = str(FOLDER / "hugging_face.py")
+    on_cpu = {} if torch.cuda.is_available() else {"ACCELERATE_USE_CPU": "true"}
+    words += [path, "accelerate"]
+    return Program("accelerate_two", words, "accelerate", steps=STEPS // 2, environ=on_cpu)
 
 
 @dataclass

@@ -100,6 +100,12 @@ def compiled_model() -> None:
     train(torch.compile(model), model)
 
 
+def reduce_overhead() -> None:
+    """CUDA graphs that torch.compile records by itself, of forward and of backward."""
+    model = layers()
+    train(torch.compile(model, mode="reduce-overhead"), model)
+
+
 def compiled_step() -> None:
     """One graph holds forward, backward and the optimizer."""
     model = layers()

@@ -1,4 +1,5 @@
-"""Ranks of torchrun: `torchrun --nproc-per-node=2 ranks.py ddp_gloo`, and `fsdp` on one GPU."""
+"""Ranks of torchrun: `torchrun --nproc-per-node=2 ranks.py ddp_gloo`, `ddp_nccl`, and `fsdp` on
+one GPU."""
 
 import sys
 
@@ -28,6 +29,14 @@ def layers() -> nn.Module:
 def ddp_gloo() -> None:
     dist.init_process_group("gloo")
     train(nn.parallel.DistributedDataParallel(layers()), "cpu")
+
+
+def ddp_nccl() -> None:
+    """A GPU for each rank."""
+    dist.init_process_group("nccl")
+    device = f"cuda:{dist.get_rank()}"
+    torch.cuda.set_device(device)
+    train(nn.parallel.DistributedDataParallel(layers().to(device)), device)
 
 
 def fsdp() -> None:
