@@ -1,7 +1,8 @@
-"""Eight series of programs of many frameworks: what is planted in each, and what may be said."""
+"""Nine series of programs of many frameworks: what is planted in each, and what may be said."""
 
 from dataclasses import replace
 
+from validation.framework_programs.fourteenth.series import FOURTEENTH
 from validation.framework_programs.on_cpu.series import FIRST, SECOND, THIRD
 from validation.framework_programs.program import Program
 from validation.framework_programs.thirteenth.series import THIRTEENTH
@@ -363,12 +364,14 @@ ELEVENTH: tuple[Program, ...] = (
 # A rule of the ninth series and those after it, made before any capture: a smaller fault has no
 # clear verdict.
 LEAST_SHARE = 0.25
-NINTH, TENTH, ELEVENTH, TWELFTH, THIRTEENTH = (
+NINTH, TENTH, ELEVENTH, TWELFTH, THIRTEENTH, FOURTEENTH = (
     tuple(replace(program, least_share=LEAST_SHARE) for program in series)
-    for series in (NINTH, TENTH, ELEVENTH, TWELFTH, THIRTEENTH)
+    for series in (NINTH, TENTH, ELEVENTH, TWELFTH, THIRTEENTH, FOURTEENTH)
 )
 SERIES = dict(
-    enumerate((SIXTH, SEVENTH, EIGHTH, NINTH, TENTH, ELEVENTH, TWELFTH, THIRTEENTH), start=6)
+    enumerate(
+        (SIXTH, SEVENTH, EIGHTH, NINTH, TENTH, ELEVENTH, TWELFTH, THIRTEENTH, FOURTEENTH), start=6
+    )
 )
 PROGRAMS = tuple(
     program for series in (*SERIES.values(), FIRST, SECOND, THIRD) for program in series
