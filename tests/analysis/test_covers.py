@@ -194,7 +194,11 @@ def test_events_of_one_name_inside_each_other_count_once():
         ("aten::nonzero", "cpu", None),
         ("Thunk:#name=jit(f)debug_print,hlo_op=debug_print.1#", "cpu", CALLS_PYTHON),
         ("Thunk:#name=jit(f)/pure_callback,hlo_op=custom-call#", "synchronization", CALLS_PYTHON),
+        ("_wrapped_callback", "cpu", CALLS_PYTHON),
         ("debug_printer", "cpu", None),
+        ("aten::normal_", "cpu", "random numbers are drawn on the CPU"),
+        ("aten::randn", "cpu", "random numbers are drawn on the CPU"),
+        ("aten::random_", "cpu", None),  # a seed, or indices
     ],
 )
 def test_what_a_name_means(name, cause, said):

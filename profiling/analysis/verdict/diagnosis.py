@@ -24,7 +24,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from profiling.analysis.analysis import Analysis
-from profiling.analysis.gpu_time.host_activity import BLOCKING
+from profiling.analysis.gpu_time.host_activity import BLOCKING, loader_is_marked
 from profiling.analysis.gpu_time.profiler_cost import LEAST, MOST
 from profiling.analysis.records import Bottleneck, Reading, Report, TypicalStep
 from profiling.analysis.verdict import copies, cpu, gpu
@@ -45,6 +45,11 @@ CLOSE = 0.6  # of the host's largest reason: a second one above it weighs about 
 SYNCHRONIZATION_SHARE = 0.2
 MOSTLY_WAITING = 1 / 3  # of a step, for all reasons together
 PER_STEP = " per step"
+UNMARKED = (
+    "whether the host made batches or something else for the GPU, such as noise: no loader or "
+    "phase is marked, and the host was late around copies to the GPU: python -m profiling run, or "
+    "ranges of the program with --step NAME --phases data,forward"
+)
 
 
 def diagnose(analysis: Analysis, report: Report) -> Bottleneck:
@@ -81,6 +86,8 @@ def bottleneck_of(analysis: Analysis, report: Report) -> Bottleneck:
     gaps_ms = lost.get("gpu_gaps", 0.0)
     different = readings(analysis, report, step)
     verdict, why = verdict_of(analysis, report, step, lost, step_ms)
+    if verdict == "data" and not loader_is_marked(analysis.trace, analysis.steps):
+        unknowns = [*unknowns, UNMARKED]
     if verdict == "unknown":
         why = [idle_sentence(report, step)]
     elif verdict in waiting or verdict == "host":  # several of them together
