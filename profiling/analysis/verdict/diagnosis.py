@@ -43,6 +43,7 @@ CLOSE = 0.6  # of the host's largest reason: a second one above it weighs about 
 # of a step: a host that waits for the GPU is as late as the kernels are long, so kernels that take
 # four times as long as what the waits cost are the larger reason
 SYNCHRONIZATION_SHARE = 0.2
+ALLOCATES_SHARE = 0.1  # of a step: allocations have their advice, whatever limits the step
 MOSTLY_WAITING = 1 / 3  # of a step, for all reasons together
 PER_STEP = " per step"
 UNMARKED = (
@@ -114,12 +115,20 @@ def bottleneck_of(analysis: Analysis, report: Report) -> Bottleneck:
     return Bottleneck(
         verdict,
         evidence,
-        advise(verdict, report),
+        advice_of(verdict, report, waiting, step_ms),
         ranked,
         most_to_gain(report, verdict, possible, computing, step),
         unknowns,
         different,
     )
+
+
+def advice_of(verdict: str, report: Report, waiting: dict[str, float], step_ms: float) -> list[str]:
+    """Advice for the verdict, and for allocations that are none: a loop should have hardly any."""
+    lines = advise(verdict, report)
+    if verdict == "allocation" or waiting.get("allocation", 0.0) < ALLOCATES_SHARE * step_ms:
+        return lines
+    return list(dict.fromkeys([*lines[:1], *advise("allocation", report)[:1], *lines[1:]]))
 
 
 def verdict_of(
