@@ -297,7 +297,7 @@ FIRST_WORKERS = Advice(
 )
 FASTER_WORKERS = Advice(
     pytorch="The DataLoader's workers do not keep up: more num_workers, a larger prefetch_factor, "
-    "cheaper transforms, fewer files.",
+    "persistent_workers=True, cheaper transforms, fewer files.",
     only=FOREIGN_TORCH,
     needs="loader_workers",
 )

@@ -261,6 +261,8 @@ VERDICTS = (
                 "Allocate once and reuse: each allocation asks the driver.",
                 pytorch="Let PyTorch cache its memory: no torch.cuda.empty_cache() in the loop, no "
                 "PYTORCH_NO_CUDA_MEMORY_CACHING.",
+                huggingface="Let PyTorch cache its memory: no torch_empty_cache_steps, no "
+                "torch.cuda.empty_cache() in the loop.",
                 jax="Let XLA keep its memory: no XLA_PYTHON_CLIENT_ALLOCATOR=platform, and "
                 "XLA_PYTHON_CLIENT_PREALLOCATE=true.",
                 cupy="Let CuPy keep its memory: the default memory pool, and no free_all_blocks() "

@@ -23,6 +23,11 @@ XLA_COMPILES = re.compile(r"XlaCompile:.*|backend_compile_and_load")
 XLA_ALLOCATES = re.compile(r"Build buffer allocations")
 JAX_DISPATCHES = re.compile(r"PjitFunction\(.*\)")
 JAX_WAITS = re.compile(r"block_until_ready")
+JAX_CALLBACKS = re.compile(r"_wrapped_callback")  # around the Python that a compiled function calls
+# of PyTorch: noise, not the indices of samples
+DRAWS_NUMBERS = re.compile(
+    r"aten::(normal|uniform|bernoulli|exponential|log_normal|cauchy|geometric|poisson)_?"
+)
 HOST_WORK = (
     HostWork(
         re.compile(r"aten::_?(scaled_dot_product_)?cudnn_attention\w*"),
@@ -65,7 +70,7 @@ HOST_WORK = (
         causes=("cpu", "launch"),
     ),
     HostWork(
-        re.compile(r".*\b(debug_(print|callback)|(io|pure)_callback)\b.*"),
+        re.compile(rf".*\b(debug_(print|callback)|(io|pure)_callback)\b.*|{JAX_CALLBACKS.pattern}"),
         "a compiled function calls Python, and the GPU waits for it",
         Advice(
             "Call no Python from within compiled functions (jax.debug.print, io_callback, "
@@ -145,6 +150,14 @@ HOST_WORK = (
             "fetch it only every many steps.",
         ),
         causes=("synchronization",),
+    ),
+    HostWork(
+        re.compile(rf"{DRAWS_NUMBERS.pattern}|aten::rand(n|_like|n_like)?"),
+        "random numbers are drawn on the CPU",
+        Advice(
+            "Draw random numbers on the GPU: device=, with a torch.Generator of that device. One "
+            "core of the CPU draws them one by one."
+        ),
     ),
     HostWork(
         re.compile(r"(clock_)?nanosleep|u?sleep|.*\bsleep>?\b.*"),

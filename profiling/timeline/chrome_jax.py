@@ -5,9 +5,9 @@ perfetto_trace.json.gz where create_perfetto_trace is set. Events have no catego
 their process and thread tell what they are. A process "/device:GPU:N" has a thread for each stream,
 and others that XLA derives from these ("XLA Modules", "Steps"), which are left out. In the process
 "/host:CPU" are calls of CUDA, which have a correlation id; StepTraceAnnotation, which has a step
-number; calls of jitted functions; arrays that are fetched; waits for results; compilations; XLA's
-allocations; XLA's operators, if it computes on the CPU; and Python's frames. What is left out is
-counted (Trace.host_events), because recording it takes time.
+number; calls of jitted functions, and of Python from within them; arrays that are fetched; waits
+for results; compilations; XLA's allocations; XLA's operators, if it computes on the CPU; and
+Python's frames. What is left out is counted (Trace.host_events), because recording it takes time.
 XLA records some kernels into a CUDA graph anew before each launch of it: they do not run then.
 """
 
@@ -54,9 +54,15 @@ COPIED = re.compile(r"Memcpy(\w)2(\w)")
 OF_CUDA = re.compile(r"(cu|hip)[A-Z_]|Mem(cpy|set|Alloc|Free)")
 LAUNCH = "cuLaunchKernel"  # a launch has the name of its kernel in some versions
 JITTED = re.compile(r"(PjitFunction|PjRtCApi|jit)\(.*\)")
-WAIT, AWAITED = re.compile(r"\$\w+\.py:\d+ block_until_ready"), "block_until_ready"
+OF_PYTHON = re.compile(r"\$\w+\.py:\d+ (block_until_ready|_wrapped_callback)")
 # kept as functions
-FUNCTIONS = ("np.asarray(jax.Array)", "backend_compile_and_load", "Build buffer allocations")
+FUNCTIONS = (
+    "np.asarray(jax.Array)",
+    "backend_compile_and_load",
+    "Build buffer allocations",
+    "block_until_ready",
+    "_wrapped_callback",
+)
 RECORDING = re.compile(r"command_buffer::(update|initialize)")  # kernels into a CUDA graph
 SIZE, PAGEABLE = re.compile(r"\bsize:(\d+)"), "pageable"
 GRID, BLOCK = re.compile(r"\bgrid:(\d+),(\d+),(\d+)"), re.compile(r"\bblock:(\d+),(\d+),(\d+)")
@@ -105,7 +111,7 @@ def is_kept(event: Event) -> bool:
     told_by_name = (
         event.name in FUNCTIONS
         or JITTED.fullmatch(event.name)
-        or WAIT.fullmatch(event.name)
+        or OF_PYTHON.fullmatch(event.name)
         or RECORDING.fullmatch(event.name)
     )
     return event.ph == "X" and (event.args is not None or bool(told_by_name))
@@ -126,9 +132,10 @@ def trace_of(path: Path, named: list[Event], events: list[Event], others: list[C
     calls = [event for event in on_host if is_call(event)]
     ranges = [event for event in on_host if is_range(event)]
     operators = [event for event in on_host if event.args and event.args.hlo_op is not None]
-    frames = [event for event in on_host if event.name in FUNCTIONS or WAIT.fullmatch(event.name)]
-    for event in frames:
-        event.name = AWAITED if WAIT.fullmatch(event.name) else event.name
+    for event in on_host:
+        if match := OF_PYTHON.fullmatch(event.name):
+            event.name = match[1]
+    frames = [event for event in on_host if event.name in FUNCTIONS]
     calls = without_recorded(calls, [event for event in on_host if RECORDING.fullmatch(event.name)])
     for event in calls:
         event.name = event.name if OF_CUDA.match(event.name) else LAUNCH

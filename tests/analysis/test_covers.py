@@ -150,6 +150,28 @@ def test_a_wait_is_named_with_the_function_around_it():
     assert (cover.name, cover.kind, cover.within) == ("aten::item", "operator", "log_loss")
 
 
+@pytest.mark.parametrize("closure", [False, True])
+def test_an_optimizer_that_calls_the_whole_step_does_not_work_on_the_host(closure):
+    """Lightning gives the optimizer's step a closure: forward and backward run in it."""
+    program = Program()
+    for number in range(6):
+        begin = program.host
+        program.launch(100 * US, 20)
+        program.work(300 * US)
+        backward = "autograd::engine::evaluate_function: AddmmBackward0"
+        called = program.host
+        if closure:
+            program.build.operator(called + 1 * US, called + 9 * US, backward)
+        program.work(8 * MS)
+        program.build.range(called, program.host, "Optimizer.step#AdamW.step", domain=None)
+        program.launch(100 * US)
+        program.build.operator(program.host, program.host + 9 * US, "aten::linear")
+        program.build.range(begin, program.host, f"ProfilerStep#{number}", domain=None)
+    found = reported(program.trace(kind="kineto"))
+    assert ("Optimizer.step#AdamW.step" in str(found.idle.covered_by)) != closure
+    assert ("the optimizer works on the host" in " ".join(found.bottleneck.evidence)) != closure
+
+
 def test_events_of_one_name_inside_each_other_count_once():
     trace = stalled("aten::to").trace(kind="kineto")
     twice = Ranges(*(column.repeat(2) for column in vars(trace.operators).values()))
@@ -172,7 +194,11 @@ def test_events_of_one_name_inside_each_other_count_once():
         ("aten::nonzero", "cpu", None),
         ("Thunk:#name=jit(f)debug_print,hlo_op=debug_print.1#", "cpu", CALLS_PYTHON),
         ("Thunk:#name=jit(f)/pure_callback,hlo_op=custom-call#", "synchronization", CALLS_PYTHON),
+        ("_wrapped_callback", "cpu", CALLS_PYTHON),
         ("debug_printer", "cpu", None),
+        ("aten::normal_", "cpu", "random numbers are drawn on the CPU"),
+        ("aten::randn", "cpu", "random numbers are drawn on the CPU"),
+        ("aten::random_", "cpu", None),  # a seed, or indices
     ],
 )
 def test_what_a_name_means(name, cause, said):

@@ -338,3 +338,75 @@ def test_kernels_of_equal_work_tell_by_how_much_a_step_varies():
 
     assert noise_of(0) == 0  # long and short ones, alike in all steps
     assert noise_of(MS // 10) > 0.01
+
+
+def drawing(drawn_ms: int, name: str):
+    """The report of a program without a loader: in each step the host works for 8 ms before a copy
+    to the GPU, and draws numbers for a part of it."""
+
+    def before(program: Program, number: int) -> None:
+        program.work(1 * MS)
+        program.build.operator(program.host, program.host + drawn_ms * MS, name)
+        program.work(7 * MS)
+
+    return report_of(trained(before=before, ranges=True).trace(kind="kineto"))
+
+
+@pytest.mark.parametrize(
+    ("drawn_ms", "name", "verdict"),
+    [
+        (6, "aten::normal_", "cpu"),
+        (6, "aten::uniform_", "cpu"),
+        (2, "aten::normal_", "data"),  # a loader of one's own may add some noise
+        (6, "aten::multinomial", "data"),  # draws which samples come next
+        (6, "aten::stack", "data"),
+    ],
+)
+def test_noise_that_is_drawn_on_the_host_is_no_batch(drawn_ms, name, verdict):
+    report = drawing(drawn_ms, name)
+    assert report.bottleneck.verdict == verdict
+    assert ("Draw random numbers on the GPU" in " ".join(report.bottleneck.next)) == (
+        verdict == "cpu"
+    )
+
+
+def test_a_batch_that_nothing_marks_may_be_something_else():
+    unmarked = report_of(trained(before=stalled).trace()).bottleneck
+    marked = report_of(trained(before=stalled, ranges=True).trace(kind="kineto")).bottleneck
+    assert unmarked.verdict == marked.verdict == "data"
+    assert any(line.startswith("whether the host made batches") for line in unmarked.cannot_tell)
+
+
+LOADER = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
+
+
+@pytest.mark.parametrize(
+    ("seed", "around", "launches", "cause"),
+    [
+        ("aten::random_", None, False, "data"),
+        ("aten::random_", "aten::randint", False, "cpu"),  # the program's own
+        ("aten::random_", None, True, "cpu"),  # the program worked in between
+        ("aten::zero_", None, False, "cpu"),
+    ],
+)
+def test_a_loader_that_starts_its_workers_is_loading(seed, around, launches, cause):
+    """DataLoaders draw a seed, start their processes, here for 8 ms, and then make a batch."""
+
+    def restart(program: Program, number: int) -> None:
+        program.work(300 * US)
+        begin = program.host
+        program.build.operator(begin, begin + 50 * US, seed)
+        if around:
+            program.build.operator(begin - 1 * US, begin + 51 * US, around)
+        program.work(100 * US)
+        if launches:
+            program.launch(1 * US)
+        program.work(8 * MS)
+        begin = program.host
+        program.work(100 * US)
+        program.build.range(begin, program.host, LOADER, domain=None)
+        program.work(10 * US)
+
+    report = report_of(trained(before=restart, ranges=True).trace(kind="kineto"))
+    assert report.bottleneck.verdict == cause
+    assert report.idle.by_cause[cause] > 4

@@ -21,7 +21,7 @@ from profiling.analysis.gpu_time.profiler_cost import (
 from profiling.analysis.summary import summarize
 from profiling.report.single.document import report_document
 from profiling.shared.causes import VERDICT
-from profiling.shared.profiler_costs import COSTS, GRAPH_NODES, LAUNCH_US
+from profiling.shared.profiler_costs import COSTS, DRIVER_LAUNCH_US, GRAPH_NODES, LAUNCH_US
 from profiling.timeline.opening import open_capture
 from profiling.timeline.trace import COPY, GRAPH, HostEvents, Ranges, Trace
 from tests.helpers.programs import MAIN, MS, PROCESS, TO_HOST, US, Builder, Program, columns
@@ -154,6 +154,8 @@ def test_the_pace_of_the_host_is_read_from_launches_where_gaps_are_the_programs_
     assert pace(launching(2 * LAUNCH_US).trace(), [MAIN]) == pytest.approx(2.0)
     assert pace(launching(2 * LAUNCH_US, name="cudaLaunchKernelExC_v11060").trace(), [MAIN]) == 2.0
     assert pace(launching(2 * LAUNCH_US, name="cuLaunchKernel").trace(), [MAIN]) is None
+    driver = launching(2 * DRIVER_LAUNCH_US, name="cuLaunchKernelEx")
+    assert pace(driver.trace(), [MAIN]) == pytest.approx(2.0)
     assert pace(launching(2 * LAUNCH_US, count=50).trace(), [MAIN]) is None
     assert pace(launching(2 * LAUNCH_US).trace(), [MAIN + 1]) is None
 

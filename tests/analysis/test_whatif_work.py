@@ -170,6 +170,21 @@ def test_a_wait_without_a_call_is_one(bytes, kinds):
         assert found.end_ns[1] == found.start_ns[2] and found.start_ns[3] == found.end_ns[2]
 
 
+@pytest.mark.parametrize(("name", "stalls"), [("aten::normal_", 1), ("aten::stack", 0)])
+def test_noise_that_is_drawn_on_the_host_is_no_batch(name, stalls):
+    program = Program()
+    with program.step():
+        program.launch(10 * US)
+        begin = program.host
+        program.work(1 * MS)
+        program.build.operator(begin, program.host, name)
+        program.copy(10 * US)
+        program.launch(10 * US)
+    found = work(program.trace()).host
+    assert np.count_nonzero(found.is_stall) == stalls
+    assert (found.data_ns > 0).any() == (not stalls)
+
+
 @pytest.mark.parametrize(("name", "stalls"), [("PjitFunction(step)", 0), ("step", 1)])
 def test_a_dispatch_of_jax_is_no_pause(name, stalls):
     program = Program()

@@ -94,6 +94,24 @@ def test_what_jax_does_between_steps_is_named(written, name, verdict, said):
     assert said in " ".join(found.evidence)
 
 
+@pytest.mark.parametrize(("callback_us", "verdict"), [(3000, "cpu"), (900, "launch")])
+def test_a_jitted_function_that_calls_python_for_long_is_no_dispatch(written, callback_us, verdict):
+    """JAX's own work around a callback takes less than 1 ms."""
+    events = steps_of_jax()
+    for row in events:
+        if row.get("ph") == "X":
+            late = row["name"] in ("cuLaunchKernel", "loop_add_fusion")
+            row["ts"] = row["ts"] // 1000 * 5000 + row["ts"] % 1000 + (3500 if late else 0)
+    for step in range(6):
+        at = 5000.0 * step
+        events.append(event("PjitFunction(step)", at + 310, 3300))
+        events.append(event("$callback.py:815 _wrapped_callback", at + 400, callback_us))
+    found = summarize(Analysis(written(events))).bottleneck
+    assert found.verdict == verdict
+    said = "_wrapped_callback: a compiled function calls Python" in " ".join(found.evidence)
+    assert said == (verdict == "cpu")
+
+
 def test_a_program_on_a_cpu_has_operators_and_no_gpu(written):
     report = summarize(Analysis(written(steps_of_jax(gpu=False))))
     assert report.on_cpu and report.bottleneck.verdict == "cpu_only"

@@ -1,11 +1,12 @@
 """Name what the host did while the GPU was idle. Called by summary.
 
-Candidates are the names of PyTorch's operators, ranges (but for the steps themselves), Python's
-functions and calls of the system's libraries, on the thread that launched the operation after a gap
-and on the thread with the steps. A name covers the part of the gaps in which one of its events was
-open. Of the names that cover most of a cause's gaps the tightest is chosen: the one that is open in
-the gaps and little elsewhere. So an operator goes before the forward pass that calls it. A name
-whose meaning is known (profiling.shared.host_work) goes before one that covers little more.
+Candidates are the names of PyTorch's operators, ranges (but for the steps themselves, and for an
+optimizer's that calls a whole step), Python's functions and calls of the system's libraries, on the
+thread that launched the operation after a gap and on the thread with the steps. A name covers the
+part of the gaps in which one of its events was open. Of the names that cover most of a cause's gaps
+the tightest is chosen: the one that is open in the gaps and little elsewhere. So an operator goes
+before the forward pass that calls it. A name whose meaning is known (profiling.shared.host_work)
+goes before one that covers little more.
 """
 
 import re
@@ -20,6 +21,7 @@ from profiling.analysis.gpu_time.idle import Gaps
 from profiling.analysis.gpu_time.typical import are_typical
 from profiling.analysis.records import Cover, CoverKind
 from profiling.analysis.steps.find import KNOWN_STEPS
+from profiling.analysis.steps.operators import BACKWARD, OPTIMIZER, rows_with_prefix
 from profiling.shared.causes import CAUSES
 from profiling.shared.host_work import work_named
 from profiling.timeline.personal import without_folders
@@ -160,11 +162,26 @@ def candidates(analysis: Analysis) -> Iterator[tuple[CoverKind, Ranges | Calls]]
         ("os_call", trace.os_calls),
         ("operator", trace.operators),
         ("function", trace.frames),
-        ("range", trace.ranges),
+        ("range", without_closures(analysis, trace.ranges)),
     )
     for kind, table in tables:
         if table is not None and len(table.start_ns):
             yield kind, table
+
+
+def without_closures(analysis: Analysis, ranges: Ranges | None) -> Ranges | None:
+    """The ranges without those of an optimizer's step in which a backward pass runs.
+
+    There the optimizer calls a closure, as Lightning's does, and that is all of the step.
+    """
+    trace = analysis.trace
+    if ranges is None or trace.operators is None:
+        return ranges
+    rows = rows_with_prefix(trace, trace.operators, BACKWARD, analysis.steps.process)
+    starts_ns = trace.operators.start_ns[rows]
+    before, until = (np.searchsorted(starts_ns, at) for at in (ranges.start_ns, ranges.end_ns))
+    is_step = name_mask(trace.names, ranges.name, lambda name: name.startswith(OPTIMIZER))
+    return ranges.rows(~is_step | (before == until))
 
 
 def overlaps(

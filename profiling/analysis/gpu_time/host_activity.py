@@ -8,7 +8,8 @@ waits without any call of CUDA: its threads report results by a futex. Such a wa
 array in JAX's own trace, counts if a copy to the host lies in it; block_until_ready always does.
 A fetch of more than 64 KiB is staged as a whole: memory is found for it before the copy begins.
 Such a wait ends a pause between calls, as a call of CUDA that waits does. So does JAX's dispatch of
-a jitted function, which may take longer than LONG_NS under its own profiler.
+a jitted function, which may take longer than LONG_NS under its own profiler, but neither where it
+compiles nor where it calls the program's Python for long.
 
 A copy from the GPU to pageable memory waits as a synchronising call does, and so does one to the
 GPU in the data phase. Larger ones are staged: CUDA's API synchronization behavior has the driver
@@ -30,10 +31,18 @@ from profiling.analysis.gpu_time.pool_releases import release_begins_ns
 from profiling.analysis.gpu_time.reported_waits import reported
 from profiling.analysis.steps.operators import loading_times
 from profiling.analysis.steps.steps import Steps
-from profiling.shared.host_work import JAX_DISPATCHES, JAX_WAITS, XLA_ALLOCATES, XLA_COMPILES
+from profiling.shared.host_work import (
+    DRAWS_NUMBERS,
+    JAX_CALLBACKS,
+    JAX_DISPATCHES,
+    JAX_WAITS,
+    XLA_ALLOCATES,
+    XLA_COMPILES,
+)
 from profiling.timeline.trace import COPY, Calls, Operations, Ranges, Trace
 
 LONG_NS = 200_000  # a long time without a CUDA call; a launch and its dispatch take 5 to 50 us
+CALLBACK_NS = 1_000_000  # JAX's own work around a callback takes 0.4 to 0.6 ms under its profiler
 BLOCKING = re.compile(
     r"((cuda|hip)(Stream|Device|Event|Thread)Synchronize|cu(Stream|Ctx|Event)Synchronize|"
     r"(cuda|hip)Memcpy(2D|WithStream)?|(cu|hip)Memcpy(DtoH|HtoD|DtoD)?)(_ptsz|_ptds|_spt)?(_v\d+)?|"
@@ -91,6 +100,7 @@ class Host:
     other_waits: Intervals  # in calls that wait for the GPU, outside the data phase
     data_stalls: Intervals  # long without a call: in the data phase, or waiting for a process
     other_work: Intervals  # known to make no batch: files are written, XLA compiles
+    draws: Intervals  # in PyTorch's operators that draw numbers, which make no batch either
     sleeps: Intervals  # long without a call: in a pause that the program asked for
     stalls: Intervals  # long without a call, or copying from pageable memory
     quiet: Intervals  # long without a call
@@ -185,6 +195,7 @@ def host_activity(trace: Trace, calls: Calls, owned: OwnedOperations, begin: int
         other_waits=waited.intersection(elsewhere, begin, end),
         data_stalls=stalls.intersection(data, begin, end).union(foreign),
         other_work=other_work.clip(begin, end),
+        draws=drawing_times(trace, steps).clip(begin, end),
         sleeps=times_named(trace, steps, SLEEPS, trace.os_calls).intersection(quiet, begin, end),
         stalls=stalls,
         quiet=quiet,
@@ -192,12 +203,18 @@ def host_activity(trace: Trace, calls: Calls, owned: OwnedOperations, begin: int
 
 
 def dispatch_times(trace: Trace, steps: Steps, begin: int, end: int) -> Intervals:
-    """The times in [begin, end) in which JAX dispatches a jitted function, and compiles nothing."""
+    """The times in [begin, end) in which JAX dispatches a jitted function.
+
+    It neither compiles then nor calls the program's Python for long.
+    """
     dispatches = times_named(trace, steps, JAX_DISPATCHES, trace.ranges, trace.frames)
     if not len(dispatches.start_ns):
         return dispatches
-    compiling = times_named(trace, steps, XLA_COMPILES, trace.ranges, trace.frames)
-    return dispatches.intersection(compiling.gaps(begin, end), begin, end)
+    others = times_named(trace, steps, XLA_COMPILES, trace.ranges, trace.frames)
+    called = times_named(trace, steps, JAX_CALLBACKS, trace.frames)
+    long = called.end_ns - called.start_ns > CALLBACK_NS
+    others = others.union(Intervals(called.start_ns[long], called.end_ns[long]))
+    return dispatches.intersection(others.gaps(begin, end), begin, end)
 
 
 def unseen_waits(
@@ -247,6 +264,18 @@ def data_ranges(trace: Trace, steps: Steps) -> Intervals:
     """The times at which the steps' thread was in the data phase or in PyTorch's DataLoader."""
     phases = steps.phases.rows(steps.phase_mask(trace.names, DATA_PHASES))
     return union(phases.start_ns, phases.end_ns).union(loading_times(trace, steps))
+
+
+def loader_is_marked(trace: Trace, steps: Steps) -> bool:
+    """Whether ranges, or long waits for other processes, tell when batches were made."""
+    waits = times_named(trace, steps, FOREIGN_WAITS, trace.os_calls)
+    long = waits.end_ns - waits.start_ns > LONG_NS
+    return bool(long.any() or len(data_ranges(trace, steps).start_ns))
+
+
+def drawing_times(trace: Trace, steps: Steps) -> Intervals:
+    """The times at which the steps' thread was in operators that draw numbers."""
+    return times_named(trace, steps, DRAWS_NUMBERS, trace.operators)
 
 
 def times_named(

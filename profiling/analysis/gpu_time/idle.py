@@ -21,13 +21,14 @@ Take a gap that ends with operation N, whose launching call returned at time L:
 - In both cases, time before a copy to the host that is then waited for (`.item()`) counts as in 2.
 
 Where a capture has no data phase, CPU work just before the copy of a batch to the GPU was making
-that batch, unless the host slept, wrote files, compiled, or had just fetched results. What it wrote
-while it waited longer for other processes' answers went to them, not into files. CPU work just
-behind such a copy was making the next batch, as the loaders of accelerate and the HF Trainer do.
-Copies with no other operation between them are one batch. What lies between two of them is
-`staging`, outside the data phase, as one copy of all would have no such gaps; but for allocations,
-and for 200 us without a call, in which the next one was made. Queued time between two copies to the
-host is `staging`, too: between JAX's, a function on the stream empties the buffer that they share.
+that batch, unless the host slept, wrote files, compiled, drew random numbers for most of the time,
+or had just fetched results. What it wrote while it waited longer for other processes' answers went
+to them, not into files. CPU work just behind such a copy was making the next batch, as the loaders
+of accelerate and the HF Trainer do. Copies with no other operation between them are one batch. What
+lies between two of them is `staging`, outside the data phase, as one copy of all would have no such
+gaps; but for allocations, and for 200 us without a call, in which the next one was made. Queued
+time between two copies to the host is `staging`, too: between JAX's, a function on the stream
+empties the buffer that they share.
 `host_activity` says what counts as the data phase, and as a wait.
 
 While a wait held up the host and the GPU was busy, the host would have got ahead without the wait.
@@ -147,6 +148,8 @@ def find_gaps(
         other_ns = host.other_work.ns_within(idle.start_ns[rows], idle.end_ns[rows])
         answered_ns = host.data_stalls.ns_within(idle.start_ns[rows], idle.end_ns[rows])
         batch &= other_ns < np.maximum(SHORT_WRITE_NS, answered_ns)
+        draws_ns = host.draws.ns_within(idle.start_ns[rows], idle.end_ns[rows])
+        batch &= 2 * draws_ns <= host.quiet.ns_within(idle.start_ns[rows], idle.end_ns[rows])
     run = copies(trace.names, operations, before[rows], FROM_HOST)
     run &= copies(trace.names, operations, after[rows], FROM_HOST)
     busy = activity.busy if charged else None

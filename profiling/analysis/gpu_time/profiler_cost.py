@@ -39,6 +39,7 @@ from profiling.shared.causes import CAUSES, PART
 from profiling.shared.profiler_costs import (
     BACK_TO_BACK_US,
     COSTS,
+    DRIVER_LAUNCH_US,
     GRAPH_NODES,
     LAUNCH_US,
     NOT_OF_THE_PROFILER,
@@ -51,8 +52,11 @@ ENOUGH = 100  # gaps between events that follow each other, or launches, to tell
 LARGEST_RATIO = 4.5  # of hosts seen, 4.3 by both; a larger one is the program's own time
 FASTEST_PACE, SLOWEST_PACE = 0.5, 3.0  # beyond which costs do not follow gaps: docs/truth.md
 UNKNOWN_PACE = (FASTEST_PACE, 1.0, 2.0)  # least, likely, most; of 46 captures 3 were slower
-# not the driver's cuLaunchKernel and not HIP's, which take another time on the same host
-TIMED_LAUNCH = re.compile(rf"cudaLaunchKernel(ExC)?{SUFFIX}")
+# in the order of trust; not cuLaunchKernel and not HIP's, which take another time on the same host
+TIMED_LAUNCHES = (
+    (re.compile(rf"cudaLaunchKernel(ExC)?{SUFFIX}"), LAUNCH_US),
+    (re.compile("cuLaunchKernelEx"), DRIVER_LAUNCH_US),
+)
 LENGTHENED = tuple(cause for cause in CAUSES if PART[cause].lengthened)
 FIXED = ("data", "allocation", "staging")  # the host's, too, but only as long as their own events
 
@@ -194,10 +198,13 @@ def launch_ratio(trace: Trace, threads: list[int]) -> float | None:
     """The median launch of a kernel, over the table's; None where there are too few."""
     if (calls := trace.calls) is None:
         return None
-    launches = name_mask(trace.names, calls.name, TIMED_LAUNCH.fullmatch)
-    launches &= is_one_of(calls.thread, threads)
-    took_ns = (calls.end_ns - calls.start_ns)[launches]
-    return float(np.median(took_ns)) / 1e3 / LAUNCH_US if len(took_ns) >= ENOUGH else None
+    mine = is_one_of(calls.thread, threads)
+    for timed, usual_us in TIMED_LAUNCHES:
+        launches = mine & name_mask(trace.names, calls.name, timed.fullmatch)
+        took_ns = (calls.end_ns - calls.start_ns)[launches]
+        if len(took_ns) >= ENOUGH:
+            return float(np.median(took_ns)) / 1e3 / usual_us
+    return None
 
 
 def back_to_back_ns(table: Calls | Ranges, threads: list[int]) -> float | None:

@@ -6,7 +6,8 @@ A step ends where an optimizer's step ends. Its phases:
 - forward is the time before it, back to the loader's last batch before the last matrix product
 - optimizer is the time from backward to the end of the optimizer's own ranges (clipping included),
   or to the end of the step where it has none
-- data is the time inside the loader's ranges, wherever they are
+- data is the time inside the loader's ranges, wherever they are, and between the draw of its seed
+  and its first batch, in which its workers start
 - evaluation is what comes before or after these and multiplies matrices: a forward pass that no
   backward follows, with the loader's time between its batches
 - checkpoint is the time in which no operator runs, right behind a run of aten::detach: state_dict
@@ -20,15 +21,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from profiling.analysis.columns import Intervals, name_mask, union
+from profiling.analysis.columns import Intervals, are_outermost, name_mask, union
 from profiling.analysis.steps.steps import StepRanges, Steps
-from profiling.timeline.trace import ANY_THREAD, Ranges, Trace
+from profiling.timeline.trace import ANY_THREAD, Calls, Ranges, Trace
 
 BACKWARD = "autograd::engine::evaluate_function"
 OPTIMIZER = "Optimizer.step#"
 OF_OPTIMIZER = "Optimizer."  # zero_grad too
 LOADER = re.compile(r"enumerate\((DataLoader|\w*DataPipe)\).*")  # PyTorch's range around `next`
 PRODUCTS = re.compile(r"aten::(addmm|mm|bmm|baddbmm|_?convolution|_scaled_dot_product_\w+)")
+SEED = "aten::random_"  # a DataLoader's, drawn for each pass over it
+FIRST, LAST = np.iinfo(np.int64).min, np.iinfo(np.int64).max  # before and after all times
 DETACH = ("aten::detach", "detach")  # the second is inside the first
 FEWEST_DETACHED = 4  # a few are values for a log
 PHASES = ("forward", "backward", "optimizer", "data", "evaluation", "checkpoint", "other")
@@ -106,11 +109,33 @@ def host_of(trace: Trace, steps: Steps) -> Host | None:
 
 
 def loading_times(trace: Trace, steps: Steps) -> Intervals:
-    """The times at which the steps' thread was in the ranges of PyTorch's DataLoader."""
+    """The times at which the steps' thread was in PyTorch's DataLoader, or started it."""
     ranges = trace.ranges or Ranges.empty()
     mine = (ranges.process == steps.process) & (ranges.thread == steps.thread)
     loading = ranges.rows(mine & name_mask(trace.names, ranges.name, LOADER.fullmatch))
-    return union(loading.start_ns, loading.end_ns)
+    inside = union(loading.start_ns, loading.end_ns)
+    if trace.operators is None or trace.calls is None:  # on a CPU other work looks the same
+        return inside
+    return inside.union(loader_starts(steps, trace.names, trace.operators, trace.calls, inside))
+
+
+def loader_starts(
+    steps: Steps, names: list[str], operators: Ranges, calls: Calls, inside: Intervals
+) -> Intervals:
+    """The times from the draw of a DataLoader's seed to the first of its ranges `inside`.
+
+    It draws the seed when it is iterated over, then starts its workers. There is no call of CUDA
+    until it is asked for a batch.
+    """
+    own = operators.rows(operators.thread == steps.thread)
+    seeds = name_mask(names, own.name, SEED.__eq__) & are_outermost(own.start_ns, own.end_ns)
+    other_ns = np.append(calls.end_ns[calls.thread == steps.thread], inside.end_ns)
+    other_ns = np.sort(np.append(other_ns, FIRST))
+    before_ns = other_ns[np.searchsorted(other_ns, inside.start_ns, side="right") - 1]
+    seed_ns = np.append(own.start_ns[seeds], LAST)
+    drawn_ns = seed_ns[np.searchsorted(seed_ns, before_ns)]
+    drawn = drawn_ns < inside.start_ns
+    return Intervals(drawn_ns[drawn], inside.start_ns[drawn])
 
 
 def saving_times(trace: Trace, own: Ranges) -> Intervals:
@@ -124,7 +149,7 @@ def saving_times(trace: Trace, own: Ranges) -> Intervals:
     outer = name_mask(trace.names, own.name, DETACH[0].__eq__)
     until = np.concatenate(([0], np.cumsum(outer)))
     long = until[behind] - until[first] >= FEWEST_DETACHED
-    next_ns = np.append(own.start_ns, np.iinfo(np.int64).max)  # nothing follows the last operator
+    next_ns = np.append(own.start_ns, LAST)  # nothing follows the last operator
     return union(own.start_ns[first[long]], next_ns[behind[long]])
 
 

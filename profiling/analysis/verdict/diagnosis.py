@@ -24,7 +24,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from profiling.analysis.analysis import Analysis
-from profiling.analysis.gpu_time.host_activity import BLOCKING
+from profiling.analysis.gpu_time.host_activity import BLOCKING, loader_is_marked
 from profiling.analysis.gpu_time.profiler_cost import LEAST, MOST
 from profiling.analysis.records import Bottleneck, Reading, Report, TypicalStep
 from profiling.analysis.verdict import copies, cpu, gpu
@@ -43,8 +43,14 @@ CLOSE = 0.6  # of the host's largest reason: a second one above it weighs about 
 # of a step: a host that waits for the GPU is as late as the kernels are long, so kernels that take
 # four times as long as what the waits cost are the larger reason
 SYNCHRONIZATION_SHARE = 0.2
+ALLOCATES_SHARE = 0.1  # of a step: allocations have their advice, whatever limits the step
 MOSTLY_WAITING = 1 / 3  # of a step, for all reasons together
 PER_STEP = " per step"
+UNMARKED = (
+    "whether the host made batches or something else for the GPU, such as noise: no loader or "
+    "phase is marked, and the host was late around copies to the GPU: python -m profiling run, or "
+    "ranges of the program with --step NAME --phases data,forward"
+)
 
 
 def diagnose(analysis: Analysis, report: Report) -> Bottleneck:
@@ -81,6 +87,8 @@ def bottleneck_of(analysis: Analysis, report: Report) -> Bottleneck:
     gaps_ms = lost.get("gpu_gaps", 0.0)
     different = readings(analysis, report, step)
     verdict, why = verdict_of(analysis, report, step, lost, step_ms)
+    if verdict == "data" and not loader_is_marked(analysis.trace, analysis.steps):
+        unknowns = [*unknowns, UNMARKED]
     if verdict == "unknown":
         why = [idle_sentence(report, step)]
     elif verdict in waiting or verdict == "host":  # several of them together
@@ -107,12 +115,20 @@ def bottleneck_of(analysis: Analysis, report: Report) -> Bottleneck:
     return Bottleneck(
         verdict,
         evidence,
-        advise(verdict, report),
+        advice_of(verdict, report, waiting, step_ms),
         ranked,
         most_to_gain(report, verdict, possible, computing, step),
         unknowns,
         different,
     )
+
+
+def advice_of(verdict: str, report: Report, waiting: dict[str, float], step_ms: float) -> list[str]:
+    """Advice for the verdict, and for allocations that are none: a loop should have hardly any."""
+    lines = advise(verdict, report)
+    if verdict == "allocation" or waiting.get("allocation", 0.0) < ALLOCATES_SHARE * step_ms:
+        return lines
+    return list(dict.fromkeys([*lines[:1], *advise("allocation", report)[:1], *lines[1:]]))
 
 
 def verdict_of(

@@ -23,6 +23,7 @@ from profiling.analysis.gpu_time.host_activity import (
     TO_HOST,
     UNSEEN_WAITS,
     data_ranges,
+    drawing_times,
     in_large_runs,
     large_results,
     times_named,
@@ -364,6 +365,7 @@ def data_columns(
         batch = stall & makes_batch(gpu, first[:-1])
         small = true_just_before(gpu.to_host & (gpu.bytes > NUMBERS_BYTES), first[:-1])
         batch &= ~where_often(batch & small, len(steps.start_ns))
+        batch &= 2 * spans.ns_of_think(drawing_times(trace, steps)) <= think_ns
         data_ns = np.where(batch, think_ns, data_ns)
         stall &= ~batch
     return data_ns, stall, in_data
