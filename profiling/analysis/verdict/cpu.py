@@ -25,6 +25,7 @@ WAITS = {  # class of cpu_waits -> the beginning of a sentence with its time
     "evaluation": "An evaluation runs inside the step",
     "checkpoint": "A checkpoint is saved inside the step",
     "logging": "Logging and metrics run inside the step",
+    "communication": "Ranks exchange data, or wait for one another, while no operator runs",
     "cpu": "No operator runs, outside the phases that compute (Python, files, waits)",
 }
 
