@@ -393,9 +393,15 @@ VERDICTS = (
                 unless=("on_cpu",),
             ),
             Advice(
+                "Check whether this rank only waits for a slower one: run report on the capture "
+                "of each rank.",
+                needs="on_cpu",
+            ),
+            Advice(
                 "Overlap the all-reduce with backward, in buckets.",
                 pytorch="Overlap the all-reduce with backward in buckets, as "
                 "DistributedDataParallel does.",
+                unless=("on_cpu",),  # whose captures do not tell a program that does so already
             ),
             Advice(
                 "Communicate less often, or less data: gradient accumulation, gradients in "

@@ -11,7 +11,7 @@ from functools import reduce
 import numpy as np
 
 from profiling.analysis.analysis import Analysis
-from profiling.analysis.columns import Intervals, name_mask, union
+from profiling.analysis.columns import Intervals, distinct, name_mask, union
 from profiling.analysis.gpu_time.host_activity import DATA_PHASES, NOTHING, long_pauses
 from profiling.analysis.steps.operators import BACKWARD, LOADER, rows_with_prefix
 
@@ -115,13 +115,21 @@ def exchanges(analysis: Analysis) -> Intervals:
 
 
 def operators(analysis: Analysis) -> Intervals:
-    """The times of the process's operators that compute; all time where none were recorded."""
+    """The times in which an operator computes on a thread; all time where none were recorded.
+
+    A collective that an operator of autograd starts, as in DDP, is no part of it.
+    """
     trace, table = analysis.trace, analysis.trace.operators
+    begin, end, times = analysis.begin_ns, analysis.end_ns, NOTHING
     if table is None:
-        return Intervals(np.array([analysis.begin_ns]), np.array([analysis.end_ns]))
-    rows = table.process == analysis.steps.process
-    rows &= ~name_mask(trace.names, table.name, COLLECTIVE.match)
-    return union(table.start_ns[rows], table.end_ns[rows])
+        return Intervals(np.array([begin]), np.array([end]))
+    mine = table.rows(table.process == analysis.steps.process)
+    for thread in distinct(mine.thread):
+        own = mine.rows(mine.thread == thread)
+        shared = own.rows(name_mask(trace.names, own.name, COLLECTIVE.match))
+        outside = union(shared.start_ns, shared.end_ns).gaps(begin, end)
+        times = times.union(union(own.start_ns, own.end_ns).intersection(outside, begin, end))
+    return times
 
 
 def collectives(analysis: Analysis) -> Intervals:
