@@ -374,10 +374,13 @@ def test_what_another_process_did_is_told(tmp_path):
         tmp_path / "run" / "process-7", {"steps": 19, "rule": "a step is a forward of Net"}
     )
     left_by_hook(tmp_path / "run" / "process-8", None)
+    left_by_hook(ranks := tmp_path / "run" / "process-9", {"steps": 89})
+    shutil.copy(ranks / "facts" / "rank0.json", ranks / "facts" / "rank1.json")
     assert seen.lines(tmp_path / "run", SETTINGS)[1:] == [
         "another process of this command made 19 steps; a step is a forward of Net: "
         f"{tmp_path}/run/process-7",
         f"another process of this command made steps: {tmp_path}/run/process-8",
+        f"2 ranks of another program of this command made 89 steps; a step is a backward: {ranks}",
     ]
 
 

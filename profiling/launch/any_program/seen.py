@@ -63,7 +63,8 @@ def lines(folder: Path, settings: HookSettings) -> list[str]:
     for other in sorted(folder.glob("process-*")):
         rules = [read_json(path, ProgramFacts) for path in other.glob(f"{FACTS}/rank*.json")]
         made = f"{counted(rules[0].steps, 'step')}; {rules[0].rule}" if rules else "steps"
-        messages.append(f"another process of this command made {made}: {other}")
+        who = f"{len(rules)} ranks of another program" if len(rules) > 1 else "another process"
+        messages.append(f"{who} of this command made {made}: {other}")
     return messages
 
 
