@@ -64,9 +64,8 @@ def deepspeed() -> None:
     config = {
         "train_micro_batch_size_per_gpu": 64,
         "zero_optimization": {"stage": 1},
-        "zero_allow_untested_optimizer": True,
     }
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimizer = torch.optim.AdamW(model.parameters())
     engine = initialize(model=model, optimizer=optimizer, config=config)[0]
     for step in range(STEPS):
         loss: Tensor = engine(torch.randn(64, WIDTH)).square().mean()
