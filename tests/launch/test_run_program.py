@@ -384,6 +384,12 @@ def test_what_another_process_did_is_told(tmp_path):
     ]
 
 
+def test_a_launcher_that_reads_the_hook_and_hides_it_is_thought_of(tmp_path):
+    (tmp_path / "processes.jsonl").write_text('{"pid": 1, "ppid": 0}\n')
+    [line] = seen.lines(tmp_path, SETTINGS)
+    assert line.startswith("no step was seen") and "tox" in line and "PROFILING_ATTACH" in line
+
+
 def test_an_error_of_the_hook_is_told_and_not_a_kill(tmp_path):
     left_by_hook(tmp_path / "run", None)
     row = {"pid": 8, "error": "OSError: [Errno 28] No space left on device"}
