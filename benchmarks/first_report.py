@@ -25,8 +25,10 @@ from cli.program import NAME
 
 TRAIN = "config/shakespeare_char_cpu.yaml profile=torch max_iters=100"
 RUN = "out-shakespeare-char-cpu"
+OWN = "validation/any_programs/hugging_face.py trainer_gpt2"  # 120 steps of a Trainer
 WAYS = {  # arguments of pip install, in the clone -> commands up to the first report
     ".": ["profiling-nanogpt demo --no-open"],
+    ". torch transformers accelerate": [f"profiling-nanogpt run -- python {OWN}"],
     "'.[train]'": [f"profiling-nanogpt train {TRAIN}", f"profiling-nanogpt report {RUN}"],
     "-r requirements.txt": [f"python train.py {TRAIN}", f"python -m profiling report {RUN}"],
 }

@@ -289,7 +289,7 @@ def test_every_imported_package_is_required():
     project = tomllib.loads((PROJECT / "pyproject.toml").read_text("utf-8"))["project"]
     extras = project["optional-dependencies"]
     foreign = {"PIL", "timm", "torchvision", "transformers"}  # of programs that are captured
-    frameworks = {"accelerate", "cupy", "cupyx", "gpytorch", "jax", "numpyro"}
+    frameworks = {"accelerate", "cupy", "cupyx", "deepspeed", "gpytorch", "jax", "numpyro"}
     frameworks |= {"pytorch_lightning", "torch_geometric", "torchdiffeq", "transformers"}
     frameworks |= {"botorch", "diffrax", "diffusers", "e3nn", "equinox", "flax", "optax", "peft"}
     frameworks |= {"h5py", "networkx", "numba", "onnx", "onnxruntime", "scipy"}

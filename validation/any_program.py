@@ -10,8 +10,8 @@ and a peak of memory are left out. Where bare runs differ among themselves, says
 with all of them. Prints a row for each program; OUT/runs.jsonl has each run, and a command that was
 stopped goes on where it is typed again.
 
-Needs what the programs need: pip install transformers accelerate pytorch-lightning, and for two
-that only nsys can record jax and cupy. A program whose packages are missing is named.
+Needs what the programs need: pip install transformers accelerate pytorch-lightning deepspeed, and
+for two that only nsys can record jax and cupy. A program whose packages are missing is named.
 """
 
 import json
@@ -98,6 +98,8 @@ def all_programs(config: "AnyProgramConfig") -> list[Program]:
         Program("own_graphs", [str(FOLDER / "loops.py"), "own_graphs"], more_steps=4),
         Program("ends_with_an_error", [str(FOLDER / "loops.py"), "ends_with_an_error"], code=1),
         *script("ranks", "ddp_gloo", ranks=2),
+        *script("ranks", "spawned"),
+        *script("ranks", "deepspeed", "deepspeed", ranks=2),
         Program("fsdp", [*on_one_rank, str(FOLDER / "ranks.py"), "fsdp"]),
         *script("hugging_face", "trainer_gpt2 trainer_bert trainer_llama generate", "transformers"),
         *script("hugging_face", "accelerate", "accelerate"),

@@ -387,15 +387,23 @@ VERDICTS = (
         "communication",
         "the GPU waits for other GPUs, or exchanges data with them",
         waiting="only communication ran",
+        without_gpu="the rank waited for others, or exchanged data with them",
         advice=(
             Advice(
                 "Check whether this rank only waits for a slower one: capture all ranks (python "
-                "-m profiling run --ranks all) and run report on their folder."
+                "-m profiling run --ranks all) and run report on their folder.",
+                unless=("on_cpu",),
+            ),
+            Advice(
+                "Check whether this rank only waits for a slower one: run report on the capture "
+                "of each rank.",
+                needs="on_cpu",
             ),
             Advice(
                 "Overlap the all-reduce with backward, in buckets.",
                 pytorch="Overlap the all-reduce with backward in buckets, as "
                 "DistributedDataParallel does.",
+                unless=("on_cpu",),  # whose captures do not tell a program that does so already
             ),
             Advice(
                 "Communicate less often, or less data: gradient accumulation, gradients in "
@@ -403,7 +411,10 @@ VERDICTS = (
                 trainer="Communicate less often, or less data: gradient_accumulation_steps, "
                 "gradients in bfloat16.",
             ),
-            Advice("Check the link between the GPUs: nvidia-smi topo -m, NCCL_DEBUG=INFO."),
+            Advice(
+                "Check the link between the GPUs: nvidia-smi topo -m, NCCL_DEBUG=INFO.",
+                unless=("on_cpu",),
+            ),
         ),
     ),
     *CPU_VERDICTS,

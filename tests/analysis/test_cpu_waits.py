@@ -117,3 +117,38 @@ def test_what_lies_between_the_passes_of_an_evaluation_belongs_to_it(tmp_path):
     assert first == "An evaluation runs inside the step: 10.00 of 30.00 ms per step (33 %)."
     assert second.startswith("No operator runs") and "6.00 of 30.00" in second
     assert any("nothing else runs: 2.00 of 30.00 ms" in line for line in evidence)
+
+
+@pytest.mark.parametrize("wait", ["in backward", "behind it"])
+def test_a_collective_of_ranks_is_no_pause_and_no_quiet_phase(tmp_path, wait):
+    """Backward computes 4 ms; the wait for gloo's thread, 12 ms, is a part of it, as in DDP, or
+    comes behind it, as in DeepSpeed. Its operator, which DDP calls from one of autograd's, takes
+    2 ms of that."""
+    events = []
+    for number in range(5):
+        at = 1000.0 + number * 20 * MS
+        events += [
+            event("user_annotation", f"iteration {number}", at, 20 * MS),
+            event("user_annotation", "forward", at, 2 * MS),
+            event("cpu_op", "aten::addmm", at, 2 * MS),
+            event("user_annotation", "backward", at + 2 * MS, (16 if wait[0] == "i" else 4) * MS),
+            event("cpu_op", NODE, at + 2 * MS, (6 if wait[0] == "i" else 4) * MS),
+            event("cpu_op", "c10d::allreduce_", at + 6 * MS, 2 * MS),
+            event("user_annotation", "gloo:all_reduce", at + 7 * MS, 11 * MS) | {"tid": 43},
+            event("user_annotation", "optimizer", at + 18 * MS, 2 * MS),
+            event("cpu_op", "aten::add_", at + 18 * MS, 2 * MS),
+        ]
+    trace = {"schemaVersion": 1, "deviceProperties": [], "traceEvents": events}
+    report = summarize(Analysis(open_capture(write_trace(tmp_path / "x.trace.json", trace))))
+    found = report.bottleneck
+    assert found.verdict == "communication"
+    assert verdict_line(report) == (
+        "Bound by communication: the rank waited for others, or exchanged data with them, and the "
+        "run has no GPU"
+    )
+    assert found.evidence[0].startswith("Ranks exchange data, or wait for one another, while no op")
+    assert "12.00 of 20.00 ms per step (60 %)" in found.evidence[0]
+    assert "No operator runs" not in " ".join(found.evidence)
+    assert "Operators take 8.00 of 20.00 ms" in " ".join(found.evidence)
+    assert "outside the phases" not in " ".join(found.evidence)
+    assert not any("GPU" in line or "--ranks" in line for line in found.next)

@@ -1,6 +1,7 @@
 """Files that the hook leaves of a program of others, as the project's own readers have them."""
 
 import json
+import os
 import pickle
 from contextlib import nullcontext
 from pathlib import Path
@@ -189,12 +190,24 @@ def test_a_second_program_of_a_command_has_a_folder_of_its_own(play, capsys):
     from _profiling_attach.run_files import RunFiles
 
     files = RunFiles.__new__(RunFiles)
-    files.recorder, files.rank = recorder, 0
+    files.recorder, files.rank, files.world_size = recorder, 0, 1
     inside = files.own_folder(str(folder))
     assert inside.startswith(f"{folder}/process-")
     assert report.main([str(folder)]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert f"1 more program trained in this command: python -m profiling report {inside}" in said
+
+
+def test_ranks_that_are_started_again_have_a_folder_together(tmp_path):
+    from _profiling_attach.run_files import RunFiles
+
+    files, places = RunFiles.__new__(RunFiles), []
+    for rank in (0, 1, 0, 1, 0):  # three lives of rank 0, started by one process
+        files.rank, files.world_size = rank, 2
+        places.append(files.own_folder(str(tmp_path)))
+    again = f"{tmp_path}/process-{os.getppid()}"
+    last = f"{tmp_path}/process-{os.getpid()}"
+    assert places == [str(tmp_path), str(tmp_path), again, again, last]
 
 
 def test_marks_of_a_program_itself_do_nothing_without_the_hook(monkeypatch):

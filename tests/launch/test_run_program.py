@@ -374,11 +374,20 @@ def test_what_another_process_did_is_told(tmp_path):
         tmp_path / "run" / "process-7", {"steps": 19, "rule": "a step is a forward of Net"}
     )
     left_by_hook(tmp_path / "run" / "process-8", None)
+    left_by_hook(ranks := tmp_path / "run" / "process-9", {"steps": 89})
+    shutil.copy(ranks / "facts" / "rank0.json", ranks / "facts" / "rank1.json")
     assert seen.lines(tmp_path / "run", SETTINGS)[1:] == [
         "another process of this command made 19 steps; a step is a forward of Net: "
         f"{tmp_path}/run/process-7",
         f"another process of this command made steps: {tmp_path}/run/process-8",
+        f"2 ranks of another program of this command made 89 steps; a step is a backward: {ranks}",
     ]
+
+
+def test_a_launcher_that_reads_the_hook_and_hides_it_is_thought_of(tmp_path):
+    (tmp_path / "processes.jsonl").write_text('{"pid": 1, "ppid": 0}\n')
+    [line] = seen.lines(tmp_path, SETTINGS)
+    assert line.startswith("no step was seen") and "tox" in line and "PROFILING_ATTACH" in line
 
 
 def test_an_error_of_the_hook_is_told_and_not_a_kill(tmp_path):

@@ -1,7 +1,9 @@
-"""Ranks of torchrun: `torchrun --nproc-per-node=2 ranks.py ddp_gloo`, `ddp_nccl`, and `fsdp` on
-one GPU."""
+"""Ranks of torchrun: `torchrun --nproc-per-node=2 ranks.py ddp_gloo`, `ddp_nccl`, `deepspeed`, and
+`fsdp` on one GPU. `python ranks.py spawned` starts two itself."""
 
+import os
 import sys
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -53,8 +55,45 @@ def fsdp() -> None:
     train(model, device)
 
 
+def deepspeed() -> None:
+    """ZeRO 1 on the CPU, whose engine calls the optimizer's step."""
+    os.environ["DS_ACCELERATOR"] = "cpu"
+    from deepspeed import initialize
+
+    model = layers()
+    config = {
+        "train_micro_batch_size_per_gpu": 64,
+        "zero_optimization": {"stage": 1},
+    }
+    optimizer = torch.optim.AdamW(model.parameters())
+    engine = initialize(model=model, optimizer=optimizer, config=config)[0]
+    for step in range(STEPS):
+        loss: Tensor = engine(torch.randn(64, WIDTH)).square().mean()
+        engine.backward(loss)
+        engine.step()
+        if step % 20 == 19 and dist.get_rank() == 0:
+            print(f"step {step}: loss {loss.item():.6f}", flush=True)
+
+
+def spawned() -> None:
+    """Two ranks that only init_process_group knows of."""
+    from torch.multiprocessing.spawn import spawn
+
+    spawn(spawned_rank, nprocs=2)
+
+
+def spawned_rank(rank: int) -> None:
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    meeting = Path("ranks").absolute().as_uri()
+    dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=2)
+    train(nn.parallel.DistributedDataParallel(layers()), "cpu")
+    dist.destroy_process_group()
+
+
 if __name__ == "__main__":
     torch.manual_seed(0)
     torch.set_num_threads(1)
     globals()[sys.argv[1]]()
-    dist.destroy_process_group()
+    if dist.is_initialized():
+        dist.destroy_process_group()

@@ -5,13 +5,13 @@ from collections.abc import Iterator
 import numpy as np
 
 from profiling.analysis.analysis import Analysis
-from profiling.analysis.columns import distinct, union
+from profiling.analysis.columns import distinct
 from profiling.analysis.records import Bottleneck, RangeTotal, Report
 from profiling.analysis.verdict.advice import advise
 from profiling.analysis.verdict.cpu_operators import has_float64_inputs, operator_habits
 from profiling.analysis.verdict.cpu_pauses import pause_sentences
 from profiling.analysis.verdict.cpu_phases import PhaseHabits, phase_habits
-from profiling.analysis.verdict.cpu_waits import pauses_of, waiting_ms
+from profiling.analysis.verdict.cpu_waits import operators, pauses_of, waiting_ms
 from profiling.analysis.verdict.gpu import WAITING_SHARE
 from profiling.shared.causes import VERDICT as TITLES
 from profiling.shared.units import milliseconds, size_bytes
@@ -25,6 +25,7 @@ WAITS = {  # class of cpu_waits -> the beginning of a sentence with its time
     "evaluation": "An evaluation runs inside the step",
     "checkpoint": "A checkpoint is saved inside the step",
     "logging": "Logging and metrics run inside the step",
+    "communication": "Ranks exchange data, or wait for one another, while no operator runs",
     "cpu": "No operator runs, outside the phases that compute (Python, files, waits)",
 }
 
@@ -144,21 +145,19 @@ def phase_sentences(report: Report) -> Iterator[str]:
 
 def operator_sentences(analysis: Analysis, report: Report) -> Iterator[str]:
     """Lines on how much of a step PyTorch's operators take, and which ones take most."""
-    table = analysis.trace.operators
-    if table is None or not report.operators:
+    if analysis.trace.operators is None or not report.operators:
         return
-    own = table.rows(table.process == analysis.steps.process)
-    busy_ns = union(own.start_ns, own.end_ns).clip(analysis.begin_ns, analysis.end_ns)
-    busy_ms = busy_ns.total_ns() / 1e6 / analysis.step_count
+    busy = operators(analysis).clip(analysis.begin_ns, analysis.end_ns)
+    busy_ms = busy.total_ns() / 1e6 / analysis.step_count
     yield f"Operators take {share_of_step(report, busy_ms)}, Python and waits the rest."
     yield from habit_sentences(report)
     step_ms = report.window.step_ms.mean
-    operators = [
+    longest = [
         f"{row.name} {milliseconds(ms)} ms ({100 * ms / step_ms:.0f} %)"
         for row in report.operators[:SHOWN]
         for ms in [row.self_ns / 1e6 / analysis.step_count]
     ]
-    yield f"Operators with the most time per step: {', '.join(operators)}."
+    yield f"Operators with the most time per step: {', '.join(longest)}."
 
 
 def habit_sentences(report: Report) -> Iterator[str]:

@@ -10,7 +10,7 @@ from profiling.analysis.columns import union
 from profiling.analysis.records import Report
 from profiling.analysis.verdict.cpu_operators import SMALL_US, WORTH
 from profiling.analysis.verdict.cpu_pauses import between_phases
-from profiling.analysis.verdict.cpu_waits import OTHER, class_of_phase, pauses
+from profiling.analysis.verdict.cpu_waits import OTHER, class_of_phase, operators, pauses
 
 MANY_PASSES = 8  # backwards a step
 SMALL_IN_PASS_US = 2 * SMALL_US  # mean self time: dispatch takes half of what the operator takes
@@ -137,13 +137,11 @@ def quiet_phase(analysis: Analysis) -> Quiet | None:
 
 def operators_between(analysis: Analysis) -> Between | None:
     """Operators in no phase of a step that has phases."""
-    phases, table = analysis.steps.phases, analysis.trace.operators
-    begin, end = analysis.begin_ns, analysis.end_ns
-    if table is None or not len(phases.name):
+    phases, begin, end = analysis.steps.phases, analysis.begin_ns, analysis.end_ns
+    if analysis.trace.operators is None or not len(phases.name):
         return None
-    mine = table.rows(table.process == analysis.steps.process)
     elsewhere = union(phases.start_ns, phases.end_ns).gaps(begin, end)
-    times = union(mine.start_ns, mine.end_ns).intersection(elsewhere, begin, end)
+    times = operators(analysis).intersection(elsewhere, begin, end)
     if not times.total_ns():
         return None
     ms = times.total_ns() / 1e6 / analysis.step_count

@@ -1,16 +1,18 @@
 """Time of a step without a GPU in which the model does not compute, by class. Called by cpu.
 
-The names of phases tell what they are for. Between the phases, and in the phase `other`, more than
-LONG_NS without an operator is `cpu`, as it is where a GPU waits (gpu_time.host_activity).
+The names of phases tell what they are for. More than LONG_NS without an operator (as where a GPU
+waits, gpu_time.host_activity) is `communication` where the ranks exchange data, in any other
+phase, and else `cpu` between the phases and in the phase `other`.
 """
 
 import re
+from functools import reduce
 
 import numpy as np
 
 from profiling.analysis.analysis import Analysis
-from profiling.analysis.columns import Intervals, union
-from profiling.analysis.gpu_time.host_activity import DATA_PHASES, long_pauses
+from profiling.analysis.columns import Intervals, distinct, name_mask, union
+from profiling.analysis.gpu_time.host_activity import DATA_PHASES, NOTHING, long_pauses
 from profiling.analysis.steps.operators import BACKWARD, LOADER, rows_with_prefix
 
 # class, one of causes.VERDICTS -> words in the name of a phase, in lower case; the first match
@@ -26,6 +28,8 @@ WORDS = {
 }
 TRAINING = re.compile(r"(?<![a-z])(train|backward|optimi[sz])")
 OTHER = "other"
+# operators that hand it over, and ranges of gloo's threads that end when all ranks have sent
+COLLECTIVE = re.compile(r"c10d::|gloo:")
 
 
 def waiting_ms(analysis: Analysis) -> dict[str, float]:
@@ -38,7 +42,7 @@ def waiting_ms(analysis: Analysis) -> dict[str, float]:
 
 def pauses_of(analysis: Analysis) -> Intervals:
     """The times of the class `cpu`."""
-    return times_by_class(analysis).get("cpu", union(np.empty(0), np.empty(0)))
+    return times_by_class(analysis).get("cpu", NOTHING)
 
 
 def times_by_class(analysis: Analysis) -> dict[str, Intervals]:
@@ -55,6 +59,8 @@ def times_by_class(analysis: Analysis) -> dict[str, Intervals]:
         times["data"] = times["data"].intersection(outside, begin, end)
     else:  # an evaluation by itself
         del times["evaluation"]
+    elsewhere = reduce(Intervals.union, times.values()).gaps(begin, end)
+    times["communication"] = exchanges(analysis).intersection(elsewhere, begin, end)
     # XLA's events on a CPU do not cover all that it computes
     if len(phases.name) and analysis.trace.kind != "jax":
         known = phases.rows(phases.name != (names.index(OTHER) if OTHER in names else -1))
@@ -96,9 +102,41 @@ def trains(analysis: Analysis) -> bool:
 
 
 def pauses(analysis: Analysis) -> Intervals:
-    """The long times in which no operator runs on any thread of the process."""
-    table, begin, end = analysis.trace.operators, analysis.begin_ns, analysis.end_ns
+    """The long times in which neither an operator nor a collective runs on any thread."""
+    busy = operators(analysis).union(collectives(analysis))
+    return long_pauses(busy, analysis.begin_ns, analysis.end_ns)
+
+
+def exchanges(analysis: Analysis) -> Intervals:
+    """The times of collectives within the long ones in which no operator runs."""
+    begin, end = analysis.begin_ns, analysis.end_ns
+    without = long_pauses(operators(analysis), begin, end)
+    return collectives(analysis).intersection(without, begin, end)
+
+
+def operators(analysis: Analysis) -> Intervals:
+    """The times in which an operator computes on a thread; all time where none were recorded.
+
+    A collective that an operator of autograd starts, as in DDP, is no part of it.
+    """
+    trace, table = analysis.trace, analysis.trace.operators
+    begin, end, times = analysis.begin_ns, analysis.end_ns, NOTHING
     if table is None:
-        return union(np.empty(0), np.empty(0))
-    mine = table.process == analysis.steps.process
-    return long_pauses(union(table.start_ns[mine], table.end_ns[mine]), begin, end)
+        return Intervals(np.array([begin]), np.array([end]))
+    mine = table.rows(table.process == analysis.steps.process)
+    for thread in distinct(mine.thread):
+        own = mine.rows(mine.thread == thread)
+        shared = own.rows(name_mask(trace.names, own.name, COLLECTIVE.match))
+        outside = union(shared.start_ns, shared.end_ns).gaps(begin, end)
+        times = times.union(union(own.start_ns, own.end_ns).intersection(outside, begin, end))
+    return times
+
+
+def collectives(analysis: Analysis) -> Intervals:
+    trace, times = analysis.trace, NOTHING
+    for table in (trace.operators, trace.ranges):
+        if table is not None:
+            rows = name_mask(trace.names, table.name, COLLECTIVE.match)
+            rows &= table.process == analysis.steps.process
+            times = times.union(union(table.start_ns[rows], table.end_ns[rows]))
+    return times

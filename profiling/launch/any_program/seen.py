@@ -20,9 +20,13 @@ from profiling.shared.units import counted, whole_percent
 NEVER = (
     "no Python process of this command read the hook: it is no Python program, it runs in a "
     "container or on another host, python was started with -I, -S or -E (leave these out), or the "
-    "command sets PYTHONPATH anew (add :$PYTHONPATH there)"
+    "command sets PYTHONPATH anew (add :$PYTHONPATH there) or drops it, as env -i and sudo do (let "
+    "PYTHONPATH and PROFILING_ATTACH pass)"
 )
-NO_STEP = "no step was seen: no process imported torch and trained or called a module"
+NO_STEP = (
+    "no step was seen: no process imported torch and trained or called a module, or it did not "
+    "read the hook (tox, sudo and env -i drop PYTHONPATH and PROFILING_ATTACH: let them pass)"
+)
 OTHERS = "for other frameworks --kind nsys --whole records everything"
 NO_MARK = "no step was seen: the program left no mark of --step {}; leave it out"
 KILLED = "the program was killed, or ended by os._exit: rows but for the last half second"
@@ -63,7 +67,8 @@ def lines(folder: Path, settings: HookSettings) -> list[str]:
     for other in sorted(folder.glob("process-*")):
         rules = [read_json(path, ProgramFacts) for path in other.glob(f"{FACTS}/rank*.json")]
         made = f"{counted(rules[0].steps, 'step')}; {rules[0].rule}" if rules else "steps"
-        messages.append(f"another process of this command made {made}: {other}")
+        who = f"{len(rules)} ranks of another program" if len(rules) > 1 else "another process"
+        messages.append(f"{who} of this command made {made}: {other}")
     return messages
 
 

@@ -12,6 +12,7 @@ import platform
 import statistics
 import sys
 import time
+from contextlib import suppress
 from itertools import compress
 
 from _profiling_attach.laps import CAPTURED, FREE, uses_gpu
@@ -46,14 +47,19 @@ class RunFiles:
         self.start_rows()
 
     def own_folder(self, folder):
-        """The run's folder; one inside it for a second program that trains in the same command."""
-        mark = os.path.join(folder, f"trained-rank{self.rank}")
-        try:
-            os.close(os.open(mark, os.O_CREAT | os.O_EXCL))
-        except FileExistsError:
-            folder = os.path.join(folder, f"process-{os.getpid()}")
-            os.makedirs(folder, exist_ok=True)
-        return folder
+        """The run's folder; one inside it for a second program that trains in the same command.
+
+        Its ranks have one together, named after the process that started them; torchrun starts
+        them again after one has failed.
+        """
+        processes = [os.getpid()] if self.world_size == 1 else [os.getppid(), os.getpid()]
+        for place in [folder, *(os.path.join(folder, f"process-{pid}") for pid in processes)]:
+            os.makedirs(place, exist_ok=True)
+            with suppress(FileExistsError):
+                mark = os.path.join(place, f"trained-rank{self.rank}")
+                os.close(os.open(mark, os.O_CREAT | os.O_EXCL))
+                return place
+        return place
 
     def name(self, stem, ending):
         """STEM and ENDING, with the rank in between where there are several."""
