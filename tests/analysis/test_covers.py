@@ -161,8 +161,14 @@ def test_of_functions_the_innermost_is_named_and_what_calls_it():
     assert (cover.name, cover.within) == (DUMPS, LOG)
 
 
+def test_a_built_in_function_is_no_place():
+    report = reported(sampled({"<built-in function next>": 60 * US, LOG: 0}, period_ns=20 * US))
+    cover = report.idle.covered_by["cpu"]
+    assert (cover.name, cover.within) == (LOG, None)
+
+
 def test_samples_are_shares_of_the_gaps_however_far_apart_they_are():
-    cover = reported(sampled({LOG: 0}, period_ns=2 * MS)).idle.covered_by["cpu"]
+    cover = reported(sampled({LOG: 0}, period_ns=1 * MS)).idle.covered_by["cpu"]
     assert cover.name == LOG and cover.ms == cover.of_ms
 
 

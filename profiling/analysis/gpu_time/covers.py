@@ -33,7 +33,7 @@ MOST = 0.5  # of a cause's gaps: a name that covers less does not explain them
 TIGHT = 0.5  # overlap over the mean of both lengths: what is nearly always open explains nothing
 ALIKE = 0.8  # of what another name covers
 ALWAYS = 0.95  # of the window: a function that is open so long is all of the program
-LEAST = 10  # samples in the gaps of a cause: of fewer, which function has most of them is chance
+LEAST = 15  # samples in the gaps of a cause: of fewer, which function has most of them is chance
 WORTH_NAMING = 0.02  # of the step; the gaps of a smaller cause are not searched
 
 
@@ -148,7 +148,7 @@ def tightest(
     near = nearly_as_tight(found)
     best = meant[0] if meant else near[-1]
     if best.is_place:
-        callers = (each.name for each in near[:-1] if each.open_ns <= always_ns)
+        callers = (e.name for e in near[:-1] if e.is_place and e.open_ns <= always_ns)
         place = next(callers, None) if best is near[-1] else None
     else:
         others = [each for each in found if each is not best]

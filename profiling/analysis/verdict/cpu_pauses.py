@@ -18,7 +18,7 @@ def pause_sentences(analysis: Analysis, report: Report, pauses: Intervals) -> It
     """Lines on pauses, the times in which no phase computes and no operator runs."""
     pause_ms = pauses.total_ns() / 1e6 / analysis.step_count
     if cover := cover_of(analysis, pauses):
-        yield cover_sentence(cover)
+        yield cover_sentence(analysis, pauses, cover)
     elif place := between_phases(analysis, pauses):
         yield f"Most of this time lies behind {place[0]} and before {place[1]}."
     if (how := at_work(report, pause_ms)) is not None:
@@ -36,14 +36,19 @@ def cover_of(
 def function_sentence(analysis: Analysis, times: Intervals) -> Iterator[str]:
     """A line on the function of Python in which most of these times lie, where one is known."""
     if cover := cover_of(analysis, times, frozenset(("function",))):
-        yield cover_sentence(cover)
+        yield cover_sentence(analysis, times, cover)
 
 
-def cover_sentence(cover: Cover) -> str:
+def cover_sentence(analysis: Analysis, times: Intervals, cover: Cover) -> str:
     within = f" (in {cover.within})" if cover.within else ""
+    samples = analysis.trace.sampled if analysis.trace.frames is None else None
+    by = ""
+    if samples is not None and cover.kind == "function":
+        time_ns = np.unique(samples.start_ns)
+        by = f", by {times.ns_within(time_ns, time_ns + 1).sum()} samples"
     return (
         f"{milliseconds(cover.ms)} of these {milliseconds(cover.of_ms)} ms are inside "
-        f"{cover.name}{within}."
+        f"{cover.name}{within}{by}."
     )
 
 
