@@ -61,7 +61,8 @@ class InForce:
     untrained_forwards: bool
     quiet_phase: bool  # no operator runs in one
     work_between: bool  # operators behind the passes, in no phase
-    stacks: bool  # of Python are in the capture
+    stacks: bool  # of Python are in the capture, or samples that tell enough
+    or_py_spy: str  # words on samples of the stack, where the capture has none
     on_cpu: bool  # the run has no GPU
 
 
@@ -255,7 +256,8 @@ FIND_PAUSES = Advice(
 )
 NAME_PAUSES = Advice(
     trainer="Name the function by a capture with stacks: profile.stack=true.",
-    pytorch="Name the function by a capture with stacks: python -m profiling run --stack.",
+    pytorch="Name the function by a capture with stacks: python -m profiling run "
+    "--stack{or_py_spy}.",
     unless=("stacks",),
     needs="on_cpu",
 )

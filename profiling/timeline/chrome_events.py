@@ -14,9 +14,11 @@ from pathlib import Path
 
 import msgspec
 
+from profiling.shared.python_samples import PythonSamples
 from profiling.timeline.made_results import result_words
 from profiling.timeline.share_read import tell_share
 
+THREAD_BITS = 32  # width of a thread's number, below that of its process
 PIECE_BYTES = 1 << 20  # least of a piece; a processor's cache still holds its objects
 REACH_BYTES = 4 << 20  # how far behind that the place to cut may lie
 HEAD_BYTES = 64 << 20  # beginning of the file in which the events have to start
@@ -111,6 +113,8 @@ class Top(msgspec.Struct):
     distributedInfo: Distributed | None = None
     record_shapes: object = None
     with_stack: object = None
+    baseTimeNanoseconds: object = 0  # what the events' times count from
+    python_samples: PythonSamples | None = None
     traceEvents: list[Event] = []
 
 

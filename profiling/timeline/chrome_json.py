@@ -10,8 +10,15 @@ from typing import TypeGuard
 
 import numpy as np
 
-from profiling.timeline import collective_calls, mtia, personal
-from profiling.timeline.chrome_events import Args, Event, Top, pieces
+from profiling.shared.python_samples import PythonSamples
+from profiling.timeline import collective_calls, mtia, personal, python_samples
+from profiling.timeline.chrome_events import (
+    THREAD_BITS,
+    Args,
+    Event,
+    Top,
+    pieces,
+)
 from profiling.timeline.gpu_annotations import add_annotated_ranges, host_times
 from profiling.timeline.operator_inputs import SHAPED, InputsSeen
 from profiling.timeline.reading import (
@@ -60,7 +67,6 @@ OLD_CATEGORIES = {
 ANNOTATIONS = ("ProfilerStep#", "enumerate(", "Optimizer.")  # ranges that were operators then
 SESSION = "PyTorch Profiler"  # the event of category Trace from the profiler's start to its end
 SETTINGS = ("record_shapes", "with_stack")  # members of the trace, 1 where they were on
-THREAD_BITS = 32  # width of a thread's number, below that of its process
 MOST_RANKS = 1_000_000  # a larger number is damage
 GPUS = (1, 6)  # "Device Type" of an allocation: CUDA, HIP
 ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # of the object whose method a frame calls
@@ -94,6 +100,7 @@ def read(path: Path) -> Trace:
         collective_calls=CollectiveCalls.from_columns(collectives),
         overhead=Ranges.from_columns(tables.get("overhead")),
         frames=Ranges.from_columns(tables.get("frames")),
+        sampled=Ranges.from_columns(tables.get("sampled")),
         autograd=AutogradOperators.from_columns(tables.get("autograd")),
         settings=frozenset(reading.settings),
         schema_version=reading.schema_version,
@@ -120,6 +127,8 @@ class Reading:
         self.personal = False
         self.left_out = self.outlasting = 0
         self.session_ns: int | None = None  # how long the profiler was on
+        self.samples: PythonSamples | None = None
+        self.base_ns = 0  # what times count from, in ns since 1970
 
     @property
     def warnings(self) -> list[str]:
@@ -132,6 +141,12 @@ class Reading:
 
     def tables(self) -> dict[str, Columns | None]:
         """The kept events by table, without those that last longer than the profiler was on."""
+        try:
+            if self.samples:
+                rows = python_samples.ranges_of(self.samples, self.names, self.base_ns)
+                self.keep("sampled", rows)
+        except (ValueError, OverflowError) as error:
+            raise ValueError(f"{self.path}: is damaged ({error}); capture it again") from error
         tables = {name: join_tables(self.parts.pop(name)) for name in list(self.parts)}
         kept, self.outlasting = within_session(list(tables.values()), self.session_ns)
         return dict(zip(tables, kept, strict=True))
@@ -153,6 +168,9 @@ class Reading:
             self.rank = info.rank if is_count(info.rank) else None
             self.world_size = info.world_size if is_count(info.world_size) else None
         self.personal |= personal.is_personal(piece.traceName)
+        self.samples = piece.python_samples or self.samples
+        if isinstance(piece.baseTimeNanoseconds, int):
+            self.base_ns = piece.baseTimeNanoseconds or self.base_ns
         events: dict[str, list[Event]] = defaultdict(list)
         for event in piece.traceEvents:
             events[event.cat if event.ph == "X" else event.ph].append(event)

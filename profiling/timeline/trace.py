@@ -238,6 +238,7 @@ class Trace:
     counters: list[CounterSamples] | None = None
     os_calls: Calls | None = None  # calls of system libraries: waits, files, threads; nsys alone
     frames: Ranges | None = None  # calls of Python functions; in Kineto traces with stacks alone
+    sampled: Ranges | None = None  # Python functions as samples of `run` have them
     host_events: HostEvents | None = None  # all of the host but calls of CUDA; JAX's profiler alone
     call_stacks: CallStacks | None = None  # in nsys captures with Python's backtraces alone
     autograd: AutogradOperators | None = None  # None: on a GPU, recorded without stacks

@@ -5,6 +5,7 @@ import sys
 import traceback
 from argparse import Namespace
 from contextlib import redirect_stdout
+from dataclasses import replace
 from pathlib import Path
 
 from cli.errors import one_line
@@ -16,6 +17,7 @@ from profiling.launch import command, reports
 from profiling.launch.any_program import folder as run_folder
 from profiling.launch.any_program import seen
 from profiling.launch.any_program.ended import end_words
+from profiling.launch.any_program.sampling import sampling
 from profiling.launch.any_program.start import (
     NOT_EXECUTABLE,
     HookSettings,
@@ -59,8 +61,8 @@ def run_program(flags: Namespace, words: list[str]) -> int:
     if kind == "nsys":
         nsys = nsys_tool.find(flags.nsys)
         environ, started = under_nsys(nsys, flags, folder.absolute() / PARTIAL, environ, words)
-    environ = with_hook(environ, settings)
     if flags.dry_run:
+        environ = with_hook(environ, settings)
         variables = [f"{name}={environ[name]}" for name in ("PYTHONPATH", "PROFILING_ATTACH")]
         print(shlex.join(["env", *variables, *started]))
         return 0
@@ -74,7 +76,9 @@ def run_program(flags: Namespace, words: list[str]) -> int:
         if nsys:
             empty_folder(folder / PARTIAL)
         try:
-            ended = run_to_end(started, environ, nsys is not None, folder / TRIGGER)
+            with sampling() as samples:
+                environ = with_hook(environ, replace(settings, samples=samples))
+                ended = run_to_end(started, environ, nsys is not None, folder / TRIGGER)
         except OSError as error:
             say(f"{words[0]}: {error.strerror}; name the program that runs it")
             ended = Ended(NOT_EXECUTABLE, "", None)

@@ -109,6 +109,73 @@ def test_a_function_is_named_without_its_folders():
     assert (cover.name, cover.kind, cover.within) == ("train.py(12): log_metrics", "function", None)
 
 
+MODULE, LOG, COUNT, DUMPS = (
+    "train.py(1): <module>",
+    "train.py(9): log",
+    "train.py(12): count",
+    "json.py(3): dumps",
+)
+
+
+def sampled(stalls: dict[str, int], period_ns: int = MS // 2) -> Trace:
+    """`stalled`, whose stalls have samples of functions instead of an operator.
+
+    Each function is open for so many nanoseconds longer than a stall, on both sides; the last of
+    them is the innermost. All samples have MODULE around it.
+    """
+    trace = stalled("aten::mul", around="aten::linear").trace(kind="kineto")
+    rows = trace.operators.rows(trace.operators.name == trace.names.index("aten::mul"))
+    names = [*trace.names, MODULE, *stalls]
+    first_ns, last_ns = int(trace.operators.start_ns.min()), int(trace.operators.end_ns.max())
+    events = []
+    for time_ns in range(first_ns, last_ns, period_ns):
+        events.append((time_ns, MODULE))
+        for name, longer_ns in stalls.items():
+            begin, end = rows.start_ns - longer_ns, rows.end_ns + longer_ns
+            if ((begin <= time_ns) & (time_ns < end)).any():
+                events.append((time_ns, name))
+    start_ns = np.array([time_ns for time_ns, _ in events])
+    samples = Ranges(
+        start_ns=start_ns,
+        end_ns=start_ns + 1,
+        name=np.array([names.index(name) for _, name in events]),
+        **{
+            column: np.repeat(getattr(rows, column)[:1], len(events))
+            for column in vars(rows)
+            if column not in ("start_ns", "end_ns", "name")
+        },
+    )
+    return replace(trace, names=names, operators=None, sampled=samples)
+
+
+def test_a_function_that_was_sampled_is_named_but_not_the_program_itself():
+    for stalls, name in (({LOG: 0}, LOG), ({}, None)):
+        report = reported(sampled(stalls))
+        cover = report.idle.covered_by.get("cpu")
+        assert (cover and cover.name) == name and report.lines is None
+
+
+def test_of_functions_the_innermost_is_named_and_what_calls_it():
+    report = reported(sampled({LOG: 60 * US, COUNT: 30 * US, DUMPS: 0}, period_ns=20 * US))
+    cover = report.idle.covered_by["cpu"]
+    assert (cover.name, cover.within) == (DUMPS, LOG)
+
+
+def test_a_built_in_function_is_no_place():
+    report = reported(sampled({"<built-in function next>": 60 * US, LOG: 0}, period_ns=20 * US))
+    cover = report.idle.covered_by["cpu"]
+    assert (cover.name, cover.within) == (LOG, None)
+
+
+def test_samples_are_shares_of_the_gaps_however_far_apart_they_are():
+    cover = reported(sampled({LOG: 0}, period_ns=1 * MS)).idle.covered_by["cpu"]
+    assert cover.name == LOG and cover.ms == cover.of_ms
+
+
+def test_few_samples_name_nothing():
+    assert not reported(sampled({LOG: 0}, period_ns=4 * MS)).idle.covered_by
+
+
 def with_os_calls(trace: Trace, name: str, thread: int) -> Trace:
     """The stalls of `stalled` as calls of the system's libraries instead of operators."""
     names = [*trace.names, name]

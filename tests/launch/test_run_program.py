@@ -256,7 +256,7 @@ def test_the_hook_reads_the_settings_as_they_are_passed(monkeypatch):
     monkeypatch.syspath_prepend(HOOK)
     from _profiling_attach import settings, step_rule
 
-    values = ("/runs/1", ["python", "x"], "torch", 3, 4, "data", 5, True, True)
+    values = ("/runs/1", ["python", "x"], "torch", 3, 4, "data", 5, True, True, "/s")
     for name, value in with_hook({"PYTHONPATH": ""}, HookSettings(*values)).items():
         monkeypatch.setenv(name, value)
     assert settings.read_settings() == values

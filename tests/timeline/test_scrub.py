@@ -193,6 +193,8 @@ def test_a_trace_loses_its_folders(tmp_path, monkeypatch, block_bytes):
     trace["distributedInfo"] = {"backend": "nccl", "SLURM_HOST": SECRET, "rank": 0}
     trace["traceEvents"][0]["args"]["name"] = f"/opt/{SECRET}/python3 --hub {TOKENS[0]}"
     trace["traceEvents"].append(event("python_function", f"/home/{SECRET}/train.py(7): step", 1, 2))
+    samples = {"names": [f"/home/{SECRET}/train.py(9): read_rows"], "stacks": [[0]]}
+    trace = {"python_samples": samples | {"times_ns": [1, 9], "stack": [0, 0]}} | trace
     path = write_trace(tmp_path / "x.trace.json", trace)
     before = open_capture(path)
     scrub(path)
@@ -200,6 +202,7 @@ def test_a_trace_loses_its_folders(tmp_path, monkeypatch, block_bytes):
     found = json.loads(path.read_text())
     assert found["traceName"] == "x.trace.json" and found["distributedInfo"]["rank"] == 0
     assert found["traceEvents"][-1]["name"] == "train.py(7): step"
+    assert found["python_samples"]["names"] == ["train.py(9): read_rows"]
     assert found["traceEvents"][1:-1] == trace["traceEvents"][1:-1]
     after = open_capture(path)
     assert before.personal and not after.personal

@@ -28,11 +28,14 @@ from profiling.timeline.personal import without_folders
 from profiling.timeline.trace import ANY_THREAD, Calls, Operations, Ranges
 
 COVERED = ("cpu", "launch", "synchronization", "allocation")  # causes whose gaps have a name
+ALL_KINDS: frozenset[CoverKind] = frozenset(("os_call", "operator", "function", "range"))
 # of a range's iteration, and of operators that torch.autograd.profiler.emit_nvtx makes ranges
 NUMBERS = re.compile(r"(, (seq|op_id|sizes) = .*|[\s#:]+\d+)$")
 MOST = 0.5  # of a cause's gaps: a name that covers less does not explain them
 TIGHT = 0.5  # overlap over the mean of both lengths: what is nearly always open explains nothing
 ALIKE = 0.8  # of what another name covers
+ALWAYS = 0.95  # of the window: a function that is open so long is all of the program
+LEAST = 15  # samples in the gaps of a cause: of fewer, which function has most of them is chance
 WORTH_NAMING = 0.02  # of the step; the gaps of a smaller cause are not searched
 
 
@@ -44,6 +47,7 @@ class Found:
     kind: CoverKind
     name: str
     covered_ns: int
+    open_ns: int
 
     @property
     def is_place(self) -> bool:
@@ -107,7 +111,11 @@ def idle_by_thread(
 
 
 def tightest(
-    analysis: Analysis, idle: dict[int, Intervals], steps: int, cause: str
+    analysis: Analysis,
+    idle: dict[int, Intervals],
+    steps: int,
+    cause: str,
+    kinds: frozenset[CoverKind] = ALL_KINDS,
 ) -> Cover | None:
     """Choose what covers most of the idle times, and the range or function around it."""
     all_idle = union(
@@ -117,28 +125,60 @@ def tightest(
     of_ns, found = all_idle.total_ns(), list[Found]()
     if not of_ns:
         return None
+    always_ns = ALWAYS * (analysis.end_ns - analysis.begin_ns)
     for kind, table in candidates(analysis):
+        if kind not in kinds:
+            continue
         names, number = plain_names(analysis.trace.names, table.name)
         covered_ns, open_ns = overlaps(analysis, table, number, kind, idle, all_idle)
+        if table is analysis.trace.sampled:  # each sample has the outermost function
+            all_samples, in_idle = int(open_ns.max()), int(covered_ns.max())
+            if in_idle < LEAST:
+                continue
+            covered_ns = covered_ns * of_ns // in_idle
+            open_ns = open_ns * (analysis.end_ns - analysis.begin_ns) // all_samples
         score = np.where(covered_ns > MOST * of_ns, 2 * covered_ns / (of_ns + open_ns), 0)
         for name in np.flatnonzero(score).tolist():
-            found.append(Found(float(score[name]), kind, names[name], int(covered_ns[name])))
+            times_ns = int(covered_ns[name]), int(open_ns[name])
+            found.append(Found(float(score[name]), kind, names[name], *times_ns))
+    found = without_the_program(found, of_ns, always_ns)
     found.sort(key=lambda each: -each.overlap)
     if not found or found[0].overlap < TIGHT:
         return None
     enough, tight = ALIKE * found[0].covered_ns, [each for each in found if each.overlap >= TIGHT]
     meant = [each for each in tight if work_named(each.name, cause) and each.covered_ns > enough]
-    best = meant[0] if meant else found[0]
-    others = [each for each in found if each is not best]
-    place = next((each.name for each in others if each.is_place), None)
+    near = nearly_as_tight(found)
+    best = meant[0] if meant else near[-1]
+    if best.is_place:
+        callers = (e.name for e in near[:-1] if e.is_place and e.open_ns <= always_ns)
+        place = next(callers, None) if best is near[-1] else None
+    else:
+        others = [each for each in found if each is not best]
+        place = next((each.name for each in others if each.is_place), None)
     ms, of_ms = best.covered_ns / 1e6 / steps, of_ns / 1e6 / steps
-    return Cover(
-        shown(best.name),
-        best.kind,
-        ms,
-        of_ms,
-        shown(place) if place and not best.is_place else None,
-    )
+    return Cover(shown(best.name), best.kind, ms, of_ms, place and shown(place))
+
+
+def without_the_program(found: list[Found], of_ns: int, always_ns: float) -> list[Found]:
+    """Leave out the functions that are open nearly always, such as the one that trains.
+
+    They stay where the gaps are nearly always and no shorter function is tight.
+    """
+    rest = [each for each in found if each.kind != "function" or each.open_ns <= always_ns]
+    tight = any(each.kind == "function" and each.overlap >= TIGHT for each in rest)
+    return rest if tight or of_ns < always_ns else found
+
+
+def nearly_as_tight(found: list[Found]) -> list[Found]:
+    """The first, or all functions that are nearly as tight as it, the innermost last.
+
+    A function is open no longer than the one that calls it, and is seen later.
+    """
+    if found[0].kind != "function":
+        return found[:1]
+    near = [each for each in found if each.kind == "function"]
+    near = [each for each in near if each.overlap >= ALIKE * found[0].overlap]
+    return sorted(near, key=lambda each: -each.open_ns)
 
 
 def plain_names(names: list[str], used: np.ndarray) -> tuple[list[str], np.ndarray]:
@@ -161,7 +201,7 @@ def candidates(analysis: Analysis) -> Iterator[tuple[CoverKind, Ranges | Calls]]
     tables: tuple[tuple[CoverKind, Ranges | Calls | None], ...] = (
         ("os_call", trace.os_calls),
         ("operator", trace.operators),
-        ("function", trace.frames),
+        ("function", trace.frames if trace.frames is not None else trace.sampled),
         ("range", without_closures(analysis, trace.ranges)),
     )
     for kind, table in tables:

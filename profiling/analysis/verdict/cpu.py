@@ -9,9 +9,14 @@ from profiling.analysis.columns import distinct
 from profiling.analysis.records import Bottleneck, RangeTotal, Report
 from profiling.analysis.verdict.advice import advise
 from profiling.analysis.verdict.cpu_operators import has_float64_inputs, operator_habits
-from profiling.analysis.verdict.cpu_pauses import pause_sentences
+from profiling.analysis.verdict.cpu_pauses import function_sentence, pause_sentences
 from profiling.analysis.verdict.cpu_phases import PhaseHabits, phase_habits
-from profiling.analysis.verdict.cpu_waits import operators, pauses_of, waiting_ms
+from profiling.analysis.verdict.cpu_waits import (
+    operators,
+    pauses_of,
+    times_by_class,
+    waiting_ms,
+)
 from profiling.analysis.verdict.gpu import WAITING_SHARE
 from profiling.shared.causes import VERDICT as TITLES
 from profiling.shared.units import milliseconds, size_bytes
@@ -39,14 +44,14 @@ def bottleneck(analysis: Analysis, report: Report, cannot_tell: list[str]) -> Bo
     """
     waiting = waiting_ms(analysis)
     verdict, waited_ms = max(waiting.items(), key=lambda item: item[1], default=(VERDICT, 0.0))
-    habits = phase_habits(analysis, report)
+    habits = phase_habits(analysis, report, pauses_of(analysis))
     outweighed = verdict == "cpu" and habits.most_ms > waited_ms
     if outweighed or waited_ms < WAITING_SHARE * report.window.step_ms.mean:
         verdict = VERDICT
     settings = list(setting_sentences(report))
     evidence = [
         *settings,
-        *habit_of_phases_sentences(report, habits),
+        *habit_of_phases_sentences(analysis, report, habits),
         *waiting_sentences(analysis, report, waiting),
         *phase_sentences(report),
         *operator_sentences(analysis, report),
@@ -76,7 +81,9 @@ def setting_sentences(report: Report) -> Iterator[str]:
         yield f"PyTorch computes with {threads} threads on {report.cpu_cores} cores."
 
 
-def habit_of_phases_sentences(report: Report, habits: PhaseHabits) -> Iterator[str]:
+def habit_of_phases_sentences(
+    analysis: Analysis, report: Report, habits: PhaseHabits
+) -> Iterator[str]:
     """Lines on passes that are many, and on what runs in a phase or between two of them."""
     if passes := habits.small_passes:
         yield (
@@ -93,6 +100,7 @@ def habit_of_phases_sentences(report: Report, habits: PhaseHabits) -> Iterator[s
             f"No operator runs in {quiet.phase} for {share_of_step(report, quiet.ms)}: Python, or "
             "code that PyTorch does not see."
         )
+        yield from function_sentence(analysis, quiet.times)
     if between := habits.between:
         where = "" if between.place is None else ", most behind {} and before {}"
         yield (
@@ -109,8 +117,11 @@ def waiting_sentences(
         if ms < WORTH_TELLING * report.window.step_ms.mean:
             continue
         yield f"{WAITS[name]}: {share_of_step(report, ms)}."
+        times = times_by_class(analysis)[name]
         if name == "cpu":
-            yield from pause_sentences(analysis, report, pauses_of(analysis))
+            yield from pause_sentences(analysis, report, times)
+        else:
+            yield from function_sentence(analysis, times)
         if name == "checkpoint" and report.window.phases_from == "operators":
             yield (
                 "That it is a checkpoint is inferred: many tensors are detached, as by "

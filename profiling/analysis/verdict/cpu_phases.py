@@ -6,10 +6,10 @@ from typing import TypeVar
 import numpy as np
 
 from profiling.analysis.analysis import Analysis
-from profiling.analysis.columns import union
+from profiling.analysis.columns import Intervals, union
 from profiling.analysis.records import Report
 from profiling.analysis.verdict.cpu_operators import SMALL_US, WORTH
-from profiling.analysis.verdict.cpu_pauses import between_phases
+from profiling.analysis.verdict.cpu_pauses import between_phases, function_sentence
 from profiling.analysis.verdict.cpu_waits import OTHER, class_of_phase, operators, pauses
 
 MANY_PASSES = 8  # backwards a step
@@ -31,6 +31,7 @@ class Quiet:
 
     phase: str
     ms: float  # a step
+    times: Intervals
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,8 @@ class PhaseHabits:
     untrained: Calls | None = None  # forwards without gradients
     quiet: Quiet | None = None
     between: Between | None = None
+    named: bool = False  # whether a function holds most of the quiet phase, or of the pauses
+    sampled: bool = False  # whether the capture has samples of Python's stack
 
     @property
     def most_ms(self) -> float:
@@ -70,13 +73,16 @@ class PhaseHabits:
         return max((each.ms for each in found if each), default=0.0)
 
 
-def phase_habits(analysis: Analysis, report: Report) -> PhaseHabits:
+def phase_habits(analysis: Analysis, report: Report, between: Intervals) -> PhaseHabits:
     least_ms = WORTH * report.window.step_ms.mean
+    quiet = if_worth(quiet_phase(analysis), least_ms)
     return PhaseHabits(
         if_worth(small_passes(report), least_ms),
         if_worth(untrained_forwards(analysis), least_ms),
-        if_worth(quiet_phase(analysis), least_ms),
+        quiet,
         if_worth(operators_between(analysis), least_ms),
+        any(function_sentence(analysis, quiet.times if quiet else between)),
+        analysis.trace.sampled is not None,
     )
 
 
@@ -130,8 +136,9 @@ def quiet_phase(analysis: Analysis) -> Quiet | None:
             continue
         rows = phases.rows(phases.name == number)
         times = union(rows.start_ns, rows.end_ns)
-        ns = without.intersection(times, begin, end).total_ns()
-        found.append(Quiet(names[number].split("#")[0], ns / 1e6 / steps))
+        quiet = without.intersection(times, begin, end)
+        ms = quiet.total_ns() / 1e6 / steps
+        found.append(Quiet(names[number].split("#")[0], ms, quiet))
     return max(found, key=lambda each: each.ms, default=None)
 
 

@@ -103,7 +103,7 @@ def used(analysis: Analysis) -> list[str]:
     """The names of the process's ranges, domains, operators, functions and kernels."""
     trace, process = analysis.trace, analysis.steps.process
     rows = set[int]()
-    for table in (trace.ranges, trace.operators, trace.frames):
+    for table in (trace.ranges, trace.operators, trace.frames, trace.sampled):
         if table is not None:
             rows.update(used_names(table.name[table.process == process]))
     if trace.ranges is not None:

@@ -36,6 +36,7 @@ class HookSettings:
     stop_after: int | None = None  # steps after which the process ends; None: at its own end
     stack: bool = False  # torch.profiler also records Python's functions
     every_step: bool = False  # all steps are timed, however short they are
+    samples: str | None = None  # socket of any_program.sampling
 
 
 def with_hook(environ: dict[str, str], settings: HookSettings) -> dict[str, str]:

@@ -192,6 +192,8 @@ class RunFiles:
         stem = os.path.join(self.folder, "profile", self.name(f"window-{self.windows}", ""))
         os.makedirs(os.path.dirname(stem), exist_ok=True)
         names = window.close(stem)
+        if window.not_sampled:
+            self.recorder.notes.append(f"Python's stack was not sampled: {window.not_sampled}")
         laps = self.recorder.laps
         laps.read(wait=True)
         before = laps.with_label(FREE)[-FREE_LAPS:]

@@ -17,6 +17,7 @@ class Settings(NamedTuple):
     stop_after: Optional[int]  # steps after which the process ends; None: at its own end
     stack: bool = False  # torch.profiler also records Python's functions
     every_step: bool = False  # all steps are timed, however short they are
+    samples: Optional[str] = None  # socket that starts py-spy; None: it is not installed
 
 
 def read_settings():

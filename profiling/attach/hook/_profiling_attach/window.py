@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 from _profiling_attach.laps import CAPTURED, FREE, PREPARED, uses_gpu
 from _profiling_attach.leftovers import leftovers_removed
+from _profiling_attach.python_samples import PythonSamples, seconds_of
 
 KINDS = ("torch", "memory", "nsys")
 LEAD = 3  # steps for which torch.profiler's tracer is on before the window
@@ -28,7 +29,7 @@ def planned_window(torch, settings, world_size):
         return None
     check_kind(torch, settings.kind)
     start = START_OF_RANKS if settings.start is None and world_size > 1 else settings.start
-    return Window(torch, settings.kind, start, settings.steps, settings.stack)
+    return Window(torch, settings.kind, start, settings.steps, settings.stack, settings.samples)
 
 
 def requested_window(torch, settings, request):
@@ -37,7 +38,7 @@ def requested_window(torch, settings, request):
     stack = kind == "stack" or settings.stack
     kind = "torch" if kind == "stack" else kind
     check_kind(torch, kind)
-    return Window(torch, kind, request["start"], steps, stack)
+    return Window(torch, kind, request["start"], steps, stack, settings.samples)
 
 
 def check_kind(torch, kind):
@@ -51,14 +52,18 @@ def check_kind(torch, kind):
 class Window:
     """One window of `steps` steps. `start` is None until step times are steady.
 
-    With `stack` torch.profiler also records Python's functions.
+    With `stack` torch.profiler also records Python's functions; without, they are sampled if
+    `samples` is a socket of `run`.
     """
 
     kineto_started = False  # by a window of this process
 
-    def __init__(self, torch, kind, start, steps, stack=False):
+    def __init__(self, torch, kind, start, steps, stack=False, samples=None):
         self.torch, self.kind, self.start, self.steps = torch, kind, start, steps
         self.stack = stack
+        self.socket = None if stack else samples
+        self.samples = None  # while they are taken
+        self.not_sampled = None  # why not
         self.label = FREE
         self.first = None  # step of the program with which it opened
         self.ended_by = None  # why it ended before its time
@@ -79,6 +84,7 @@ class Window:
             return False
         if self.label == FREE and done >= self.start - LEAD and self.kind == "torch":
             self.prepare(done)
+            self.start_samples(seconds_of(laps.ms, LEAD + self.steps))
         return done >= self.start
 
     def steady(self, done, laps):
@@ -105,6 +111,23 @@ class Window:
             self.profiler.prepare_trace()
         self.preparing = False
         self.label = PREPARED
+
+    def start_samples(self, window_s):
+        if self.socket is None or self.profiler is None:
+            return
+        try:
+            self.samples = PythonSamples(self.socket, window_s)
+        except Exception as error:  # the window goes on without
+            self.not_sampled = repr(error)
+
+    def end_samples(self):
+        """The samples as JSON, or None."""
+        samples, self.samples = self.samples, None
+        try:
+            return samples and samples.end()
+        except Exception as error:
+            self.not_sampled = str(error)
+            return None
 
     @contextmanager
     def quiet(self):
@@ -166,9 +189,9 @@ class Window:
             return self.write_allocations(stem)
         profiler, self.profiler = self.profiler, None
         profiler.stop_trace()
-        return self.write_trace(profiler, stem)
+        return self.write_trace(profiler, stem, self.end_samples())
 
-    def write_trace(self, profiler, stem):
+    def write_trace(self, profiler, stem, samples=None):
         """Write the trace, compressed. Kineto leaves none where the disk is full."""
         plain, partial, path = stem + ".tmp.json", stem + ".tmp.json.gz", stem + ".trace.json.gz"
         with leftovers_removed(plain, plain + ".tmp", partial):
@@ -176,6 +199,8 @@ class Window:
             if not os.path.exists(plain):
                 raise OSError("torch.profiler could not write its trace: is the disk full?")
             with open(plain, "rb") as trace, gzip.open(partial, "wb", compresslevel=6) as packed:
+                if samples is not None:  # an object, of which these become members
+                    packed.write(samples[:-1] + b"," + trace.read(100).partition(b"{")[2])
                 shutil.copyfileobj(trace, packed, 1 << 20)
             os.replace(partial, path)
         return [os.path.basename(path)]
@@ -184,6 +209,9 @@ class Window:
         """Stop what records a window that does not come, or that nobody wants."""
         self.end_step()
         label, self.label = self.label, FREE
+        if self.samples is not None:
+            self.samples.discard()
+            self.samples = None
         if self.profiler is not None:
             profiler, self.profiler = self.profiler, None
             if label == PREPARED:
