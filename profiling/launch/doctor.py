@@ -14,12 +14,13 @@ from pathlib import Path
 from types import ModuleType
 
 from cli.extras import READING, TRAINING, WANDB, Part
-from profiling.tools import nsight, nsys_tool
+from profiling.tools import nsight, nsys_tool, py_spy
 
 SEVERITIES = ("ok", "note", "warning", "error")
 PROC = Path("/proc")
 SCARCE_BYTES, FULL_BYTES = 5e9, 5e8  # a long capture with GPU metrics takes gigabytes on its way
 NO_GPU = "not applicable: no GPU"
+READS_OWN = 1  # Yama lets a process be read by one that it names, as our hook names `run`
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,7 @@ def checks(gpu: bool) -> Iterator[Check]:
     yield packages("shows in W&B", WANDB)
     yield from nsys(gpu)
     yield ncu(gpu)
+    yield stack_samples()
     yield perf_events()
     yield counters(gpu)
     yield driver(gpu)
@@ -296,6 +298,19 @@ def wandb() -> Check:
         f"{mode}: metrics.jsonl has all metrics",
         "run wandb login if you want to use W&B",
     )
+
+
+def stack_samples() -> Check:
+    """Check for py-spy, with which `run` names the function of a pause."""
+    name = "py-spy"
+    if (path := py_spy.find()) is None:
+        cure = "pip install '.[stack]' on Linux; without it, run --stack names a pause's function"
+        return Check(name, "note", "not found", cure)
+    scope = PROC / "sys/kernel/yama/ptrace_scope"
+    if os.geteuid() and scope.exists() and int(scope.read_text()) > READS_OWN:
+        finding = f"{path} may not read programs: {scope} is above {READS_OWN}"
+        return Check(name, "note", finding, f"sysctl kernel.yama.ptrace_scope={READS_OWN}, as root")
+    return Check(name, "ok", path)
 
 
 def disk(folder: Path) -> Check:

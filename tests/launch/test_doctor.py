@@ -52,7 +52,7 @@ def test_this_machine_as_json():
     )
     found = json.loads(done.stdout)
     checks = {check["name"]: check for check in found["checks"]}
-    names = "nsys,ncu,perf_event_paranoid,GPU counters,driver,torch,CUPTI,NVML,nvtx,W&B,disk"
+    names = "nsys,ncu,py-spy,perf_event_paranoid,GPU counters,driver,torch,CUPTI,NVML,nvtx,W&B,disk"
     assert {*names.split(","), "C++ compiler"} <= set(checks)
     severities = [check["severity"] for check in checks.values()]
     assert found["worst"] == max(severities, key=doctor.SEVERITIES.index)
@@ -60,6 +60,18 @@ def test_this_machine_as_json():
     assert checks["W&B"]["finding"].startswith("an API key is present")
     assert "planted" not in done.stdout + done.stderr
     assert checks["nvtx"]["severity"] == "ok"
+
+
+def test_py_spy_is_found_or_named_with_its_cure(proc, monkeypatch):
+    monkeypatch.setattr(doctor.py_spy, "find", lambda: None)
+    missing = doctor.stack_samples()
+    assert missing.severity == "note" and ".[stack]" in missing.cure
+    monkeypatch.setattr(doctor.py_spy, "find", lambda: "/opt/py-spy")
+    proc(sys__kernel__yama__ptrace_scope="1\n")
+    assert doctor.stack_samples() == doctor.Check("py-spy", "ok", "/opt/py-spy")
+    proc(sys__kernel__yama__ptrace_scope="2\n")
+    closed = doctor.stack_samples()
+    assert "may not read programs" in closed.finding and cured(closed)
 
 
 def test_without_a_gpu_nothing_that_wants_one_is_wrong(no_nsys, monkeypatch, capsys):

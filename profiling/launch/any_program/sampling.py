@@ -54,11 +54,11 @@ class Handler(StreamRequestHandler):
         spy = PySpy(self.server.program, pid, begin.rate_hz, self.server.folder)
         self.server.spies.append(spy)
         try:
-            told = self.rfile.readline()
+            message = self.rfile.readline()
         finally:
             spy.stop()
-        if told:
-            self.wfile.write(answer(spy, msgspec.json.decode(told, type=Wanted)))
+        if message:
+            self.wfile.write(answer(spy, msgspec.json.decode(message, type=Wanted)))
 
 
 def answer(spy: PySpy, wanted: Wanted) -> bytes:
