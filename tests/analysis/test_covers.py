@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from profiling.analysis.analysis import Analysis
+from profiling.analysis.gpu_time import covers
+from profiling.analysis.gpu_time.covers import Found
 from profiling.analysis.records import Report
 from profiling.analysis.summary import summarize
 from profiling.shared.host_work import work_named
@@ -153,6 +155,13 @@ def test_a_function_that_was_sampled_is_named_but_not_the_program_itself():
         report = reported(sampled(stalls))
         cover = report.idle.covered_by.get("cpu")
         assert (cover and cover.name) == name and report.lines is None
+
+
+@pytest.mark.parametrize(("of_ns", "named"), [(94, True), (60, False)])
+def test_a_function_that_is_open_a_little_longer_than_long_gaps_is_named(of_ns, named):
+    open_ns = 96
+    found = [Found(2 * of_ns / (of_ns + open_ns), "function", LOG, of_ns, open_ns)]
+    assert bool(covers.without_the_program(found, of_ns, always_ns=95)) == named
 
 
 def test_of_functions_the_innermost_is_named_and_what_calls_it():
