@@ -23,9 +23,8 @@ from profiling.shared.python_samples import PythonSamples
 HOOK = "_profiling_attach"  # folder of the hook, whose functions are none of the program's
 STAIR = "climb"  # its function that calls itself
 LEAST_STAIRS = 4  # seen by py-spy
-FEW = 8  # stacks
 MOST_S = 3600  # of a window; the program may outlive `run`
-START_S = 1.0  # at most until it has begun, or says why not
+START_S = 3.0  # at most until it has begun, or says why not; some 0.1 on a machine with time
 ANSWER_S = 5.0
 NOT_PERMITTED = (
     "py-spy may not read the program; allow it by root's rights, in a container by --cap-add "
@@ -81,10 +80,12 @@ class PySpy:
                 words, stdin=subprocess.DEVNULL, stdout=said, stderr=said, start_new_session=True
             )
 
-    def stop(self) -> None:
-        until_s = time.monotonic() + START_S  # before, Ctrl-C ends it without words
+    def wait_for_begin(self) -> None:
+        until_s = time.monotonic() + START_S
         while time.monotonic() < until_s and self.process.poll() is None and not self.begun():
             time.sleep(0.01)
+
+    def stop(self) -> None:
         self.process.send_signal(signal.SIGINT)
         try:
             self.process.wait(ANSWER_S)
@@ -133,8 +134,6 @@ def in_clock_of(
             first_us = time_us if first_us is None else first_us
             offsets_ns.append(sum(steps[height - 1]) // 2 - 1000 * time_us)
     samples = PythonSamples(wanted.pid, wanted.tid)
-    if len(states) < FEW:  # py-spy takes some 0.1 s to begin, and the window is shorter
-        return samples
     if first_us is None or len(offsets_ns) < LEAST_STAIRS:
         raise ValueError(f"py-spy read {len(states)} stacks, and too few at known times")
     offset_ns = statistics.median_low(offsets_ns)

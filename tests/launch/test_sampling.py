@@ -129,7 +129,13 @@ def line_with(text: str, code: str) -> int:
 
 
 @pytest.mark.slow
-def test_of_a_loader_what_makes_the_items_is_named(installed):
+def test_of_a_loader_what_makes_the_items_is_named_however_late_py_spy_begins(
+    installed, monkeypatch
+):
+    late = Path("py-spy").absolute()
+    late.write_text(f'#!/bin/sh\nsleep 0.7\nexec {py_spy.find()} "$@"\n')
+    late.chmod(0o755)
+    monkeypatch.setattr(py_spy, "find", lambda: str(late))
     assert ran(LOADER) == 0
     found = bottleneck()
     assert found.verdict == "data"

@@ -65,7 +65,3 @@ def test_without_known_times_there_are_no_samples():
     events = [event(ph, ms, "f") for ms in range(20) for ph in "BE"]
     with pytest.raises(ValueError, match="20 stacks, and too few at known times"):
         sampled(events, [])
-
-
-def test_a_window_that_ends_before_py_spy_has_begun_has_none():
-    assert sampled([], MIDDLES_MS[6:]).times_ns == []

@@ -19,6 +19,7 @@ from profiling.tools import py_spy
 from profiling.tools.py_spy import PySpy, Wanted
 
 RANKS = 128  # that may ask at once
+BEGUN = b"."  # the hook waits for it
 LOOK_S = 0.1  # between two looks whether to stop
 
 
@@ -54,6 +55,8 @@ class Handler(StreamRequestHandler):
         spy = PySpy(self.server.program, pid, begin.rate_hz, self.server.folder)
         self.server.spies.append(spy)
         try:
+            spy.wait_for_begin()  # before, Ctrl-C ends it without words
+            self.wfile.write(BEGUN)
             message = self.rfile.readline()
         finally:
             spy.stop()

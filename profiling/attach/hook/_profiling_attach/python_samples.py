@@ -35,6 +35,7 @@ class PythonSamples:
         credentials = self.run.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
         let_read(struct.unpack("3i", credentials)[0])
         self.tell({"rate_hz": self.rate_hz})
+        self.run.recv(1)  # py-spy has begun, or cannot
 
     def tell(self, what):
         self.run.sendall(json.dumps(what).encode() + b"\n")
