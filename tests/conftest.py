@@ -104,6 +104,16 @@ def logging_as_before():
         logging.getLogger(name).setLevel(level)
 
 
+@pytest.fixture(autouse=True)
+def no_py_spy(request, monkeypatch):
+    """`run` in this process does not start py-spy, which takes a part of a second, but where tests
+    are about it."""
+    if "py_spy" not in request.node.path.stem and "sampling" not in request.node.path.stem:
+        from profiling.tools import py_spy
+
+        monkeypatch.setattr(py_spy, "find", lambda: None)
+
+
 @pytest.fixture(scope="session")
 def text_file(tmp_path_factory) -> Path:
     """Some pages of the built-in play; the process id in its name separates parallel test runs."""

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 from pathlib import Path
@@ -137,11 +137,14 @@ def in_clock_of(
     if first_us is None or len(offsets_ns) < LEAST_STAIRS:
         raise ValueError(f"py-spy read {len(states)} stacks, and too few at known times")
     offset_ns = statistics.median_low(offsets_ns)
+    root = common_root(stack for _, stack in states)
     kinds: dict[tuple[int, ...], int] = {}
     functions = Functions()
     for (time_us, stack), (next_us, _) in pairwise(states):
         if time_us >= first_us:
             break
+        if not stack or place(stack[0]) != root:
+            continue  # it changed while py-spy read it, so that its outer functions are missing
         count = max(1, int(1000 * (next_us - time_us) / period_ns))
         numbers = tuple(functions.number(event, count) for event in stack if is_own(event))
         kind = kinds.setdefault(numbers, len(kinds))
@@ -151,6 +154,16 @@ def in_clock_of(
     samples.names.extend(functions.names(wanted.folders))
     samples.stacks.extend(map(list, kinds))
     return samples
+
+
+def common_root(stacks: Iterable[list[Event]]) -> tuple[str, str] | None:
+    """The function that is the outermost of most stacks, as that of a thread is of all."""
+    roots = Counter(place(stack[0]) for stack in stacks if stack)
+    return roots.most_common(1)[0][0] if roots else None
+
+
+def place(event: Event) -> tuple[str, str]:
+    return event.args.filename, event.name
 
 
 def is_own(event: Event) -> bool:
@@ -166,7 +179,7 @@ class Functions:
 
     def number(self, event: Event, count: int) -> int:
         """The number of the event's function, which was seen so many times."""
-        key = event.args.filename, event.name
+        key = place(event)
         self.lines.setdefault(key, Counter())[event.args.line or 0] += count
         return self.numbers.setdefault(key, len(self.numbers))
 

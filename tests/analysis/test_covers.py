@@ -157,11 +157,16 @@ def test_a_function_that_was_sampled_is_named_but_not_the_program_itself():
         assert (cover and cover.name) == name and report.lines is None
 
 
-@pytest.mark.parametrize(("of_ns", "named"), [(94, True), (60, False)])
-def test_a_function_that_is_open_a_little_longer_than_long_gaps_is_named(of_ns, named):
-    open_ns = 96
+@pytest.mark.parametrize(("of_ns", "open_ns", "named"), [(94, 96, True), (60, 99, False)])
+def test_a_function_that_is_seen_a_little_longer_than_long_gaps_is_named(of_ns, open_ns, named):
     found = [Found(2 * of_ns / (of_ns + open_ns), "function", LOG, of_ns, open_ns)]
-    assert bool(covers.without_the_program(found, of_ns, always_ns=95)) == named
+    assert bool(covers.without_the_program(found, of_ns, window_ns=100)) == named
+
+
+def test_of_sampled_functions_the_deepest_is_the_innermost_though_seen_more_often():
+    log = Found(0.95, "function", LOG, 91, 91, depth=4.0)
+    count = Found(0.96, "function", COUNT, 92, 92, depth=5.0)
+    assert covers.nearly_as_tight([count, log]) == [log, count]
 
 
 def test_of_functions_the_innermost_is_named_and_what_calls_it():

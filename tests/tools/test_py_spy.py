@@ -33,7 +33,8 @@ MIDDLES_MS = [101.5 + 3 * number for number in range(8)]  # of the stairs
 def test_stairs_tell_the_offset_of_the_clock():
     late_ms = [0.9, -0.2, 0.3, 0.1, -1.2, 0.2, 1.1, 0.0]  # of the samples in their stairs
     seen_ms = [ms + late for ms, late in zip(MIDDLES_MS, late_ms, strict=True)]
-    samples = sampled([event("B", 10, "f"), event("E", 14, "f"), event("B", 14, "g")], seen_ms)
+    functions = [event("B", 10, "f"), event("E", 14, "f"), event("B", 14, "g")]
+    samples = sampled([event("B", 10, "train"), *functions], seen_ms)
     assert [time_ns - BEGAN_NS for time_ns in samples.times_ns[:2]] == [
         pytest.approx(10 * MS, abs=0.5 * MS),
         pytest.approx(14 * MS, abs=0.5 * MS),
@@ -53,12 +54,22 @@ def test_a_stack_that_stays_is_a_sample_each_period_and_stairs_are_none():
 
 
 def test_a_function_is_one_with_the_line_that_was_seen_most():
-    events = []
+    events = [event("B", 10, "train", 30)]
     for ms, line in ((10, 3), (20, 4), (30, 4), (40, 4)):
         events += [event("B", ms, "f", line), event("E", ms + 1, "f", line)]
     events.append(event("B", 60, "f", 9, "/home/me/lib/torch/f.py"))
     samples = sampled(events, MIDDLES_MS)
-    assert samples.names == ["train.py(4): f", "torch/f.py(9): f"]
+    assert samples.names == ["train.py(30): train", "train.py(4): f", "torch/f.py(9): f"]
+
+
+def test_a_stack_that_is_read_while_it_changes_is_no_sample():
+    events = [event("B", 10, "train"), event("B", 12, "f"), event("E", 30, "f")]
+    # its outer functions are missing
+    events += [event("E", 30, "train"), event("B", 30, "f"), event("E", 40, "f")]
+    events += [event("B", 40, "train")]
+    samples = sampled(events, MIDDLES_MS)
+    assert [samples.names[numbers[0]] for numbers in samples.stacks] == ["train.py(1): train"] * 2
+    assert not any(BEGAN_NS + 30 * MS < at < BEGAN_NS + 40 * MS for at in samples.times_ns)
 
 
 def test_without_known_times_there_are_no_samples():

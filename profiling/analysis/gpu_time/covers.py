@@ -34,7 +34,7 @@ NUMBERS = re.compile(r"(, (seq|op_id|sizes) = .*|[\s#:]+\d+)$")
 MOST = 0.5  # of a cause's gaps: a name that covers less does not explain them
 TIGHT = 0.5  # overlap over the mean of both lengths: what is nearly always open explains nothing
 ALIKE = 0.8  # of what another name covers
-ALWAYS = 0.95  # of the window: a function that is open so long is all of the program
+ALWAYS = 0.95  # of the time beside the gaps: a function that is open so long is all of the program
 LEAST = 15  # samples in the gaps of a cause: of fewer, which function has most of them is chance
 WORTH_NAMING = 0.02  # of the step; the gaps of a smaller cause are not searched
 
@@ -48,6 +48,7 @@ class Found:
     name: str
     covered_ns: int
     open_ns: int
+    depth: float = 0.0  # mean place in the samples' stacks; 0 for others
 
     @property
     def is_place(self) -> bool:
@@ -125,23 +126,27 @@ def tightest(
     of_ns, found = all_idle.total_ns(), list[Found]()
     if not of_ns:
         return None
-    always_ns = ALWAYS * (analysis.end_ns - analysis.begin_ns)
+    window_ns = analysis.end_ns - analysis.begin_ns
     for kind, table in candidates(analysis):
         if kind not in kinds:
             continue
         names, number = plain_names(analysis.trace.names, table.name)
         covered_ns, open_ns = overlaps(analysis, table, number, kind, idle, all_idle)
+        depth = np.zeros(len(names))
         if table is analysis.trace.sampled:  # each sample has the outermost function
             all_samples, in_idle = int(open_ns.max()), int(covered_ns.max())
             if in_idle < LEAST:
                 continue
             covered_ns = covered_ns * of_ns // in_idle
-            open_ns = open_ns * (analysis.end_ns - analysis.begin_ns) // all_samples
+            open_ns = open_ns * window_ns // all_samples
+            depth = mean_depth(analysis.trace.sampled, number, len(names))
         score = np.where(covered_ns > MOST * of_ns, 2 * covered_ns / (of_ns + open_ns), 0)
         for name in np.flatnonzero(score).tolist():
             times_ns = int(covered_ns[name]), int(open_ns[name])
-            found.append(Found(float(score[name]), kind, names[name], *times_ns))
-    found = without_the_program(found, of_ns, always_ns)
+            found.append(
+                Found(float(score[name]), kind, names[name], *times_ns, float(depth[name]))
+            )
+    found = without_the_program(found, of_ns, window_ns)
     found.sort(key=lambda each: -each.overlap)
     if not found or found[0].overlap < TIGHT:
         return None
@@ -150,7 +155,7 @@ def tightest(
     near = nearly_as_tight(found)
     best = meant[0] if meant else near[-1]
     if best.is_place:
-        callers = (e.name for e in near[:-1] if e.is_place and e.open_ns <= always_ns)
+        callers = (e.name for e in near[:-1] if e.is_place and not is_program(e, of_ns, window_ns))
         place = next(callers, None) if best is near[-1] else None
     else:
         others = [each for each in found if each is not best]
@@ -159,27 +164,44 @@ def tightest(
     return Cover(shown(best.name), best.kind, ms, of_ms, place and shown(place))
 
 
-def without_the_program(found: list[Found], of_ns: int, always_ns: float) -> list[Found]:
-    """Leave out the functions that are open nearly always, such as the one that trains.
+def without_the_program(found: list[Found], of_ns: int, window_ns: int) -> list[Found]:
+    """Leave out the functions that are all of the program, such as the one that trains.
 
-    They stay where the gaps take about as long and no shorter function is tight: by samples a
-    function that makes all batches may seem to be open for longer than the gaps.
+    They stay where the gaps are nearly all of the window and no other function is tight.
     """
-    rest = [each for each in found if each.kind != "function" or each.open_ns <= always_ns]
+    rest = [each for each in found if not is_program(each, of_ns, window_ns)]
     tight = any(each.kind == "function" and each.overlap >= TIGHT for each in rest)
-    return rest if tight or of_ns < ALIKE * always_ns else found
+    return rest if tight or of_ns < ALIKE * window_ns else found
+
+
+def is_program(found: Found, of_ns: int, window_ns: int) -> bool:
+    """Whether a function is nearly always open beside the gaps, too."""
+    elsewhere_ns = found.open_ns - found.covered_ns
+    return found.kind == "function" and elsewhere_ns >= ALWAYS * (window_ns - of_ns)
 
 
 def nearly_as_tight(found: list[Found]) -> list[Found]:
     """The first, or all functions that are nearly as tight as it, the innermost last.
 
-    A function is open no longer than the one that calls it, and is seen later.
+    A function is open no longer than the one that calls it, but by samples it may seem so.
     """
     if found[0].kind != "function":
         return found[:1]
     near = [each for each in found if each.kind == "function"]
     near = [each for each in near if each.overlap >= ALIKE * found[0].overlap]
-    return sorted(near, key=lambda each: -each.open_ns)
+    return sorted(near, key=lambda each: (each.depth, -each.open_ns))
+
+
+def mean_depth(samples: Ranges, number: np.ndarray, names: int) -> np.ndarray:
+    """(names,) the mean place of each in the stacks of `samples`, the outermost's being 0.
+
+    `number` is the place that each of Trace.names has in it.
+    """
+    begin = np.searchsorted(samples.start_ns, samples.start_ns, side="left")
+    place = np.arange(len(begin)) - begin
+    name = number[samples.name]
+    sums = np.bincount(name, place, names)
+    return np.asarray(sums / np.maximum(np.bincount(name, minlength=names), 1))
 
 
 def plain_names(names: list[str], used: np.ndarray) -> tuple[list[str], np.ndarray]:
