@@ -175,7 +175,8 @@ def test_each_rank_has_its_own(installed):
 def test_a_program_may_end_within_its_window(installed, end, windows, code, capfd):
     assert ran(ENDS + end) == code
     assert len(list(Path("out-run/profile").glob("*.gz"))) == windows
-    assert "sampled" not in " ".join(said_of(capfd))
+    said = [line for line in said_of(capfd) if "sampled" in line]
+    assert all("too few at known times" in line for line in said)  # as where no core is free
     assert not list(Path("tmp").iterdir())
 
 
