@@ -133,10 +133,9 @@ def in_clock_of(
         if 0 < height <= len(steps):
             first_us = time_us if first_us is None else first_us
             offsets_ns.append(sum(steps[height - 1]) // 2 - 1000 * time_us)
-    samples = PythonSamples(wanted.pid, wanted.tid)
     if first_us is None or len(offsets_ns) < LEAST_STAIRS:
         raise ValueError(f"py-spy read {len(states)} stacks, and too few at known times")
-    offset_ns = statistics.median_low(offsets_ns)
+    samples, offset_ns = PythonSamples(wanted.pid, wanted.tid), statistics.median_low(offsets_ns)
     root = common_root(stack for _, stack in states)
     kinds: dict[tuple[int, ...], int] = {}
     functions = Functions()

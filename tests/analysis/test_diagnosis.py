@@ -239,15 +239,15 @@ def test_allocation_that_is_the_largest_is_the_verdict_whatever_comes_second():
     assert waiting_verdict(waiting | {"communication": 14.0}, 40.0) == "host"
 
 
-@pytest.mark.parametrize(("malloc_us", "told"), [(1500, True), (300, False)])
-def test_allocations_have_their_advice_whatever_limits_the_step(malloc_us, told):
+@pytest.mark.parametrize(("malloc_us", "advised"), [(1500, True), (300, False)])
+def test_allocations_have_their_advice_whatever_limits_the_step(malloc_us, advised):
     """A loop should have hardly any, and they are not what a profiler lengthens."""
     found = diagnosed(
         data=lambda program: program.work(8 * MS),
         before_update=lambda program: program.wait() or program.call(malloc_us * US, "cudaFree"),
     )
     assert found.verdict == "data"
-    assert any("PyTorch cache its memory" in line for line in found.next) == told
+    assert any("PyTorch cache its memory" in line for line in found.next) == advised
 
 
 def test_half_a_step_between_queued_kernels_goes_before_communication():

@@ -127,9 +127,7 @@ def tightest(
     if not of_ns:
         return None
     window_ns = analysis.end_ns - analysis.begin_ns
-    for kind, table in candidates(analysis):
-        if kind not in kinds:
-            continue
+    for kind, table in candidates(analysis, kinds):
         names, number = plain_names(analysis.trace.names, table.name)
         covered_ns, open_ns = overlaps(analysis, table, number, kind, idle, all_idle)
         depth = np.zeros(len(names))
@@ -218,17 +216,20 @@ def shown(name: str) -> str:
     return without_folders(name) or name
 
 
-def candidates(analysis: Analysis) -> Iterator[tuple[CoverKind, Ranges | Calls]]:
-    """The tables of events that may cover a gap, those with the innermost events first."""
+def candidates(
+    analysis: Analysis, kinds: frozenset[CoverKind]
+) -> Iterator[tuple[CoverKind, Ranges | Calls]]:
+    """The tables of `kinds` that may cover a gap, those with the innermost events first."""
     trace = analysis.trace
+    ranges = without_closures(analysis, trace.ranges) if "range" in kinds else None
     tables: tuple[tuple[CoverKind, Ranges | Calls | None], ...] = (
         ("os_call", trace.os_calls),
         ("operator", trace.operators),
         ("function", trace.frames if trace.frames is not None else trace.sampled),
-        ("range", without_closures(analysis, trace.ranges)),
+        ("range", ranges),
     )
     for kind, table in tables:
-        if table is not None and len(table.start_ns):
+        if kind in kinds and table is not None and len(table.start_ns):
             yield kind, table
 
 
@@ -240,10 +241,12 @@ def without_closures(analysis: Analysis, ranges: Ranges | None) -> Ranges | None
     trace = analysis.trace
     if ranges is None or trace.operators is None:
         return ranges
+    is_step = name_mask(trace.names, ranges.name, lambda name: name.startswith(OPTIMIZER))
+    if not is_step.any():
+        return ranges
     rows = rows_with_prefix(trace, trace.operators, BACKWARD, analysis.steps.process)
     starts_ns = trace.operators.start_ns[rows]
     before, until = (np.searchsorted(starts_ns, at) for at in (ranges.start_ns, ranges.end_ns))
-    is_step = name_mask(trace.names, ranges.name, lambda name: name.startswith(OPTIMIZER))
     return ranges.rows(~is_step | (before == until))
 
 

@@ -109,9 +109,10 @@ def pauses(analysis: Analysis) -> Intervals:
 
 def exchanges(analysis: Analysis) -> Intervals:
     """The times of collectives within the long ones in which no operator runs."""
-    begin, end = analysis.begin_ns, analysis.end_ns
-    without = long_pauses(operators(analysis), begin, end)
-    return collectives(analysis).intersection(without, begin, end)
+    begin, end, shared = analysis.begin_ns, analysis.end_ns, collectives(analysis)
+    if not len(shared.start_ns):
+        return shared
+    return shared.intersection(long_pauses(operators(analysis), begin, end), begin, end)
 
 
 def operators(analysis: Analysis) -> Intervals:

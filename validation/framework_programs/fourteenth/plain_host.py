@@ -107,11 +107,11 @@ def plain_stream_of_each_step(fault: bool, mark: Mark) -> None:
     train()  # the optimizer's state stays, and is in no step's stream
     one = torch.cuda.Stream()
 
-    def aside() -> None:
+    def train_on_stream() -> None:
         stream = torch.cuda.Stream() if fault else one
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             train()
         torch.cuda.current_stream().wait_stream(stream)
 
-    repeat(aside, mark)
+    repeat(train_on_stream, mark)
