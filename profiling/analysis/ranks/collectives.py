@@ -18,7 +18,7 @@ import numpy as np
 
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.columns import distinct, used_names
-from profiling.analysis.gpu_time.attribution import OwnedOperations, open_rows
+from profiling.analysis.gpu_time.attribution import OwnedOperations, open_innermost, open_rows
 from profiling.analysis.gpu_time.breakdown import COMMUNICATION
 from profiling.timeline.trace import COPY, CollectiveCalls
 
@@ -34,6 +34,7 @@ KINDS = {
     "reduce": r"reduce",
 }
 COPIES = "copies"  # from GPU to GPU, beside kernels
+NCCL = "NCCL"  # NVTX domain of its calls
 OTHER = "other"  # RCCL's and NCCL's generic kernels run every kind
 # all ranks leave these together, so that their ends show how the clocks differ
 SIMULTANEOUS = ("all_reduce", "reduce_scatter", "all_gather", "all_to_all", "barrier", OTHER)
@@ -101,7 +102,9 @@ def collectives_of(analysis: Analysis) -> Collectives:
     calls = analysis.trace.collective_calls or CollectiveCalls.empty()
     single = transfers_of(owned, np.flatnonzero(kernels | copies), calls)
     is_copy = owned.kind[single.row] == COPY
-    transfers = merge(single.select(~is_copy), joined_copies(owned, single.select(is_copy)))
+    copied = single.select(is_copy)
+    copied = joined_copies(owned, copied, range_of_nccl(analysis, owned, copied.row))
+    transfers = merge(single.select(~is_copy), copied)
     is_copy = owned.kind[transfers.row] == COPY
     rows, call, texts = transfers.row, transfers.call, Texts(names)
     cut_off = cut_off[rows]
@@ -142,17 +145,30 @@ def transfers_of(owned: OwnedOperations, rows: np.ndarray, calls: CollectiveCall
     )
 
 
-def joined_copies(owned: OwnedOperations, copies: Transfers) -> Transfers:
+def range_of_nccl(analysis: Analysis, owned: OwnedOperations, rows: np.ndarray) -> np.ndarray:
+    """Row of the range of NCCL's own that each of `rows` was launched in; -1: none."""
+    ranges, names = analysis.trace.ranges, analysis.trace.names
+    if ranges is None or NCCL not in names:
+        return np.full(len(rows), -1)
+    ranges = ranges.rows(ranges.domain == names.index(NCCL))
+    return open_innermost(ranges, owned.launch_ns[rows], owned.thread[rows])
+
+
+def joined_copies(owned: OwnedOperations, copies: Transfers, nccl_range: np.ndarray) -> Transfers:
     """Collectives that consist of these copies: one for each call that launched some.
 
-    It begins when its copies could: a copy does not wait for other ranks by itself, its stream
+    That is PyTorch's call, else NCCL's, whose range is `nccl_range`, else the one of the copy: from
+    NCCL 2.28 on, copies of 4 bytes before and after those of the data tell the others how far they
+    are. It begins when its copies could: a copy does not wait for other ranks by itself, its stream
     does, from the end of what ran there before.
     """
     if not len(copies.row):
         return copies
     stream = owned.operations.stream[owned.row[copies.row]]
-    launched_by = np.where(copies.call >= 0, -1, owned.call[copies.row])
-    key = np.column_stack((stream, copies.call, launched_by))
+    nccl_range = np.where(copies.call >= 0, -1, nccl_range)
+    alone = (copies.call < 0) & (nccl_range < 0)
+    launched_by = np.where(alone, owned.call[copies.row], -1)
+    key = np.column_stack((stream, copies.call, nccl_range, launched_by))
     order = np.lexsort((copies.start_ns, *key.T))
     copies, key = copies.select(order), key[order]
     begins = np.flatnonzero(np.concatenate(([True], np.any(key[1:] != key[:-1], axis=1))))
