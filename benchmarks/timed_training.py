@@ -7,6 +7,7 @@ from pathlib import Path
 from statistics import median
 from typing import BinaryIO
 
+from benchmarks.measuring import with_bytecode
 from profiling.launch.bench import printed
 from profiling.launch.bench.printed import StampedOutput, Training
 from profiling.launch.experiment.plan import LOG_INTERVAL
@@ -45,7 +46,8 @@ def time_training(
     Raises ValueError where it fails, or where its lines give no step time.
     """
     output = StampedOutput(log)
-    unbuffered = {**environ, "PYTHONUNBUFFERED": "1"}  # lines are timed as they come
+    # lines are timed as they come
+    unbuffered = with_bytecode(environ) | {"PYTHONUNBUFFERED": "1"}
     ended = stream([sys.executable, *words], unbuffered, output, folder)
     wall_s = output.now_s()
     log.flush()
