@@ -114,6 +114,20 @@ def test_pauses_leave_batches_untold_where_nothing_shows_their_making():
     assert doubted(predict(blind, both, None), both, blind, 5.1).answer == "shorter"
 
 
+def test_batches_that_nothing_marks_leave_host_work_untold():
+    """A pause before a copy to the GPU may be the program's own, unless nothing waits for it."""
+    batch = Call(5_000, 5, [Op(2, 6)], data=5_000, events=0)
+    marked = scene([*LAUNCHES, batch])
+    guessed = replace(marked, guesses_loading=True)
+    hidden = replace(scene([Call(5, 5, [Op(9_000, 6)]), batch]), guesses_loading=True)
+    change = NO["cpu"]
+    found = [
+        doubted(predict(of, change, None), change, of, 5.1) for of in (guessed, marked, hidden)
+    ]
+    assert [each.answer for each in found] == ["cannot tell", "nothing", "nothing"]
+    assert "98 % of the step, and may be other work" in str(found[0].reason)
+
+
 def test_pauses_leave_allocations_untold_where_nothing_shows_that_memory_is_unmapped():
     pause = Call(5_000, 5, [Op(2, 6)], stall=True)
     seen = scene([*LAUNCHES, pause])

@@ -120,6 +120,7 @@ class Scene:
     from_manifest: bool = False
     waits_for_workers: bool = False  # each step, for a batch that a loader's workers make
     shows_loading: bool = True  # the capture, when batches are made
+    guesses_loading: bool = False  # from pauses before copies: no range and no wait marks it
     shows_mapping: bool = True  # the capture, calls that map memory and unmap it
 
     def is_paced(self, change: Callable[[Work], Work]) -> bool:

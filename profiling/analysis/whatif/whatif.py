@@ -15,6 +15,7 @@ from profiling.analysis.gpu_time.host_activity import (
     FOREIGN_WAITS,
     LONG_NS,
     data_ranges,
+    loader_is_marked,
     times_named,
 )
 from profiling.analysis.gpu_time.losses import GRAPH_LAUNCH
@@ -41,7 +42,7 @@ from profiling.analysis.whatif.constants import (
     PAUSE_NS,
     STEADY_PERCENT,
 )
-from profiling.analysis.whatif.prediction import Scene, predict
+from profiling.analysis.whatif.prediction import Scene, loading_ns, predict
 from profiling.analysis.whatif.replay import replayed_ends, steady_ms
 from profiling.analysis.whatif.swap import Lab, swapped
 from profiling.analysis.whatif.whatif_records import Gates, Prediction, WhatIf
@@ -94,6 +95,7 @@ def what_if(analysis: Analysis, manifest: Manifest | None, asked: Asked) -> What
         of_manifest,
         waits_for_workers(analysis),
         shows_loading(analysis, window),
+        guesses_loading=not loader_is_marked(analysis.trace, analysis.steps),
         shows_mapping=analysis.trace.kind != "kineto",  # which records no cuMemUnmap
     )
     if not min(captured_ms, *(scene.plain.step_ms(*world) for world in scene.worlds)) > 0:
@@ -237,31 +239,39 @@ def refuted(prediction: Prediction, gates: Gates) -> Prediction:
 
 
 def doubted(prediction: Prediction, change: Change, scene: Scene, step_ms: float) -> Prediction:
-    """The prediction of the change, which cannot tell that it buys nothing where pauses that may
-    belong to what it takes away are so large a share of the captured step, and make it longer."""
+    """The prediction of the change, which cannot tell that it buys nothing where the host's time
+    that may belong to what it takes away is so large a share of the captured step, and makes it
+    longer."""
     if prediction.answer != "nothing":
         return prediction
-    pauses, which, why = unclear_pauses(scene, change)
-    share = pauses_ms(scene.cycle, pauses) / step_ms
-    without_any = together([change, Change("", without_pauses)])
-    if share < MOST_PAUSES or predict(scene, without_any, None).answer == "nothing":
-        return prediction
-    reason = f"{which} are {100 * share:.0f} % of the step, and {why}"
-    return replace(prediction, answer="cannot tell", reason=reason)
+    for unclear_ms, without, which, why in unclear_times(scene, change):
+        share = unclear_ms / step_ms
+        if share < MOST_PAUSES:
+            continue
+        if predict(scene, together([change, without]), None).answer != "nothing":
+            reason = f"{which} are {100 * share:.0f} % of the step, and {why}"
+            return replace(prediction, answer="cannot tell", reason=reason)
+    return prediction
 
 
-def unclear_pauses(scene: Scene, change: Change) -> tuple[np.ndarray, str, str]:
-    """Pauses that the change leaves, though they may belong to what it takes away: (calls,) mask of
-    those with one before them, which pauses these are, why that is unclear."""
+def unclear_times(scene: Scene, change: Change) -> Iterator[tuple[float, Change, str, str]]:
+    """Yield times of the host that the change leaves, though they may belong to what it takes away:
+    their milliseconds per step, a change without them, which they are, why that is unclear."""
+    cycle = scene.cycle
+    pauses = Change("", without_pauses)
+    stalls_ms, which = pauses_ms(cycle, cycle.host.is_stall), "pauses of the host"
     if "cpu" in change.causes:
-        which = f"pauses of up to {PAUSE_NS / 1e6:.0f} ms"
-        return short_pauses(scene.cycle), which, "may be the framework's own or the program's"
-    stalls = scene.cycle.host.is_stall
-    if "data" in change.causes and not scene.shows_loading:
-        return stalls, "pauses of the host", "nothing shows whether batches are made in them"
-    if "allocation" in change.causes and not scene.shows_mapping:
-        return stalls, "pauses of the host", "the profiler records no call that unmaps memory"
-    return np.zeros_like(stalls), "", ""
+        short = f"pauses of up to {PAUSE_NS / 1e6:.0f} ms"
+        why = "may be the framework's own or the program's"
+        yield pauses_ms(cycle, short_pauses(cycle)), pauses, short, why
+        if scene.guesses_loading:
+            batches_ms = loading_ns(cycle) / 1e6 / cycle.steps
+            why = "may be other work of the program, as nothing but copies behind them shows them"
+            yield batches_ms, NO["data"], "pauses in which batches are made", why
+    elif "data" in change.causes and not scene.shows_loading:
+        yield stalls_ms, pauses, which, "nothing shows whether batches are made in them"
+    elif "allocation" in change.causes and not scene.shows_mapping:
+        yield stalls_ms, pauses, which, "the profiler records no call that unmaps memory"
 
 
 def changes_of(analysis: Analysis, cycle: Work, asked: Asked) -> Iterator[Change]:
