@@ -272,6 +272,18 @@ def test_stalls_and_data_are_not_slower():
     work = cost.scale_host(made_work(calls), 0.5)
     assert (work.host.think_ns / US).tolist() == [10, 1_000, 300]
     assert (work.host.took_ns / US).tolist() == [5, 10, 10]
+    longer = cost.scale_host(made_work([*calls, Call(5_000, 10, stall=True)]), 0.5, 2.0)
+    assert (longer.host.think_ns / US).tolist() == [10, 2_000, 300, 5_000]
+
+
+def test_short_pauses_may_take_longer_or_less_long():
+    """The framework's own are the host's, as times between launches are; long ones are known."""
+    for pause_us, low_us, high_us in ((1_000, 667, 1_500), (5_000, 4_650, 5_600)):
+        pause = Call(pause_us, 0, [Op(10, 6)], stall=True, events=0)
+        paused = scene([Call(1, 0, [Op(10, 6)], events=0), pause])
+        found = predict(paused, Change("half", scaled("gemm", 0.5)), None)
+        assert 1e3 * found.low_ms == pytest.approx(low_us, rel=0.01)
+        assert 1e3 * found.high_ms == pytest.approx(high_us, rel=0.01)
 
 
 def test_the_thermometer_reads_launches_of_kernels_alone():
