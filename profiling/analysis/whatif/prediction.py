@@ -123,6 +123,7 @@ class Scene:
     waits_for_workers: bool = False  # each step, for a batch that a loader's workers make
     shows_loading: bool = True  # the capture, when batches are made
     guesses_loading: bool = False  # from pauses before copies: no range and no wait marks it
+    shows_waits: bool = True  # the capture, all calls that wait
     shows_mapping: bool = True  # the capture, calls that map memory and unmap it
 
     def is_paced(self, change: Callable[[Work], Work]) -> bool:
