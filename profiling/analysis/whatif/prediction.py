@@ -3,7 +3,8 @@
 The host and the GPU may be slower or faster than the replay has them. The interval of the step is
 where both are at one end, and where pauses of up to PAUSE_NS, which may be the framework's own, are
 there, too. The sign comes from the ratio of the step with the change to the one without, each
-replayed in the same five of these worlds, because both share that doubt.
+replayed in the same five of these worlds, because both share that doubt. Of what a change takes
+away AWAY_DOUBT may stay or go as well: something is done in its place.
 
 Where the step without a profiler is known, the host's times are made so long that the steps replay
 as long as that, and the change is replayed with them: the GPU's times, which a profiler hardly
@@ -24,6 +25,7 @@ import numpy as np
 from profiling.analysis.whatif import cost
 from profiling.analysis.whatif.changes import Change
 from profiling.analysis.whatif.constants import (
+    AWAY_DOUBT,
     FASTEST_HOST,
     GPU_BOUND,
     GPU_FAST,
@@ -285,7 +287,9 @@ def interval(scene: Scene, replays: Replays, step_ms: float) -> tuple[float, flo
     high_ms = replays.step_ms(own * doubt, GPU_SLOW, doubt)
     if scene.host_factor is not None and step_ms > GPU_BOUND * replays.gpu_ms:
         low_ms = min(low_ms, step_ms / scene.doubt)
-    return low_ms, max(high_ms, step_ms * GPU_SLOW)
+    away_ms = AWAY_DOUBT * max(scene.free.ms - step_ms, 0)
+    low_ms = min(low_ms, max(step_ms - away_ms, GPU_FAST * replays.gpu_alone_ms))
+    return low_ms, max(high_ms, step_ms * GPU_SLOW, step_ms + away_ms)
 
 
 def answer_of(ratios: list[float]) -> Answer:
