@@ -101,9 +101,10 @@ def test_without_sync_a_loop_of_questions_goes_with_what_it_asks():
     """Short kernels between questions, and the host's time there, go where that is often."""
     work = Call(5, 5, [Op(2, 6)])
 
-    def asked(between: int, took: float = 2, pause: float = 30) -> list[Call]:
-        item = Call(pause, 5, [Op(1, 6, bytes=4, **HOME)], TRANSFER)
-        asks = [*(Call(20, 5, [Op(took, 6)]) for _ in range(between)), item]
+    def asked(between: int, took: float = 2, pause: float = 30, called: float = 0) -> list[Call]:
+        item = Call(pause, 5, [Op(1, 6, bytes=4, **HOME)], TRANSFER, stall=pause > 200)
+        waits = [Call(called, 0, kind=WAITING, stall=called > 200)] if called else []
+        asks = [*(Call(20, 5, [Op(took, 6)]) for _ in range(between)), item, *waits]
         return [work, *5 * asks, *LAUNCHES]
 
     left = 4 * 10 + 20 + 5 + (30 - 10)  # what makes the first value may be the step's own work
@@ -112,7 +113,9 @@ def test_without_sync_a_loop_of_questions_goes_with_what_it_asks():
         (asked(2), left + 20 + 5),
         (asked(3), 4 * 10 + 5 * (3 * 25 + 20)),  # too many launches: each stays
         (asked(1, took=20), 4 * 10 + 5 * (25 + 20)),  # a long kernel is the step's own work
-        (asked(0, pause=2_500), 4 * 10 + 5 * 2_490),  # a long pause is the program's
+        (asked(0, pause=500), 4 * 10 + 5 * 490),  # a pause is the program's
+        (asked(1, called=500), left),  # but from a question to its wait, as of a callback
+        (asked(1, called=2_500), left + 5 * 2_490),  # which takes no longer than that
         (asked(1)[:7], 10 + 3 * (25 + 20)),  # too few questions
     ):
         assert changed_us(calls, NO["sync"])[1] == pytest.approx(host_us)

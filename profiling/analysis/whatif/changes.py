@@ -145,7 +145,7 @@ def without_sync(work: Work) -> Work:
 def without_loops_of(work: Work, questions: np.ndarray) -> Work:
     """The work without what lies between questions that follow each other closely: at most
     MOST_ASKING launches of a short operation each, which make the value, and the host's time but
-    for longer pauses. Where that is rare, each question may be one of its own."""
+    for pauses. Where that is rare, each question may be one of its own."""
     host, gpu = work.host, work.gpu
     took_ns = np.bincount(gpu.call, gpu.took_ns, len(host.kind))
     makes = (host.kind == LAUNCHING) & (np.diff(work.first) == 1) & (took_ns <= ASKED_NS)
@@ -162,8 +162,10 @@ def without_loops_of(work: Work, questions: np.ndarray) -> Work:
         - np.bincount(end + 1, minlength=len(questions) + 1)[:-1]
     )
     inside = np.cumsum(within) > 0
-    short = inside & (host.think_ns <= PAUSE_NS) & (host.data_ns <= 0)
-    work = with_think(work, np.where(short, np.minimum(host.think_ns, 0), host.think_ns))
+    # a callback of a compiled function: from one wait to the next nothing else is asked
+    called = (host.kind == WAITING) & (host.think_ns <= PAUSE_NS)
+    asking = inside & (host.data_ns <= 0) & (~host.is_stall | called)
+    work = with_think(work, np.where(asking, np.minimum(host.think_ns, 0), host.think_ns))
     gone = inside & makes
     return drop(work, gone, gone[gpu.call])
 
