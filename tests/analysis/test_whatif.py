@@ -85,6 +85,30 @@ def test_a_step_that_the_replay_comes_nowhere_near_scales_nothing_and_a_sentence
     assert "are not scaled to the 2.00 ms" in line and "a step takes 11.68 ms" in line
 
 
+def test_waits_by_the_driver_that_pytorch_s_profiler_does_not_record_leave_it_open():
+    """Kernels that a program launches by the driver's calls are alone then; PyTorch's own are
+    within its operators, and nsys records the waits."""
+
+    def of(kind: str, operator: bool = False, name: str = "cuLaunchKernelEx") -> Prediction:
+        program = Program()
+        for _ in range(5):
+            with program.step():
+                for _ in range(20):
+                    begin = program.host
+                    program.host += 6 * US
+                    program.execute(20 * US, "spread", program.call(5 * US, name))
+                    program.host = program.gpu + 4 * US  # a wait that is not recorded
+                    if operator:
+                        program.build.operator(begin, program.host, "aten::mul")
+        found = what_if(capture(program.trace(kind=kind)), Asked(no=("sync",)))
+        return found.predictions[0]
+
+    unseen = of("kineto")
+    assert unseen.answer == "cannot tell" and "no wait by the driver's calls" in str(unseen.reason)
+    for seen in (of("nsys"), of("kineto", operator=True), of("kineto", name="cudaLaunchKernel")):
+        assert seen.answer == "nothing"
+
+
 def test_without_a_change_all_are_asked_of_which_there_is_something():
     eager = by_change(what_if(capture_of("flash_eager"), Asked()))
     assert {*eager} == {"--no sync", "--graphs"}

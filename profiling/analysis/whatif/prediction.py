@@ -1,8 +1,10 @@
 """Predict a step with a change, with an interval and a sign, from a Work whose steps are replayed.
 
 The host and the GPU may be slower or faster than the replay has them. The interval of the step is
-where both are at one end. The sign comes from the ratio of the step with the change to the one
-without, each replayed in the same five of these worlds, because both share that doubt.
+where both are at one end, and where pauses of up to PAUSE_NS, which may be the framework's own, are
+there, too. The sign comes from the ratio of the step with the change to the one without, each
+replayed in the same five of these worlds, because both share that doubt. Of what a change takes
+away AWAY_DOUBT may stay or go as well: something is done in its place.
 
 Where the step without a profiler is known, the host's times are made so long that the steps replay
 as long as that, and the change is replayed with them: the GPU's times, which a profiler hardly
@@ -23,6 +25,7 @@ import numpy as np
 from profiling.analysis.whatif import cost
 from profiling.analysis.whatif.changes import Change
 from profiling.analysis.whatif.constants import (
+    AWAY_DOUBT,
     FASTEST_HOST,
     GPU_BOUND,
     GPU_FAST,
@@ -64,23 +67,24 @@ class Replays:
     slowdown: float  # of the host while captured
     changed: Work  # the quiet work with the change
     change: Callable[[Work], Work] = lambda work: work
-    hosts: dict[float, HostTimes] = field(default_factory=dict)  # by factor, as the next
-    gpus: dict[float, GpuTimes] = field(default_factory=dict)
-    replayed: dict[tuple[float, float], float] = field(default_factory=dict)
+    hosts: dict[tuple[float, float], HostTimes] = field(default_factory=dict)  # by factors
+    gpus: dict[float, GpuTimes] = field(default_factory=dict)  # likewise
+    replayed: dict[tuple[float, float, float], float] = field(default_factory=dict)
 
     @cached_property
     def schedule(self) -> Schedule:  # which does not depend on how fast they are
         return schedule_of(self.changed)
 
-    def step_ms(self, host: float = 1.0, gpu: float = 1.0) -> float:
-        """A step whose times on the host and on the GPU are longer by these factors."""
-        if (found := self.replayed.get((host, gpu))) is not None:
+    def step_ms(self, host: float = 1.0, gpu: float = 1.0, pauses: float = 1.0) -> float:
+        """A step whose times on the host and on the GPU are longer by these factors, and whose
+        pauses, which may be the framework's own, by the third."""
+        if (found := self.replayed.get((host, gpu, pauses))) is not None:
             return found
-        if host not in self.hosts:
-            work = self.change(cost.scale_host(self.quiet, host / self.slowdown))
-            self.hosts[host] = host_times(work, self.schedule)
-        round_ms = steady_round_ms(self.hosts[host], self.gpu_times(gpu), self.schedule)
-        self.replayed[host, gpu] = step_ms = round_ms / self.quiet.steps
+        if (host, pauses) not in self.hosts:
+            work = self.change(cost.scale_host(self.quiet, host / self.slowdown, pauses))
+            self.hosts[host, pauses] = host_times(work, self.schedule)
+        round_ms = steady_round_ms(self.hosts[host, pauses], self.gpu_times(gpu), self.schedule)
+        self.replayed[host, gpu, pauses] = step_ms = round_ms / self.quiet.steps
         return step_ms
 
     def gpu_times(self, factor: float) -> GpuTimes:
@@ -120,6 +124,8 @@ class Scene:
     from_manifest: bool = False
     waits_for_workers: bool = False  # each step, for a batch that a loader's workers make
     shows_loading: bool = True  # the capture, when batches are made
+    guesses_loading: bool = False  # from pauses before copies: no range and no wait marks it
+    shows_waits: bool = True  # the capture, all calls that wait
     shows_mapping: bool = True  # the capture, calls that map memory and unmap it
 
     def is_paced(self, change: Callable[[Work], Work]) -> bool:
@@ -276,12 +282,14 @@ def stalled_ms(work: Work) -> float:
 
 def interval(scene: Scene, replays: Replays, step_ms: float) -> tuple[float, float]:
     """Ends of the interval of the step with the change."""
-    own = scene.own_host
-    low_ms = min(replays.step_ms(own / scene.doubt, GPU_FAST), step_ms * GPU_FAST)
-    high_ms = replays.step_ms(own * scene.doubt, GPU_SLOW)
+    own, doubt = scene.own_host, scene.doubt
+    low_ms = min(replays.step_ms(own / doubt, GPU_FAST, 1 / doubt), step_ms * GPU_FAST)
+    high_ms = replays.step_ms(own * doubt, GPU_SLOW, doubt)
     if scene.host_factor is not None and step_ms > GPU_BOUND * replays.gpu_ms:
         low_ms = min(low_ms, step_ms / scene.doubt)
-    return low_ms, max(high_ms, step_ms * GPU_SLOW)
+    away_ms = AWAY_DOUBT * max(scene.free.ms - step_ms, 0)
+    low_ms = min(low_ms, max(step_ms - away_ms, GPU_FAST * replays.gpu_alone_ms))
+    return low_ms, max(high_ms, step_ms * GPU_SLOW, step_ms + away_ms)
 
 
 def answer_of(ratios: list[float]) -> Answer:

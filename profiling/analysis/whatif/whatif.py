@@ -9,12 +9,13 @@ import numpy as np
 
 from configs.schema import role_of
 from profiling.analysis.analysis import Analysis
-from profiling.analysis.columns import name_mask, used_names
+from profiling.analysis.columns import name_mask, union, used_names
 from profiling.analysis.gpu_time.host_activity import (
     BATCH_BYTES,
     FOREIGN_WAITS,
     LONG_NS,
     data_ranges,
+    loader_is_marked,
     times_named,
 )
 from profiling.analysis.gpu_time.losses import GRAPH_LAUNCH
@@ -41,20 +42,24 @@ from profiling.analysis.whatif.constants import (
     PAUSE_NS,
     STEADY_PERCENT,
 )
-from profiling.analysis.whatif.prediction import Scene, predict
+from profiling.analysis.whatif.cost import without_host
+from profiling.analysis.whatif.prediction import Scene, loading_ns, predict
 from profiling.analysis.whatif.replay import replayed_ends, steady_ms
 from profiling.analysis.whatif.swap import Lab, swapped
 from profiling.analysis.whatif.whatif_records import Gates, Prediction, WhatIf
-from profiling.analysis.whatif.work import Work, work_of
+from profiling.analysis.whatif.work import LAUNCHING, Work, work_of
 from profiling.shared.manifest import Manifest
 from profiling.shared.units import counted
 from profiling.timeline.trace import GRAPH, Calls, Operations
 
+DRIVER_LAUNCH = re.compile(r"cuLaunchKernel(Ex)?")
 BY_WORKERS = re.compile(r"enumerate\(DataLoader\)#_MultiProcessingDataLoaderIter.*")
 MOST_HELPFUL = 5  # changes in a report
 MOST_IN_REPORT = 50_000  # operations; replaying so many takes a quarter of a second
 SWAP = "--swap attention="
 FEWEST_STEPS = 3  # the first and the last are not replayed
+NO_DRIVER_WAITS = "the profiler records no wait by the driver's calls, with which it launches"
+FREE_HOST = Change("", without_host)
 # kind of capture -> causes that are not calls alone there: JAX allocates and empties buffers of
 # copies in functions of its own
 UNSEEN: dict[str, tuple[str, ...]] = {"jax": ("copies", "allocation")}
@@ -94,6 +99,8 @@ def what_if(analysis: Analysis, manifest: Manifest | None, asked: Asked) -> What
         of_manifest,
         waits_for_workers(analysis),
         shows_loading(analysis, window),
+        guesses_loading=not loader_is_marked(analysis.trace, analysis.steps),
+        shows_waits=shows_waits(analysis, window),
         shows_mapping=analysis.trace.kind != "kineto",  # which records no cuMemUnmap
     )
     if not min(captured_ms, *(scene.plain.step_ms(*world) for world in scene.worlds)) > 0:
@@ -207,6 +214,20 @@ def shows_loading(analysis: Analysis, window: Work) -> bool:
     )
 
 
+def shows_waits(analysis: Analysis, window: Work) -> bool:
+    """Whether the capture holds all calls that wait: PyTorch's profiler records those of the
+    runtime, but not the driver's, with which a program outside of PyTorch's operators launches."""
+    trace, host = analysis.trace, window.host
+    if trace.kind != "kineto":
+        return True
+    by_driver = name_mask(trace.names, host.name, DRIVER_LAUNCH.fullmatch)
+    if (operators := trace.operators) is not None:
+        begin_ns = int(analysis.steps.start_ns[0])
+        spans = (times.astype(np.int64) + begin_ns for times in (host.start_ns, host.end_ns))
+        by_driver &= union(operators.start_ns, operators.end_ns).ns_within(*spans) == 0
+    return bool(2 * np.count_nonzero(by_driver) <= np.count_nonzero(host.kind == LAUNCHING))
+
+
 def check_host(analysis: Analysis, window: Work) -> None:
     """Raise ValueError where several threads drive the GPU at the same time."""
     overlapping = np.count_nonzero(window.host.think_ns < 0)
@@ -237,31 +258,44 @@ def refuted(prediction: Prediction, gates: Gates) -> Prediction:
 
 
 def doubted(prediction: Prediction, change: Change, scene: Scene, step_ms: float) -> Prediction:
-    """The prediction of the change, which cannot tell that it buys nothing where pauses that may
-    belong to what it takes away are so large a share of the captured step, and make it longer."""
+    """The prediction of the change, which cannot tell that it buys nothing where the host's time
+    that may belong to what it takes away is so large a share of the captured step, and makes it
+    longer."""
     if prediction.answer != "nothing":
         return prediction
-    pauses, which, why = unclear_pauses(scene, change)
-    share = pauses_ms(scene.cycle, pauses) / step_ms
-    without_any = together([change, Change("", without_pauses)])
-    if share < MOST_PAUSES or predict(scene, without_any, None).answer == "nothing":
-        return prediction
-    reason = f"{which} are {100 * share:.0f} % of the step, and {why}"
-    return replace(prediction, answer="cannot tell", reason=reason)
+    for unclear_ms, without, which, why in unclear_times(scene, change, step_ms):
+        share = unclear_ms / step_ms
+        if share < MOST_PAUSES:
+            continue
+        if predict(scene, together([change, without]), None).answer != "nothing":
+            reason = f"{which} are {100 * share:.0f} % of the step, and {why}"
+            return replace(prediction, answer="cannot tell", reason=reason)
+    return prediction
 
 
-def unclear_pauses(scene: Scene, change: Change) -> tuple[np.ndarray, str, str]:
-    """Pauses that the change leaves, though they may belong to what it takes away: (calls,) mask of
-    those with one before them, which pauses these are, why that is unclear."""
+def unclear_times(
+    scene: Scene, change: Change, step_ms: float
+) -> Iterator[tuple[float, Change, str, str]]:
+    """Yield times of the host that the change leaves, though they may belong to what it takes away:
+    their milliseconds per step, a change without them, which they are, why that is unclear."""
+    cycle = scene.cycle
+    pauses = Change("", without_pauses)
+    stalls_ms, which = pauses_ms(cycle, cycle.host.is_stall), "pauses of the host"
     if "cpu" in change.causes:
-        which = f"pauses of up to {PAUSE_NS / 1e6:.0f} ms"
-        return short_pauses(scene.cycle), which, "may be the framework's own or the program's"
-    stalls = scene.cycle.host.is_stall
-    if "data" in change.causes and not scene.shows_loading:
-        return stalls, "pauses of the host", "nothing shows whether batches are made in them"
-    if "allocation" in change.causes and not scene.shows_mapping:
-        return stalls, "pauses of the host", "the profiler records no call that unmaps memory"
-    return np.zeros_like(stalls), "", ""
+        short = f"pauses of up to {PAUSE_NS / 1e6:.0f} ms"
+        why = "may be the framework's own or the program's"
+        yield pauses_ms(cycle, short_pauses(cycle)), pauses, short, why
+        if scene.guesses_loading:
+            batches_ms = loading_ns(cycle) / 1e6 / cycle.steps
+            why = "may be other work of the program, as nothing but copies behind them shows them"
+            yield batches_ms, NO["data"], "pauses in which batches are made", why
+    elif "data" in change.causes and not scene.shows_loading:
+        yield stalls_ms, pauses, which, "nothing shows whether batches are made in them"
+    elif "sync" in change.causes and not scene.shows_waits:
+        host_ms = step_ms - scene.plain.gpu_ms
+        yield host_ms, FREE_HOST, "times at which the GPU waits for the host", NO_DRIVER_WAITS
+    elif "allocation" in change.causes and not scene.shows_mapping:
+        yield stalls_ms, pauses, which, "the profiler records no call that unmaps memory"
 
 
 def changes_of(analysis: Analysis, cycle: Work, asked: Asked) -> Iterator[Change]:
