@@ -56,7 +56,6 @@ from data.dataset import (
     write_dataset,
 )
 from data.download import download_openwebtext
-from data.prepare_files import prepare_files
 from data.source_text import (
     TINY_SHAKESPEARE_SHA256,
     Text,
@@ -279,6 +278,8 @@ def prepare_any_size(words: list[str], data_dir: Path) -> tuple[Dataset, str]:
 
     Raises ValueError with a message of one line.
     """
+    from data.prepare_files import prepare_files  # here, as training never needs it
+
     name = next(word for word in words if "=" not in word and not word.startswith("-"))
     given = parse_keys([word for word in words if word != name], FilesConfig)
     # so that it says from which block it resumes

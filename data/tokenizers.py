@@ -12,8 +12,6 @@ from pathlib import Path
 import numpy as np
 import tiktoken
 from numpy.typing import ArrayLike
-from tokenizers import Tokenizer as Trainee
-from tokenizers import models, pre_tokenizers, trainers
 
 from cli.records import entry
 from data.download import finish_within, reason_of
@@ -143,6 +141,10 @@ class BpeTokenizer:
     @classmethod
     def train(cls, text: str, vocab_size: int) -> "BpeTokenizer":
         """Train a vocabulary of at most `vocab_size` tokens (256 or more) on the text."""
+        # here, as only training a vocabulary needs it
+        from tokenizers import Tokenizer as Trainee
+        from tokenizers import models, pre_tokenizers, trainers
+
         trainee = Trainee(models.BPE())
         trainee.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
         trainer = trainers.BpeTrainer(

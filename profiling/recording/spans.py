@@ -8,7 +8,6 @@ inside one.
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
-import nvtx
 from torch.profiler import record_function
 
 DOMAIN = "nanogpt"
@@ -77,6 +76,8 @@ class Spans:
     micro_steps: list[Range] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        import nvtx  # here, as a run without a profile opens no ranges
+
         self.domain = nvtx.get_domain(DOMAIN)
         self.phases = {name: Range(self, name, color) for name, color in PHASE_COLORS.items()}
 

@@ -446,6 +446,18 @@ def test_an_installation_inside_a_repository_has_no_commit_of_it(tmp_path, monke
     assert state and len(state["commit"]) == 40
 
 
+def test_the_commit_is_that_of_the_checkout_and_a_new_file_differs_from_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(run_folder, "PROJECT", tmp_path)
+    git = ["git", "-c", "user.name=me", "-c", "user.email=me@here", "-C", str(tmp_path)]
+    subprocess.run([*git, "init", "-q"], check=True)
+    assert run_folder.git_state() is None  # no commit yet
+    subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "ours"], check=True)
+    commit = subprocess.check_output([*git, "rev-parse", "HEAD"], text=True).strip()
+    assert run_folder.git_state() == {"commit": commit, "dirty": False}
+    (tmp_path / "train.py").write_text("pass\n")
+    assert run_folder.git_state() == {"commit": commit, "dirty": True}
+
+
 def test_the_checkout_s_state_is_asked_without_its_lock(tmp_path, monkeypatch):
     """A process killed in the midst of it would leave the lock, and git would refuse all work."""
     monkeypatch.setattr(run_folder, "PROJECT", tmp_path)

@@ -336,10 +336,11 @@ def test_what_a_cpu_cannot_do_is_refused_by_name(config, keys, message):
 
 
 @pytest.mark.slow
-def test_a_start_does_without_the_compiler(start):
+def test_a_start_does_without_the_compiler_and_what_other_runs_need(start):
     """Dynamo takes as long to import as all of PyTorch; a mistyped key need not wait for it."""
+    other = {"torch._dynamo", "nvtx", "tokenizers", "data.prepare_files", "wandb"}
     code = "import sys, train; from profiling.recording.dynamo import compile_counts as counts"
-    code += "; print(counts()); assert 'torch._dynamo' not in sys.modules"
+    code += f"; print(counts()); found = {other} & {{*sys.modules}}; assert not found, found"
     process = start(["-c", code], anew=True)
     output = process.communicate(timeout=100)[0]
     assert process.returncode == 0 and output == "CompileCounts(graphs=0, graph_breaks=0)\n", output

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
-from functools import cache, partial
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -175,13 +175,16 @@ def git_state() -> JsonObject | None:
     """
     if not (PROJECT / ".git").exists():
         return None
-    ask = partial(
-        subprocess.check_output, cwd=PROJECT, text=True, stderr=subprocess.DEVNULL, timeout=10
-    )
+    # Without optional locks: a run killed right now would leave git's index locked.
+    ask = ["git", "--no-optional-locks", "status"]
+    ask += ["--porcelain=v2", "--branch", "--no-ahead-behind"]
     try:
-        commit = ask(["git", "rev-parse", "HEAD"]).strip()
-        # Without optional locks: a run killed right now would leave git's index locked.
-        status = ask(["git", "--no-optional-locks", "status", "--porcelain"])
-        return {"commit": commit, "dirty": bool(status)}
+        lines = subprocess.check_output(
+            ask, cwd=PROJECT, text=True, stderr=subprocess.DEVNULL, timeout=10
+        ).splitlines()
+        (commit,) = (line.split()[-1] for line in lines if line.startswith("# branch.oid "))
+        if commit == "(initial)":
+            return None
+        return {"commit": commit, "dirty": not all(line.startswith("# ") for line in lines)}
     except (OSError, subprocess.SubprocessError):
         return None
