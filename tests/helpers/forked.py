@@ -27,6 +27,7 @@ TRAINER = (
     "training.step.replicas",
     "training.step.shards",
     "training.disk.shard_files",
+    "tests.helpers.warm_trainer",
 )
 INTERPRETER = ("tests.helpers.interpreted", "torch._dynamo")
 HOOKED = """
