@@ -2,14 +2,14 @@
 
 import gzip
 import json
-import sys
 from pathlib import Path
 
 import pytest
 
 from profiling.launch.any_program.seen import lines
 from profiling.launch.any_program.start import HookSettings
-from tests.helpers.hooked import hooked, output
+from tests.helpers.forked import HOOKED, Forked
+from tests.helpers.hooked import hooked
 
 PROGRAM = """
 import sys, time, torch
@@ -32,7 +32,7 @@ STEPS = 20
 def test_the_window_is_of_the_training_and_all_models_are_counted(batches, tmp_path):
     folder = tmp_path / "run"
     environ = hooked(folder, start=15, steps=STEPS)
-    assert output([sys.executable, "-c", PROGRAM, str(batches)], environ) == (0, "", "")
+    assert ended(batches, tmp_path, environ) == ("", 0)
     said = lines(folder, HookSettings(str(folder), ["x"], "torch", 15, STEPS))
     assert said == ["119 steps; a step ends with SGD.step(), of 3 optimizers one after another"]
     assert captured_updates(folder) == STEPS
@@ -45,11 +45,18 @@ def test_a_window_ends_where_the_next_model_is_made(tmp_path):
     """A model's first steps are known late: they would be one long step of the window."""
     folder = tmp_path / "run"
     environ = hooked(folder, start=30, steps=STEPS)
-    assert output([sys.executable, "-c", PROGRAM, "1"], environ) == (0, "", "")
+    assert ended(1, tmp_path, environ) == ("", 0)
     said = lines(folder, HookSettings(str(folder), ["x"], "torch", 30, STEPS))
     assert said[0].startswith("119 steps; ")
     assert said[1].startswith("the window ended with 9 of 20 steps: the program made another ")
     assert captured_updates(folder) == 9
+
+
+def ended(batches: int, folder: Path, environ: dict[str, str]) -> tuple[str, int]:
+    """Run the program to its end; what it wrote, and its exit code."""
+    (folder / "mine.py").write_text(PROGRAM)
+    process = Forked(["-c", HOOKED, str(folder / "mine.py"), str(batches)], environ)
+    return process.communicate(timeout=90)[0], process.wait()
 
 
 def captured_updates(folder: Path) -> int:

@@ -4,16 +4,18 @@ Tensors are on the CPU. A launch counts its arguments in `Driver.launches` and c
 what is in the tensors is anything. TRITON_CACHE_DIR has to be a folder of the test's own.
 
 The code has no barriers or fences: the two passes that insert them refuse no kernel, but take half
-of the compiler's time. ptxas optimizes little, since this code never runs.
+of the compiler's time. LLVM does not optimize and ptxas little, since this code never runs, and it
+has no line numbers.
 """
 
 import os
 
 os.environ["PTXAS_OPTIONS"] = "--opt-level 1"
+os.environ["TRITON_DISABLE_LINE_INFO"] = "1"
 
 import torch
 from triton.backends.compiler import GPUTarget
-from triton.backends.nvidia.compiler import nvidia
+from triton.backends.nvidia.compiler import llvm, nvidia
 from triton.runtime import driver
 
 
@@ -53,6 +55,7 @@ class Properties:
 
 
 driver.set_active(Driver())
+llvm.OPTIMIZE_O3 = llvm.OPTIMIZE_O0
 nvidia.passes.ttgpuir.add_membar = lambda *_: None
 nvidia.passes.ttnvgpuir.add_proxy_fence_insertion = lambda *_: None
 torch.cuda.get_device_properties = lambda _: Properties

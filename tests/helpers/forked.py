@@ -13,6 +13,7 @@ import subprocess
 import sys
 from contextlib import suppress
 from functools import cache
+from io import IOBase
 from pathlib import Path
 from threading import Thread
 from types import SimpleNamespace
@@ -27,6 +28,7 @@ TRAINER = (
     "training.step.replicas",
     "training.step.shards",
     "training.disk.shard_files",
+    "tests.helpers.warm_trainer",
 )
 INTERPRETER = ("tests.helpers.interpreted", "torch._dynamo")
 HOOKED = """
@@ -60,7 +62,9 @@ def popen(words: list[str], *, env: dict[str, str], cwd: Path | None = None, **p
     if python == sys.executable and Path(cwd or "", script) in OURS:
         return Forked(rest[1:], unbuffered, folder=cwd)
     if rest[1:3] == ["-m", "torch.distributed.run"]:
-        return Forked(["-m", "tests.helpers.torchrun", *rest[3:]], unbuffered, folder=cwd)
+        log = pipes["stdout"].fileno() if isinstance(pipes.get("stdout"), IOBase) else None
+        words = ["-m", "tests.helpers.torchrun", *rest[3:]]
+        return Forked(words, unbuffered, folder=cwd, output=log)
     if python == sys.executable and VARIABLE in env:
         return Forked(["-c", HOOKED, *words[1:]], unbuffered, folder=cwd)
     return subprocess.Popen(words, cwd=cwd, env=env, **pipes)
@@ -147,5 +151,4 @@ class Forked:
 
 
 # stands for the module subprocess in profiling.launch.process
-PIPES = {name: getattr(subprocess, name) for name in ("DEVNULL", "PIPE", "STDOUT")}
-FORKING = SimpleNamespace(Popen=popen, **PIPES)
+FORKING = SimpleNamespace(**{**vars(subprocess), "Popen": popen})

@@ -14,13 +14,15 @@ from torch.distributed.elastic.multiprocessing.subprocess_handler.subprocess_han
 )
 from torch.distributed.run import main
 
+from profiling.launch.any_program.start import VARIABLE
 from tests.helpers.fork_server import run_to_its_end, serve
-from tests.helpers.forked import Forked
+from tests.helpers.forked import HOOKED, Forked
 
 
 def fork_rank(requests: socket.socket, args: tuple[str, ...], env: dict[str, str]) -> Forked:
-    """Fork what `args` starts anew: Python, -u, the script and its words."""
-    return Forked([*args[2:]], {**env, "PYTHONUNBUFFERED": "1"}, requests, output=1)
+    """Fork what `args` starts anew, Python -u SCRIPT ..., with the hook if `env` has it."""
+    hooked = ["-c", HOOKED] if VARIABLE in env else []
+    return Forked([*hooked, *args[2:]], {**env, "PYTHONUNBUFFERED": "1"}, requests, output=1)
 
 
 def send_signal(handler: SubprocessHandler, death_sig: signal.Signals | None = None) -> None:

@@ -3,11 +3,13 @@
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
 from profiling.launch import process
-from tests.helpers.forked import FORKING, Forked, with_wandb
+from profiling.launch.any_program import start
+from tests.helpers.forked import FORKING, HOOKED, Forked, with_wandb
 from tests.helpers.planted_secrets import PRESENT
 from tests.paths import PROJECT
 
@@ -52,3 +54,27 @@ def forked(monkeypatch):
     """
 
     monkeypatch.setattr(process, "subprocess", FORKING)
+
+
+@pytest.fixture
+def forked_program(monkeypatch):
+    """Let `run` fork a hooked program, or its ranks, from a process that has torch.
+
+    forked_program(code) lets it run this code first.
+    """
+
+    def popen(words: list[str], env: dict[str, str], stdout: None) -> Forked:
+        if first:
+            process = Forked(["-c", first + HOOKED, *words[1:]], env)
+        else:
+            process = FORKING.Popen(words, env=env)
+        print(process.communicate(timeout=60)[0], end="", flush=True)
+        return process
+
+    def run_first(code: str) -> None:
+        nonlocal first
+        first = code
+
+    first = ""
+    monkeypatch.setattr(start, "subprocess", SimpleNamespace(Popen=popen))
+    return run_first

@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -20,7 +19,7 @@ from profiling.launch.any_program import seen, start
 from profiling.launch.any_program.start import HOOK, HookSettings, with_hook
 from profiling.shared.program_facts import read_program_facts
 from profiling.verbs import report, run
-from tests.helpers.forked import HOOKED, Forked
+from tests.helpers.forked import Forked
 from tests.helpers.full_disk import files_no_larger_than
 from tests.helpers.processes import read_until
 from tests.paths import PROJECT
@@ -44,27 +43,6 @@ DDP = "torch.nn.parallel.DistributedDataParallel"
 def empty_place(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
-
-
-@pytest.fixture
-def forked(monkeypatch):
-    """Let hooked programs be forked from a process that has torch; others are started anew.
-
-    forked(code) lets them run this code first.
-    """
-
-    def popen(words: list[str], env: dict[str, str], stdout: None) -> Forked:
-        process = Forked(["-c", first + HOOKED, *words[1:]], env)
-        print(process.communicate(timeout=60)[0], end="", flush=True)
-        return process
-
-    def run_first(code: str) -> None:
-        nonlocal first
-        first = code
-
-    first = ""
-    monkeypatch.setattr(start, "subprocess", SimpleNamespace(Popen=popen))
-    return run_first
 
 
 def said_of(capfd) -> tuple[str, list[str]]:
@@ -415,7 +393,7 @@ def test_a_step_that_never_comes_is_told(tmp_path):
 # programs with torch
 
 
-def test_a_second_ctrl_c_loses_nothing(capfd, forked):
+def test_a_second_ctrl_c_loses_nothing(capfd, forked_program):
     interrupted = TRAIN.replace(
         "import sys, torch",
         """
@@ -434,7 +412,7 @@ RunFiles.write_end = interrupted
     assert Path("out-run/summary.json").is_file()
 
 
-def test_a_program_too_short_for_a_window_has_its_step_times_told(capfd, forked):
+def test_a_program_too_short_for_a_window_has_its_step_times_told(capfd, forked_program):
     Path("mine.py").write_text(TRAIN)
     assert run.main(["--kind", "torch", "--start", "60", "--", PYTHON, "mine.py", "45"]) == 0
     window, times = said_of(capfd)[1][-2:]
@@ -450,7 +428,9 @@ def test_a_program_too_short_for_a_window_has_its_step_times_told(capfd, forked)
         ([], 'sys.modules["_profiling_attach.own_marks"].recorder.mark("replay", model)'),
     ],
 )
-def test_a_window_opens_where_marks_of_a_higher_kind_come_in_each_step(step, more, capfd, forked):
+def test_a_window_opens_where_marks_of_a_higher_kind_come_in_each_step(
+    step, more, capfd, forked_program
+):
     Path("mine.py").write_text(
         TRAIN.replace("    optimizer.step()", f"    {more}\n    optimizer.step()")
     )
@@ -461,7 +441,7 @@ def test_a_window_opens_where_marks_of_a_higher_kind_come_in_each_step(step, mor
     assert "forward" in read_program_facts(Path("out-run"), 0).host_ms
 
 
-def test_a_program_with_a_clock_that_stands_has_its_steps_told(capfd, forked):
+def test_a_program_with_a_clock_that_stands_has_its_steps_told(capfd, forked_program):
     Path("mine.py").write_text(f"import time\ntime.perf_counter_ns = lambda: 7\n{TRAIN}")
     assert run.main(["--kind", "none", "--", PYTHON, "mine.py", "45"]) == 0
     assert said_of(capfd)[1][-2:] == [
@@ -477,7 +457,7 @@ def test_a_fault_of_the_report_is_not_the_programs_exit_code(capfd, monkeypatch)
 
 
 @pytest.mark.slow
-def test_a_training_ends_with_its_report_and_is_as_bare(capfd, forked):
+def test_a_training_ends_with_its_report_and_is_as_bare(capfd, forked_program):
     Path("mine.py").write_text(TRAIN)
     bare = Forked(["mine.py", "80"], dict(os.environ)).communicate(timeout=60)[0]
     words = ["--kind", "torch", "--start", "30", "--steps", "10", "--", PYTHON, "mine.py", "80"]
@@ -529,7 +509,7 @@ ASKS = TRAIN.replace(
 
 
 @pytest.mark.slow
-def test_a_window_with_stacks_is_recorded_on_request_and_the_program_goes_on(forked):
+def test_a_window_with_stacks_is_recorded_on_request_and_the_program_goes_on(forked_program):
     """Requests that cannot be met are said, and neither the program nor the hook ends."""
     Path("mine.py").write_text(ASKS)
     assert run.main(["--kind", "none", "--", PYTHON, "mine.py", "120"]) == 0
@@ -579,10 +559,10 @@ def test_each_rank_of_torchrun_records_the_same_window(capfd):
 
 
 @pytest.mark.slow
-def test_a_disk_that_takes_no_more_harms_no_program(capfd, forked):
+def test_a_disk_that_takes_no_more_harms_no_program(capfd, forked_program):
     Path("mine.py").write_text(TRAIN)
     bare = Forked(["mine.py", "60"], dict(os.environ)).communicate(timeout=60)[0]
-    forked("import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (4000, 4000))\n")
+    forked_program("import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (4000, 4000))\n")
     with files_no_larger_than(4000):
         code = run.main(["--kind", "torch", "--start", "20", "--", PYTHON, "mine.py", "60"])
     out, lines = said_of(capfd)

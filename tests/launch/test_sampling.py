@@ -147,7 +147,9 @@ def test_of_a_loader_what_makes_the_items_is_named_however_late_py_spy_begins(
 
 
 @pytest.mark.slow
-def test_the_innermost_function_of_python_on_the_thread_that_trains_is_named(installed):
+def test_the_innermost_function_of_python_on_the_thread_that_trains_is_named(
+    installed, forked_program
+):
     assert ran(THREADS) == 0
     found = bottleneck()
     place = f"mine.py({line_with('time.sleep(0.03)', THREADS)}): write_row"
@@ -159,7 +161,7 @@ def test_the_innermost_function_of_python_on_the_thread_that_trains_is_named(ins
 
 
 @pytest.mark.slow
-def test_each_rank_has_its_own(installed):
+def test_each_rank_has_its_own(installed, forked_program):
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
     assert ran(RANKS, *torchrun) == 0
     for rank in (0, 1):
@@ -172,7 +174,7 @@ def test_each_rank_has_its_own(installed):
     ("end", "windows", "code"),
     [("", 1, 0), ("os._exit(3)", 0, 3), ("os.kill(os.getpid(), 9)", 0, 137)],
 )
-def test_a_program_may_end_within_its_window(installed, end, windows, code, capfd):
+def test_a_program_may_end_within_its_window(installed, forked_program, end, windows, code, capfd):
     assert ran(ENDS + end) == code
     assert len(list(Path("out-run/profile").glob("*.gz"))) == windows
     said = [line for line in said_of(capfd) if "sampled" in line]
@@ -181,7 +183,7 @@ def test_a_program_may_end_within_its_window(installed, end, windows, code, capf
 
 
 @pytest.mark.slow
-def test_where_py_spy_may_not_read_this_is_said_once(monkeypatch, capfd):
+def test_where_py_spy_may_not_read_this_is_said_once(forked_program, monkeypatch, capfd):
     refused = Path("py-spy")
     refused.write_text("#!/bin/sh\necho 'Error: Permission denied (os error 13)' >&2\nexit 1\n")
     refused.chmod(0o755)
@@ -194,7 +196,9 @@ def test_where_py_spy_may_not_read_this_is_said_once(monkeypatch, capfd):
 
 
 @pytest.mark.slow
-def test_without_py_spy_nothing_is_said_but_how_to_get_the_function(monkeypatch, capfd):
+def test_without_py_spy_nothing_is_said_but_how_to_get_the_function(
+    forked_program, monkeypatch, capfd
+):
     monkeypatch.setattr(py_spy, "find", lambda: None)
     assert ran(THREADS) == 0
     assert "py-spy" not in " ".join(said_of(capfd))

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.measuring import launcher
+from tests.helpers.forked import FORKING
 from tests.helpers.processes import read_until
 from tests.helpers.token_folders import write_nanogpt
 from validation import turns
@@ -117,7 +118,10 @@ def test_a_signal_ends_all_processes_of_a_training(tmp_path: Path) -> None:
         time.sleep(0.02)
 
 
-def test_two_ranks_wait_for_their_turn_and_save_no_checkpoint(tmp_path: Path) -> None:
+def test_two_ranks_wait_for_their_turn_and_save_no_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(turns, "subprocess", FORKING)
     words = [*TINY.split(), f"dataset={write_nanogpt(tmp_path / 'tokens')}"]
     command = [sys.executable, *launcher(2), *TRAINER, *words]
     training = turns.start(command, tmp_path / "run", {"PLANT": "no_fault"}, ranks=2)
