@@ -9,6 +9,7 @@ import gc
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable
 from types import FrameType, TracebackType
 
@@ -52,6 +53,8 @@ def environment_for_others() -> dict[str, str]:
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 SHOW_CURSOR = "\x1b[?25h"  # a progress bar hides it
 
+began_s: float | None = None  # time.perf_counter at `begin`; None: a run has taken it
+
 last_acts: list[Callable[[], object]] = []  # called by `leave`, such as the release of a lock
 
 
@@ -60,12 +63,21 @@ def begin() -> None:
 
     Blocks of `cli.interrupts` handle the signals otherwise.
     """
+    global began_s
+    began_s = time.perf_counter()
     for number in SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
             signal.signal(number, leave)
     sys.unraisablehook = handle_unraisable
     sys.excepthook = handle_uncaught
     spin_briefly()
+
+
+def take_began_s() -> float:
+    """Time when the process began, for its first run, which imports all; later ones begin now."""
+    global began_s
+    taken_s, began_s = began_s, None
+    return time.perf_counter() if taken_s is None else taken_s
 
 
 def leave(number: int, frame: FrameType | None = None) -> None:

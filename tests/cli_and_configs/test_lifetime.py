@@ -70,3 +70,16 @@ process.succeed()
 """
     said = "False\nTrue 0 True\nfreed\nan exit handler\n"
     assert ended(code) == (0, said)
+
+
+def test_the_first_run_of_a_process_began_with_it_and_the_next_begins_then():
+    code = """
+import time
+before_s = time.perf_counter()
+process.begin()
+time.sleep(0.05)  # the imports
+first_s, then_s = process.take_began_s(), time.perf_counter()
+next_s = process.take_began_s()
+assert before_s <= first_s <= then_s - 0.05 < then_s <= next_s
+"""
+    assert ended(code)[0] == 0

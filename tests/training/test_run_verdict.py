@@ -2,8 +2,10 @@
 
 import json
 import re
+import time
 
 import pytest
+import torch
 
 from profiling.shared.gpu_clock import gpu_clock
 from training.metrics.run_verdict import Steps, run_verdict
@@ -33,9 +35,19 @@ def steps(**known: float) -> Steps:
         ("checkpoint", "Held back by its checkpoints: checkpoints 80 %"),
     ],
 )
-def test_the_largest_part_of_the_wall_time_is_named(part, words):
+def test_the_largest_part_of_the_wall_time_is_named(part, words, monkeypatch):
+    monkeypatch.setattr(torch.__spec__, "cached", __file__)
     found = run_verdict(dict.fromkeys(SECONDS, 2.5) | {part: 40.0}, UNKNOWN)
     assert found.cause == part and found.sentence == f"{words} of 50 s"
+
+
+@pytest.mark.parametrize("part, told", [("start_up", True), ("compile", False)])
+def test_a_start_that_compiles_pytorch_says_so(part, told, monkeypatch, tmp_path):
+    monkeypatch.setattr(torch.__spec__, "cached", str(tmp_path / "__pycache__" / "missing.pyc"))
+    found = run_verdict(dict.fromkeys(SECONDS, 2.5) | {part: 40.0}, UNKNOWN)
+    assert (
+        found.sentence.endswith("whose bytecode is missing: `python -m compileall` on it") == told
+    )
 
 
 @pytest.mark.parametrize(
@@ -123,13 +135,16 @@ def test_laps_of_a_gpu_know_what_the_host_took(monkeypatch):
 def test_a_run_ends_with_its_verdict(start, tmp_path):
     words = "compile=false n_layer=1 n_head=2 n_embd=16 block_size=16 batch_size=2 max_iters=30"
     words += f" eval_iters=1 eval_interval=30 dropout=0 wandb.mode=disabled out_dir={tmp_path}/out"
+    began_s = time.monotonic()
     process = start(["train.py", "config/shakespeare_char_cpu.yaml", *words.split()], anew=True)
     said = process.communicate(timeout=120)[0]
+    whole_s = time.monotonic() - began_s
     assert process.returncode == 0, said
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
     assert said.rstrip().splitlines()[-1] == summary["verdict"]
     assert re.match(r"Held back by .+ \d+ % of \d+ s", summary["verdict"])
     parts = [summary[f"time/{part}_s"] or 0.0 for part in (*SECONDS, "capture")]
     assert min(parts) >= 0 and sum(parts) == pytest.approx(summary["wall_s"], abs=0.5)
+    assert 0.75 * whole_s < summary["wall_s"] < whole_s  # with all imports
     assert summary["time/evaluation_s"] > 0 and summary["time/checkpoint_s"] > 0
     assert 0 < summary["time/waiting_for_data_s"] < summary["time/training_s"]

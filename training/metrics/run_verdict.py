@@ -6,6 +6,9 @@ or the host was the slower one.
 """
 
 from dataclasses import dataclass
+from pathlib import Path
+
+import torch
 
 from profiling.shared.gpu_clock import GpuClock
 from profiling.shared.units import spell_duration, whole_percent
@@ -58,8 +61,12 @@ def run_verdict(seconds: dict[str, float], steps: Steps) -> RunVerdict:
     """
     whole_s = sum(seconds.values())
     largest = max(seconds, key=lambda part: seconds[part])
-    in_steps = largest == "training"
-    cause, why = cause_of_steps(steps, seconds[largest]) if in_steps else (largest, "")
+    cause: str | None = largest
+    why = ""
+    if largest == "training":
+        cause, why = cause_of_steps(steps, seconds[largest])
+    elif largest == "start_up":
+        why = missing_bytecode()
     shares = sorted(((s / whole_s, part) for part, s in seconds.items()), reverse=True)
     parts = [f"{PARTS[part]} {whole_percent(share)}" for share, part in shares if share >= ALSO]
     times = f"{', '.join(parts)} of {spell_duration(whole_s)}"
@@ -87,6 +94,18 @@ HELD_BACK_BY = {
     "rank": "Held back by a slow rank",
     None: "It is not known what held back the training steps",
 }
+
+
+def missing_bytecode() -> str:
+    """Evidence that each start compiles PyTorch's modules, or "" where their bytecode is kept.
+
+    It is missing where PyTorch was installed without it and Python may not write it, as in many
+    containers. Importing PyTorch then takes more than twice as long (docs/records.md).
+    """
+    cached = torch.__spec__.cached
+    if cached is None or Path(cached).exists():
+        return ""
+    return "; each start compiles PyTorch, whose bytecode is missing: `python -m compileall` on it"
 
 
 def cause_of_steps(steps: Steps, training_s: float) -> tuple[str | None, str]:

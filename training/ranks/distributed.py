@@ -21,6 +21,7 @@ from torch.distributed.constants import default_pg_nccl_timeout
 from torch.distributed.rendezvous import rendezvous
 
 from cli.interrupts import handle_signals
+from cli.process import take_began_s
 from profiling.shared.run_files import HOSTS_GROUP
 from training.machine.device import resolve_device
 from training.machine.torchrun import from_torchrun, local_rank_and_world_size
@@ -222,7 +223,7 @@ def join_run(device: str) -> Iterator[Ranks]:
 
     Raises ValueError naming `device` if it is not available, or torchrun's variable that is wrong.
     """
-    began_s = time.perf_counter()
+    began_s = take_began_s()
     local_rank, world_size = local_rank_and_world_size()
     mine = resolve_device(device, local_rank, world_size)
     if mine.type == "cuda":
