@@ -57,12 +57,15 @@ class Laps:
         """Whether long steps come again and again, so that the median is no step's time.
 
         Workers of a loader that end at about the same time give one long step, and then short ones.
-        Both halves must have them, as a warm-up has not.
+        Both halves must have them, as a warm-up has not, and the longest is no proof: it may be a
+        pause of the machine.
         """
-        half = len(self.laps) // 2
-        if not half or len(self.long) <= max(1, FEW * len(self.laps)):
+        half = (len(self.laps) - 1) // 2
+        if half < 1 or len(self.long) <= max(1, FEW * len(self.laps)):
             return False
-        return min(fmean(self.laps[:half]), fmean(self.laps[half:])) > LONG * self.median
+        longest = self.laps.index(max(self.laps))
+        others = self.laps[:longest] + self.laps[longest + 1 :]
+        return min(fmean(others[:half]), fmean(others[half:])) > LONG * self.median
 
     @property
     def mean_of_bursts(self) -> float:
@@ -82,18 +85,21 @@ class WindowSteps:
     @property
     def bursts(self) -> list[Laps]:
         """The sides of the window whose steps come in bursts."""
-        return [laps for laps in (self.before, self.after) if laps and laps.in_bursts]
+        return [laps for laps in self.sides if laps.in_bursts]
+
+    @property
+    def sides(self) -> list[Laps]:
+        return [laps for laps in (self.before, self.after) if laps]
 
     @property
     def free_ms(self) -> float | None:
         """Step time without a profiler: the mean of the medians before and after the window.
 
-        Of bursts, their mean; a side without them had batches in store, and does not count then.
+        Of bursts, their mean; a faster side without them had batches in store, and does not count.
         """
-        if bursts := self.bursts:
-            return fmean(laps.mean_of_bursts for laps in bursts)
-        medians = [laps.median for laps in (self.before, self.after) if laps]
-        return fmean(medians) if medians else None
+        least = min((laps.mean_of_bursts for laps in self.bursts), default=0.0)
+        times = [laps.mean_of_bursts if laps.in_bursts else laps.median for laps in self.sides]
+        return fmean(ms for ms in times if ms >= least) if times else None
 
     @property
     def overhead_percent(self) -> float | None:

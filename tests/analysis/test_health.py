@@ -38,6 +38,7 @@ def test_a_sound_capture_with_its_manifest_has_no_warning():
 
 STEADY = [10.0, 11.0, 9.0, 10.0, 10.5, 9.5, 40.0, 10.0, 10.0, 10.0, 10.0, 9.0]
 BURSTS = [5.0, 77.0, 4.0, 5.0, 6.0, 81.0, 5.0, 4.0, 7.0, 80.0, 5.0, 6.0]  # one of four is long
+PAUSED = [10.0, 2000.0, 9.0, 10.0, 11.0, 10.0, 60.0, 10.0, 10.0, 10.0, 10.0, 9.0]
 WARM_UP = [900.0, 200.0, 60.0, 10.0, 10.0, 10.0, 11.0, 9.0, 10.0, 10.0, 10.0, 10.0]
 
 
@@ -48,6 +49,8 @@ WARM_UP = [900.0, 200.0, 60.0, 10.0, 10.0, 10.0, 11.0, 9.0, 10.0, 10.0, 10.0, 10
         (WARM_UP, STEADY, 10.0, 90),
         (BURSTS, BURSTS, 24.0, 0),  # of whole bursts; medians say 4.2 times as long a step
         (STEADY, BURSTS, 24.0, 0),  # batches in store before the window
+        (BURSTS, [40.0] * 4, 32.0, -25),  # slower behind it
+        (PAUSED, STEADY, 10.0, 90),  # by the machine, once
     ],
 )
 def test_steps_that_come_in_bursts_take_their_mean(before, after, free_ms, added):
