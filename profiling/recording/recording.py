@@ -209,7 +209,7 @@ class Recording:
             self.run,
             window=captured,
             step_ms=step_ms,
-            overhead_percent=overhead_percent(step_ms),
+            overhead_percent=step_ms.overhead_percent,
             backward_on_calling_thread=self.profile.backward_on_calling_thread,
             compiled_inside=inside,
             return_codes=self.recorder.return_codes,
@@ -225,7 +225,7 @@ class Recording:
         (path, manifest), self.waiting = self.waiting, None
         after_ms = clock.recent(None, after=CAPTURED)[:FREE_LAPS]
         step_ms = replace(manifest.step_ms, after=step_times(after_ms))
-        whole = replace(manifest, step_ms=step_ms, overhead_percent=overhead_percent(step_ms))
+        whole = replace(manifest, step_ms=step_ms, overhead_percent=step_ms.overhead_percent)
         self.attempt(lambda: write_text(path, to_json(whole)))
 
     def end(self) -> None:
@@ -235,12 +235,3 @@ class Recording:
 
 def step_times(laps_ms: list[float]) -> Laps | None:
     return Laps(statistics.median(laps_ms), laps_ms) if laps_ms else None
-
-
-def overhead_percent(step_ms: WindowSteps) -> float | None:
-    """Percentage by which captured steps are longer than those before and after, or None if
-    unknown."""
-    free = [laps.median for laps in (step_ms.before, step_ms.after) if laps]
-    if not free or not step_ms.captured:
-        return None
-    return (step_ms.captured.median / statistics.fmean(free) - 1) * 100

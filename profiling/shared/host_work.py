@@ -28,6 +28,11 @@ JAX_CALLBACKS = re.compile(r"_wrapped_callback")  # around the Python that a com
 DRAWS_NUMBERS = re.compile(
     r"aten::(normal|uniform|bernoulli|exponential|log_normal|cauchy|geometric|poisson)_?"
 )
+# the system's calls that wait for another process; a bare futex is for threads of this one
+FOREIGN_WAITS = re.compile(
+    r"p?poll|p?select|epoll_p?wait\d?|read(v|64)?|recv(from|msg)?|sem_(wait|timedwait|clockwait)|"
+    r"wait(pid|id|3|4)?|v?fork|posix_spawnp?"
+)
 HOST_WORK = (
     HostWork(
         re.compile(r"aten::_?(scaled_dot_product_)?cudnn_attention\w*"),
@@ -157,6 +162,14 @@ HOST_WORK = (
         Advice(
             "Draw random numbers on the GPU: device=, with a torch.Generator of that device. One "
             "core of the CPU draws them one by one."
+        ),
+    ),
+    HostWork(
+        re.compile(rf"{FOREIGN_WAITS.pattern}|(.*/)?subprocess\.py\(.*"),
+        "the program waits for another one that it started",
+        Advice(
+            "Start no other program in the loop: ask a library in the process, such as NVML "
+            "instead of nvidia-smi, or start it in a thread, and less often."
         ),
     ),
     HostWork(

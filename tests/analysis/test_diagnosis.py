@@ -11,6 +11,7 @@ from profiling.analysis.sum_records import OperatorWork
 from profiling.analysis.summary import summarize
 from profiling.analysis.verdict import gpu
 from profiling.analysis.verdict.diagnosis import waiting_verdict
+from profiling.analysis.whatif.whatif_records import FreeStep, Gates, WhatIf
 from profiling.report.renderers.markdown import markdown
 from profiling.report.single.document import report_document
 from profiling.shared.causes import PARTS, VERDICT
@@ -233,10 +234,12 @@ def test_reasons_of_the_host_that_only_together_outweigh_communication_are_the_h
 def test_allocation_that_is_the_largest_is_the_verdict_whatever_comes_second():
     """Calls that allocate have a name of their own; reasons told by exclusion are `host`."""
     waiting = {"allocation": 13.6, "launch": 9.5, "cpu": 1.0}
-    assert waiting_verdict(waiting, 40.0) == "allocation"
-    assert waiting_verdict({"synchronization": 13.6, "launch": 9.5, "cpu": 1.0}, 40.0) == "host"
-    assert waiting_verdict({"allocation": 9.5, "launch": 13.6}, 40.0) == "host"
-    assert waiting_verdict(waiting | {"communication": 14.0}, 40.0) == "host"
+    assert waiting_verdict(waiting, 40.0, 40.0) == "allocation"
+    assert (
+        waiting_verdict({"synchronization": 13.6, "launch": 9.5, "cpu": 1.0}, 40.0, 40.0) == "host"
+    )
+    assert waiting_verdict({"allocation": 9.5, "launch": 13.6}, 40.0, 40.0) == "host"
+    assert waiting_verdict(waiting | {"communication": 14.0}, 40.0, 40.0) == "host"
 
 
 @pytest.mark.parametrize(("malloc_us", "advised"), [(1500, True), (300, False)])
@@ -311,6 +314,24 @@ def test_what_capturing_adds_is_not_held_against_the_host():
     found = summarize(analysis, manifest(5.3)).bottleneck
     assert found.verdict == "gpu_compute"
     assert any("Capturing made a step" in line for line in found.evidence)
+
+
+def test_the_host_is_not_late_where_the_replay_without_a_profiler_keeps_the_gpu_busy():
+    program = Program(dispatch_ns=29 * US)
+    for _ in range(10):
+        with program.step():
+            program.launch(13 * US, 400)
+    analysis = Analysis(program.trace())
+
+    def replayed(free_ms):
+        free = FreeStep(free_ms, "estimated", 13.3, False, 1.0, 10.0)
+        return WhatIf("hand", 13.3, 8, 3200, 3200, Gates(0.0, 0.0, True), free, [])
+
+    assert summarize(analysis).bottleneck.verdict == "launch"
+    assert summarize(analysis, what_if=replayed(12.0)).bottleneck.verdict == "launch"
+    found = summarize(analysis, what_if=replayed(5.8)).bottleneck
+    assert found.verdict == "gpu_compute"
+    assert any("Without a profiler a step takes about 5.80 ms" in line for line in found.evidence)
 
 
 def test_a_loader_in_the_same_process_is_slowed_by_the_profiler_too():

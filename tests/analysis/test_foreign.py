@@ -13,7 +13,17 @@ from profiling.analysis.summary import summarize
 from profiling.analysis.verdict.advice import advise
 from profiling.shared.causes import VERDICT
 from profiling.timeline.trace import Calls, Ranges
-from tests.helpers.programs import AUTOGRAD, GEMM, MAIN, MS, US, Program, calls_table, columns
+from tests.helpers.programs import (
+    AUTOGRAD,
+    GEMM,
+    MAIN,
+    MS,
+    PROCESS,
+    US,
+    Program,
+    calls_table,
+    columns,
+)
 
 ADAM = "void at::native::multi_tensor_apply_kernel<FusedAdamMathFunctor>"
 CLIP = "void at::native::multi_tensor_apply_kernel<LpNormFunctor>"
@@ -227,6 +237,26 @@ def test_the_system_tells_a_pause_from_a_wait_for_a_loader(name, verdict):
     trace = program.trace()
     trace = replace(trace, os_calls=os_calls(trace, *slept))
     assert report_of(trace).bottleneck.verdict == verdict
+
+
+@pytest.mark.parametrize(("lives_for_a_step", "verdict"), [(True, "cpu"), (False, "data")])
+def test_a_wait_for_a_program_that_the_step_starts_is_no_loading(lives_for_a_step, verdict):
+    """A worker's process was there before, or was forked and is not followed."""
+    program, calls = Program(), []
+    poll, ioctl = program.build.name("poll"), program.build.name("ioctl")
+    for number in range(6):
+        begun, other = program.host, 100 + number if lives_for_a_step else 100
+        calls.append((begun, begun + 8 * MS, poll, PROCESS, MAIN, False))
+        calls.append((begun + 2 * MS, begun + 3 * MS, ioctl, other, 10 * other, False))
+        calls.append((begun + 6 * MS, begun + 7 * MS, ioctl, other, 10 * other, False))
+        program.work(8 * MS)
+        program.copy(64 * US)
+        program.launch(100 * US, 40)
+        program.launch(30 * US, 4, name=ADAM)
+    found = report_of(program.trace(os_calls=calls_table(calls)))
+    assert found.bottleneck.verdict == verdict
+    said = "inside poll: the program waits for another one that it started"
+    assert any(said in line for line in found.bottleneck.evidence) == (verdict == "cpu")
 
 
 def test_pytorchs_own_range_of_a_loader_is_the_data_phase():

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from profiling.analysis.analysis import Analysis
@@ -33,6 +34,39 @@ def level_of(found: dict[str, str], part: str) -> str | None:
 
 def test_a_sound_capture_with_its_manifest_has_no_warning():
     assert "warning" not in findings(training(), MANIFEST).values()
+
+
+STEADY = [10.0, 11.0, 9.0, 10.0, 10.5, 9.5, 40.0, 10.0, 10.0, 10.0, 10.0, 9.0]
+BURSTS = [5.0, 77.0, 4.0, 5.0, 6.0, 81.0, 5.0, 4.0, 7.0, 80.0, 5.0, 6.0]  # one of four is long
+PAUSED = [10.0, 2000.0, 9.0, 10.0, 11.0, 10.0, 60.0, 10.0, 10.0, 10.0, 10.0, 9.0]
+WARM_UP = [900.0, 200.0, 60.0, 10.0, 10.0, 10.0, 11.0, 9.0, 10.0, 10.0, 10.0, 10.0]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "free_ms", "added"),
+    [
+        (STEADY, STEADY, 10.0, 90),
+        (WARM_UP, STEADY, 10.0, 90),
+        (BURSTS, BURSTS, 24.0, 0),  # of whole bursts; medians say 4.2 times as long a step
+        (STEADY, BURSTS, 24.0, 0),  # batches in store before the window
+        (BURSTS, [40.0] * 4, 32.0, -25),  # slower behind it
+        (PAUSED, STEADY, 10.0, 90),  # by the machine, once
+    ],
+)
+def test_steps_that_come_in_bursts_take_their_mean(before, after, free_ms, added):
+    captured = [24 + ms for ms in (-20, 50, -18, -12, -16, 49, -17, -16)]
+    around = [Laps(float(np.median(ms)), ms) for ms in (before, captured, after)]
+    found = WindowSteps(*around)
+    assert found.free_ms == pytest.approx(free_ms, rel=0.02)
+    wrong = replace(MANIFEST, step_ms=found, overhead_percent=90.0)
+    health = summarize(Analysis(training().trace()), wrong).health
+    assert health.free_step_ms == found.free_ms
+    assert health.overhead_percent == pytest.approx(added, abs=5)
+
+
+def test_a_manifest_without_its_overhead_has_it_by_its_steps():
+    report = summarize(Analysis(training().trace()), replace(MANIFEST, overhead_percent=None))
+    assert report.health.overhead_percent == 0
 
 
 def test_overhead_is_against_the_steps_without_a_profiler():

@@ -76,7 +76,7 @@ class Compared:
     step_name: str | None  # name of the range that is a step
     step_ms: list[float]  # in a run, the median of each logged row
     mean_ms: float  # over all steps
-    free_step_ms: float | None  # median of the steps around the captured ones
+    free_step_ms: float | None  # step time around the captured ones
     free_laps_ms: list[float]  # the steps around the captured ones; empty: not known
     config: JsonObject | None
     environment: Environment

@@ -33,6 +33,7 @@ from profiling.analysis.steps.operators import loading_times
 from profiling.analysis.steps.steps import Steps
 from profiling.shared.host_work import (
     DRAWS_NUMBERS,
+    FOREIGN_WAITS,
     JAX_CALLBACKS,
     JAX_DISPATCHES,
     JAX_WAITS,
@@ -63,12 +64,7 @@ NUMBERS_BYTES = 64  # a loss or a few metrics: the host makes no input of them
 FETCHES = 4  # per step, each answered by a copy to the GPU: a batch comes once, or a few times
 STAGED_BYTES = 65536  # larger copies of pageable memory go through a buffer of the driver's
 DATA_PHASES = ("data", "dataloader", "data_loading", "get_batch", "load", "batch")
-# the system's calls that wait for another process (a bare futex is for threads of this one), those
-# that pause at the program's request, and those that put files on the disk
-FOREIGN_WAITS = re.compile(
-    r"p?poll|p?select|epoll_p?wait\d?|read(v|64)?|recv(from|msg)?|sem_(wait|timedwait|clockwait)|"
-    r"wait(pid|id|3|4)?|v?fork|posix_spawnp?"
-)
+# the system's calls that pause at the program's request, and those that put files on the disk
 SLEEPS = re.compile(r"(clock_)?nanosleep|u?sleep")
 JAX_FETCHES = re.compile(r"np\.asarray\(jax\.Array\)")
 THREAD_WAITS = re.compile(r"futex")  # JAX's threads report results by it
@@ -99,9 +95,9 @@ class Host:
     data_waits: Intervals  # in the data phase: waiting for the GPU, or copying pageable memory
     other_waits: Intervals  # in calls that wait for the GPU, outside the data phase
     data_stalls: Intervals  # long without a call: in the data phase, or waiting for a process
-    other_work: Intervals  # known to make no batch: files are written, XLA compiles
+    other_work: Intervals  # known to make no batch: files are written, XLA compiles, programs run
     draws: Intervals  # in PyTorch's operators that draw numbers, which make no batch either
-    sleeps: Intervals  # long without a call: in a pause that the program asked for
+    sleeps: Intervals  # long without a call: in a pause, or a program, that the program asked for
     stalls: Intervals  # long without a call, or copying from pageable memory
     quiet: Intervals  # long without a call
 
@@ -181,12 +177,12 @@ def host_activity(trace: Trace, calls: Calls, owned: OwnedOperations, begin: int
     stalls = quiet.union(staged)
 
     data = data_ranges(trace, steps).clip(begin, end)
-    foreign = times_named(trace, steps, FOREIGN_WAITS, trace.os_calls).intersection(
-        quiet, begin, end
-    )
+    foreign = waits_for_answers(trace, steps).intersection(quiet, begin, end)
+    for_programs = waits_for_programs(trace, steps)
     elsewhere = data.gaps(begin, end)
     other_work = times_named(trace, steps, WRITES, trace.os_calls)
-    other_work = other_work.union(compiling)
+    other_work = other_work.union(compiling).union(for_programs)
+    sleeps = times_named(trace, steps, SLEEPS, trace.os_calls).union(for_programs)
     return Host(
         data,
         staging=moved.intersection(elsewhere, begin, end),
@@ -196,7 +192,7 @@ def host_activity(trace: Trace, calls: Calls, owned: OwnedOperations, begin: int
         data_stalls=stalls.intersection(data, begin, end).union(foreign),
         other_work=other_work.clip(begin, end),
         draws=drawing_times(trace, steps).clip(begin, end),
-        sleeps=times_named(trace, steps, SLEEPS, trace.os_calls).intersection(quiet, begin, end),
+        sleeps=sleeps.intersection(quiet, begin, end),
         stalls=stalls,
         quiet=quiet,
     )
@@ -266,9 +262,45 @@ def data_ranges(trace: Trace, steps: Steps) -> Intervals:
     return union(phases.start_ns, phases.end_ns).union(loading_times(trace, steps))
 
 
+def waits_for_answers(trace: Trace, steps: Steps) -> Intervals:
+    """The times at which the steps' thread waits for other processes, such as a loader's workers.
+
+    Waits for programs that the steps start are none of them.
+    """
+    waits, of_programs = foreign_waits(trace, steps), waits_for_programs(trace, steps)
+    others = ~np.isin(waits.start_ns, of_programs.start_ns)
+    return Intervals(waits.start_ns[others], waits.end_ns[others])
+
+
+def foreign_waits(trace: Trace, steps: Steps) -> Intervals:
+    return times_named(trace, steps, FOREIGN_WAITS, trace.os_calls)
+
+
+def waits_for_programs(trace: Trace, steps: Steps) -> Intervals:
+    """The waits for other processes in which a program runs that the steps start.
+
+    Its process begins and ends among the steps, within the mean time of one. nsys follows processes
+    that start a program, and no forked ones, as workers of a loader are.
+    """
+    calls = trace.os_calls
+    if calls is None or not len(calls.start_ns):
+        return NOTHING
+    begin, end = int(steps.start_ns[0]), int(steps.end_ns[-1])
+    of_process = np.unique(calls.process, return_inverse=True)
+    born_ns = np.full(len(of_process[0]), np.iinfo(np.int64).max)
+    died_ns = np.zeros(len(of_process[0]), np.int64)
+    np.minimum.at(born_ns, of_process[1], calls.start_ns)
+    np.maximum.at(died_ns, of_process[1], calls.end_ns)
+    short = (of_process[0] != steps.process) & (born_ns > begin) & (died_ns < end)
+    short &= died_ns - born_ns < (end - begin) / len(steps.start_ns)
+    lives, waits = union(born_ns[short], died_ns[short]), foreign_waits(trace, steps)
+    during = lives.ns_within(waits.start_ns, waits.end_ns) > 0
+    return Intervals(waits.start_ns[during], waits.end_ns[during])
+
+
 def loader_is_marked(trace: Trace, steps: Steps) -> bool:
     """Whether ranges, or long waits for other processes, tell when batches were made."""
-    waits = times_named(trace, steps, FOREIGN_WAITS, trace.os_calls)
+    waits = waits_for_answers(trace, steps)
     long = waits.end_ns - waits.start_ns > LONG_NS
     return bool(long.any() or len(data_ranges(trace, steps).start_ns))
 

@@ -51,8 +51,11 @@ KERNELS = (
         """,
     ),
     (
-        "copy",  # from layout to layout, and into a cache of keys and values
+        # from layout to layout, to windows and back (F.unfold, F.fold, which a convolution by a
+        # product begins or ends with), and into a cache of keys and values
+        "copy",
         r"""
+        ((im|vol)2col|col2(im|vol))\w*_kernel im2d2col
         nchw_?to_?nhwc nhwc_?to_?nchw batched_transpose transpose_(cnhw|nchw|fp32) cubetranspose
         tensortransform and_cache store_kv_?cache set_kv?_ appendpagedkv copy_page rocclr_copy
         """,
@@ -132,7 +135,7 @@ KERNELS = (
         "convolution",
         r"""
         cudnn(_|::|\d) (xmma_|\d)fprop dgrad wgrad winograd implicit_gemm igemm_(fwd|bwd|wrw)
-        bwd_(weight|data) conv(?!er) (im2d?2?|vol2)col col2(im|vol) fft[12]d_[rc]2[rc] flip_filter
+        bwd_(weight|data) conv(?!er) fft[12]d_[rc]2[rc] flip_filter
         precompute_indices
         """,
     ),

@@ -20,8 +20,9 @@ import numpy as np
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.columns import Intervals, union
 from profiling.analysis.gpu_time.attribution import OwnedOperations
-from profiling.analysis.gpu_time.host_activity import FOREIGN_WAITS, LONG_NS, times_named
+from profiling.analysis.gpu_time.host_activity import LONG_NS, times_named
 from profiling.analysis.statistics import ratio_over_processes
+from profiling.shared.host_work import FOREIGN_WAITS
 from profiling.timeline.trace import Calls
 
 # Hosts with the same work differ by no more than a few times what the steps of one differ, nor by

@@ -7,11 +7,13 @@ lead to different verdicts, the evidence gives both.
 
 1. What keeps the GPU waiting is ranked by the milliseconds a step that it costs: idle time by cause
    (gpu_time.idle), and communication, and copies from and to the host, that no kernel hides. The
-   largest is the verdict if it is 15 % of the step or more. The host's reasons count together for
-   that; if two of them are about as large, or only their sum is the largest, the verdict is `host`.
-   Allocation alone is certain, because the names of its calls show it: where it is the largest of
-   all it is the verdict, whatever comes second. Where the causes are not known, copies or
-   communication are the verdict if they take longer than the GPU is idle, else there is none.
+   largest is the verdict if it is 15 % of the step or more, and the host costs no more than the GPU
+   is idle in a step without a profiler, as the replay of whatif estimates it. The host's reasons
+   count together for that; if two of them are about as large, or only their sum is the largest, the
+   verdict is `host`. Allocation alone is certain, because the names of its calls show it: where it
+   is the largest of all it is the verdict, whatever comes second. Where the causes are not known,
+   copies or communication are the verdict if they take longer than the GPU is idle, else there is
+   none.
 2. Otherwise the GPU itself is the bottleneck, and verdict.gpu says why. This is also so where half
    of the step passes between kernels that are queued.
 
@@ -35,7 +37,7 @@ from profiling.analysis.verdict.capturing import (
     judged_ms,
     overhead_sentence,
 )
-from profiling.analysis.verdict.gains import most_to_gain, possible_gains_ms, ranking
+from profiling.analysis.verdict.gains import free_idle_ms, most_to_gain, possible_gains_ms, ranking
 from profiling.analysis.verdict.health import CAPTURE_AGAIN
 from profiling.shared.causes import PART, VERDICT
 
@@ -101,7 +103,8 @@ def bottleneck_of(analysis: Analysis, report: Report) -> Bottleneck:
         if not idle_is_explained(report, step, step_ms):
             why.append(idle_sentence(report, step))
     else:
-        why = [*why, *gpu.clock_sentences(report)]
+        why = [*replayed_sentences(report, step, waiting, step_ms), *why]
+        why += gpu.clock_sentences(report)
         waits_ms = waiting.get("synchronization", 0.0)
         if waits_ms >= gpu.WAITING_SHARE * step_ms:
             why += waiting_sentences({"synchronization": waits_ms}, step.ms, cover_phrases(report))
@@ -144,9 +147,24 @@ def verdict_of(
         # no reason of the host's takes longer than all idle time
         longest = max(waiting, key=waiting.__getitem__, default="unknown")
         return longest if waiting.get(longest, 0.0) > step.idle_ms else "unknown", []
-    if 2 * gaps_ms < step_ms and (named := waiting_verdict(waiting, step_ms)):
+    idle_ms = free_idle_ms(report, step)
+    named = waiting_verdict(waiting, min(step_ms, step.busy_ms + idle_ms), idle_ms)
+    if named and 2 * gaps_ms < step_ms:
         return named, []
     return gpu.verdict(analysis, report, step, gaps_ms, step_ms)
+
+
+def replayed_sentences(
+    report: Report, step: TypicalStep, waiting: dict[str, float], step_ms: float
+) -> Iterator[str]:
+    """Say how long a step is without a profiler, where the host looks late in the capture."""
+    late_ms = sum(ms for name, ms in waiting.items() if VERDICT[name].host)
+    free_ms = report.estimated_free_ms
+    if free_ms is not None and late_ms >= gpu.WAITING_SHARE * step_ms:
+        yield (
+            f"Without a profiler a step takes about {free_ms:.2f} ms, as the replay estimates: the "
+            f"GPU is idle for {free_idle_ms(report, step):.2f} ms of it, so the host is not late."
+        )
 
 
 def readings(analysis: Analysis, report: Report, step: TypicalStep) -> list[Reading]:
@@ -190,9 +208,12 @@ def lost_ms(step: TypicalStep, off: dict[str, float]) -> dict[str, float]:
     return lost
 
 
-def waiting_verdict(waiting: dict[str, float], step_ms: float) -> str | None:
-    """The verdict that costs most, or None if none costs enough of the step."""
-    host_ms = sum(ms for name, ms in waiting.items() if VERDICT[name].host)
+def waiting_verdict(waiting: dict[str, float], step_ms: float, idle_ms: float) -> str | None:
+    """The verdict that costs most, or None if none costs enough of the step.
+
+    The host costs no more than `idle_ms`, for which the GPU is idle in a step without a profiler.
+    """
+    host_ms = min(idle_ms, sum(ms for name, ms in waiting.items() if VERDICT[name].host))
     counted = {name: host_ms if VERDICT[name].host else ms for name, ms in waiting.items()}
     enough = [name for name, ms in counted.items() if ms >= gpu.WAITING_SHARE * step_ms]
     if not enough:

@@ -10,7 +10,7 @@ from profiling.analysis.analysis import Analysis
 from profiling.analysis.gpu_time.losses import Losses
 from profiling.analysis.gpu_time.typical import are_typical
 from profiling.analysis.gpu_work import roofline
-from profiling.analysis.records import Finding, Health, LostKernels, Report
+from profiling.analysis.records import Finding, Health, LostKernels, Report, WindowFacts
 from profiling.analysis.steps import periodic
 from profiling.analysis.steps.find import used_gpus
 from profiling.shared.manifest import Manifest
@@ -49,11 +49,7 @@ def health(
 
     `problem` says why the run's own rows could not be read, or is None.
     """
-    overhead = manifest.overhead_percent if manifest else None
-    free_ms = free_step_ms(manifest)
-    if overhead is not None and free_ms and report.window.left_out_ms is not None:
-        # the manifest's figure counts the step that is left out here
-        overhead = 100 * (report.window.step_ms.median / free_ms - 1)
+    overhead, free_ms = overhead_percent(manifest, report.window), free_step_ms(manifest)
     is_measured = free_ms is not None and overhead is not None
     delay_ms = None if is_measured else recording_ms(analysis)
     lost = lost_kernels(analysis)
@@ -90,13 +86,24 @@ def loss_findings(losses: Losses | None) -> Iterator[Finding]:
 
 
 def free_step_ms(manifest: Manifest | None) -> float | None:
-    """Step time without a profiler: the mean of the medians before and after the window, or None.
+    """Step time without a profiler, or None; the overhead is relative to it."""
+    return manifest.step_ms.free_ms if manifest else None
 
-    The manifest's overhead is relative to the same mean.
+
+def overhead_percent(manifest: Manifest | None, window: WindowFacts) -> float | None:
+    """Percentage by which captured steps are longer than those around them, or None.
+
+    A manifest may have it of medians, which do not tell it of bursts, and of a step that the window
+    leaves out.
     """
-    around = (manifest.step_ms.before, manifest.step_ms.after) if manifest else ()
-    medians = [laps.median for laps in around if laps]
-    return float(np.mean(medians)) if medians else None
+    if manifest is None:
+        return None
+    steps, written = manifest.step_ms, manifest.overhead_percent
+    overhead = steps.overhead_percent if written is None or steps.bursts else written
+    if overhead is not None and steps.free_ms and window.left_out_ms is not None:
+        captured_ms = window.step_ms.mean if steps.bursts else window.step_ms.median
+        overhead = 100 * (captured_ms / steps.free_ms - 1)
+    return overhead
 
 
 def free_step_range_ms(manifest: Manifest) -> tuple[float, float] | None:

@@ -12,11 +12,11 @@ from profiling.analysis.analysis import Analysis
 from profiling.analysis.columns import name_mask, union, used_names
 from profiling.analysis.gpu_time.host_activity import (
     BATCH_BYTES,
-    FOREIGN_WAITS,
     LONG_NS,
     data_ranges,
     loader_is_marked,
     times_named,
+    waits_for_answers,
 )
 from profiling.analysis.gpu_time.losses import GRAPH_LAUNCH
 from profiling.analysis.gpu_work.families import FAMILIES
@@ -196,7 +196,7 @@ def communicates(analysis: Analysis, name: np.ndarray) -> bool:
 def waits_for_workers(analysis: Analysis) -> bool:
     """Whether the steps wait longer for batches of other processes than these are handed over."""
     trace, steps = analysis.trace, analysis.steps
-    waits = times_named(trace, steps, FOREIGN_WAITS, trace.os_calls)
+    waits = waits_for_answers(trace, steps)
     waits = waits.union(times_named(trace, steps, BY_WORKERS, trace.ranges))
     waits = waits.clip(int(steps.start_ns[0]), int(steps.end_ns[-1]))
     waited_ns = (waits.end_ns - waits.start_ns).sum()

@@ -16,7 +16,6 @@ from profiling.analysis.columns import Intervals, distinct, is_one_of, name_mask
 from profiling.analysis.gpu_time.host_activity import (
     ALLOCATING,
     BLOCKING,
-    FOREIGN_WAITS,
     FROM_HOST,
     LONG_NS,
     NUMBERS_BYTES,
@@ -26,7 +25,7 @@ from profiling.analysis.gpu_time.host_activity import (
     drawing_times,
     in_large_runs,
     large_results,
-    times_named,
+    waits_for_answers,
     where_often,
 )
 from profiling.analysis.gpu_time.host_waits import launches_block
@@ -354,7 +353,7 @@ def data_columns(
     """(ns of the time before each call that make a batch, whether the rest of it is a stall,
     whether the call itself lies in the data phase)."""
     phases = data_ranges(trace, steps)
-    foreign = times_named(trace, steps, FOREIGN_WAITS, trace.os_calls)
+    foreign = waits_for_answers(trace, steps)
     think_ns = spans.start_ns - spans.previous_ns
     long = think_ns > LONG_NS
     data_ns, rows = spans.ns_of_think(phases), np.flatnonzero(long)

@@ -36,7 +36,7 @@ def other_step_times(report: Report) -> list[tuple[str, str]]:
     if report.window.step_name is None:
         return []
     free_ms = report.health.free_step_ms
-    without = "median step without capturing", f"{milliseconds(free_ms)} ms" if free_ms else ABSENT
+    without = "step without capturing", f"{milliseconds(free_ms)} ms" if free_ms else ABSENT
     if (estimated_ms := report.estimated_free_ms) is not None:
         about = f"about {milliseconds(estimated_ms)} ms, estimated"
         without = "mean step without capturing", about

@@ -81,7 +81,7 @@ def step_times(report: Report) -> Figure | None:
     )
     medians = [("median captured", step.median, "muted", "dash")]
     if report.health.free_step_ms is not None:
-        medians.append(("median uncaptured", report.health.free_step_ms, "good", "dot"))
+        medians.append(("uncaptured", report.health.free_step_ms, "good", "dot"))
     ends = [x[0], x[-1]]
     lines = [
         guide(f"{name}, {milliseconds(ms)} ms", ends, [ms, ms], shade, dash=dash, width=1.5)
