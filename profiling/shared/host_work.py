@@ -165,6 +165,15 @@ HOST_WORK = (
         ),
     ),
     HostWork(
+        re.compile(r"(.*/)?torch/utils/data/sampler\.py\(.*"),
+        "the sampler draws the order of the samples, in the training process",
+        Advice(
+            "Draw the order rarely: one iterator for many batches. A sampler runs in the training "
+            "process, however many workers there are."
+        ),
+        causes=("data",),
+    ),
+    HostWork(
         re.compile(rf"{FOREIGN_WAITS.pattern}|(.*/)?subprocess\.py\(.*"),
         "the program waits for another one that it started",
         Advice(

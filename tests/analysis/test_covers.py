@@ -190,6 +190,41 @@ def test_few_samples_name_nothing():
     assert not reported(sampled({LOG: 0}, period_ns=4 * MS)).idle.covered_by
 
 
+SAMPLER = "torch/utils/data/sampler.py(182): RandomSampler.__iter__"
+PIPE = "multiprocessing/connection.py(395): Connection._recv"
+
+
+def loading(function: str) -> Report:
+    """Report of `stalled`, whose stalls make batches in `function`, by samples."""
+    trace = sampled({LOG: 60 * US, function: 0}, period_ns=20 * US)
+    name = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+    operators = stalled("aten::mul", around="aten::linear").trace(kind="kineto").operators
+    rows = operators.rows(operators.end_ns - operators.start_ns > 8 * MS)
+    loads = {"name": np.repeat(len(trace.names), len(rows.name)).astype(np.int32)}
+    loads |= {"closed": np.ones(len(rows.name), bool), "domain": np.full(len(rows.name), -1)}
+    ranges = Ranges(**(vars(rows) | loads))
+    columns = {
+        column: np.concatenate((getattr(trace.ranges, column), getattr(ranges, column)))
+        for column in vars(ranges)
+    }
+    order = np.argsort(columns["start_ns"], kind="stable")
+    ranges = Ranges(**{column: values[order] for column, values in columns.items()})
+    return reported(replace(trace, names=[*trace.names, name], ranges=ranges))
+
+
+def test_a_function_that_makes_batches_is_named_and_a_sampler_is_no_matter_of_workers():
+    report = loading(SAMPLER)
+    assert report.bottleneck.verdict == "data"
+    text = " ".join(report.bottleneck.evidence)
+    assert f"are inside {SAMPLER} (in {LOG}): the sampler draws the order" in text
+    assert report.bottleneck.next[0].startswith("Draw the order rarely")
+
+
+def test_a_wait_for_workers_is_not_named_as_what_makes_batches():
+    assert "data" not in loading(PIPE).idle.covered_by
+    assert loading(COUNT).idle.covered_by["data"].name == COUNT
+
+
 def with_os_calls(trace: Trace, name: str, thread: int) -> Trace:
     """The stalls of `stalled` as calls of the system's libraries instead of operators."""
     names = [*trace.names, name]

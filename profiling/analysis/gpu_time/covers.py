@@ -27,8 +27,13 @@ from profiling.shared.host_work import work_named
 from profiling.timeline.personal import without_folders
 from profiling.timeline.trace import ANY_THREAD, Calls, Operations, Ranges
 
-COVERED = ("cpu", "launch", "synchronization", "allocation")  # causes whose gaps have a name
 ALL_KINDS: frozenset[CoverKind] = frozenset(("os_call", "operator", "function", "range"))
+FUNCTIONS: frozenset[CoverKind] = frozenset(("function",))
+# causes whose gaps have a name; that of loading is of no range, since these told that it is loading
+COVERED = dict.fromkeys(("cpu", "launch", "synchronization", "allocation"), ALL_KINDS)
+COVERED["data"] = FUNCTIONS
+# files of Python and PyTorch in which the steps' thread waits for what a loader's workers make
+HAND_OVER = re.compile(r"(torch/)?multiprocessing/|(queue|selectors|threading)\.py\(")
 # of a range's iteration, and of operators that torch.autograd.profiler.emit_nvtx makes ranges
 NUMBERS = re.compile(r"(, (seq|op_id|sizes) = .*|[\s#:]+\d+)$")
 MOST = 0.5  # of a cause's gaps: a name that covers less does not explain them
@@ -69,7 +74,7 @@ def covers(analysis: Analysis) -> dict[str, Cover]:
     steps, step_ns = int(typical.sum()), np.diff(analysis.bounds_ns)[typical].mean()
     in_typical = typical[step_of(analysis, gaps.start_ns)]
     found = {}
-    for cause in COVERED:
+    for cause, kinds in COVERED.items():
         cause_ns = gaps.cause_ns[CAUSES.index(cause)]
         mine = in_typical & (2 * cause_ns >= gaps.end_ns - gaps.start_ns)
         if cause_ns[mine].sum() < WORTH_NAMING * step_ns * steps:
@@ -80,7 +85,8 @@ def covers(analysis: Analysis) -> dict[str, Cover]:
             idle = dict.fromkeys(distinct(owned.thread[owned.thread >= 0]).tolist(), waits)
         else:
             idle = idle_by_thread(analysis, gaps, owned.operations, mine, cause)
-        if idle and (cover := tightest(analysis, idle, steps, cause)):
+        cover = tightest(analysis, idle, steps, cause, kinds) if idle else None
+        if cover and not (cause == "data" and HAND_OVER.match(cover.name)):
             found[cause] = cover
     return found
 
