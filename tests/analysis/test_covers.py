@@ -169,6 +169,15 @@ def test_of_sampled_functions_the_deepest_is_the_innermost_though_seen_more_ofte
     assert covers.nearly_as_tight([count, log]) == [log, count]
 
 
+@pytest.mark.parametrize(("window_ns", "caller"), [(100, COUNT), (200, None)])
+def test_where_gaps_are_nearly_all_the_innermost_caller_may_be_all_of_the_program(
+    window_ns, caller
+):
+    opened = {LOG: window_ns, COUNT: window_ns - 1, DUMPS: 90}
+    every = [Found(0.95, "function", name, 90, ns) for name, ns in opened.items()]
+    assert covers.caller_of(every[-1], every, of_ns=97, window_ns=window_ns) == caller
+
+
 def test_of_functions_the_innermost_is_named_and_what_calls_it():
     report = reported(sampled({LOG: 60 * US, COUNT: 30 * US, DUMPS: 0}, period_ns=20 * US))
     cover = report.idle.covered_by["cpu"]

@@ -150,7 +150,7 @@ def tightest(
             found.append(
                 Found(float(score[name]), kind, names[name], *times_ns, float(depth[name]))
             )
-    found = without_the_program(found, of_ns, window_ns)
+    every, found = found, without_the_program(found, of_ns, window_ns)
     found.sort(key=lambda each: -each.overlap)
     if not found or found[0].overlap < TIGHT:
         return None
@@ -159,13 +159,36 @@ def tightest(
     near = nearly_as_tight(found)
     best = meant[0] if meant else near[-1]
     if best.is_place:
-        callers = (e.name for e in near[:-1] if e.is_place and not is_program(e, of_ns, window_ns))
-        place = next(callers, None) if best is near[-1] else None
+        place = caller_of(best, every, of_ns, window_ns) if best is near[-1] else None
     else:
         others = [each for each in found if each is not best]
         place = next((each.name for each in others if each.is_place), None)
     ms, of_ms = best.covered_ns / 1e6 / steps, of_ns / 1e6 / steps
     return Cover(shown(best.name), best.kind, ms, of_ms, place and shown(place))
+
+
+def caller_of(best: Found, every: list[Found], of_ns: int, window_ns: int) -> str | None:
+    """The outermost function around `best` that is open about as long and not all of the program.
+
+    Where the gaps are nearly all of the window, what is left tells too little: then the innermost.
+    """
+    rows = [each for each in every if each.kind == "function" and is_outside(each, best)]
+    callers = [each for each in by_depth(rows) if each.is_place]
+    parts = [each for each in callers if not is_program(each, of_ns, window_ns)]
+    if not parts and of_ns >= ALIKE * window_ns:
+        parts = callers[-1:]
+    return parts[0].name if parts else None
+
+
+def is_outside(found: Found, best: Found) -> bool:
+    """Whether it lies outside of `best` in the stacks and is open about as long."""
+    if found is best or found.overlap < ALIKE * best.overlap:
+        return False
+    return (found.depth, -found.open_ns) < (best.depth, -best.open_ns)
+
+
+def by_depth(functions: list[Found]) -> list[Found]:
+    return sorted(functions, key=lambda each: (each.depth, -each.open_ns))
 
 
 def without_the_program(found: list[Found], of_ns: int, window_ns: int) -> list[Found]:
@@ -193,7 +216,7 @@ def nearly_as_tight(found: list[Found]) -> list[Found]:
         return found[:1]
     near = [each for each in found if each.kind == "function"]
     near = [each for each in near if each.overlap >= ALIKE * found[0].overlap]
-    return sorted(near, key=lambda each: (each.depth, -each.open_ns))
+    return by_depth(near)
 
 
 def mean_depth(samples: Ranges, number: np.ndarray, names: int) -> np.ndarray:
