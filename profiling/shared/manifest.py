@@ -105,7 +105,7 @@ class WindowSteps:
     def overhead_percent(self) -> float | None:
         """Percentage by which captured steps are longer than free ones, or None if unknown."""
         free_ms, captured = self.free_ms, self.captured
-        if free_ms is None or captured is None:
+        if not free_ms or captured is None:
             return None
         captured_ms = captured.mean_of_bursts if self.bursts and captured.laps else captured.median
         return (captured_ms / free_ms - 1) * 100
