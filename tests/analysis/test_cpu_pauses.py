@@ -20,7 +20,7 @@ MS = 1000
 def paused(tmp_path):
     """The bottleneck of steps of 40 ms: 4 ms forward, 4 backward, 2 optimizer, 30 of a pause."""
 
-    def report(cores_used=None, frame=None):
+    def report(cores_used=None, frame=None, phase=None):
         events = []
         for number in range(6):
             at = 1000.0 + number * 40 * MS
@@ -33,6 +33,8 @@ def paused(tmp_path):
                 event("user_annotation", "optimizer", at + 8 * MS, 2 * MS),
                 event("cpu_op", "aten::add_", at + 8 * MS, 2 * MS),
             ]
+            if phase:
+                events.append(event("user_annotation", phase, at + 10 * MS, 30 * MS))
             if frame:
                 events.append(event("python_function", frame, at + 10 * MS, 30 * MS))
         trace = {"schemaVersion": 1, "deviceProperties": [], "traceEvents": events}
@@ -70,3 +72,17 @@ def test_a_function_that_covers_the_pauses_is_named(paused):
         for line in bottleneck.evidence
     )
     assert "stacks" not in " ".join(bottleneck.next)  # they are there
+
+
+@pytest.mark.parametrize(
+    ("frame", "line"),
+    [
+        ("torch/utils/data/sampler.py(182): RandomSampler.__iter__", "Draw the order rarely"),
+        ("rows.py(9): Rows.__getitem__", "Prepare the next batch while the step computes"),
+    ],
+)
+def test_a_sampler_that_makes_the_next_batch_late_is_no_matter_of_workers(paused, frame, line):
+    bottleneck = paused(frame=frame, phase="data").bottleneck
+    assert bottleneck.verdict == "data"
+    assert bottleneck.next[0].startswith(line)
+    assert any(f"are inside {frame}" in each for each in bottleneck.evidence)

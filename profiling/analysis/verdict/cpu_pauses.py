@@ -6,7 +6,7 @@ import numpy as np
 
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.columns import Intervals, name_mask
-from profiling.analysis.gpu_time.covers import ALL_KINDS, tightest
+from profiling.analysis.gpu_time.covers import ALL_KINDS, FUNCTIONS, tightest
 from profiling.analysis.records import Cover, CoverKind, Report
 from profiling.analysis.verdict.cpu_waits import OTHER
 from profiling.shared.units import milliseconds
@@ -35,7 +35,7 @@ def cover_of(
 
 def function_sentence(analysis: Analysis, times: Intervals) -> Iterator[str]:
     """A line on the function of Python in which most of these times lie, where one is known."""
-    if cover := cover_of(analysis, times, frozenset(("function",))):
+    if cover := cover_of(analysis, times, FUNCTIONS):
         yield cover_sentence(analysis, times, cover)
 
 
