@@ -30,8 +30,9 @@ from profiling.timeline.trace import ANY_THREAD, Calls, Operations, Ranges
 ALL_KINDS: frozenset[CoverKind] = frozenset(("os_call", "operator", "function", "range"))
 FUNCTIONS: frozenset[CoverKind] = frozenset(("function",))
 # causes whose gaps have a name; that of loading is of no range, since these told that it is loading
-COVERED = dict.fromkeys(("cpu", "launch", "synchronization", "allocation"), ALL_KINDS)
-COVERED["data"] = FUNCTIONS
+COVERED = dict.fromkeys(("cpu", "launch", "synchronization", "allocation"), ALL_KINDS) | {
+    "data": FUNCTIONS
+}
 # files of Python and PyTorch in which the steps' thread waits for what a loader's workers make
 HAND_OVER = re.compile(r"(torch/)?multiprocessing/|(queue|selectors|threading)\.py\(")
 # of a range's iteration, and of operators that torch.autograd.profiler.emit_nvtx makes ranges

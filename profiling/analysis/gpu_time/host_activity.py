@@ -177,8 +177,7 @@ def host_activity(trace: Trace, calls: Calls, owned: OwnedOperations, begin: int
     stalls = quiet.union(staged)
 
     data = data_ranges(trace, steps).clip(begin, end)
-    foreign = waits_for_answers(trace, steps).intersection(quiet, begin, end)
-    for_programs = waits_for_programs(trace, steps)
+    foreign, for_programs = foreign_waits(trace, steps)
     elsewhere = data.gaps(begin, end)
     other_work = times_named(trace, steps, WRITES, trace.os_calls)
     other_work = other_work.union(compiling).union(for_programs)
@@ -189,7 +188,9 @@ def host_activity(trace: Trace, calls: Calls, owned: OwnedOperations, begin: int
         allocations=during(allocating).union(by_xla).union(released),
         data_waits=waited.union(staged).intersection(data, begin, end),
         other_waits=waited.intersection(elsewhere, begin, end),
-        data_stalls=stalls.intersection(data, begin, end).union(foreign),
+        data_stalls=stalls.intersection(data, begin, end).union(
+            foreign.intersection(quiet, begin, end)
+        ),
         other_work=other_work.clip(begin, end),
         draws=drawing_times(trace, steps).clip(begin, end),
         sleeps=sleeps.intersection(quiet, begin, end),
@@ -267,35 +268,40 @@ def waits_for_answers(trace: Trace, steps: Steps) -> Intervals:
 
     Waits for programs that the steps start are none of them.
     """
-    waits, of_programs = foreign_waits(trace, steps), waits_for_programs(trace, steps)
-    others = ~np.isin(waits.start_ns, of_programs.start_ns)
-    return Intervals(waits.start_ns[others], waits.end_ns[others])
+    return foreign_waits(trace, steps)[0]
 
 
-def foreign_waits(trace: Trace, steps: Steps) -> Intervals:
-    return times_named(trace, steps, FOREIGN_WAITS, trace.os_calls)
+def foreign_waits(trace: Trace, steps: Steps) -> tuple[Intervals, Intervals]:
+    """The waits of the steps' thread for (answers of other processes, programs that it started)."""
+    waits = times_named(trace, steps, FOREIGN_WAITS, trace.os_calls)
+    for_program = short_lives(trace, steps).ns_within(waits.start_ns, waits.end_ns) > 0
+    answers, programs = (
+        Intervals(waits.start_ns[chosen], waits.end_ns[chosen])
+        for chosen in (~for_program, for_program)
+    )
+    return answers, programs
 
 
-def waits_for_programs(trace: Trace, steps: Steps) -> Intervals:
-    """The waits for other processes in which a program runs that the steps start.
+def short_lives(trace: Trace, steps: Steps) -> Intervals:
+    """The times at which a program runs that the steps start.
 
     Its process begins and ends among the steps, within the mean time of one. nsys follows processes
     that start a program, and no forked ones, as workers of a loader are.
     """
-    calls = trace.os_calls
-    if calls is None or not len(calls.start_ns):
+    if trace.os_calls is None:
+        return NOTHING
+    calls = trace.os_calls.rows(trace.os_calls.process != steps.process)
+    if not len(calls.start_ns):
         return NOTHING
     begin, end = int(steps.start_ns[0]), int(steps.end_ns[-1])
-    of_process = np.unique(calls.process, return_inverse=True)
-    born_ns = np.full(len(of_process[0]), np.iinfo(np.int64).max)
-    died_ns = np.zeros(len(of_process[0]), np.int64)
-    np.minimum.at(born_ns, of_process[1], calls.start_ns)
-    np.maximum.at(died_ns, of_process[1], calls.end_ns)
-    short = (of_process[0] != steps.process) & (born_ns > begin) & (died_ns < end)
+    processes, number = np.unique(calls.process, return_inverse=True)
+    born_ns = np.full(len(processes), np.iinfo(np.int64).max)
+    died_ns = np.zeros(len(processes), np.int64)
+    np.minimum.at(born_ns, number, calls.start_ns)
+    np.maximum.at(died_ns, number, calls.end_ns)
+    short = (born_ns > begin) & (died_ns < end)
     short &= died_ns - born_ns < (end - begin) / len(steps.start_ns)
-    lives, waits = union(born_ns[short], died_ns[short]), foreign_waits(trace, steps)
-    during = lives.ns_within(waits.start_ns, waits.end_ns) > 0
-    return Intervals(waits.start_ns[during], waits.end_ns[during])
+    return union(born_ns[short], died_ns[short])
 
 
 def loader_is_marked(trace: Trace, steps: Steps) -> bool:

@@ -43,13 +43,17 @@ NO_HABITS = PhaseHabits()  # of a step's phases
 OF_AMD = re.compile(r"hip[A-Z]|Cijk_|__amd_|(AMD|Radeon|Instinct|MI\d{2,3}[A-Z]?)\b")
 
 
-def advise(verdict: str, report: Report, habits: PhaseHabits = NO_HABITS) -> list[str]:
+def advise(
+    verdict: str, report: Report, habits: PhaseHabits = NO_HABITS, cover: Cover | None = None
+) -> list[str]:
     """The lines of advice for a verdict that are of use to this report's run.
 
-    `habits` are those of its phases, without a GPU.
+    Without a GPU, `habits` are those of its phases, and `cover` is what makes the batches.
     """
     run = in_force(report, verdict, habits)
     works = [work for _, _, work in covers_of_verdict(verdict, report) if work]
+    if cover and (work := work_named(cover.name, verdict)):
+        works.append(work)
     first = [line for work in works if (line := work.advice.template_for(run))]
     lines = [*dict.fromkeys(first), *advice_templates(verdict, run)]
     return [line.format_map(asdict(run)) for line in lines]

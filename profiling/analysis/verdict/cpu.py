@@ -8,7 +8,7 @@ from profiling.analysis.analysis import Analysis
 from profiling.analysis.columns import distinct
 from profiling.analysis.gpu_time.covers import FUNCTIONS
 from profiling.analysis.records import Bottleneck, RangeTotal, Report
-from profiling.analysis.verdict.advice import advise, in_force
+from profiling.analysis.verdict.advice import advise
 from profiling.analysis.verdict.cpu_operators import has_float64_inputs, operator_habits
 from profiling.analysis.verdict.cpu_pauses import cover_of, function_sentence, pause_sentences
 from profiling.analysis.verdict.cpu_phases import PhaseHabits, phase_habits
@@ -20,7 +20,6 @@ from profiling.analysis.verdict.cpu_waits import (
 )
 from profiling.analysis.verdict.gpu import WAITING_SHARE
 from profiling.shared.causes import VERDICT as TITLES
-from profiling.shared.host_work import work_named
 from profiling.shared.units import milliseconds, size_bytes
 
 VERDICT = "cpu_only"
@@ -50,6 +49,9 @@ def bottleneck(analysis: Analysis, report: Report, cannot_tell: list[str]) -> Bo
     outweighed = verdict == "cpu" and habits.most_ms > waited_ms
     if outweighed or waited_ms < WAITING_SHARE * report.window.step_ms.mean:
         verdict = VERDICT
+    making = None
+    if verdict == "data":
+        making = cover_of(analysis, times_by_class(analysis)[verdict], FUNCTIONS)
     settings = list(setting_sentences(report))
     evidence = [
         *settings,
@@ -66,23 +68,10 @@ def bottleneck(analysis: Analysis, report: Report, cannot_tell: list[str]) -> Bo
     return Bottleneck(
         verdict,
         evidence,
-        advice_lines(analysis, report, verdict, habits),
+        advise(verdict, report, habits, making),
         most_to_gain=most,
         cannot_tell=cannot_tell,
     )
-
-
-def advice_lines(
-    analysis: Analysis, report: Report, verdict: str, habits: PhaseHabits
-) -> list[str]:
-    """Lines of advice: first, of loading, the one for the function that makes the batches."""
-    lines = advise(verdict, report, habits)
-    if verdict != "data":
-        return lines
-    cover = cover_of(analysis, times_by_class(analysis)[verdict], FUNCTIONS)
-    work = work_named(cover.name, verdict) if cover else None
-    first = work.advice.template_for(in_force(report, verdict, habits)) if work else None
-    return [first, *lines] if first else lines
 
 
 def setting_sentences(report: Report) -> Iterator[str]:

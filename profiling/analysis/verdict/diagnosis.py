@@ -37,7 +37,13 @@ from profiling.analysis.verdict.capturing import (
     judged_ms,
     overhead_sentence,
 )
-from profiling.analysis.verdict.gains import free_idle_ms, most_to_gain, possible_gains_ms, ranking
+from profiling.analysis.verdict.gains import (
+    free_idle_ms,
+    host_ms,
+    most_to_gain,
+    possible_gains_ms,
+    ranking,
+)
 from profiling.analysis.verdict.health import CAPTURE_AGAIN
 from profiling.shared.causes import PART, VERDICT
 
@@ -158,9 +164,8 @@ def replayed_sentences(
     report: Report, step: TypicalStep, waiting: dict[str, float], step_ms: float
 ) -> Iterator[str]:
     """Say how long a step is without a profiler, where the host looks late in the capture."""
-    late_ms = sum(ms for name, ms in waiting.items() if VERDICT[name].host)
     free_ms = report.estimated_free_ms
-    if free_ms is not None and late_ms >= gpu.WAITING_SHARE * step_ms:
+    if free_ms is not None and host_ms(waiting) >= gpu.WAITING_SHARE * step_ms:
         yield (
             f"Without a profiler a step takes about {free_ms:.2f} ms, as the replay estimates: the "
             f"GPU is idle for {free_idle_ms(report, step):.2f} ms of it, so the host is not late."
@@ -213,8 +218,8 @@ def waiting_verdict(waiting: dict[str, float], step_ms: float, idle_ms: float) -
 
     The host costs no more than `idle_ms`, for which the GPU is idle in a step without a profiler.
     """
-    host_ms = min(idle_ms, sum(ms for name, ms in waiting.items() if VERDICT[name].host))
-    counted = {name: host_ms if VERDICT[name].host else ms for name, ms in waiting.items()}
+    of_host_ms = min(idle_ms, host_ms(waiting))
+    counted = {name: of_host_ms if VERDICT[name].host else ms for name, ms in waiting.items()}
     enough = [name for name, ms in counted.items() if ms >= gpu.WAITING_SHARE * step_ms]
     if not enough:
         return None

@@ -84,6 +84,11 @@ def why_nothing_to_gain(verdict: str, step: TypicalStep, waits: bool) -> str:
     return "the GPU was not idle for this reason"
 
 
+def host_ms(costs_ms: dict[str, float]) -> float:
+    """The part of these costs, by verdict, that is the host's."""
+    return sum(ms for name, ms in costs_ms.items() if VERDICT[name].host)
+
+
 def most_to_gain(
     report: Report,
     verdict: str,
@@ -92,8 +97,7 @@ def most_to_gain(
     step: TypicalStep,
 ) -> str | None:
     """The one thing to work on, with the most it could gain, or None if nothing can be said."""
-    of_host = sum(ms for name, ms in possible.items() if VERDICT[name].host)
-    gains = possible | {"host": min(of_host, free_idle_ms(report, step))}
+    gains = possible | {"host": min(host_ms(possible), free_idle_ms(report, step))}
     if verdict in gains:
         return f"{VERDICT[verdict].title}, up to {gains[verdict]:.2f} of {step.ms:.2f} ms per step"
     if most := most_above_roof(report.roofline):
