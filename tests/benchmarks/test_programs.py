@@ -70,8 +70,8 @@ def test_turns_go_back_and_forth_so_that_a_drift_touches_all_alike():
         (VALIDATION, ["planted_ranks", "plants=typo"], "plants=typo: no such name; there are"),
         (
             VALIDATION,
-            ["foreign", "series=15"],
-            "series=15: there are 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14",
+            ["foreign", "series=16"],
+            "series=16: there are 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15",
         ),
         (
             VALIDATION,

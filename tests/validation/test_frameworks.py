@@ -58,7 +58,7 @@ def test_a_series_has_all_classes_and_controls(series):
 
 
 def test_a_fault_is_counted_from_a_quarter_of_the_step_since_the_ninth_series():
-    assert {each.least_share for n in (9, 10, 11, 12, 13, 14) for each in SERIES[n]} == {0.25}
+    assert {each.least_share for n in (9, 10, 11, 12, 13, 14, 15) for each in SERIES[n]} == {0.25}
     assert {each.least_share for n in (6, 7, 8) for each in SERIES[n]} == {0}
 
 

@@ -1,7 +1,8 @@
-"""Nine series of programs of many frameworks: what is planted in each, and what may be said."""
+"""Ten series of programs of many frameworks: what is planted in each, and what may be said."""
 
 from dataclasses import replace
 
+from validation.framework_programs.fifteenth.series import FIFTEENTH
 from validation.framework_programs.fourteenth.series import FOURTEENTH
 from validation.framework_programs.on_cpu.series import FIRST, SECOND, THIRD
 from validation.framework_programs.program import Program
@@ -364,13 +365,25 @@ ELEVENTH: tuple[Program, ...] = (
 # A rule of the ninth series and those after it, made before any capture: a smaller fault has no
 # clear verdict.
 LEAST_SHARE = 0.25
-NINTH, TENTH, ELEVENTH, TWELFTH, THIRTEENTH, FOURTEENTH = (
+NINTH, TENTH, ELEVENTH, TWELFTH, THIRTEENTH, FOURTEENTH, FIFTEENTH = (
     tuple(replace(program, least_share=LEAST_SHARE) for program in series)
-    for series in (NINTH, TENTH, ELEVENTH, TWELFTH, THIRTEENTH, FOURTEENTH)
+    for series in (NINTH, TENTH, ELEVENTH, TWELFTH, THIRTEENTH, FOURTEENTH, FIFTEENTH)
 )
 SERIES = dict(
     enumerate(
-        (SIXTH, SEVENTH, EIGHTH, NINTH, TENTH, ELEVENTH, TWELFTH, THIRTEENTH, FOURTEENTH), start=6
+        (
+            SIXTH,
+            SEVENTH,
+            EIGHTH,
+            NINTH,
+            TENTH,
+            ELEVENTH,
+            TWELFTH,
+            THIRTEENTH,
+            FOURTEENTH,
+            FIFTEENTH,
+        ),
+        start=6,
     )
 )
 PROGRAMS = tuple(
