@@ -10,7 +10,8 @@ process, or, where a framework has the loop, in one each; they start together an
 by round, without a profiler. Then the program as it is is captured by its framework's profiler, and
 in another process by nsys, with laps without a profiler before and behind the window. The programs
 are in validation/pair_programs/series.py; `programs` takes their names, and built, foreign,
-frameworks and trainer for all of a kind.
+frameworks and trainer for all of a kind, or `nothing` for those with a change that `whatif`
+predicts and that is expected to buy nothing.
 
 What was measured is in OUT/GPU as soon as it is there: a command that was stopped goes on where it
 is typed again, and what failed comes last. `limit_s` ends it between programs. `slice=NAME` puts
@@ -70,6 +71,7 @@ from validation.pair_records import (
     write_manifest,
     write_slice,
 )
+from validation.predicted_changes import PREDICTED_BY
 from validation.started_programs import report_errors
 
 # estimates: a block of a variant, a step before it, captures with their laps
@@ -125,18 +127,29 @@ def main(config: PairsConfig) -> None:
 
 
 def chosen(names: str, half: str) -> list[Program]:
-    """Programs by name or kind, those of a half. Raises ValueError for a name that there is not."""
+    """Programs by name or kind, those of a half, in the order in which they are named.
+
+    Raises ValueError for a name that there is not.
+    """
     wanted = names.split(",")
-    known = {*PROGRAMS, *(program.source for program in PROGRAMS.values()), "all"}
+    known = {*PROGRAMS, *(program.source for program in PROGRAMS.values()), "all", "nothing"}
     for name in wanted:
         if name not in known:
             raise ValueError(f"programs={name}: no such name{suggestion(name, known)}")
-    return [
-        program
+    by_name = {
+        program.name: program
+        for name in wanted
         for program in PROGRAMS.values()
-        if {"all", program.name, program.source} & set(wanted)
+        if name in ("all", program.name, program.source)
+        or (name == "nothing" and has_idle_change(program))
         if half in ("all", HALVES[program.name])
-    ]
+    }
+    return list(by_name.values())
+
+
+def has_idle_change(program: Program) -> bool:
+    """Whether a change that `whatif` predicts is expected to buy nothing."""
+    return any(change.buys_nothing and change.kind in PREDICTED_BY for change in program.changes)
 
 
 def missing_packages(program: Program, small: bool = False) -> list[str]:

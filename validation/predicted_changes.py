@@ -1,8 +1,8 @@
 """Table of the changes of `whatif` that predict what the pairs of validation.pairs change.
 
-Written before any pair was measured. A class that is not here has no such change: faster arithmetic
-(bf16, tf32, doubles, fused kernels, other layouts, compiled models), other work (a larger batch, no
-recomputing), and faults that are these.
+Written before a pair with such a change was measured. A class that is not here has no such change:
+faster arithmetic (bf16, tf32, doubles, fused kernels, other layouts, compiled models), other work
+(a larger batch, no recomputing), and faults that are these.
 """
 
 from dataclasses import dataclass
@@ -32,6 +32,7 @@ PREDICTED_BY = {
     "pinned": COPIES,  # a bound: nothing waits for a pinned copy, which still takes its time
     "allocation": ALLOCATION,
     "no_empty_cache": ALLOCATION,
+    "no_scratch": ALLOCATION,
     "cpu": CPU,
     "no_log": CPU,
     "no_save": CPU,

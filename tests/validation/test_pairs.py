@@ -26,7 +26,8 @@ from validation.pair_programs import built, existing, series
 from validation.pair_programs.built import Parts
 from validation.pair_programs.series import BEFORE, BUILT, HALVES, PROGRAMS, Change, Program
 from validation.pair_records import Measured, Opened
-from validation.pairs import Machine, PairsConfig, Recorder, main
+from validation.pairs import Machine, PairsConfig, Recorder, chosen, main
+from validation.predicted_changes import PREDICTED_BY
 
 FAKES = PROJECT / "tests" / "fakes"
 PAIRS = [(program, change) for program in PROGRAMS.values() for change in program.changes]
@@ -38,6 +39,27 @@ def test_the_table_has_the_pairs_that_a_record_needs():
     assert set(series.MORE_OF) <= set(PROGRAMS)
     assert all(BEFORE not in {c.name for c in program.changes} for program in PROGRAMS.values())
     assert len({(program.name, change.name) for program, change in PAIRS}) == len(PAIRS)
+
+
+def test_nothing_chooses_programs_with_a_predicted_change_that_is_expected_to_buy_nothing():
+    idle = {p.name for p, change in PAIRS if change.buys_nothing and change.kind in PREDICTED_BY}
+    assert {program.name for program in chosen("nothing", "all")} == idle
+    assert len(idle) >= 40 and set(series.HIDDEN) < idle
+    # bf16, tf32 and the like alone have no prediction
+    assert "vit_unfused_gelu" not in idle and "encoder_border-16" not in idle
+    assert all(HALVES[program.name] == "first" for program in chosen("nothing", "first"))
+
+
+def test_programs_are_measured_in_the_order_in_which_they_are_named():
+    names = ["trainer-wide", "texts_sent-768", "encoder_fed-1024"]
+    assert [program.name for program in chosen(",".join([*names, *names]), "all")] == names
+    assert [program.name for program in chosen("trainer-wide,all", "all")][0] == "trainer-wide"
+
+
+def test_each_change_of_the_second_built_series_is_expected_to_buy_nothing():
+    changes = [change for name in series.HIDDEN for change in PROGRAMS[name].changes]
+    assert len(changes) >= 65
+    assert all(change.buys_nothing and change.kind in PREDICTED_BY for change in changes)
 
 
 def test_each_change_changes_its_program():
@@ -94,7 +116,7 @@ def on_cpu(monkeypatch):
 FAULTY = Parts(
     "encoder", 64, 1, 2, 8, optimizer="looped", written_out_attention=True, one_hot_loss=True,
     checkpointing=True, reads_loss=True, checks_layers=True, sent=True, pieces=2, logged=3,
-    evaluated=1, saves=True, tf32=False,
+    evaluated=1, saves=True, tf32=False, scratch=2,
 )  # fmt: skip
 
 

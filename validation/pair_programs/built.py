@@ -50,6 +50,7 @@ class Parts:
     reads_loss: bool = False  # .item() after each step
     checks_layers: bool = False  # an assertion behind each linear layer
     empties_cache: bool = False
+    scratch: int = 0  # tensors of 4 MB, taken from the cache after each step
     sent: bool = False  # a kept batch from the host; without and without workers it is resident
     workers: int | None = None  # of a loader; 0: the main process makes the batches
     batch_ms: float = 0.0  # what the loader computes for a batch
@@ -75,6 +76,7 @@ CHANGES: dict[str, Callable[[Parts], Parts]] = {
     "no_item": lambda parts: replace(parts, reads_loss=False),
     "no_checks": lambda parts: replace(parts, checks_layers=False),
     "no_empty_cache": lambda parts: replace(parts, empties_cache=False),
+    "no_scratch": lambda parts: replace(parts, scratch=0),
     "workers": lambda parts: replace(parts, workers=8),
     "pinned": lambda parts: replace(parts, pinned=True),
     "one_copy": lambda parts: replace(parts, pieces=1),
@@ -250,6 +252,8 @@ def with_rest(
         for _ in range(parts.evaluated):
             with torch.no_grad():
                 loss_of(known).item()
+        for _ in range(parts.scratch):
+            torch.empty(1 << 20, device=DEVICE)
         if parts.logged:
             json.dumps(values)
         if parts.saves:
