@@ -150,6 +150,8 @@ FRAMEWORKS = {
     "fourteenth.with_jax": ("JAX", "jax"),
     "fourteenth.with_peft": ("PEFT", "peft transformers"),
     "fourteenth.with_accelerate": ("accelerate", "accelerate"),
+    "fifteenth.with_transformers": ("transformers", "transformers"),
+    "fifteenth.with_jax": ("JAX", "jax"),
     "on_cpu.data": ("PyTorch", "torch"),
     "on_cpu.host": ("PyTorch", "torch"),
     "on_cpu.operators": ("PyTorch", "torch"),
@@ -169,6 +171,7 @@ OF_JAX = (
     *("twelfth.with_numpyro", "twelfth.with_optax"),
     *("thirteenth.with_jax", "thirteenth.with_flax", "thirteenth.with_numpyro"),
     *("fourteenth.with_jax", "fourteenth.with_flax", "fourteenth.with_optax"),
+    "fifteenth.with_jax",
 )
 OWN_PROFILERS: dict[str, str | None] = {
     **dict.fromkeys(OF_JAX, "jax.profiler"),
