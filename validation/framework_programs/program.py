@@ -158,6 +158,8 @@ FRAMEWORKS = {
     "fifteenth.with_torchvision": ("torchvision", "torchvision"),
     "fifteenth.with_geometric": ("torch-geometric", "torch-geometric"),
     "fifteenth.with_triton": ("Triton", "triton"),
+    "fifteenth.with_transformers": ("transformers", "transformers"),
+    "fifteenth.with_jax": ("JAX", "jax"),
     "on_cpu.data": ("PyTorch", "torch"),
     "on_cpu.host": ("PyTorch", "torch"),
     "on_cpu.operators": ("PyTorch", "torch"),
@@ -177,6 +179,7 @@ OF_JAX = (
     *("twelfth.with_numpyro", "twelfth.with_optax"),
     *("thirteenth.with_jax", "thirteenth.with_flax", "thirteenth.with_numpyro"),
     *("fourteenth.with_jax", "fourteenth.with_flax", "fourteenth.with_optax"),
+    "fifteenth.with_jax",
 )
 OWN_PROFILERS: dict[str, str | None] = {
     **dict.fromkeys(OF_JAX, "jax.profiler"),

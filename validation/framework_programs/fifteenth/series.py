@@ -50,4 +50,12 @@ FIFTEENTH: tuple[Program, ...] = (
         control=True,
         steps=6,
     ),
+    # norms, activations and attention between the products
+    Program(
+        "fifteenth.with_transformers",
+        "lm_reads_question_for_each_answer",
+        "gpu_compute",
+        "gpu_memory",
+    ),
+    Program("fifteenth.with_jax", "jax_maps_over_branches", "gpu_compute"),
 )
