@@ -20,6 +20,7 @@ from profiling.analysis.analysis import Analysis
 from profiling.analysis.columns import distinct, used_names
 from profiling.analysis.gpu_time.attribution import OwnedOperations, open_innermost, open_rows
 from profiling.analysis.gpu_time.breakdown import COMMUNICATION
+from profiling.timeline.reading import Names
 from profiling.timeline.trace import COPY, CollectiveCalls, Table
 
 # patterns of a kind in a name in lower case without underscores; the first that matches decides
@@ -195,15 +196,12 @@ def merge(some: Transfers, others: Transfers) -> Transfers:
     return merged.rows(np.argsort(merged.start_ns, kind="stable"))
 
 
-class Texts:
+class Texts(Names):
     """Numbering of texts that are derived from the names in a trace."""
 
     def __init__(self, names: list[str]):
-        self.names, self.numbers = names, dict[str, int]()
-
-    def numbers_of(self, texts: list[str]) -> np.ndarray:
-        numbers = [self.numbers.setdefault(text, len(self.numbers)) for text in texts]
-        return np.array(numbers, np.int64)
+        super().__init__()
+        self.names = names
 
     def map_names(self, name: np.ndarray, text_of: Callable[[str], str]) -> np.ndarray:
         """Numbers of the texts for a column of names; `text_of` is called once for each name."""
