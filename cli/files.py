@@ -32,6 +32,14 @@ def not_a_folder(path: Path) -> str:
     return "is a file, not a folder" if path.exists() else "no such folder"
 
 
+def is_still_at(descriptor: int, path: Path) -> bool:
+    """Whether the open file is the one that is at `path` now."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.stat(path))
+    except OSError:
+        return False
+
+
 def refuse_pipe(path: Path) -> None:
     """Raise ValueError for a pipe or a device: reading one may never end, or never begin."""
     if is_pipe(path):

@@ -17,7 +17,7 @@ from datetime import datetime
 from functools import cache
 from pathlib import Path
 
-from cli.files import leads_nowhere
+from cli.files import is_still_at, leads_nowhere
 from cli.process import last_acts
 
 log = logging.getLogger(__name__)
@@ -141,12 +141,7 @@ class Lock:
 
     def is_held(self) -> bool:
         """Whether the file that we locked is still the one at `path`."""
-        if self.file is None:
-            return False
-        try:
-            return os.path.samestat(os.fstat(self.file), os.stat(self.path))
-        except OSError:
-            return False
+        return self.file is not None and is_still_at(self.file, self.path)
 
     def __exit__(self, *_: object) -> None:
         if self.release in last_acts:

@@ -118,6 +118,14 @@ def flag(
         parser.add_argument(*names, value, action="store_true", help=help)
 
 
+def at_dashes(words: list[str]) -> tuple[list[str], list[str] | None]:
+    """(the words before `--`, the command behind it, or None without `--`)."""
+    if "--" not in words:
+        return words, None
+    end = words.index("--")
+    return words[:end], words[end + 1 :]
+
+
 def named_path(word: str) -> Path:
     """Type that argparse takes for Path: that of an empty word would be this folder."""
     if not word:

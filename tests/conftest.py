@@ -272,6 +272,19 @@ def losses(rows):
     return read
 
 
+@pytest.fixture
+def assert_trained_alike(losses):
+    """assert_trained_alike(out_dir, alone, count): the runs have `count` rows of equal losses."""
+
+    def check(out_dir: Path, alone: Path, count: int) -> None:
+        made, expected = losses(out_dir), losses(alone)
+        assert made.keys() == expected.keys() == set(range(count))
+        for iteration, row in made.items():
+            assert row == pytest.approx(expected[iteration], abs=1e-5), iteration
+
+    return check
+
+
 @pytest.fixture(scope="session")
 def one_chromium():
     with chromium() as driver:

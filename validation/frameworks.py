@@ -8,7 +8,7 @@ typed again, and tries again what failed.
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext, redirect_stdout
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 
 from benchmarks.answering import AnsweringProcess
-from benchmarks.measuring import measure_in_turns, run_process
+from benchmarks.measuring import measure_in_turns, run_process, say
 from cli.files import write_text
 from profiling.launch import reports
 from profiling.shared.json_records import read_json, to_json
@@ -81,18 +81,24 @@ def record(programs: Sequence[Program], rounds: int, out: Path, nsys: Nsys | Non
     """
     for folder in ("measured", "own", "nsys", "logs"):
         (out / folder).mkdir(parents=True, exist_ok=True)
-    failed = []
-    for number, program in enumerate(programs, 1):
-        print(f"{number} of {len(programs)}: {program.name}", file=sys.stderr, flush=True)
-        try:
-            measure(program, rounds, out, nsys)
-        except ValueError as error:
-            print(error, file=sys.stderr, flush=True)
-            failed.append(program.name)
+    failed = measure_each(programs, partial(measure, rounds=rounds, out=out, nsys=nsys))
     if nsys:
         made = sorted((out / "nsys").glob("*.nsys-rep"))
         left = [report for report in made if not report.with_suffix(".sqlite").exists()]
         export_reports(nsys, left, out / "logs" / "export.log")
+    return failed
+
+
+def measure_each(programs: Sequence[Program], measure: Callable[[Program], None]) -> list[str]:
+    """Measure the programs one after the other, and return the names of those that failed."""
+    failed = []
+    for number, program in enumerate(programs, 1):
+        say(f"{number} of {len(programs)}: {program.name}")
+        try:
+            measure(program)
+        except ValueError as error:
+            say(str(error))
+            failed.append(program.name)
     return failed
 
 

@@ -84,19 +84,15 @@ def record(programs: Sequence[Program], rounds: int, out: Path) -> list[str]:
     """Measure and capture as far as it was not done; return the names of what failed."""
     for folder in ("measured", "runs", "logs"):
         (out / folder).mkdir(parents=True, exist_ok=True)
-    failed = []
-    for number, program in enumerate(programs, 1):
-        print(f"{number} of {len(programs)}: {program.name}", file=sys.stderr, flush=True)
-        try:
-            file = out / "measured" / f"{program.name}.json"
-            if not file.exists():
-                write_text(file, to_json(timed(program, rounds, out)))
-            if not (out / "runs" / program.name).exists():
-                capture(program, out)
-        except ValueError as error:
-            print(error, file=sys.stderr, flush=True)
-            failed.append(program.name)
-    return failed
+
+    def measure(program: Program) -> None:
+        file = out / "measured" / f"{program.name}.json"
+        if not file.exists():
+            write_text(file, to_json(timed(program, rounds, out)))
+        if not (out / "runs" / program.name).exists():
+            capture(program, out)
+
+    return frameworks.measure_each(programs, measure)
 
 
 def timed(program: Program, rounds: int, out: Path) -> Measured:

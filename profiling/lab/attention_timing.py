@@ -24,7 +24,7 @@ from profiling.lab.footprint import (
     out_of_memory,
     peak_memory,
 )
-from profiling.lab.timer import Timing, empty_launch, measure
+from profiling.lab.timer import empty_launch, measure
 from profiling.recording import dynamo
 from profiling.shared.hardware import peak_bytes_per_s, peak_flops_per_s
 from profiling.shared.kernel_names import fused_attention
@@ -36,6 +36,7 @@ from profiling.shared.measurements import (
     LaunchCount,
     Measurement,
     Status,
+    Timing,
 )
 from training.step.attention_proof import CPU_OPERATORS
 

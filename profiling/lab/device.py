@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pynvml
 import torch
 
-from profiling.lab.timer import Timing, empty_launch, measure
+from profiling.lab.timer import empty_launch, measure
 from profiling.recording.nvml import handle_of
 from profiling.shared.hardware import peak_bytes_per_s, peak_flops_per_s
-from profiling.shared.measurements import DeviceResults, Rate, Ridge
+from profiling.shared.measurements import DeviceResults, Rate, Ridge, Timing
 from profiling.shared.units import counted
 from training.machine.device import resolve_device
 

@@ -11,10 +11,10 @@ from torch.profiler import ProfilerActivity, profile
 from cli.errors import one_line
 from profiling.lab.device import GBPS, copy_timing, device_name, in_unit
 from profiling.lab.footprint import quiet_stderr
-from profiling.lab.timer import Timing, empty_launch, measure
+from profiling.lab.timer import empty_launch, measure
 from profiling.recording import dynamo
 from profiling.shared.hardware import peak_bytes_per_s
-from profiling.shared.measurements import SquareResults, TimedVariant, Variant
+from profiling.shared.measurements import SquareResults, TimedVariant, Timing, Variant
 
 VARIANTS = ("torch.square(a)", "a * a", "a ** 2", "torch.compile", "Triton", "CUDA C++")
 EAGER: dict[str, Callable[[Tensor], Tensor]] = {

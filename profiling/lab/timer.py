@@ -16,13 +16,14 @@ the median is as narrow as asked for, or the time is up.
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
 from math import comb
 from statistics import median, quantiles
 
 import torch
+
+from profiling.shared.measurements import Timing
 
 Work = Callable[[], object]
 
@@ -35,25 +36,6 @@ L2_SIZES = 4  # flushed by writing this many times its size
 MAX_HOLD_MS = 20.0
 HOLD_MARGIN = 2.0
 CALIBRATION_CYCLES = 10_000_000
-
-
-@dataclass(frozen=True)
-class Timing:
-    """Statistics of the samples of one call, in milliseconds.
-
-    `ci95_ms` encloses the median with 95 % confidence by order statistics, if samples are
-    independent. `launch_ms` is the host's shortest time to queue the call, None on a CPU. `stable`
-    says that the warm-up ended because times had become stable, `precise` that the interval became
-    as narrow as asked.
-    """
-
-    median_ms: float
-    quartiles_ms: tuple[float, float]
-    ci95_ms: tuple[float, float]
-    samples: int
-    launch_ms: float | None
-    stable: bool
-    precise: bool
 
 
 class CpuStopwatch:

@@ -6,7 +6,9 @@ trainer and analysis both read it.
 """
 
 import re
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
+
+Row = TypeVar("Row")
 
 
 class Peaks(NamedTuple):
@@ -152,29 +154,33 @@ def link_bytes_per_s(device_name: str) -> float | None:
 
     It is that of 16 lanes of the PCI Express generation in the data sheet: 15.75, 31.5, 63 GB/s.
     """
-    name = BRAND.sub("", device_name)
-    known = next((gb for pattern, gb in LINKS.items() if re.fullmatch(pattern, name)), None)
-    return known * 1e9 if known else None
+    return bytes_per_s(LINKS, device_name)
 
 
 def gpu_link_bytes_per_s(device_name: str) -> float | None:
     """Bandwidth of a GPU's own links to other GPUs, each way, in byte/s, or None if unknown."""
-    name = BRAND.sub("", device_name)
-    known = (gb for pattern, gb in GPU_LINKS.items() if re.fullmatch(pattern, name))
-    return next((gb * 1e9 for gb in known), None)
+    return bytes_per_s(GPU_LINKS, device_name)
 
 
 def network_bytes_per_s(device_name: str) -> float | None:
     """Network bandwidth of a GPU in the usual machine of its kind, each way, in byte/s, or None if
     unknown."""
-    name = BRAND.sub("", device_name)
-    known = (gb for pattern, gb in NETWORKS.items() if re.fullmatch(pattern, name))
-    return next((gb * 1e9 for gb in known), None)
+    return bytes_per_s(NETWORKS, device_name)
+
+
+def bytes_per_s(table: dict[str, float], device_name: str) -> float | None:
+    gb_per_s = row_of(table, device_name)
+    return gb_per_s * 1e9 if gb_per_s else None
 
 
 def peaks_of(device_name: str) -> Peaks | None:
+    return row_of(PEAKS, device_name)
+
+
+def row_of(table: dict[str, Row], device_name: str) -> Row | None:
+    """The row of the table whose pattern is the device's name without its brand, or None."""
     name = BRAND.sub("", device_name)
-    return next((peaks for known, peaks in PEAKS.items() if re.fullmatch(known, name)), None)
+    return next((row for pattern, row in table.items() if re.fullmatch(pattern, name)), None)
 
 
 def mfu(

@@ -41,16 +41,28 @@ class Attempt:
 
 
 @dataclass(frozen=True)
-class Measurement(Attempt):
-    """A successful attempt. A value that this device or PyTorch does not provide is None."""
+class Timing:
+    """Statistics of the samples of one call, in milliseconds.
+
+    `ci95_ms` encloses the median with 95 % confidence by order statistics, if samples are
+    independent. `launch_ms` is the host's shortest time to queue the call, None on a CPU. `stable`
+    says that the warm-up ended because times had become stable, `precise` that the interval became
+    as narrow as asked.
+    """
 
     median_ms: float
     quartiles_ms: tuple[float, float]
-    ci95_ms: tuple[float, float]  # of the median
+    ci95_ms: tuple[float, float]
     samples: int
-    launch_ms: float | None  # the host's time
-    stable: bool  # see profiling.lab.timer.Timing
+    launch_ms: float | None
+    stable: bool
     precise: bool
+
+
+@dataclass(frozen=True)
+class Measurement(Timing, Attempt):
+    """A successful attempt. A value that this device or PyTorch does not provide is None."""
+
     flops: int  # these three are the function's own need, the same for all backends
     bytes: int
     flops_per_byte: float

@@ -4,6 +4,7 @@ Times are integer nanoseconds on one clock for host and GPU. Where a capture can
 None ("not captured"), an index -1, a count -1: never 0. Names are indices into `Trace.names`.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Self
@@ -58,6 +59,14 @@ class Table:
     @classmethod
     def empty(cls) -> Self:
         return cls(*(np.empty(0, np.int64) for _ in fields(cls)))
+
+    @classmethod
+    def joined(cls, tables: Sequence[Self]) -> Self:
+        """The rows of all the tables, one table after the other."""
+        if not tables:
+            return cls.empty()
+        names = [column.name for column in fields(cls)]
+        return cls(*(np.concatenate([getattr(each, name) for each in tables]) for name in names))
 
     def rows(self, chosen: np.ndarray | slice) -> Self:
         """A table of the rows that `chosen` selects, as indices, a mask or a slice."""

@@ -75,7 +75,7 @@ from msgspec.structs import replace
 
 from cli.interrupts import STOPS, exit_code
 from cli.lock import Lock
-from cli.parser import Parser, flag, within
+from cli.parser import Parser, at_dashes, flag, within
 from cli.program import TRAINER, as_called
 from profiling.analysis.difference.comparison_records import Comparison, Experiment
 from profiling.analysis.difference.experiment import conclude
@@ -215,13 +215,13 @@ def parse(argv: list[str]) -> tuple[Namespace, list[str]]:
         html="as an HTML page (default DIR/report.html)",
     )
     add("--dry-run", "print the commands and stop")
-    end = argv.index("--") if "--" in argv else len(argv)
-    if end == len(argv):
+    before, command = at_dashes(argv)
+    if command is None:
         refuse_own_program("ab", argv)
-    flags, words = parser.parse_known_args(argv[:end])
+    flags, words = parser.parse_known_args(before)
     if unknown := [word for word in words if word.startswith("-") and "=" not in word]:
         parser.error(f"unrecognized arguments: {unknown[0]}")
-    flags.commands = argv[end + 1 :] if end < len(argv) else None
+    flags.commands = command
     check_form(flags, words)
     check_outputs(flags)
     if flags.predicted is not None:

@@ -27,7 +27,7 @@ from pathlib import Path
 
 from cli.interrupts import STOPS, exit_code
 from cli.lock import Lock
-from cli.parser import Parser, flag, within
+from cli.parser import Parser, at_dashes, flag, within
 from cli.program import as_called
 from profiling.launch.experiment import baselines, commands
 from profiling.launch.experiment.plan import FEWEST_TIMED
@@ -87,15 +87,15 @@ def parse(argv: list[str]) -> Namespace:
     add("--baselines DIR", baselines.FOLDER_HELP, Path, default=baselines.FOLDER)
     out = f"folder of the processes and their logs (default {OUT}/NAME); goes on with what is there"
     add("--out DIR", out, Path)
-    end = argv.index("--") if "--" in argv else len(argv)
-    if end == len(argv):
+    before, command = at_dashes(argv)
+    if command is None:
         flags, words = parser.parse_known_args(argv)
         refuse_without_name("baseline", argv, [flags.name, *words])
         refuse_without_dashes("baseline", argv, words)
-    flags = parser.parse_args(argv[:end])
-    flags.words = argv[end + 1 :]
-    if not flags.words:
+    flags = parser.parse_args(before)
+    if not command:
         raise ValueError(f"no command: {usage}")
+    flags.words = command
     baselines.check_name(flags.name)
     baselines.check_folder(flags.baselines)
     return flags

@@ -34,7 +34,7 @@ from pathlib import Path
 
 from cli.interrupts import STOPS, exit_code
 from cli.lock import Lock, refuse_files_of_others
-from cli.parser import Parser, flag, within
+from cli.parser import Parser, at_dashes, flag, within
 from cli.program import as_called
 from profiling.analysis.difference.comparison_records import Experiment
 from profiling.launch import git
@@ -99,13 +99,13 @@ def parse(argv: list[str]) -> Namespace:
     out = f"folder of the bisection, which goes on there (default {OUT}/GOOD-BAD)"
     add("--out DIR", out, Path)
     add("--json FILE", "the result and all visits as JSON", new_file(".json"))
-    end = argv.index("--") if "--" in argv else len(argv)
-    if end == len(argv):
+    before, command = at_dashes(argv)
+    if command is None:
         refuse_without_dashes("bisect", argv, parser.parse_known_args(argv)[1])
-    flags = parser.parse_args(argv[:end])
-    flags.words = argv[end + 1 :]
-    if not flags.words:
+    flags = parser.parse_args(before)
+    if not command:
         raise ValueError(f"no command: {usage}")
+    flags.words = command
     if flags.most_repeats < flags.repeats:
         raise ValueError(f"--most-repeats {flags.most_repeats}: is less than --repeats")
     return flags

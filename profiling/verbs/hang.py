@@ -34,13 +34,7 @@ from profiling.analysis.hang.hang_records import Hang
 from profiling.shared.json_records import to_json
 from profiling.shared.run_files import DUMP, REQUEST
 from profiling.timeline import flight_dump
-from profiling.verbs.results import (
-    check_outputs,
-    output_flags,
-    say_written,
-    show,
-    write_outputs,
-)
+from profiling.verbs.results import check_outputs, output_flags, show_or_write
 
 PATIENCE_S = 30.0  # longest wait for the ranks' dumps; a rank takes some 2 s to write one
 LOOK_S = 0.5
@@ -123,7 +117,4 @@ def write(flags: Namespace, hang: Hang) -> None:
     from profiling.report.hang import hang_document, headline
 
     document = hang_document(hang, without_controls(str(flags.places[0])))
-    written = write_outputs(flags, to_json(hang), document)
-    if not written:
-        show(document)
-    say_written(without_controls(headline(hang)), written)
+    show_or_write(flags, to_json(hang), document, without_controls(headline(hang)))

@@ -19,7 +19,7 @@ from profiling.shared.json_records import to_json
 from profiling.timeline.memory_snapshot import in_folder, may_be_snapshot, snapshots_alone
 from profiling.verbs.gate import CANNOT_TELL, REGRESSION
 from profiling.verbs.progress import reading_bar
-from profiling.verbs.results import check_outputs, say_written, show, show_answer, write_outputs
+from profiling.verbs.results import check_outputs, show_answer, show_or_write
 
 MORE = (
     "--html FILE writes it as a page with a timeline; python -m profiling compare A B shows what "
@@ -53,16 +53,9 @@ def report_memory(flags: Namespace, paths: list[Path]) -> None:
         print(f"reading {plain(path)}", file=sys.stderr)
     report = read_fit(paths, flags) if flags.fit else read_report(paths, flags.device)
     document = memory_document(report, flags.capture[0].absolute().name)
-    written = write_outputs(flags, to_json(report), document)
-    if not written:
-        show(document)
+    if not show_or_write(flags, to_json(report), document, without_controls(answer(report))):
         print(as_called(f"\n{MORE}\n"))
         show_answer(document)
-    say_written(without_controls(answer(report)), written)
-    if flags.open:
-        import webbrowser
-
-        webbrowser.open(flags.html.resolve().as_uri())
 
 
 def compare_memory(flags: Namespace) -> int | None:
@@ -75,12 +68,10 @@ def compare_memory(flags: Namespace) -> int | None:
         return None
     names = (flags.baseline.absolute().name, flags.candidate.absolute().name)
     document = comparison_document(compared, names)
-    written = write_outputs(flags, to_json(compared), document)
-    if not written:
-        show(document)
+    line = without_controls(compared.sentence)
+    if not show_or_write(flags, to_json(compared), document, line):
         print()
         show_answer(document)
-    say_written(without_controls(compared.sentence), written)
     return gate_memory(compared, flags.fail_on_regression)
 
 

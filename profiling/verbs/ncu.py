@@ -24,7 +24,7 @@ from functools import partial
 from pathlib import Path
 
 from cli.files import empty_folder, make_folder
-from cli.parser import Parser, flag, within
+from cli.parser import Parser, at_dashes, flag, within
 from profiling.launch import reports
 from profiling.launch.process import stream
 from profiling.launch.under_ncu import Selection, check_program, command, explain
@@ -81,7 +81,7 @@ def main(argv: list[str]) -> int:
 
 def parse(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
     """Parse the command line into (flags, the program's command after `--`)."""
-    place = argv.index("--") if "--" in argv else len(argv)
+    before, program = at_dashes(argv)
     parser = Parser("ncu", __doc__, usage=USAGE)
     parser.add_argument("report", nargs="?", type=Path, help="an existing report: .ncu-rep or .csv")
     add = partial(flag, parser.add_argument_group("which kernels"))
@@ -111,11 +111,11 @@ def parse(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
     out = "folder for ncu.ncu-rep (out-ncu); an older report is kept as ncu.previous-N"
     flag(results, "--out FOLDER", out, Path, default=Path("out-ncu"))
     output_flags(results, json="all figures", html="one self-contained HTML page")
-    flags, program = parser.parse_args(argv[:place]), argv[place + 1 :]
+    flags = parser.parse_args(before)
     if bool(flags.report) == bool(program):
         parser.error("give a command after --, or one report to read")
     check_outputs(flags, *filter(None, [flags.report]))
-    return flags, program
+    return flags, program or []
 
 
 def deliver(kernels: list[ProfiledKernel], flags: argparse.Namespace) -> int:

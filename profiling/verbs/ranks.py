@@ -42,10 +42,6 @@ def report_ranks(flags: Namespace, analysis: RanksAnalysis) -> None:
     document = ranks_document(analysis.report, timeline, pages)
     written = write_outputs(flags, to_json(analysis.report), document)
     say_written(verdict_line(analysis.report), written)
-    if flags.open:
-        import webbrowser
-
-        webbrowser.open(flags.html.resolve().as_uri())
 
 
 def write_pages(

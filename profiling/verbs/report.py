@@ -84,6 +84,16 @@ def report_on(argv: list[str]) -> Report | None:
     flags = parse(argv)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal without Unicode gets ? for a bar
+    report = write_or_print(flags)
+    if flags.open:
+        import webbrowser
+
+        webbrowser.open(flags.html.resolve().as_uri())
+    return report
+
+
+def write_or_print(flags: Namespace) -> Report | None:
+    """Write every output that was asked for, or print the report; return it as report_on does."""
     if snapshots := snapshots_at(flags.capture):
         from profiling.verbs.memory import report_memory
 
@@ -220,10 +230,6 @@ def write(flags: Namespace, capture: Capture) -> None:
     health = capture.report.health
     lost = [] if health.no_verdict else [f"warning: {loss.what}" for loss in health.loss_findings]
     say_written("\n".join([verdict_line(capture.report), *lost]), written)
-    if flags.open:
-        import webbrowser
-
-        webbrowser.open(flags.html.resolve().as_uri())
 
 
 def render(flags: Namespace, capture: Capture) -> None:

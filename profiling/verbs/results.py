@@ -95,6 +95,18 @@ def write_outputs(flags: Namespace, as_json: str, document: "Document") -> list[
     return outputs(flags)
 
 
+def show_or_write(flags: Namespace, as_json: str, document: "Document", line: str) -> list[Path]:
+    """Write the files that were asked for, and print the `line`, or else show the document.
+
+    Returns these files.
+    """
+    written = write_outputs(flags, as_json, document)
+    if not written:
+        show(document)
+    say_written(line, written)
+    return written
+
+
 def say_written(line: str, written: list[Path]) -> None:
     """Print the result in a `line`, and the files with all of it, unless one of them is stdout."""
     if written and STDOUT not in written:

@@ -63,7 +63,7 @@ from typing import TYPE_CHECKING, Literal
 
 from cli.files import empty_folder
 from cli.lock import check_free
-from cli.parser import Parser, flag, within
+from cli.parser import Parser, at_dashes, flag, within
 from cli.program import SAMPLER, TRAINER, as_called, python_arguments
 from profiling.launch import command, reports
 from profiling.launch.any_program.start import KINDS, STEP_MARKS
@@ -187,7 +187,7 @@ def send_newest(folder: Path) -> None:
 def parse(argv: list[str]) -> tuple[Namespace, list[str], list[str] | None]:
     """Parse the command line into (flags, words for train.py, a program's words after -- or
     None)."""
-    end = argv.index("--") if "--" in argv else len(argv)
+    before, command_words = at_dashes(argv)
     usage = (
         "python -m profiling run [FLAGS] -- COMMAND ...\n"
         "       python -m profiling run [FLAGS] [FILE] [KEY=VALUE ...]"
@@ -226,12 +226,12 @@ def parse(argv: list[str]) -> tuple[Namespace, list[str], list[str] | None]:
     )
     add("--nsys PATH", places)
     add("--dry-run", "print the command and stop")
-    flags, words = parser.parse_known_args(with_nsys_options_joined(argv[:end]))
+    flags, words = parser.parse_known_args(with_nsys_options_joined(before))
     if flags.metric_set and flags.preset != "metrics":
         raise ValueError("--metric-set: only with --preset metrics")
-    if end < len(argv):
-        check_program(parser, flags, words, argv[end + 1 :])
-        return flags, words, argv[end + 1 :]
+    if command_words is not None:
+        check_program(parser, flags, words, command_words)
+        return flags, words, command_words
     refuse_own_program("run", [word for word in argv if Path(word).name != SAMPLER.name])
     for name in ("kind", "start", "steps", "step", "stack", "out", "whole"):
         if getattr(flags, name):

@@ -36,13 +36,7 @@ from profiling.analysis.scale.scale_records import AllReduce, Mode, ReduceDtype,
 from profiling.shared.json_records import to_json
 from profiling.verbs.progress import reading_bar
 from profiling.verbs.report import CAPTURE
-from profiling.verbs.results import (
-    check_outputs,
-    output_flags,
-    say_written,
-    show,
-    write_outputs,
-)
+from profiling.verbs.results import check_outputs, output_flags, show_or_write
 
 ALL_REDUCE: tuple[AllReduce, ...] = ("collective", "copies")
 REDUCE_DTYPES: tuple[ReduceDtype, ...] = ("float32", "bfloat16")
@@ -192,7 +186,4 @@ def write(flags: Namespace, result: Scale) -> None:
     from profiling.report.scale import headline, scale_document
 
     document = scale_document(result)
-    written = write_outputs(flags, to_json(result), document)
-    if not written:
-        show(document)
-    say_written(without_controls(headline(result)), written)
+    show_or_write(flags, to_json(result), document, without_controls(headline(result)))

@@ -12,10 +12,20 @@ from tests.helpers.fleet import analyse_files, report_of, write_fleet
 NEAR = 0.15  # of what removing the fault gives
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("ranks, seed", [(2, 3), (4, 1), (8, 2), (8, 4)])
-def test_who_is_late_in_turns_is_jitter(tmp_path: Path, ranks: int, seed: int) -> None:
-    fleet = Fleet(ranks=ranks, steps=12, buckets=2, jitter_us=2000, seed=seed)
+IN_TURNS = Fleet(steps=12, buckets=2, jitter_us=2000)
+
+
+@pytest.mark.parametrize(
+    "fleet",
+    [
+        *(
+            pytest.param(replace(IN_TURNS, ranks=ranks, seed=seed), marks=pytest.mark.slow)
+            for ranks, seed in [(2, 3), (4, 1), (8, 2), (8, 4)]
+        ),
+        pytest.param(Fleet(ranks=4, slowdown=1.8, steps=12, jitter_us=1200), id="hidden waits"),
+    ],
+)
+def test_who_is_late_in_turns_is_jitter(tmp_path: Path, fleet: Fleet) -> None:
     report = report_of(write_fleet(fleet, tmp_path))
     assert (report.verdict, report.straggler) == ("jitter", None)
     without = replace(fleet, jitter_us=0.0)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from benchmarks.fleet.simulation import GEMM as PRODUCT
-from benchmarks.fleet.simulation import Fault, Fleet, cost_us, simulate
+from benchmarks.fleet.simulation import Fault, Fleet, cost_us
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.gpu_time.slowed import (
     KernelSlowdown,
@@ -200,12 +200,3 @@ def test_slow_transfers_of_all_ranks_hold_nobody_up(
     if buckets:
         slowed_ms = [row.communication.slowed_ms for row in report.ranks]
         assert min(slowed_ms) > 0.25 * transfer_us / 1e3
-
-
-def test_who_is_late_in_turns_behind_hidden_waits_is_jitter(tmp_path: Path) -> None:
-    fleet = replace(SLOW, steps=12, jitter_us=1200)
-    report = report_of(write_fleet(fleet, tmp_path))
-    assert (report.verdict, report.straggler) == ("jitter", None)
-    without = replace(fleet, jitter_us=0.0)
-    lengthened_ms = (simulate(fleet).step_us - simulate(without).step_us) / 1e3
-    assert report.jitter_ms_per_step == pytest.approx(lengthened_ms, rel=NEAR)

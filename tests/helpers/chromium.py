@@ -1,6 +1,7 @@
 """validation.browser for tests: those that need it are skipped where there is no Chromium."""
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from validation import browser
 from validation.browser import draw_all, load, open_page
 
-__all__ = ["chromium", "draw_all", "load", "open_page", "start_over"]
+__all__ = ["chromium", "draw_all", "load", "open_page", "start_over", "wait_until"]
 
 
 @contextmanager
@@ -20,6 +21,14 @@ def chromium() -> Iterator:
         pytest.skip(str(missing))
     with browser.chromium() as driver:
         yield driver
+
+
+def wait_until(true: Callable[[], object]) -> None:
+    """Wait for what a page shows in its next frame, or later on a busy machine."""
+    end = time.monotonic() + 10
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.05)
 
 
 def start_over(driver) -> None:

@@ -25,7 +25,6 @@ from profiling.lab.attention_work import (
     minimal_bytes,
     reference,
 )
-from profiling.lab.timer import Timing
 from profiling.report.charts import log_ticks
 from profiling.report.lab.attention_document import (
     attention_document,
@@ -35,7 +34,13 @@ from profiling.report.lab.attention_document import (
 )
 from profiling.report.renderers import terminal
 from profiling.report.renderers.page import page
-from profiling.shared.measurements import BACKENDS, AttentionResults, LaunchCount, Measurement
+from profiling.shared.measurements import (
+    BACKENDS,
+    AttentionResults,
+    LaunchCount,
+    Measurement,
+    Timing,
+)
 from profiling.verbs import attention as attention_command
 from tests.helpers.chromium import open_page
 from tests.helpers.figures import figures_of

@@ -7,7 +7,7 @@ import torch
 
 from cli.errors import user_errors
 from profiling.lab import device
-from profiling.lab.timer import Timing
+from profiling.shared.measurements import Timing
 from profiling.verbs import device as device_command
 
 CPU = torch.device("cpu")

@@ -15,7 +15,7 @@ from profiling.report.dashboard.document import dashboard_page
 from profiling.report.packed import plotly_script
 from profiling.shared.metric_names import PEAK_BYTES, STEP_MS, VAL_LOSS
 from tests.helpers import folders
-from tests.helpers.chromium import draw_all, load
+from tests.helpers.chromium import draw_all, load, wait_until
 from tests.helpers.figures import figures_of
 from tests.helpers.folders import write_run
 
@@ -353,14 +353,6 @@ RANGES = """
 return [...document.querySelectorAll('[data-drawn]')].filter(chart => chart.data)
   .map(chart => [chart.dataset.lazy, chart.layout.xaxis.range])
 """
-
-
-def wait_until(true):
-    """A chart is drawn in the next frame, or later on a busy machine."""
-    end = time.monotonic() + 10
-    while not true():
-        assert time.monotonic() < end
-        time.sleep(0.05)
 
 
 def press(driver, selector):

@@ -8,7 +8,7 @@
 import os
 import random
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import chdir
 from pathlib import Path
 
@@ -25,6 +25,13 @@ QUIET = {"WANDB_MODE": "disabled", "TINY_SHAKESPEARE_URL": "http://[::1]:9"}
 
 def trials(count: int, seed: int, limit_s: float) -> Iterator[Trial]:
     """Yield `count` trials; each depends on its own seed alone."""
+    return trials_on_a_run(trial, count, seed, limit_s)
+
+
+def trials_on_a_run(
+    trial: Callable[[int, Path, float], Trial], count: int, seed: int, limit_s: float
+) -> Iterator[Trial]:
+    """Yield `count` trials, which get a seed each and the folder of a run."""
     with tempfile.TemporaryDirectory(prefix="soak-") as folder:
         run = first_run(Path(folder))
         for number in range(seed, seed + count):

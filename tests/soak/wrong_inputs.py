@@ -26,7 +26,7 @@ from profiling.__main__ import VERBS
 from tests.soak import bad_inputs, forks
 from tests.soak.bad_inputs import CAPTURE, FILE, RUN, SAMPLE, TEXT, Case
 from tests.soak.forks import ProcessEnd
-from tests.soak.inputs import QUIET, first_run
+from tests.soak.inputs import QUIET, trials_on_a_run
 from tests.soak.trials import Trial
 
 # program -> (schema of its keys, words before a wrong one)
@@ -189,10 +189,7 @@ CLASSES: dict[str, Callable[[random.Random], Case]] = {
 
 def trials(count: int, seed: int, limit_s: float) -> Iterator[Trial]:
     """Yield `count` trials; each depends on its own seed alone."""
-    with tempfile.TemporaryDirectory(prefix="soak-") as folder:
-        run = first_run(Path(folder))
-        for number in range(seed, seed + count):
-            yield trial(number, run, limit_s)
+    return trials_on_a_run(trial, count, seed, limit_s)
 
 
 def trial(seed: int, run: Path, limit_s: float) -> Trial:

@@ -11,6 +11,7 @@ import pytest
 from profiling.timeline.memory_snapshot import ACTIONS, in_folder, read
 from profiling.timeline.snapshot_pickle import Columns, SnapshotReader
 from tests.helpers.memory_snapshots import Allocator, Training, pickled, snapshot_of
+from tests.helpers.planted_pickle import Planted
 
 EVENT = {"action": "alloc", "addr": 0, "size": -5}
 PARTS = {"roundup_power2_divisions": {"x": 4}}
@@ -69,18 +70,11 @@ def test_devices_are_told_apart(path):
         assert len(device.events.action) == len(training.allocator.events)
 
 
-class Planted:
-    """Runs a command where a file of it is unpickled."""
-
-    def __reduce__(self):
-        return os.system, ("touch ran",)
-
-
 def test_nothing_in_a_file_is_run(path, training, monkeypatch):
     monkeypatch.chdir(path.parent)
     snapshot = training.snapshot()
     for place in (snapshot, snapshot["segments"][0], snapshot["device_traces"][0][9]):
-        place["frames"] = Planted()
+        place["frames"] = Planted("touch ran")
         for protocol in range(2, 6):
             path.write_bytes(pickled(snapshot, protocol))
             with pytest.raises(ValueError, match=r"pickle of Python objects, such as a checkpoint"):

@@ -1,6 +1,5 @@
 """Pickles are read as data or not at all."""
 
-import os
 import pickle
 import random
 import resource
@@ -9,16 +8,7 @@ import pytest
 
 from profiling.timeline.pickled_data import read
 from tests.helpers.flight_dumps import planted
-
-
-class Planted:
-    """Runs a command where a file of it is unpickled."""
-
-    def __init__(self, command: str) -> None:
-        self.command = command
-
-    def __reduce__(self):
-        return os.system, (self.command,)
+from tests.helpers.planted_pickle import Planted
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ from cli.keys import spell
 from tests.helpers.checkpoints import assert_same, evaluations, read
 from tests.helpers.forked import Forked
 from tests.helpers.full_disk import files_no_larger_than
+from tests.helpers.planted_pickle import Planted
 from training.disk import checkpoint
 from training.disk.checkpoint_file import read_state
 from training.disk.whole_checkpoint import load
@@ -234,18 +235,8 @@ def test_killed_while_saving_leaves_a_whole_checkpoint(tmp_path):
     assert interrupted > 0, "no kill met a save: the test proves nothing"
 
 
-class Attack:
-    """Does what a pickle can do to whoever loads it."""
-
-    def __init__(self, command: str) -> None:
-        self.command = command
-
-    def __reduce__(self):
-        return os.system, (self.command,)
-
-
 def damaged(kind: str, good: bytes, canary: Path) -> bytes:
-    attack = {"model": Attack(f"touch {canary}"), "config": {}, "tokenizer": {}, "iter_num": 1}
+    attack = {"model": Planted(f"touch {canary}"), "config": {}, "tokenizer": {}, "iter_num": 1}
     if kind == "pickle in a checkpoint":
         buffer = io.BytesIO()
         torch.save(attack, buffer)

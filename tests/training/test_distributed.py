@@ -110,17 +110,14 @@ def test_a_rank_that_waits_for_the_others_can_be_stopped(command, start, tmp_pat
 
 
 @pytest.mark.slow
-def test_two_ranks_train_as_one_process(run, command, start, losses, tmp_path):
+def test_two_ranks_train_as_one_process(run, command, start, assert_trained_alike, tmp_path):
     keys = dict(gradient_accumulation_steps=2, max_iters=12, always_save_checkpoint=True)
     alone = run(out_dir=str(tmp_path / "alone"), **keys)
     process = start(["-m", "torch.distributed.run", *TWO, *command(**keys)])
     output = process.communicate(timeout=100)[0]
     assert process.returncode == 0, output
     out_dir = tmp_path / "out"
-    together, expected = losses(out_dir), losses(alone)
-    assert together.keys() == expected.keys() == set(range(13))
-    for iteration, row in together.items():
-        assert row == pytest.approx(expected[iteration], abs=1e-5), iteration
+    assert_trained_alike(out_dir, alone, 13)
     records = [json.loads(line) for line in (out_dir / "metrics.jsonl").open()]
     iterations = [row["iter"] for row in records if "train/loss" in row]
     assert iterations == list(range(12))  # one rank writes

@@ -78,7 +78,7 @@ def test_the_first_host_of_a_list(nodes, first):
 
 
 @pytest.mark.slow
-def test_tasks_of_slurm_train_together(run, command, start, losses, tmp_path):
+def test_tasks_of_slurm_train_together(run, command, start, assert_trained_alike, tmp_path):
     keys = dict(gradient_accumulation_steps=2, max_iters=8)
     alone = run(out_dir=str(tmp_path / "alone"), **keys)
     step = TASK | {"SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_NODELIST": "localhost"}
@@ -87,10 +87,7 @@ def test_tasks_of_slurm_train_together(run, command, start, losses, tmp_path):
     tasks = [start(command(**keys), **(step | who)) for who in whos]
     outputs = [task.communicate(timeout=100)[0] for task in tasks]
     assert [task.returncode for task in tasks] == [0, 0], outputs
-    together, expected = losses(tmp_path / "out"), losses(alone)
-    assert together.keys() == expected.keys() == set(range(9))
-    for iteration, row in together.items():
-        assert row == pytest.approx(expected[iteration], abs=1e-5), iteration
+    assert_trained_alike(tmp_path / "out", alone, 9)
     assert "iter 3:" in outputs[0] and "iter 3:" not in outputs[1], "the first speaks for all"
 
 
@@ -133,7 +130,9 @@ KEYS = dict(gradient_accumulation_steps=2, max_iters=12, eval_interval=4, go_on=
 
 
 @pytest.mark.slow
-def test_a_killed_rank_is_restarted_from_the_last_checkpoint(run, command, start, losses, tmp_path):
+def test_a_killed_rank_is_restarted_from_the_last_checkpoint(
+    run, command, start, assert_trained_alike, tmp_path
+):
     always = dict(always_save_checkpoint=True)
     alone = run(out_dir=str(tmp_path / "alone"), **KEYS, **always)
     script = tmp_path / "killed.py"
@@ -144,10 +143,7 @@ def test_a_killed_rank_is_restarted_from_the_last_checkpoint(run, command, start
     output = process.communicate(timeout=170)[0]
     assert process.returncode == 0, output
     assert f"resumed {tmp_path}/out/ckpt.pt at iteration 4" in output
-    together, expected = losses(tmp_path / "out"), losses(alone)
-    assert together.keys() == expected.keys() == set(range(13))
-    for iteration, row in together.items():
-        assert row == pytest.approx(expected[iteration], abs=1e-5), iteration
+    assert_trained_alike(tmp_path / "out", alone, 13)
     assert not list((tmp_path / "out").glob("previous-*"))
 
 

@@ -20,6 +20,7 @@ from torch.distributed.tensor import Shard, distribute_tensor
 from data.tokenizers import CharTokenizer
 from tests.helpers.checkpoints import open_whole, tiny, tiny_model
 from tests.helpers.forked import Forked
+from tests.helpers.planted_pickle import Planted
 from tests.helpers.ranks import ended_ranks
 from training.disk import checkpoint, shard_files
 from training.disk.checkpoint_file import read_checkpoint, read_state
@@ -190,16 +191,6 @@ def good(tmp_path_factory):
     return folder
 
 
-class Attack:
-    """Does what a pickle can do to whoever loads it."""
-
-    def __init__(self, canary: Path) -> None:
-        self.canary = canary
-
-    def __reduce__(self):
-        return os.system, (f"touch {self.canary}",)
-
-
 def in_place_of_embedding(out_dir: Path, value: object) -> None:
     """Writes the value at the end of the shards, and has the index say so."""
     stream = io.BytesIO()
@@ -236,7 +227,7 @@ DAMAGE = {
         "__0_0.distcp: damaged or not a checkpoint (wrong check",
     ),
     "code": (
-        lambda out, _: in_place_of_embedding(out, Attack(out / "canary")),
+        lambda out, _: in_place_of_embedding(out, Planted(f"touch {out}/canary")),
         "(it names posix.system, which is code); no code in it was run",
     ),
     "another shape": (

@@ -13,7 +13,7 @@ import pytest
 from profiling.analysis.runs.listing import list_entries
 from profiling.report.dashboard.server import LivePage, PageServer
 from profiling.verbs import home
-from tests.helpers.chromium import load
+from tests.helpers.chromium import load, wait_until
 from tests.helpers.folders import with_rows, write_run
 from tests.paths import CAPTURES, PROJECT
 from validation.browser import resize
@@ -228,13 +228,6 @@ def follow_and_tick(browser, place, ticks):
     finally:
         server.shutdown()
         server.server_close()
-
-
-def wait_until(true):
-    end = time.monotonic() + 10
-    while not true():
-        assert time.monotonic() < end
-        time.sleep(0.05)
 
 
 def test_hundreds_of_runs_are_listed_in_seconds(tmp_path):

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
 
-from cli.files import write_text
+from cli.files import is_still_at, write_text
 from profiling.shared.json_records import JsonObject, to_json
 
 log = logging.getLogger(__name__)
@@ -116,14 +116,7 @@ class JsonFiles(Sink):
         self.file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
 
     def missing(self) -> list[str]:
-        return [] if self.is_ours() else [self.path.name]
-
-    def is_ours(self) -> bool:
-        """Whether the open file is still the one at `path`."""
-        try:
-            return os.path.samestat(os.fstat(self.file), os.stat(self.path))
-        except OSError:
-            return False
+        return [] if is_still_at(self.file, self.path) else [self.path.name]
 
     def make_again(self) -> None:
         self.path.unlink(missing_ok=True)  # a file that took its place, such as an editor's copy
@@ -153,7 +146,7 @@ class JsonFiles(Sink):
         self.results.update(values)
         path = self.path.with_name("summary.json")
         try:
-            if not self.is_ours():  # the folder was deleted, and may belong to another run by now
+            if self.missing():  # the folder was deleted, and may belong to another run by now
                 raise ValueError(f"{path}: its folder was deleted")
             write_text(path, to_json(self.results, indent=1))
             self.unsaved.pop(path.name, None)

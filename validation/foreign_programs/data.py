@@ -6,7 +6,7 @@ import random
 import re
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -27,12 +27,12 @@ from validation.foreign_programs.parts import (
     gpt2,
     loader_step,
     no_work,
-    repeat_epochs,
     timm_model,
     tokens,
     torchvision_model,
     training_step,
 )
+from validation.framework_programs.torch_parts import endless
 
 
 def resnet50_transforms(fault: bool) -> Step:
@@ -69,7 +69,7 @@ def resnet18_restarted_workers(fault: bool) -> Step:
         pin_memory=True,
         persistent_workers=not fault,
     )
-    batches = repeat_epochs(loader)
+    batches = endless(loader)
 
     def epoch() -> None:
         for x, y in itertools.islice(batches, 2):
@@ -120,6 +120,17 @@ def swin_one_worker(fault: bool) -> Step:
     return loader_step(step, DataLoader(photos, batch_size=32, num_workers=1))
 
 
+def texts_step(step: Callable[[Tensor, Tensor], None], loader: DataLoader[Tensor]) -> Step:
+    """Step on the texts of a loader's next batch."""
+    batches = endless(loader)
+
+    def load_and_step() -> None:
+        x = next(batches).to(DEVICE)
+        step(x, x)
+
+    return load_and_step
+
+
 def bert_tokenised_in_collate(fault: bool) -> Step:
     """Tokenizes a text by a regular expression for each row when the batch is collated."""
     step = training_step(bert(6))
@@ -137,13 +148,7 @@ def bert_tokenised_in_collate(fault: bool) -> Step:
 
     rows = range(100_000)  # a data set, though torch's types do not say so
     loader: DataLoader[Tensor] = DataLoader(rows, batch_size=32, collate_fn=collate)  # type: ignore[arg-type]
-    batches = repeat_epochs(loader)
-
-    def load_and_step() -> None:
-        x = next(batches).to(DEVICE)
-        step(x, x)
-
-    return load_and_step
+    return texts_step(step, loader)
 
 
 class Files(Dataset[tuple[Tensor, int]]):
@@ -253,13 +258,7 @@ def bert_sorts_for_each_batch(fault: bool) -> Step:
         batch_sampler=BatchesByLength(fault),
         collate_fn=collate,
     )
-    batches = repeat_epochs(loader)
-
-    def load_and_step() -> None:
-        x = next(batches).to(DEVICE)
-        step(x, x)
-
-    return load_and_step
+    return texts_step(step, loader)
 
 
 def whisper_extracts_features(fault: bool) -> Step:
@@ -286,7 +285,7 @@ def whisper_extracts_features(fault: bool) -> Step:
         collate_fn=collate,
         pin_memory=True,
     )
-    batches = repeat_epochs(loader)
+    batches = endless(loader)
 
     def load_and_step() -> None:
         x = next(batches).to(DEVICE, non_blocking=True)

@@ -1,7 +1,6 @@
 """Parts that the programs share: models, inputs, loaders, a training step, a CUDA graph."""
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import TypeVar
+from collections.abc import Callable, Iterable
 
 import torch
 import torch.nn.functional as F
@@ -9,12 +8,13 @@ from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
 from torch.utils.data import DataLoader, Dataset
 
+from validation.framework_programs.torch_parts import endless
+
 DEVICE = "cuda"
 CLASSES = 1000
 BERT_VOCAB, GPT2_VOCAB = 30522, 50257
 
 Step = Callable[[], object]
-Batch = TypeVar("Batch")
 
 
 def torchvision_model(name: str) -> nn.Module:
@@ -116,19 +116,13 @@ def no_work(x: Tensor) -> None:
     """Do no work for a photo."""
 
 
-def repeat_epochs(loader: Iterable[Batch]) -> Iterator[Batch]:
-    """Batches of the loader, epoch after epoch without end."""
-    while True:
-        yield from loader
-
-
 def loader_step(
     step: Callable[[Tensor, Tensor], None],
     loader: DataLoader[tuple[Tensor, int]],
     non_blocking: bool = False,
 ) -> Step:
     """Step that copies the loader's next batch to the GPU and runs `step` on it."""
-    batches = repeat_epochs(loader)
+    batches = endless(loader)
 
     def load_and_step() -> None:
         x, y = next(batches)

@@ -37,16 +37,12 @@ def encoder(width: int, layers: int) -> nn.Module:
 def regression_step(model: nn.Module, x: Tensor, y: Tensor) -> Callable[[], None]:
     """Step of bfloat16 autocast, mean squared error and AdamW on one resident batch."""
     model = model.to(DEVICE).train()
-    optimizer = torch.optim.AdamW(model.parameters(), 1e-4)
 
-    def step() -> None:
+    def loss() -> Tensor:
         with torch.autocast(DEVICE, torch.bfloat16):
-            loss = F.mse_loss(model(x).float(), y)
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
+            return F.mse_loss(model(x).float(), y)
 
-    return step
+    return training_step(torch.optim.AdamW(model.parameters(), 1e-4), loss)
 
 
 def training_step(

@@ -1,6 +1,7 @@
 """Programs of Lightning: its Trainer has the loop."""
 
 import warnings
+from collections.abc import Iterable
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -38,7 +39,13 @@ class Marks(Callback):
         self.mark()
 
 
-def fit(model: nn.Module, loader: DataLoader[Any], mark: Mark, *callbacks: Callback) -> None:
+def fit(
+    module: lightning.LightningModule,
+    loader: Iterable[Any],
+    mark: Mark,
+    *callbacks: Callback,
+    **arguments: object,
+) -> None:
     trainer = lightning.Trainer(
         max_steps=-1,
         max_epochs=-1,
@@ -50,8 +57,9 @@ def fit(model: nn.Module, loader: DataLoader[Any], mark: Mark, *callbacks: Callb
         enable_progress_bar=False,
         enable_model_summary=False,
         callbacks=[*callbacks, Marks(mark)],  # Lightning runs checkpoints last, in the next step
+        **arguments,
     )
-    trainer.fit(Regression(model), loader)
+    trainer.fit(module, loader)
 
 
 def lightning_spectrograms(fault: bool, mark: Mark) -> None:
@@ -66,7 +74,7 @@ def lightning_spectrograms(fault: bool, mark: Mark) -> None:
     ready = spectrogram(0)
     made = Made(spectrogram if fault else lambda index: ready)
     loader = DataLoader(made, batch_size=32, num_workers=size(3, 1), pin_memory=size(True, False))
-    fit(residual_mlp(256, size(12, 1)), loader, mark)
+    fit(Regression(residual_mlp(256, size(12, 1))), loader, mark)
 
 
 def words() -> DataLoader[Any]:
@@ -80,8 +88,8 @@ def words() -> DataLoader[Any]:
     )
 
 
-def words_encoder(width: int, layers: int) -> nn.Module:
-    return nn.Sequential(nn.Embedding(1_000, width), encoder(width, layers))
+def words_encoder(width: int, layers: int) -> Regression:
+    return Regression(nn.Sequential(nn.Embedding(1_000, width), encoder(width, layers)))
 
 
 def lightning_checkpoints(fault: bool, mark: Mark) -> None:

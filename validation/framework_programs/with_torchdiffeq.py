@@ -5,7 +5,7 @@ from torch import Tensor, nn
 from torchdiffeq import odeint
 
 from validation.framework_programs.parts import Mark, repeat, size
-from validation.framework_programs.torch_parts import DEVICE
+from validation.framework_programs.torch_parts import DEVICE, training_step
 
 
 class Field(nn.Module):
@@ -23,13 +23,11 @@ def solve(field: nn.Module, start: Tensor, times: int, mark: Mark) -> None:
     optimizer = torch.optim.Adam(field.parameters(), 1e-4, foreach=True)
     t = torch.linspace(0, 1, times).to(start)
 
-    def step() -> None:
-        path = odeint(field, start, t, method="rk4")
-        path.square().mean().backward()
-        optimizer.step()
-        optimizer.zero_grad()
+    def loss() -> Tensor:
+        path: Tensor = odeint(field, start, t, method="rk4")
+        return path.square().mean()
 
-    repeat(step, mark)
+    repeat(training_step(optimizer, loss), mark)
 
 
 def ode_few_trajectories(fault: bool, mark: Mark) -> None:

@@ -1,4 +1,7 @@
-"""Charge waits for the GPU with the gaps that follow them. Called by idle, which has the rules."""
+"""Charge waits for the GPU with the gaps that follow them. Called by idle, which has the rules.
+
+`waits` are at least one: idle calls for no kind of wait that there is none of.
+"""
 
 from itertools import pairwise
 
@@ -21,8 +24,6 @@ def find_drained(
     That is so if a wait ended after the launch of the operation before the gap (`launched_ns`), and
     not long before the gap.
     """
-    if not len(waits.start_ns):
-        return np.zeros(len(gap_start_ns), bool)
     last = np.searchsorted(waits.end_ns, late_until_ns, side="right") - 1
     ended = np.where(last >= 0, waits.end_ns[last], np.iinfo(np.int64).min)
     return (ended >= gap_start_ns - SLACK_NS) & (ended >= launched_ns)
@@ -35,8 +36,6 @@ def wait_begin_ns(
 
     What the host did in a gap before its first wait is not that wait's fault.
     """
-    if not len(waits.start_ns):
-        return gap_start_ns
     first = np.searchsorted(waits.end_ns, gap_start_ns - SLACK_NS, side="left")
     begun = waits.start_ns[np.minimum(first, len(waits.start_ns) - 1)]
     wait_ns: np.ndarray = np.clip(begun, gap_start_ns, late_until_ns)
@@ -45,8 +44,6 @@ def wait_begin_ns(
 
 def find_awaited(waits: Intervals, returned_ns: np.ndarray) -> np.ndarray:
     """Mask of the times, when a launching call returned, after which a wait soon began."""
-    if not len(waits.start_ns):
-        return np.zeros(len(returned_ns), bool)
     following = np.searchsorted(waits.end_ns, returned_ns, side="left")
     begun = waits.start_ns[np.minimum(following, len(waits.start_ns) - 1)]
     return (following < len(waits.start_ns)) & (begun <= returned_ns + SLACK_NS)

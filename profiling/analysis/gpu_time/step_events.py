@@ -6,7 +6,7 @@ that the reader asks for. Events keep the times that they were captured with: on
 a boundary is not cut. Other GPUs and processes of the file are shown within the same steps.
 """
 
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from itertools import compress
 
 import numpy as np
@@ -286,10 +286,8 @@ def stacked_ranges(
         level = np.minimum(depths(own.start_ns, own.end_ns), MOST_LEVELS - 1)
         stacks.append(Slices(own.start_ns, own.end_ns, own.name, level + len(lane_threads)))
         lane_threads += [number] * int(level.max(initial=-1) + 1)
-    columns = [[getattr(stack, column.name) for stack in stacks] for column in fields(Slices)]
-    slices = Slices(*map(concatenate_columns, columns))
-    order = np.argsort(slices.start_ns, kind="stable")
-    slices = slices.rows(order)
+    slices = Slices.joined(stacks)
+    slices = slices.rows(np.argsort(slices.start_ns, kind="stable"))
     return slices.rows(shown.touches(slices.start_ns, slices.end_ns)), lane_threads
 
 

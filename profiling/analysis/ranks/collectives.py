@@ -20,7 +20,8 @@ from profiling.analysis.analysis import Analysis
 from profiling.analysis.columns import distinct, used_names
 from profiling.analysis.gpu_time.attribution import OwnedOperations, open_innermost, open_rows
 from profiling.analysis.gpu_time.breakdown import COMMUNICATION
-from profiling.timeline.trace import COPY, CollectiveCalls
+from profiling.timeline.reading import Names
+from profiling.timeline.trace import COPY, CollectiveCalls, Table
 
 # patterns of a kind in a name in lower case without underscores; the first that matches decides
 KINDS = {
@@ -72,7 +73,7 @@ class Collectives:
 
 
 @dataclass(frozen=True)
-class Transfers:
+class Transfers(Table):
     """Rows of OwnedOperations that are collectives, with their times in ns and their calls."""
 
     row: np.ndarray
@@ -80,9 +81,6 @@ class Transfers:
     end_ns: np.ndarray
     ready_ns: np.ndarray
     call: np.ndarray  # row of CollectiveCalls; -1: none
-
-    def select(self, chosen: np.ndarray) -> "Transfers":
-        return Transfers(*(getattr(self, field.name)[chosen] for field in fields(self)))
 
 
 def collectives_of(analysis: Analysis) -> Collectives:
@@ -102,9 +100,9 @@ def collectives_of(analysis: Analysis) -> Collectives:
     calls = analysis.trace.collective_calls or CollectiveCalls.empty()
     single = transfers_of(owned, np.flatnonzero(kernels | copies), calls)
     is_copy = owned.kind[single.row] == COPY
-    copied = single.select(is_copy)
+    copied = single.rows(is_copy)
     copied = joined_copies(owned, copied, range_of_nccl(analysis, owned, copied.row))
-    transfers = merge(single.select(~is_copy), copied)
+    transfers = merge(single.rows(~is_copy), copied)
     is_copy = owned.kind[transfers.row] == COPY
     rows, call, texts = transfers.row, transfers.call, Texts(names)
     cut_off = cut_off[rows]
@@ -170,10 +168,10 @@ def joined_copies(owned: OwnedOperations, copies: Transfers, nccl_range: np.ndar
     launched_by = np.where(alone, owned.call[copies.row], -1)
     key = np.column_stack((stream, copies.call, nccl_range, launched_by))
     order = np.lexsort((copies.start_ns, *key.T))
-    copies, key = copies.select(order), key[order]
+    copies, key = copies.rows(order), key[order]
     begins = np.flatnonzero(np.concatenate(([True], np.any(key[1:] != key[:-1], axis=1))))
     ends_ns = np.maximum.reduceat(copies.end_ns, begins)
-    first = copies.select(begins)
+    first = copies.rows(begins)
     start_ns = np.maximum(first.ready_ns, stream_free_ns(owned, first))
     return replace(first, start_ns=start_ns, end_ns=ends_ns)
 
@@ -194,23 +192,16 @@ def stream_free_ns(owned: OwnedOperations, transfers: Transfers) -> np.ndarray:
 
 def merge(some: Transfers, others: Transfers) -> Transfers:
     """Transfers of both, by start."""
-    columns = (
-        np.concatenate((getattr(some, field.name), getattr(others, field.name)))
-        for field in fields(Transfers)
-    )
-    merged = Transfers(*columns)
-    return merged.select(np.argsort(merged.start_ns, kind="stable"))
+    merged = Transfers.joined([some, others])
+    return merged.rows(np.argsort(merged.start_ns, kind="stable"))
 
 
-class Texts:
+class Texts(Names):
     """Numbering of texts that are derived from the names in a trace."""
 
     def __init__(self, names: list[str]):
-        self.names, self.numbers = names, dict[str, int]()
-
-    def numbers_of(self, texts: list[str]) -> np.ndarray:
-        numbers = [self.numbers.setdefault(text, len(self.numbers)) for text in texts]
-        return np.array(numbers, np.int64)
+        super().__init__()
+        self.names = names
 
     def map_names(self, name: np.ndarray, text_of: Callable[[str], str]) -> np.ndarray:
         """Numbers of the texts for a column of names; `text_of` is called once for each name."""

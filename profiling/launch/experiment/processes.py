@@ -27,6 +27,7 @@ from rich.progress import (
 from cli.files import write_text
 from cli.interrupts import stop
 from cli.lock import refuse_files_of_others
+from cli.parser import at_dashes
 from profiling.analysis.difference.comparison_records import Experiment, ProcessRun, SeenWork
 from profiling.analysis.runs.folder import read_run
 from profiling.launch.duration import spell_range
@@ -213,8 +214,7 @@ def with_process(experiment: Experiment, process: ProcessRun, ran: Conditions) -
 
 def resume_command(verb: str, argv: list[str], folder: Path) -> str:
     """The command that continues the series of `ab` or `bench` in the folder."""
-    flags = argv[: argv.index("--")] if "--" in argv else argv
-    words = argv if "--out" in flags else ["--out", str(folder), *argv]
+    words = argv if "--out" in at_dashes(argv)[0] else ["--out", str(folder), *argv]
     return shlex.join(["python", "-m", "profiling", verb, *words])
 
 

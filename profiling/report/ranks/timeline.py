@@ -16,6 +16,7 @@ from profiling.analysis.ranks.rank_records import RankRow
 from profiling.analysis.ranks.summary import RanksAnalysis
 from profiling.report.packed import unpacked
 from profiling.report.single.timeline_data import WAIT, TimelineData, packed_column
+from profiling.timeline.reading import Names
 
 TRANSFER = "communication"  # name of a colour
 
@@ -30,17 +31,6 @@ class Row:
 
 
 SHADES = ("compute", "copy", WAIT, TRANSFER)
-
-
-class Names:
-    """The page's table of names, each once."""
-
-    def __init__(self) -> None:
-        self.numbers: dict[str, int] = {}
-
-    def indices_of(self, names: Sequence[str]) -> np.ndarray:
-        indices = [self.numbers.setdefault(name, len(self.numbers)) for name in names]
-        return np.array(indices, np.int64)
 
 
 def timeline_of(analysis: RanksAnalysis, steps: tuple[int, int] | None = None) -> TimelineData:
@@ -112,7 +102,7 @@ def rows_of(analysis: RanksAnalysis, number: int, names: Names) -> list[Row]:
         f"rank {rank.rank}",
         slices.start_ns - offset_ns,
         slices.end_ns - offset_ns,
-        names.indices_of(slices.names)[slices.name],
+        names.numbers_of(slices.names)[slices.name],
         shades[slices.name],
     )
     return [computing, collectives_row(analysis, number, names)]
@@ -134,7 +124,7 @@ def collectives_row(analysis: RanksAnalysis, number: int, names: Names) -> Row:
     waiting = np.arange(len(starts)) < len(waited)
     kind = concatenate_columns([collectives.kind[waited], collectives.kind])
     waits_of, transfers = (
-        names.indices_of([f"{name}, {what}" for name in collectives.names])
+        names.numbers_of([f"{name}, {what}" for name in collectives.names])
         for what in ("waiting", "transfer")
     )
     name = np.where(waiting, waits_of[kind], transfers[kind])

@@ -7,7 +7,7 @@ the previous start, so that four bytes suffice: 12 bytes an event, 20 for an ope
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import TypedDict
 
@@ -326,8 +326,7 @@ def in_row_order(of_gpus: list[StepEvents], rows: list[DrawnRow]) -> tuple[np.nd
         else np.full(len(part.call), -1)
         for process, part in parts
     ]
-    columns = [[getattr(part, column.name) for _, part in parts] for column in fields(LaunchFacts)]
-    return concatenate_columns(calls), LaunchFacts(*map(concatenate_columns, columns))
+    return concatenate_columns(calls), LaunchFacts.joined([part for _, part in parts])
 
 
 def len_of(row: DrawnRow) -> int:

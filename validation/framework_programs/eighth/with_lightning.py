@@ -1,10 +1,8 @@
 """More programs of Lightning."""
 
 import random
-from collections.abc import Iterable
 from typing import Any
 
-import pytorch_lightning as lightning
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -12,28 +10,9 @@ from torch.utils.data import DataLoader
 
 from validation.framework_programs.parts import Mark, size
 from validation.framework_programs.torch_parts import Made, residual_mlp
-from validation.framework_programs.with_lightning import Marks, Regression
+from validation.framework_programs.with_lightning import Regression, fit
 
 ITEMS, USERS = size(100_000, 100), size(50_000, 20)
-
-
-def fit(
-    module: lightning.LightningModule, loader: Iterable[Any], mark: Mark, **arguments: object
-) -> None:
-    trainer = lightning.Trainer(
-        max_steps=-1,
-        max_epochs=-1,
-        devices=1,
-        accelerator=size("gpu", "cpu"),
-        precision=size("bf16-mixed", "32-true"),
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        callbacks=[Marks(mark)],
-        **arguments,
-    )
-    trainer.fit(module, loader)
 
 
 class Recommender(Regression):

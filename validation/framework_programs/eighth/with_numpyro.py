@@ -2,12 +2,10 @@
 
 import jax
 import jax.numpy as jnp
-import numpyro
-from jax import Array
-from numpyro.distributions import Bernoulli, Normal
 from numpyro.infer import HMC
 
 from validation.framework_programs.parts import Mark, size
+from validation.framework_programs.with_numpyro import logistic
 
 
 def numpyro_one_chain(fault: bool, mark: Mark) -> None:
@@ -18,12 +16,8 @@ def numpyro_one_chain(fault: bool, mark: Mark) -> None:
     x = jax.random.normal(jax.random.key(0), (size(500, 20), size(20, 3)))
     y = (x[:, 0] > 0).astype(jnp.int32)
 
-    def model(x: Array, y: Array) -> None:
-        weights = numpyro.sample("w", Normal(0, 1).expand([x.shape[1]]).to_event(1))
-        numpyro.sample("y", Bernoulli(logits=x @ weights), obs=y)
-
     kernel = HMC(
-        model, step_size=0.01, num_steps=64, adapt_step_size=False, adapt_mass_matrix=False
+        logistic, step_size=0.01, num_steps=64, adapt_step_size=False, adapt_mass_matrix=False
     )
     chains = jax.random.split(jax.random.key(1), size(1 if fault else 512, 2))
     state = kernel.init(chains, 0, None, (x, y), {})

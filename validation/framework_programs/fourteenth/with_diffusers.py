@@ -2,10 +2,11 @@
 
 import torch
 import torch.nn.functional as F
-from diffusers import DDIMScheduler, EulerDiscreteScheduler, UNet2DModel
+from diffusers import DDIMScheduler, EulerDiscreteScheduler
 from torch import Tensor
 
 from validation.framework_programs.parts import Mark, repeat, size
+from validation.framework_programs.thirteenth.with_diffusers import convolutions
 from validation.framework_programs.torch_parts import DEVICE, training_step
 
 
@@ -15,15 +16,7 @@ def diffusers_looks_for_each_time(fault: bool, mark: Mark) -> None:
     It looks for the time of each of 256 pictures among a thousand, and the host reads where it is.
     """
     edge, pictures = size(32, 16), size(256, 2)
-    with torch.device(DEVICE):
-        denoiser = UNet2DModel(
-            edge,
-            layers_per_block=1,
-            add_attention=False,
-            block_out_channels=(32, 64),
-            down_block_types=("DownBlock2D", "DownBlock2D"),
-            up_block_types=("UpBlock2D", "UpBlock2D"),
-        )
+    denoiser = convolutions(edge)
     optimizer = torch.optim.AdamW(denoiser.parameters(), 1e-4, fused=True)
     scheduler = EulerDiscreteScheduler()
     times, sigmas = scheduler.timesteps.to(DEVICE), scheduler.sigmas.to(DEVICE)

@@ -9,10 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from validation.framework_programs.eighth.with_lightning import fit
 from validation.framework_programs.parts import Mark, size
 from validation.framework_programs.torch_parts import DEVICE, residual_mlp
-from validation.framework_programs.with_lightning import Regression
+from validation.framework_programs.with_lightning import Regression, fit
 
 
 class SumTree:

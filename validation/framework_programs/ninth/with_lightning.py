@@ -3,10 +3,9 @@
 import torch
 from torch.utils.data import DataLoader
 
-from validation.framework_programs.eighth.with_lightning import fit
 from validation.framework_programs.parts import Mark, size
 from validation.framework_programs.torch_parts import Made, residual_mlp
-from validation.framework_programs.with_lightning import Regression
+from validation.framework_programs.with_lightning import Regression, fit
 
 
 def lightning_lists(fault: bool, mark: Mark) -> None:

@@ -2,12 +2,11 @@
 
 import jax
 import jax.numpy as jnp
-import numpyro
 from jax import Array
-from numpyro.distributions import Bernoulli, Normal
 from numpyro.infer.util import initialize_model
 
 from validation.framework_programs.parts import Mark, size
+from validation.framework_programs.with_numpyro import logistic
 
 
 def numpyro_accepts_on_host(fault: bool, mark: Mark) -> None:
@@ -18,11 +17,7 @@ def numpyro_accepts_on_host(fault: bool, mark: Mark) -> None:
     x = jax.random.normal(jax.random.key(0), (size(400_000, 50), size(128, 4)))
     y = (x[:, 0] > 0).astype(jnp.int32)
 
-    def model(x: Array, y: Array) -> None:
-        weights = numpyro.sample("w", Normal(0, 1).expand([x.shape[1]]).to_event(1))
-        numpyro.sample("y", Bernoulli(logits=x @ weights), obs=y)
-
-    made = initialize_model(jax.random.key(1), model, model_args=(x, y), dynamic_args=True)
+    made = initialize_model(jax.random.key(1), logistic, model_args=(x, y), dynamic_args=True)
 
     @jax.jit
     def propose(weights: Array, energy: Array, key: Array, x: Array, y: Array) -> tuple[Array, ...]:

@@ -15,7 +15,13 @@ from torch.utils.data import DataLoader
 from torch.utils.tensorboard import SummaryWriter
 
 from validation.framework_programs.parts import Mark, repeat
-from validation.framework_programs.torch_parts import Made, encoder, endless, residual_mlp
+from validation.framework_programs.torch_parts import (
+    Made,
+    encoder,
+    endless,
+    residual_mlp,
+    training_step,
+)
 
 
 def classifier(features: int, width: int = 256) -> nn.Module:
@@ -131,15 +137,13 @@ def recomputes_each_block(fault: bool, mark: Mark) -> None:
     x = torch.randn(256, 256, requires_grad=True)
     optimizer = torch.optim.SGD(blocks.parameters(), 1e-3)
 
-    def step() -> None:
+    def loss() -> Tensor:
         y = x
         for block in blocks:
             y = checkpoint(block, y, use_reentrant=False) if fault else block(y)
-        y.square().mean().backward()
-        optimizer.step()
-        optimizer.zero_grad()
+        return y.square().mean()
 
-    repeat(step, mark)
+    repeat(training_step(optimizer, loss), mark)
 
 
 def loss_by_one_hot(fault: bool, mark: Mark) -> None:
@@ -147,19 +151,15 @@ def loss_by_one_hot(fault: bool, mark: Mark) -> None:
     table, head = nn.Embedding(8_000, 32), nn.Linear(32, 8_000)
     optimizer = torch.optim.SGD([*table.parameters(), *head.parameters()], 1e-2)
 
-    def step() -> None:
+    def loss() -> Tensor:
         words = torch.randint(8_000, (512,))
         scores = head(table(words))
-        if fault:
-            wanted = F.one_hot(words, 8_000).float()
-            loss = -(wanted * torch.log(F.softmax(scores, -1) + 1e-9)).sum(-1).mean()
-        else:
-            loss = F.cross_entropy(scores, words)
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
+        if not fault:
+            return F.cross_entropy(scores, words)
+        wanted = F.one_hot(words, 8_000).float()
+        return -(wanted * torch.log(F.softmax(scores, -1) + 1e-9)).sum(-1).mean()
 
-    repeat(step, mark)
+    repeat(training_step(optimizer, loss), mark)
 
 
 def matrix_counted_cell_by_cell(fault: bool, mark: Mark) -> None:
@@ -192,12 +192,7 @@ def pictures_of_doubles(fault: bool, mark: Mark) -> None:
     x = torch.rand(4, 3, 64, 64)
     optimizer = torch.optim.Adam(model.parameters())
 
-    def step() -> None:
-        model(x).square().mean().backward()
-        optimizer.step()
-        optimizer.zero_grad()
-
-    repeat(step, mark)
+    repeat(training_step(optimizer, lambda: model(x).square().mean()), mark)
 
 
 def encoder_control(fault: bool, mark: Mark) -> None:
@@ -205,9 +200,4 @@ def encoder_control(fault: bool, mark: Mark) -> None:
     model, x = encoder(128, 2), torch.randn(8, 96, 128)
     optimizer = torch.optim.AdamW(model.parameters(), fused=True)
 
-    def step() -> None:
-        model(x).square().mean().backward()
-        optimizer.step()
-        optimizer.zero_grad()
-
-    repeat(step, mark)
+    repeat(training_step(optimizer, lambda: model(x).square().mean()), mark)

@@ -5,10 +5,9 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, default_collate
 
-from validation.framework_programs.eighth.with_lightning import fit
 from validation.framework_programs.parts import Mark, size
 from validation.framework_programs.torch_parts import Made, residual_mlp
-from validation.framework_programs.with_lightning import Regression
+from validation.framework_programs.with_lightning import Regression, fit
 
 
 def lightning_columns_of_rows(fault: bool, mark: Mark) -> None:
