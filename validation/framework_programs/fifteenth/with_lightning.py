@@ -8,10 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, IterableDataset
 
-from validation.framework_programs.eighth.with_lightning import fit
 from validation.framework_programs.parts import Mark, size
 from validation.framework_programs.torch_parts import DEVICE, residual_mlp
-from validation.framework_programs.with_lightning import Regression
+from validation.framework_programs.with_lightning import Regression, fit
 
 
 class Shuffled(IterableDataset[Tensor]):
