@@ -169,7 +169,7 @@ def in_force(
         layout_copies=habits.copies_ms is not None,
         dense_embedding=habits.dense_ms is not None,
         cores_to_spare=bool(threads and cores and 2 * threads < cores),  # half may be hyper-threads
-        stacks=report.lines is not None or phases.named,
+        stacks=report.lines is not None or phases.function is not None,
         or_py_spy="" if phases.sampled else ", or without it after pip install py-spy",
         on_cpu=report.on_cpu,
     )
