@@ -77,12 +77,8 @@ def covers_of(report: Report) -> list[tuple[str, Cover, HostWork | None]]:
 
 
 def covers_of_verdict(verdict: str, report: Report) -> list[tuple[str, Cover, HostWork | None]]:
-    """Choose those of covers_of that lead to the verdict; all of them lead to `host`."""
-    return [
-        (cause, cover, work)
-        for cause, cover, work in covers_of(report)
-        if verdict in (PART[cause].verdict, "host")
-    ]
+    """Choose those of covers_of that lead to the verdict."""
+    return [each for each in covers_of(report) if PART[each[0]].verdict == verdict]
 
 
 def in_force(
