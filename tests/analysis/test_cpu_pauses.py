@@ -50,7 +50,9 @@ def test_the_phases_around_the_pauses_are_named(paused):
     first, second, *_ = report.bottleneck.evidence
     assert report.bottleneck.verdict == "cpu" and "30.00 of 40.00 ms" in first
     assert second == "Most of this time lies behind optimizer and before forward."
-    assert verdict_line(report).endswith("but Python, files or waits, and the run has no GPU")
+    assert verdict_line(report).endswith(
+        "files or waits took time in which no operator ran, and the run has no GPU"
+    )
     assert "gaps" not in " ".join(report.bottleneck.next)
     assert "--stack" in report.bottleneck.next[1]
 

@@ -27,7 +27,7 @@ WAITS = {  # class of cpu_waits -> the beginning of a sentence with its time
     "checkpoint": "A checkpoint is saved inside the step",
     "logging": "Logging and metrics run inside the step",
     "communication": "Ranks exchange data, or wait for one another, while no operator runs",
-    "cpu": "No operator runs, outside the phases that compute (Python, files, waits)",
+    "cpu": "No operator runs between the phases that compute, only Python, files or waits",
 }
 
 
