@@ -78,7 +78,7 @@ def at_work(report: Report, pause_ms: float) -> str | None:
         )
     if cpu_ms - (step_ms - pause_ms) * (process.compute_threads or 1) >= MOST * pause_ms:
         return (
-            f"The process computes in it, but not by PyTorch: it used {milliseconds(cpu_ms)} ms "
-            "of CPU time per step."
+            f"The process used {milliseconds(cpu_ms)} ms of CPU time per step: it computes in it "
+            "outside of PyTorch, or PyTorch's idle threads spin."
         )
     return None

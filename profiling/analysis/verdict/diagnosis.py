@@ -138,13 +138,11 @@ def bottleneck_of(analysis: Analysis, report: Report) -> Bottleneck:
 
 def advice_of(verdict: str, report: Report, waiting: dict[str, float], step_ms: float) -> list[str]:
     """Advice for the verdict, and for allocations that are none: a loop should have hardly any."""
+    lines = advise(verdict, report)
     if verdict == "host":
-        of_reasons = (advise(name, report)[:EACH] for name in reasons_of_host(waiting))
-        lines = list(dict.fromkeys(line for lines in of_reasons for line in lines))
-    else:
-        lines = advise(verdict, report)
+        lines = [line for name in reasons_of_host(waiting) for line in advise(name, report)[:EACH]]
     if verdict == "allocation" or waiting.get("allocation", 0.0) < ALLOCATES_SHARE * step_ms:
-        return lines
+        return list(dict.fromkeys(lines))
     return list(dict.fromkeys([*lines[:1], *advise("allocation", report)[:1], *lines[1:]]))
 
 
@@ -155,9 +153,7 @@ def reasons_of_host(waiting: dict[str, float]) -> list[str]:
     """
     ms = {name: ms for name, ms in waiting.items() if VERDICT[name].host}
     worth = [name for name in ms if ms[name] >= WORTH_ADVICE * sum(ms.values())]
-    rank = ms | {
-        "synchronization": max(ms.get(name, 0.0) for name in ("synchronization", "launch"))
-    }
+    rank = ms | {"synchronization": max(ms.get("synchronization", 0.0), ms.get("launch", 0.0))}
     return sorted(worth, key=lambda name: (-rank[name], name != "synchronization"))
 
 

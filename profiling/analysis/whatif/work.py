@@ -367,16 +367,10 @@ def data_columns(
         batch = stall & makes_batch(gpu, first[:-1])
         small = true_just_before(gpu.to_host & (gpu.bytes > NUMBERS_BYTES), first[:-1])
         batch &= ~where_often(batch & small, len(steps.start_ns))
-        other_ns, answered_ns, draws_ns, slept_ns = (
-            spans.ns_of_think(times)
-            for times in (
-                other_work(trace, steps, for_programs),
-                foreign,
-                drawing_times(trace, steps),
-                sleeps(trace, steps, for_programs),
-            )
-        )
+        did = (other_work(trace, steps, for_programs), foreign, drawing_times(trace, steps))
+        other_ns, answered_ns, draws_ns = (spans.ns_of_think(times) for times in did)
         batch &= ~is_other_work(other_ns, answered_ns, draws_ns, think_ns)
+        slept_ns = spans.ns_of_think(sleeps(trace, steps, for_programs))
         data_ns = np.where(batch, think_ns - slept_ns, data_ns)
         stall &= think_ns - data_ns > LONG_NS
     return data_ns, stall, in_data
