@@ -251,7 +251,8 @@ FIND_WAITS = Advice(
     unless=("blocking", "anomaly_mode", "waits_covered"),
 )
 FIND_PAUSES = Advice(
-    "Look there for Python's own work, garbage collection, metrics, files, locks and sleeps.",
+    "Where no operator runs, look for Python's own work, garbage collection, metrics, files, "
+    "locks and sleeps.",
     needs="on_cpu",
 )
 NAME_PAUSES = Advice(

@@ -306,7 +306,7 @@ VERDICTS = (
         "CPU work",
         "the GPU waits while the CPU does other work, such as Python code",
         waiting="the CPU was busy with other work",
-        without_gpu="no operator ran, but Python, files or waits",
+        without_gpu="Python, files or waits took time in which no operator ran",
         host=True,
         advice=(
             COVERED,

@@ -1,9 +1,12 @@
 """Parts of a step without a GPU that compute nothing, and the verdict that follows from them."""
 
+from unittest.mock import Mock
+
 import pytest
 
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.summary import summarize
+from profiling.analysis.verdict import cpu_waits
 from profiling.analysis.verdict.cpu_waits import class_of_phase
 from profiling.report.single.verdict_line import verdict_line
 from profiling.timeline.opening import open_capture
@@ -152,3 +155,15 @@ def test_a_collective_of_ranks_is_no_pause_and_no_quiet_phase(tmp_path, wait):
     assert "Operators take 8.00 of 20.00 ms" in " ".join(found.evidence)
     assert "outside the phases" not in " ".join(found.evidence)
     assert not any("GPU" in line or "--ranks" in line for line in found.next)
+
+
+def test_the_times_of_a_step_are_worked_out_once(tmp_path, monkeypatch):
+    counted = {name: Mock(wraps=getattr(cpu_waits, name)) for name in ("operators", "collectives")}
+    for name, function in counted.items():
+        monkeypatch.setattr(cpu_waits, name, function)
+    report = trained(tmp_path, load=20, evaluate=10, pause=10)
+    assert report.bottleneck.verdict == "data"
+    assert {name: function.call_count for name, function in counted.items()} == {
+        "operators": 1,
+        "collectives": 1,
+    }

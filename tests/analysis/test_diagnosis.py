@@ -10,7 +10,7 @@ from profiling.analysis.records import Bottleneck, Report
 from profiling.analysis.sum_records import OperatorWork
 from profiling.analysis.summary import summarize
 from profiling.analysis.verdict import gpu
-from profiling.analysis.verdict.diagnosis import waiting_verdict
+from profiling.analysis.verdict.diagnosis import reasons_of_host, waiting_verdict
 from profiling.analysis.whatif.whatif_records import FreeStep, Gates, WhatIf
 from profiling.report.renderers.markdown import markdown
 from profiling.report.single.document import report_document
@@ -229,6 +229,23 @@ def test_reasons_of_the_host_that_only_together_outweigh_communication_are_the_h
     waited = report.idle.by_cause
     assert max(waited.values()) < report.breakdown.communication_ms < sum(waited.values())
     assert report.bottleneck.verdict == "host"
+    first, _, third, _ = report.bottleneck.next  # 9.06 ms of waits, 6.66 ms of Python, no launches
+    assert first.startswith("Find what waits for the GPU")
+    assert third.startswith("In the phase with the gaps, look for Python work")
+
+
+@pytest.mark.parametrize(
+    ("waiting", "reasons"),
+    [
+        (dict(launch=28.1, synchronization=21.7, cpu=3.3), ["synchronization", "launch"]),
+        (dict(launch=10, synchronization=2, cpu=8), ["launch", "cpu"]),
+        (dict(launch=9, cpu=10, data=7, communication=30), ["cpu", "launch", "data"]),
+        (dict(launch=8, cpu=12, synchronization=6), ["cpu", "synchronization", "launch"]),
+    ],
+)
+def test_the_host_s_advice_begins_with_its_largest_reason(waiting, reasons):
+    """Waits for the GPU go before launches: no CUDA graph holds a step with such a wait."""
+    assert reasons_of_host(waiting) == reasons
 
 
 def test_allocation_that_is_the_largest_is_the_verdict_whatever_comes_second():

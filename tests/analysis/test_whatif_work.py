@@ -185,6 +185,42 @@ def test_noise_that_is_drawn_on_the_host_is_no_batch(name, stalls):
     assert (found.data_ns > 0).any() == (not stalls)
 
 
+@pytest.mark.parametrize(("name", "stalls"), [("poll", 3), ("fsync", 3), ("futex", 0)])
+@pytest.mark.parametrize("program_runs", [True, False])
+def test_waits_for_programs_and_files_make_no_batch(name, stalls, program_runs):
+    """The report's verdict says so, too: the same rule decides. A wait for no program that a step
+    starts is one for a loader's process."""
+    program, calls = Program(), []
+    called, ioctl = program.build.name(name), program.build.name("ioctl")
+    for other in range(100, 103):
+        with program.step():
+            program.launch(10 * US)
+            begin = program.host
+            calls.append((begin, begin + 3 * MS, called, PROCESS, MAIN))
+            if program_runs:
+                calls.append((begin + 1 * MS, begin + 2 * MS, ioctl, other, other))
+            program.work(3 * MS)
+            program.copy(10 * US)
+            program.launch(10 * US)
+    found = work(program.trace(os_calls=calls_table(calls))).host
+    stalls = stalls if program_runs or name != "poll" else 0
+    assert np.count_nonzero(found.is_stall) == stalls
+    assert np.count_nonzero(found.data_ns > 2 * MS) == 3 - stalls
+
+
+def test_a_sleep_before_a_batch_is_no_part_of_making_it():
+    program = Program()
+    with program.step():
+        program.launch(10 * US)
+        begin = program.host
+        program.work(3 * MS)
+        program.copy(10 * US)
+        program.launch(10 * US)
+    found = with_system_calls(program, (begin, begin + 2 * MS, "clock_nanosleep")).host
+    assert np.count_nonzero(found.is_stall) == 1
+    assert 1 * MS <= found.data_ns.max() < 1.1 * MS
+
+
 @pytest.mark.parametrize(("name", "stalls"), [("PjitFunction(step)", 0), ("step", 1)])
 def test_a_dispatch_of_jax_is_no_pause(name, stalls):
     program = Program()

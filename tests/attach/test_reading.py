@@ -67,6 +67,15 @@ def test_a_run_without_tokens_has_step_times_and_steps_per_second(play):
     assert {"batch_size", "block_size", "dataset"}.isdisjoint(run.config)
 
 
+def test_the_summary_has_the_median_and_the_mean_of_the_steps(play):
+    folder = play()
+    summary = json.loads((folder / "summary.json").read_text())
+    steps_ms = json.loads((folder / "step_times.json").read_text())["ms"]
+    assert summary["time/step_ms"] == pytest.approx(np.median(steps_ms))
+    assert summary["time/mean_step_ms"] == pytest.approx(np.mean(steps_ms))
+    assert np.mean(steps_ms) != np.median(steps_ms)
+
+
 def test_facts_are_read_back_and_belong_to_the_run(play):
     folder = play()
     facts = read_program_facts(folder, 0)

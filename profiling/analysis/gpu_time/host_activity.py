@@ -138,7 +138,6 @@ def host_activity(trace: Trace, calls: Calls, owned: OwnedOperations, begin: int
     threads = set(distinct(owned.thread[owned.kernels_and_graphs]).tolist()) | {steps.thread}
     of_host = is_one_of(calls.thread, [thread for thread in threads if thread is not None])
     of_host &= (calls.end_ns > begin) & (calls.start_ns < end) & (calls.end_ns > calls.start_ns)
-    compiling = times_named(trace, steps, XLA_COMPILES, trace.ranges, trace.frames)
     start_ns, end_ns = calls.start_ns[of_host], calls.end_ns[of_host]
     busy = union(start_ns, end_ns, apart_ns=LONG_NS)  # shorter pauses are none
     busy = busy.union(dispatch_times(trace, steps, begin, end))
@@ -179,9 +178,6 @@ def host_activity(trace: Trace, calls: Calls, owned: OwnedOperations, begin: int
     data = data_ranges(trace, steps).clip(begin, end)
     foreign, for_programs = foreign_waits(trace, steps)
     elsewhere = data.gaps(begin, end)
-    other_work = times_named(trace, steps, WRITES, trace.os_calls)
-    other_work = other_work.union(compiling).union(for_programs)
-    sleeps = times_named(trace, steps, SLEEPS, trace.os_calls).union(for_programs)
     return Host(
         data,
         staging=moved.intersection(elsewhere, begin, end),
@@ -191,9 +187,9 @@ def host_activity(trace: Trace, calls: Calls, owned: OwnedOperations, begin: int
         data_stalls=stalls.intersection(data, begin, end).union(
             foreign.intersection(quiet, begin, end)
         ),
-        other_work=other_work.clip(begin, end),
+        other_work=other_work(trace, steps, for_programs).clip(begin, end),
         draws=drawing_times(trace, steps).clip(begin, end),
-        sleeps=sleeps.intersection(quiet, begin, end),
+        sleeps=sleeps(trace, steps, for_programs).intersection(quiet, begin, end),
         stalls=stalls,
         quiet=quiet,
     )
@@ -309,6 +305,30 @@ def loader_is_marked(trace: Trace, steps: Steps) -> bool:
     waits = waits_for_answers(trace, steps)
     long = waits.end_ns - waits.start_ns > LONG_NS
     return bool(long.any() or len(data_ranges(trace, steps).start_ns))
+
+
+def other_work(trace: Trace, steps: Steps, for_programs: Intervals) -> Intervals:
+    """The times at which the steps' thread wrote files, had XLA compile, or waited `for_programs`
+    that it started."""
+    compiling = times_named(trace, steps, XLA_COMPILES, trace.ranges, trace.frames)
+    return times_named(trace, steps, WRITES, trace.os_calls).union(compiling).union(for_programs)
+
+
+def sleeps(trace: Trace, steps: Steps, for_programs: Intervals) -> Intervals:
+    """The times at which the steps' thread paused, or waited `for_programs`, at its own request."""
+    return times_named(trace, steps, SLEEPS, trace.os_calls).union(for_programs)
+
+
+def is_other_work(
+    other_ns: np.ndarray, answered_ns: np.ndarray, draws_ns: np.ndarray, quiet_ns: np.ndarray
+) -> NDArray[np.bool_]:
+    """Mask of the host's times that made no batch, whatever was copied behind them.
+
+    That is so for the nanoseconds of other_work, but for short writes and for those to processes
+    that answered longer (`answered_ns`), and where numbers were drawn in most of the quiet time.
+    """
+    other: NDArray[np.bool_] = other_ns >= np.maximum(SHORT_WRITE_NS, answered_ns)
+    return other | (2 * draws_ns > quiet_ns)
 
 
 def drawing_times(trace: Trace, steps: Steps) -> Intervals:

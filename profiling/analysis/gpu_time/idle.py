@@ -57,12 +57,12 @@ from profiling.analysis.gpu_time.host_activity import (
     LONG_NS,
     NOTHING,
     NUMBERS_BYTES,
-    SHORT_WRITE_NS,
     TO_HOST,
     Host,
     copies,
     host_activity,
     in_large_runs,
+    is_other_work,
     large_results,
     where_often,
 )
@@ -145,11 +145,9 @@ def find_gaps(
         mine = owned.steps.rows_of(operations)
         steps = len(bounds_ns) - 1
         batch = beside_batch(trace.names, operations, mine, before[rows], after[rows], steps)
-        other_ns = host.other_work.ns_within(idle.start_ns[rows], idle.end_ns[rows])
-        answered_ns = host.data_stalls.ns_within(idle.start_ns[rows], idle.end_ns[rows])
-        batch &= other_ns < np.maximum(SHORT_WRITE_NS, answered_ns)
-        draws_ns = host.draws.ns_within(idle.start_ns[rows], idle.end_ns[rows])
-        batch &= 2 * draws_ns <= host.quiet.ns_within(idle.start_ns[rows], idle.end_ns[rows])
+        did = (host.other_work, host.data_stalls, host.draws, host.quiet)
+        start_ns, end_ns = idle.start_ns[rows], idle.end_ns[rows]
+        batch &= ~is_other_work(*(times.ns_within(start_ns, end_ns) for times in did))
     run = copies(trace.names, operations, before[rows], FROM_HOST)
     run &= copies(trace.names, operations, after[rows], FROM_HOST)
     busy = activity.busy if charged else None

@@ -77,12 +77,8 @@ def covers_of(report: Report) -> list[tuple[str, Cover, HostWork | None]]:
 
 
 def covers_of_verdict(verdict: str, report: Report) -> list[tuple[str, Cover, HostWork | None]]:
-    """Choose those of covers_of that lead to the verdict; all of them lead to `host`."""
-    return [
-        (cause, cover, work)
-        for cause, cover, work in covers_of(report)
-        if verdict in (PART[cause].verdict, "host")
-    ]
+    """Choose those of covers_of that lead to the verdict."""
+    return [each for each in covers_of(report) if PART[each[0]].verdict == verdict]
 
 
 def in_force(
@@ -169,7 +165,7 @@ def in_force(
         layout_copies=habits.copies_ms is not None,
         dense_embedding=habits.dense_ms is not None,
         cores_to_spare=bool(threads and cores and 2 * threads < cores),  # half may be hyper-threads
-        stacks=report.lines is not None or phases.named,
+        stacks=report.lines is not None or phases.function is not None,
         or_py_spy="" if phases.sampled else ", or without it after pip install py-spy",
         on_cpu=report.on_cpu,
     )

@@ -6,18 +6,13 @@ import numpy as np
 
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.columns import distinct
-from profiling.analysis.gpu_time.covers import FUNCTIONS
-from profiling.analysis.records import Bottleneck, RangeTotal, Report
+from profiling.analysis.gpu_time.covers import ALL_KINDS, FUNCTIONS
+from profiling.analysis.records import Bottleneck, Cover, RangeTotal, Report
 from profiling.analysis.verdict.advice import advise
 from profiling.analysis.verdict.cpu_operators import has_float64_inputs, operator_habits
-from profiling.analysis.verdict.cpu_pauses import cover_of, function_sentence, pause_sentences
+from profiling.analysis.verdict.cpu_pauses import cover_of, cover_sentence, pause_sentences
 from profiling.analysis.verdict.cpu_phases import PhaseHabits, phase_habits
-from profiling.analysis.verdict.cpu_waits import (
-    operators,
-    pauses_of,
-    times_by_class,
-    waiting_ms,
-)
+from profiling.analysis.verdict.cpu_waits import HostTimes, host_times
 from profiling.analysis.verdict.gpu import WAITING_SHARE
 from profiling.shared.causes import VERDICT as TITLES
 from profiling.shared.units import milliseconds, size_bytes
@@ -32,7 +27,7 @@ WAITS = {  # class of cpu_waits -> the beginning of a sentence with its time
     "checkpoint": "A checkpoint is saved inside the step",
     "logging": "Logging and metrics run inside the step",
     "communication": "Ranks exchange data, or wait for one another, while no operator runs",
-    "cpu": "No operator runs, outside the phases that compute (Python, files, waits)",
+    "cpu": "No operator runs between the phases that compute, only Python, files or waits",
 }
 
 
@@ -43,22 +38,26 @@ def bottleneck(analysis: Analysis, report: Report, cannot_tell: list[str]) -> Bo
     it: the class that takes most. Pauses between the phases are not, where one of the phases'
     habits takes more.
     """
-    waiting = waiting_ms(analysis)
+    times = host_times(analysis)
+    waiting = times.waiting_ms
     verdict, waited_ms = max(waiting.items(), key=lambda item: item[1], default=(VERDICT, 0.0))
-    habits = phase_habits(analysis, report, pauses_of(analysis))
+    habits = phase_habits(analysis, report, times)
     outweighed = verdict == "cpu" and habits.most_ms > waited_ms
     if outweighed or waited_ms < WAITING_SHARE * report.window.step_ms.mean:
         verdict = VERDICT
-    making = None
-    if verdict == "data":
-        making = cover_of(analysis, times_by_class(analysis)[verdict], FUNCTIONS)
+    least_ms = WORTH_TELLING * report.window.step_ms.mean
+    covers = {
+        name: cover_of(analysis, times.by_class[name], ALL_KINDS if name == "cpu" else FUNCTIONS)
+        for name, ms in waiting.items()
+        if ms >= least_ms
+    }
     settings = list(setting_sentences(report))
     evidence = [
         *settings,
         *habit_of_phases_sentences(analysis, report, habits),
-        *waiting_sentences(analysis, report, waiting),
+        *waiting_sentences(analysis, report, times, covers),
         *phase_sentences(report),
-        *operator_sentences(analysis, report),
+        *operator_sentences(analysis, report, times),
         *process_sentences(analysis, report),
     ]
     if verdict == VERDICT:
@@ -68,7 +67,7 @@ def bottleneck(analysis: Analysis, report: Report, cannot_tell: list[str]) -> Bo
     return Bottleneck(
         verdict,
         evidence,
-        advise(verdict, report, habits, making),
+        advise(verdict, report, habits, covers["data"] if verdict == "data" else None),
         most_to_gain=most,
         cannot_tell=cannot_tell,
     )
@@ -104,7 +103,8 @@ def habit_of_phases_sentences(
             f"No operator runs in {quiet.phase} for {share_of_step(report, quiet.ms)}: Python, or "
             "code that PyTorch does not see."
         )
-        yield from function_sentence(analysis, quiet.times)
+        if habits.function:
+            yield cover_sentence(analysis, quiet.times, habits.function)
     if between := habits.between:
         where = "" if between.place is None else ", most behind {} and before {}"
         yield (
@@ -114,18 +114,18 @@ def habit_of_phases_sentences(
 
 
 def waiting_sentences(
-    analysis: Analysis, report: Report, waiting: dict[str, float]
+    analysis: Analysis, report: Report, times: HostTimes, covers: dict[str, Cover | None]
 ) -> Iterator[str]:
-    """Lines on what takes time without computing, the longest first."""
-    for name, ms in waiting.items():
-        if ms < WORTH_TELLING * report.window.step_ms.mean:
-            continue
-        yield f"{WAITS[name]}: {share_of_step(report, ms)}."
-        times = times_by_class(analysis)[name]
+    """Lines on what takes time without computing, and on what the host does in most of it.
+
+    `covers` has the classes that are worth a line, the longest first.
+    """
+    for name, cover in covers.items():
+        yield f"{WAITS[name]}: {share_of_step(report, times.waiting_ms[name])}."
+        if cover:
+            yield cover_sentence(analysis, times.by_class[name], cover)
         if name == "cpu":
-            yield from pause_sentences(analysis, report, times)
-        else:
-            yield from function_sentence(analysis, times)
+            yield from pause_sentences(analysis, report, times.by_class[name], cover)
         if name == "checkpoint" and report.window.phases_from == "operators":
             yield (
                 "That it is a checkpoint is inferred: many tensors are detached, as by "
@@ -158,12 +158,11 @@ def phase_sentences(report: Report) -> Iterator[str]:
     yield f"The longest phase is {first.name}: {share}{then}."
 
 
-def operator_sentences(analysis: Analysis, report: Report) -> Iterator[str]:
+def operator_sentences(analysis: Analysis, report: Report, times: HostTimes) -> Iterator[str]:
     """Lines on how much of a step PyTorch's operators take, and which ones take most."""
     if analysis.trace.operators is None or not report.operators:
         return
-    busy = operators(analysis).clip(analysis.begin_ns, analysis.end_ns)
-    busy_ms = busy.total_ns() / 1e6 / analysis.step_count
+    busy_ms = times.operators.total_ns() / 1e6 / analysis.step_count
     yield f"Operators take {share_of_step(report, busy_ms)}, Python and waits the rest."
     yield from habit_sentences(report)
     step_ms = report.window.step_ms.mean

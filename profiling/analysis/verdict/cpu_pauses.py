@@ -6,7 +6,7 @@ import numpy as np
 
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.columns import Intervals, name_mask
-from profiling.analysis.gpu_time.covers import ALL_KINDS, FUNCTIONS, tightest
+from profiling.analysis.gpu_time.covers import tightest
 from profiling.analysis.records import Cover, CoverKind, Report
 from profiling.analysis.verdict.cpu_waits import OTHER
 from profiling.shared.units import milliseconds
@@ -14,29 +14,21 @@ from profiling.shared.units import milliseconds
 MOST = 0.5  # of the pauses
 
 
-def pause_sentences(analysis: Analysis, report: Report, pauses: Intervals) -> Iterator[str]:
+def pause_sentences(
+    analysis: Analysis, report: Report, pauses: Intervals, cover: Cover | None
+) -> Iterator[str]:
     """Lines on pauses, the times in which no phase computes and no operator runs."""
     pause_ms = pauses.total_ns() / 1e6 / analysis.step_count
-    if cover := cover_of(analysis, pauses):
-        yield cover_sentence(analysis, pauses, cover)
-    elif place := between_phases(analysis, pauses):
+    if cover is None and (place := between_phases(analysis, pauses)):
         yield f"Most of this time lies behind {place[0]} and before {place[1]}."
     if (how := at_work(report, pause_ms)) is not None:
         yield how
 
 
-def cover_of(
-    analysis: Analysis, times: Intervals, kinds: frozenset[CoverKind] = ALL_KINDS
-) -> Cover | None:
+def cover_of(analysis: Analysis, times: Intervals, kinds: frozenset[CoverKind]) -> Cover | None:
     """Name of what the steps' thread did in most of these times."""
     thread = -1 if analysis.steps.thread is None else analysis.steps.thread
     return tightest(analysis, {thread: times}, analysis.step_count, "cpu", kinds)
-
-
-def function_sentence(analysis: Analysis, times: Intervals) -> Iterator[str]:
-    """A line on the function of Python in which most of these times lie, where one is known."""
-    if cover := cover_of(analysis, times, FUNCTIONS):
-        yield cover_sentence(analysis, times, cover)
 
 
 def cover_sentence(analysis: Analysis, times: Intervals, cover: Cover) -> str:
@@ -86,7 +78,7 @@ def at_work(report: Report, pause_ms: float) -> str | None:
         )
     if cpu_ms - (step_ms - pause_ms) * (process.compute_threads or 1) >= MOST * pause_ms:
         return (
-            f"The process computes in it, but not by PyTorch: it used {milliseconds(cpu_ms)} ms "
-            "of CPU time per step."
+            f"The process used {milliseconds(cpu_ms)} ms of CPU time per step: it computes in it "
+            "outside of PyTorch, or PyTorch's idle threads spin."
         )
     return None

@@ -7,10 +7,12 @@ import numpy as np
 
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.columns import Intervals, union
-from profiling.analysis.records import Report
+from profiling.analysis.gpu_time.covers import FUNCTIONS
+from profiling.analysis.gpu_time.host_activity import NOTHING
+from profiling.analysis.records import Cover, Report
 from profiling.analysis.verdict.cpu_operators import SMALL_US, WORTH
-from profiling.analysis.verdict.cpu_pauses import between_phases, function_sentence
-from profiling.analysis.verdict.cpu_waits import OTHER, class_of_phase, operators, pauses
+from profiling.analysis.verdict.cpu_pauses import between_phases, cover_of
+from profiling.analysis.verdict.cpu_waits import OTHER, HostTimes, class_of_phase
 
 MANY_PASSES = 8  # backwards a step
 SMALL_IN_PASS_US = 2 * SMALL_US  # mean self time: dispatch takes half of what the operator takes
@@ -63,7 +65,7 @@ class PhaseHabits:
     untrained: Calls | None = None  # forwards without gradients
     quiet: Quiet | None = None
     between: Between | None = None
-    named: bool = False  # whether a function holds most of the quiet phase, or of the pauses
+    function: Cover | None = None  # with most of the quiet phase, or else of the pauses
     sampled: bool = False  # whether the capture has samples of Python's stack
 
     @property
@@ -73,15 +75,16 @@ class PhaseHabits:
         return max((each.ms for each in found if each), default=0.0)
 
 
-def phase_habits(analysis: Analysis, report: Report, between: Intervals) -> PhaseHabits:
+def phase_habits(analysis: Analysis, report: Report, times: HostTimes) -> PhaseHabits:
     least_ms = WORTH * report.window.step_ms.mean
-    quiet = if_worth(quiet_phase(analysis), least_ms)
+    quiet = if_worth(quiet_phase(analysis, times), least_ms)
+    unnamed = quiet.times if quiet else times.by_class.get("cpu", NOTHING)
     return PhaseHabits(
         if_worth(small_passes(report), least_ms),
         if_worth(untrained_forwards(analysis), least_ms),
         quiet,
-        if_worth(operators_between(analysis), least_ms),
-        any(function_sentence(analysis, quiet.times if quiet else between)),
+        if_worth(operators_between(analysis, times), least_ms),
+        cover_of(analysis, unnamed, FUNCTIONS),
         analysis.trace.sampled is not None,
     )
 
@@ -123,33 +126,32 @@ def untrained_forwards(analysis: Analysis) -> Calls | None:
     return Calls(int(without.sum()) / steps, ns / 1e6 / steps)
 
 
-def quiet_phase(analysis: Analysis) -> Quiet | None:
+def quiet_phase(analysis: Analysis, times: HostTimes) -> Quiet | None:
     """The phase that computes with the most time without an operator."""
     phases, names = analysis.steps.phases, analysis.trace.names
     begin, end, steps = analysis.begin_ns, analysis.end_ns, analysis.step_count
     # XLA's events on a CPU do not cover all that it computes
     if analysis.trace.kind == "jax" or analysis.trace.operators is None:
         return None
-    without, found = pauses(analysis), []
+    found = []
     for number in set(phases.name.tolist()):
         if names[number] == OTHER or class_of_phase(names[number]):
             continue
         rows = phases.rows(phases.name == number)
-        times = union(rows.start_ns, rows.end_ns)
-        quiet = without.intersection(times, begin, end)
+        quiet = times.pauses.intersection(union(rows.start_ns, rows.end_ns), begin, end)
         ms = quiet.total_ns() / 1e6 / steps
         found.append(Quiet(names[number].split("#")[0], ms, quiet))
     return max(found, key=lambda each: each.ms, default=None)
 
 
-def operators_between(analysis: Analysis) -> Between | None:
+def operators_between(analysis: Analysis, times: HostTimes) -> Between | None:
     """Operators in no phase of a step that has phases."""
     phases, begin, end = analysis.steps.phases, analysis.begin_ns, analysis.end_ns
     if analysis.trace.operators is None or not len(phases.name):
         return None
     elsewhere = union(phases.start_ns, phases.end_ns).gaps(begin, end)
-    times = operators(analysis).intersection(elsewhere, begin, end)
-    if not times.total_ns():
+    outside = times.operators.intersection(elsewhere, begin, end)
+    if not outside.total_ns():
         return None
-    ms = times.total_ns() / 1e6 / analysis.step_count
-    return Between(ms, between_phases(analysis, times))
+    ms = outside.total_ns() / 1e6 / analysis.step_count
+    return Between(ms, between_phases(analysis, outside))

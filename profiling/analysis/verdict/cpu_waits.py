@@ -6,6 +6,7 @@ phase, and else `cpu` between the phases and in the phase `other`.
 """
 
 import re
+from dataclasses import dataclass
 from functools import reduce
 
 import numpy as np
@@ -32,20 +33,36 @@ OTHER = "other"
 COLLECTIVE = re.compile(r"c10d::|gloo:")
 
 
-def waiting_ms(analysis: Analysis) -> dict[str, float]:
-    """Milliseconds a step of each class that occurs, the longest first."""
-    ns = {name: times.total_ns() for name, times in times_by_class(analysis).items()}
-    steps = analysis.step_count
-    ranked = sorted(ns.items(), key=lambda item: -item[1])
-    return {name: total / 1e6 / steps for name, total in ranked if total}
+@dataclass(frozen=True)
+class HostTimes:
+    """Times of a run without a GPU; `host_times` works them out once for all that describes it."""
+
+    operators: Intervals  # one computes
+    pauses: Intervals  # long, without an operator or a collective on any thread
+    by_class: dict[str, Intervals]
+    steps: int
+
+    @property
+    def waiting_ms(self) -> dict[str, float]:
+        """Milliseconds a step of each class that occurs, the longest first."""
+        ns = {name: times.total_ns() for name, times in self.by_class.items()}
+        ranked = sorted(ns.items(), key=lambda item: -item[1])
+        return {name: total / 1e6 / self.steps for name, total in ranked if total}
 
 
-def pauses_of(analysis: Analysis) -> Intervals:
-    """The times of the class `cpu`."""
-    return times_by_class(analysis).get("cpu", NOTHING)
+def host_times(analysis: Analysis) -> HostTimes:
+    begin, end = analysis.begin_ns, analysis.end_ns
+    computing, shared = operators(analysis), collectives(analysis)
+    pauses = long_pauses(computing.union(shared), begin, end)
+    exchanges = shared.intersection(long_pauses(computing, begin, end), begin, end)
+    by_class = times_by_class(analysis, pauses, exchanges)
+    return HostTimes(computing.clip(begin, end), pauses, by_class, analysis.step_count)
 
 
-def times_by_class(analysis: Analysis) -> dict[str, Intervals]:
+def times_by_class(
+    analysis: Analysis, pauses: Intervals, exchanges: Intervals
+) -> dict[str, Intervals]:
+    """Class -> its times. `exchanges` are long ones of collectives without an operator."""
     phases, names = analysis.steps.phases, analysis.trace.names
     begin, end = analysis.begin_ns, analysis.end_ns
     class_of = {number: class_of_phase(names[number]) for number in set(phases.name.tolist())}
@@ -60,14 +77,14 @@ def times_by_class(analysis: Analysis) -> dict[str, Intervals]:
     else:  # an evaluation by itself
         del times["evaluation"]
     elsewhere = reduce(Intervals.union, times.values()).gaps(begin, end)
-    times["communication"] = exchanges(analysis).intersection(elsewhere, begin, end)
+    times["communication"] = exchanges.intersection(elsewhere, begin, end)
     # XLA's events on a CPU do not cover all that it computes
     if len(phases.name) and analysis.trace.kind != "jax":
         known = phases.rows(phases.name != (names.index(OTHER) if OTHER in names else -1))
         elsewhere = union(known.start_ns, known.end_ns).gaps(begin, end)
         if "evaluation" in times:
             elsewhere = elsewhere.intersection(outside, begin, end)
-        times["cpu"] = pauses(analysis).intersection(elsewhere, begin, end)
+        times["cpu"] = pauses.intersection(elsewhere, begin, end)
     return times
 
 
@@ -99,20 +116,6 @@ def trains(analysis: Analysis) -> bool:
     if table is not None and len(rows_with_prefix(trace, table, BACKWARD, steps.process)):
         return True
     return any(TRAINING.search(trace.names[n].lower()) for n in set(steps.phases.name.tolist()))
-
-
-def pauses(analysis: Analysis) -> Intervals:
-    """The long times in which neither an operator nor a collective runs on any thread."""
-    busy = operators(analysis).union(collectives(analysis))
-    return long_pauses(busy, analysis.begin_ns, analysis.end_ns)
-
-
-def exchanges(analysis: Analysis) -> Intervals:
-    """The times of collectives within the long ones in which no operator runs."""
-    begin, end, shared = analysis.begin_ns, analysis.end_ns, collectives(analysis)
-    if not len(shared.start_ns):
-        return shared
-    return shared.intersection(long_pauses(operators(analysis), begin, end), begin, end)
 
 
 def operators(analysis: Analysis) -> Intervals:

@@ -19,6 +19,8 @@ lead to different verdicts, the evidence gives both.
 
 A run without a GPU is judged by verdict.cpu. A capture that lost too many kernels has no verdict.
 
+The advice to `host` is that to its largest reasons.
+
 A wait for the GPU is no finding by itself: it counts only as the idle time that it causes.
 """
 
@@ -52,6 +54,8 @@ CLOSE = 0.6  # of the host's largest reason: a second one above it weighs about 
 # four times as long as what the waits cost are the larger reason
 SYNCHRONIZATION_SHARE = 0.2
 ALLOCATES_SHARE = 0.1  # of a step: allocations have their advice, whatever limits the step
+WORTH_ADVICE = 0.2  # of what the host costs; one of its five reasons is always as large
+EACH = 2  # lines of advice for each of several reasons
 MOSTLY_WAITING = 1 / 3  # of a step, for all reasons together
 PER_STEP = " per step"
 UNMARKED = (
@@ -135,9 +139,22 @@ def bottleneck_of(analysis: Analysis, report: Report) -> Bottleneck:
 def advice_of(verdict: str, report: Report, waiting: dict[str, float], step_ms: float) -> list[str]:
     """Advice for the verdict, and for allocations that are none: a loop should have hardly any."""
     lines = advise(verdict, report)
+    if verdict == "host":
+        lines = [line for name in reasons_of_host(waiting) for line in advise(name, report)[:EACH]]
     if verdict == "allocation" or waiting.get("allocation", 0.0) < ALLOCATES_SHARE * step_ms:
-        return lines
+        return list(dict.fromkeys(lines))
     return list(dict.fromkeys([*lines[:1], *advise("allocation", report)[:1], *lines[1:]]))
+
+
+def reasons_of_host(waiting: dict[str, float]) -> list[str]:
+    """The host's reasons that are worth advice, the one that costs most first.
+
+    Waits for the GPU go before launches: no CUDA graph holds a step with such a wait.
+    """
+    ms = {name: ms for name, ms in waiting.items() if VERDICT[name].host}
+    worth = [name for name in ms if ms[name] >= WORTH_ADVICE * sum(ms.values())]
+    rank = ms | {"synchronization": max(ms.get("synchronization", 0.0), ms.get("launch", 0.0))}
+    return sorted(worth, key=lambda name: (-rank[name], name != "synchronization"))
 
 
 def verdict_of(

@@ -23,9 +23,12 @@ from profiling.analysis.gpu_time.host_activity import (
     UNSEEN_WAITS,
     data_ranges,
     drawing_times,
+    foreign_waits,
     in_large_runs,
+    is_other_work,
     large_results,
-    waits_for_answers,
+    other_work,
+    sleeps,
     where_often,
 )
 from profiling.analysis.gpu_time.host_waits import launches_block
@@ -353,7 +356,7 @@ def data_columns(
     """(ns of the time before each call that make a batch, whether the rest of it is a stall,
     whether the call itself lies in the data phase)."""
     phases = data_ranges(trace, steps)
-    foreign = waits_for_answers(trace, steps)
+    foreign, for_programs = foreign_waits(trace, steps)
     think_ns = spans.start_ns - spans.previous_ns
     long = think_ns > LONG_NS
     data_ns, rows = spans.ns_of_think(phases), np.flatnonzero(long)
@@ -364,9 +367,12 @@ def data_columns(
         batch = stall & makes_batch(gpu, first[:-1])
         small = true_just_before(gpu.to_host & (gpu.bytes > NUMBERS_BYTES), first[:-1])
         batch &= ~where_often(batch & small, len(steps.start_ns))
-        batch &= 2 * spans.ns_of_think(drawing_times(trace, steps)) <= think_ns
-        data_ns = np.where(batch, think_ns, data_ns)
-        stall &= ~batch
+        did = (other_work(trace, steps, for_programs), foreign, drawing_times(trace, steps))
+        other_ns, answered_ns, draws_ns = (spans.ns_of_think(times) for times in did)
+        batch &= ~is_other_work(other_ns, answered_ns, draws_ns, think_ns)
+        slept_ns = spans.ns_of_think(sleeps(trace, steps, for_programs))
+        data_ns = np.where(batch, think_ns - slept_ns, data_ns)
+        stall &= think_ns - data_ns > LONG_NS
     return data_ns, stall, in_data
 
 

@@ -135,8 +135,7 @@ class RunFiles:
         waits_ms = [data_ms for _, data_ms in looks if data_ms is not None]
         row = {"iter": end - 1, "time/elapsed_s": elapsed_s}
         if free_ms:
-            row["time/step_ms"] = statistics.median(free_ms)
-            row["time/mean_step_ms"] = sum(free_ms) / len(free_ms)
+            row.update(speeds_of(free_ms))
         if waits_ms:
             row["time/data_ms"] = waits_ms[-1]
         if captured:
@@ -256,8 +255,8 @@ class RunFiles:
         self.write(self.name("step_times", ".json"), {"first_iteration": 0, "ms": free})
         self.write(f"facts/rank{self.rank}.json", self.facts())
         if self.rank == 0 and laps.with_label(FREE):
-            median = statistics.median(laps.with_label(FREE))
-            self.write("summary.json", {"iterations": len(laps.ms), "time/step_ms": median})
+            speeds = speeds_of(laps.with_label(FREE))
+            self.write("summary.json", {"iterations": len(laps.ms), **speeds})
 
     def wait_for_ranks(self):
         """Wait until the ranks on this host are at their end, too: a peer that goes first may take
@@ -326,6 +325,14 @@ class RunFiles:
             "gpu": None if self.device() == "cpu" else self.device(),
             "cpu_cores": os.cpu_count(),
         }
+
+
+def speeds_of(laps):
+    """Median and mean of these step times: the mean is that of a step where steps come in bursts.
+
+    Workers of a loader that end at about the same time give one long step, and then short ones.
+    """
+    return {"time/step_ms": statistics.median(laps), "time/mean_step_ms": statistics.fmean(laps)}
 
 
 def median_of_timed(laps):
