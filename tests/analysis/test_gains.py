@@ -60,3 +60,31 @@ def test_the_estimated_step_bounds_what_is_promised():
     unknown = replace(report, what_if=None)
     lost = {"launch": launches.recoverable_ms_per_step + 1}
     assert possible_gains_ms(unknown, report.typical, lost) == lost
+
+
+@pytest.mark.parametrize(("bytes_", "verdict"), [(4, "synchronization"), (1 << 16, "copies")])
+def test_reads_of_single_numbers_cost_the_waits_for_them_and_their_copies(bytes_, verdict):
+    program = Program()
+    for _ in range(12):
+        with program.step():
+            program.launch(1 * MS)
+            for _ in range(400):
+                program.item(bytes_)
+    report = summarize(Analysis(program.trace()))
+    step, found = report.typical, report.bottleneck
+    copied_ms = step.parts_ms["copy"]
+    assert copied_ms == pytest.approx(0.4)
+    moved_ms = copied_ms if verdict == "synchronization" else 0.0
+    gains = {row.verdict: row for row in found.ranked}
+    parts_ms = step.parts_ms["synchronization"] - step.added_ms[1].get("synchronization", 0.0)
+    assert gains["synchronization"].recoverable_ms_per_step == pytest.approx(parts_ms + moved_ms)
+    said = (
+        f"{copied_ms:.2f} ms per step of synchronization are copies of single numbers to the host."
+    )
+    assert (said in found.evidence) == bool(moved_ms)
+    assert f"{step.busy_ms:.2f} of {step.ms:.2f} ms per step." in found.evidence[0]
+    if moved_ms:
+        assert found.verdict == "synchronization"
+        assert gains["copies"].why_none.startswith("only single numbers went to the host")
+    else:
+        assert gains["copies"].recoverable_ms_per_step == pytest.approx(copied_ms)

@@ -1,13 +1,15 @@
 """Describe the copies that keep the GPU from computing: direction, memory, speed.
 
 Copies within the GPU's memory, and memsets, are no traffic with the host: they count as kernels
-that copy. Called by diagnosis.
+that copy. Numbers that the host reads one by one count as synchronization, as the waits for them
+do: none of them is large enough for a link to matter. Called by diagnosis.
 """
 
 import re
 from collections.abc import Iterator
 from dataclasses import replace
 
+from profiling.analysis.gpu_time.host_activity import NUMBERS_BYTES, TO_HOST
 from profiling.analysis.records import Report, TypicalStep
 from profiling.analysis.sum_records import CopySpeed
 from profiling.shared.hardware import link_bytes_per_s
@@ -22,12 +24,32 @@ WORTH_TELLING = 0.1  # of the time in which only copies run
 
 def within_gpu_ms(report: Report) -> float:
     """Milliseconds of the typical step in which only copies within the GPU, or memsets, run."""
+    if report.typical is None:
+        return 0.0
+    rows = [row for row in report.copies or [] if row.direction != PEER]
+    others = [row for row in rows if not WITHIN_GPU.fullmatch(row.direction)]
+    return report.typical.parts_ms["copy"] - alone_ms(report, others)
+
+
+def numbers_ms(report: Report) -> float:
+    """Milliseconds of the typical step in which only numbers go to the host.
+
+    0 where the causes of idle time are not known.
+    """
+    if report.idle is None:
+        return 0.0
+    home = [row for row in report.copies or [] if row.direction == TO_HOST]
+    read = [row for row in home if row.bytes and row.bytes <= NUMBERS_BYTES * row.count]
+    return alone_ms(report, read)
+
+
+def alone_ms(report: Report, rows: list[CopySpeed]) -> float:
+    """Milliseconds of the typical step in which only these copies run; `rows` have the mean's."""
     step, breakdown = report.typical, report.breakdown
     if step is None or breakdown is None or not breakdown.copy_ms:
         return 0.0
-    others = (row for row in report.copies or [] if row.direction != PEER)
-    others_ms = sum(row.exposed_ms for row in others if not WITHIN_GPU.fullmatch(row.direction))
-    return step.parts_ms["copy"] * max(0.0, 1 - others_ms / breakdown.copy_ms)
+    of_mean = sum(row.exposed_ms for row in rows) / breakdown.copy_ms
+    return step.parts_ms["copy"] * min(1.0, of_mean)
 
 
 def as_kernels(report: Report) -> TypicalStep | None:

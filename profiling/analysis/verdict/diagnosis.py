@@ -6,14 +6,14 @@ measured time, verdict.capturing scales the estimates to it. Where the estimate'
 lead to different verdicts, the evidence gives both.
 
 1. What keeps the GPU waiting is ranked by the milliseconds a step that it costs: idle time by cause
-   (gpu_time.idle), and communication, and copies from and to the host, that no kernel hides. The
-   largest is the verdict if it is 15 % of the step or more, and the host costs no more than the GPU
-   is idle in a step without a profiler, as the replay of whatif estimates it. The host's reasons
-   count together for that; if two of them are about as large, or only their sum is the largest, the
-   verdict is `host`. Allocation alone is certain, because the names of its calls show it: where it
-   is the largest of all it is the verdict, whatever comes second. Where the causes are not known,
-   copies or communication are the verdict if they take longer than the GPU is idle, else there is
-   none.
+   (gpu_time.idle), and communication, and copies from and to the host, that no kernel hides (but
+   copies of single numbers go with the waits for them, verdict.copies). The largest is the verdict
+   if it is 15 % of the step or more, and the host costs no more than the GPU is idle in a step
+   without a profiler, as the replay of whatif estimates it. The host's reasons count together for
+   that; if two of them are about as large, or only their sum is the largest, the verdict is `host`.
+   Allocation alone is certain, because the names of its calls show it: where it is the largest of
+   all it is the verdict, whatever comes second. Where the causes are not known, copies or
+   communication are the verdict if they take longer than the GPU is idle, else there is none.
 2. Otherwise the GPU itself is the bottleneck, and verdict.gpu says why. This is also so where half
    of the step passes between kernels that are queued.
 
@@ -94,7 +94,7 @@ def bottleneck_of(analysis: Analysis, report: Report) -> Bottleneck:
         evidence = list(host_sentences(report))
         return Bottleneck("unknown", evidence, advise("unknown", report), cannot_tell=unknowns)
     off = added_by_capturing(report, step)
-    lost, step_ms = lost_ms(step, off), judged_ms(step, off)
+    lost, step_ms = lost_ms(report, step, off), judged_ms(step, off)
     waiting = {name: ms for name, ms in lost.items() if VERDICT[name].waiting}
     gaps_ms = lost.get("gpu_gaps", 0.0)
     different = readings(analysis, report, step)
@@ -195,7 +195,7 @@ def readings(analysis: Analysis, report: Report, step: TypicalStep) -> list[Read
         return []
     found = []
     for off in (step.added_ms[LEAST], step.added_ms[MOST]):
-        lost, step_ms = lost_ms(step, off), judged_ms(step, off)
+        lost, step_ms = lost_ms(report, step, off), judged_ms(step, off)
         verdict, _ = verdict_of(analysis, report, step, lost, step_ms)
         found.append(Reading(sum(off.values()), verdict))
     return found if len({reading.verdict for reading in found}) > 1 else []
@@ -221,12 +221,15 @@ def idle_is_explained(report: Report, step: TypicalStep, step_ms: float) -> bool
     return report.idle is not None or step.idle_ms < gpu.WAITING_SHARE * step_ms
 
 
-def lost_ms(step: TypicalStep, off: dict[str, float]) -> dict[str, float]:
+def lost_ms(report: Report, step: TypicalStep, off: dict[str, float]) -> dict[str, float]:
     """Verdict -> ms per step that it costs; `off` is what capturing added to each part."""
     lost: dict[str, float] = {}
     for name, ms in step.parts_ms.items():
         if verdict := PART[name].verdict:
             lost[verdict] = lost.get(verdict, 0.0) + ms - off.get(name, 0.0)
+    if read_ms := copies.numbers_ms(report):
+        moved = {"copies": -read_ms, "synchronization": read_ms}
+        lost |= {verdict: lost[verdict] + ms for verdict, ms in moved.items()}
     return lost
 
 
@@ -307,6 +310,12 @@ def details(
     analysis: Analysis, report: Report, verdict: str, waiting: dict[str, float]
 ) -> Iterator[str]:
     """Further evidence for the verdict: the origin of its milliseconds."""
+    read_ms = copies.numbers_ms(report)
+    if report.typical and read_ms >= WORTH_TELLING * report.typical.ms:
+        yield (
+            f"{read_ms:.2f} ms per step of synchronization are copies of single numbers to the "
+            "host."
+        )
     if verdict == "copies" and (step := report.typical) and report.breakdown:
         copy_ms = report.breakdown.copy_ms
         of_mean = step.parts_ms["copy"] / copy_ms if copy_ms else 0.0

@@ -6,7 +6,7 @@ slows the host as a whole, so what they leave may be more.
 """
 
 from profiling.analysis.records import BUSY_PARTS, Gain, Report, TypicalStep
-from profiling.analysis.verdict import gpu
+from profiling.analysis.verdict import copies, gpu
 from profiling.analysis.verdict.advice import above_roof_ms, most_above_roof
 from profiling.shared.causes import PART, VERDICT
 from profiling.shared.units import ROUNDING_MS
@@ -17,9 +17,11 @@ def possible_gains_ms(
 ) -> dict[str, float]:
     """Verdict -> the most that a step can gain, where `lost` is what each one costs."""
     most_idle_ms = free_idle_ms(report, step)
-    possible = {}
+    possible, read_ms = {}, copies.numbers_ms(report)
     for name, ms in lost.items():
         busy_ms = sum(step.parts_ms[part] for part in BUSY_PARTS if PART[part].verdict == name)
+        if name == "synchronization":
+            busy_ms += read_ms
         possible[name] = min(ms, most_idle_ms + busy_ms)
     return possible
 
@@ -64,18 +66,20 @@ def ranking(
     ranked = [
         Gain(name, ms)
         if ms > ROUNDING_MS
-        else Gain(name, 0.0, why_nothing_to_gain(name, step, waits))
+        else Gain(name, 0.0, why_nothing_to_gain(name, report, step, waits))
         for name, ms in gains.items()
     ]
     return sorted(ranked, key=lambda gain: -gain.recoverable_ms_per_step)
 
 
-def why_nothing_to_gain(verdict: str, step: TypicalStep, waits: bool) -> str:
+def why_nothing_to_gain(verdict: str, report: Report, step: TypicalStep, waits: bool) -> str:
     """The reason why a class has 0 to gain; `waits`: on a host that does not wait for the GPU."""
     if verdict in ("gpu_compute", "gpu_memory"):
         if waits:
             return "while the GPU waits, faster kernels would only make it wait longer"
         return "no such kernel ran, or all are at their roof"
+    if verdict == "copies" and copies.numbers_ms(report):
+        return "only single numbers went to the host, which counts as synchronization"
     if any(ms for name, ms in step.parts_ms.items() if PART[name].verdict == verdict):
         return "capturing added as much"
     if verdict in ("copies", "communication"):
