@@ -86,10 +86,12 @@ def main(config: ForeignRanksConfig) -> None:
     left = runnable(left, lambda name: missing_requirement(name, config))
     failed = Recorder(out, config, tools).record(left) if left else []
     known = [read_json(file, Measured) for file in files if file.exists()]
-    rows = [row for each in known for row in judge(out, each)] if config.judge else []
+    rows = [row for each in known for row in judge(out, each, config.gpus)] if config.judge else []
     if rows:
         write_text(out / "results.json", to_json(rows))
         print_table(known, rows)
+        if lost := [n for each in known for n in incomplete(out, each.program, tools, config.gpus)]:
+            print(f"left out: {len(lost)} windows lack a rank's file")
     if not config.small:
         lacking = [(each.program, tool) for each in known for tool in tools]
         lacking = [each for each in lacking if not is_captured(out, *each, config.gpus)]
@@ -138,8 +140,14 @@ def packed_files(out: Path, capture: str, tool: str) -> list[Path]:
 
 
 def is_captured(out: Path, program: str, tool: str, ranks: int) -> bool:
+    return not incomplete(out, program, [tool], ranks)
+
+
+def incomplete(out: Path, program: str, tools: Sequence[str], ranks: int) -> list[str]:
+    """Windows without a capture of each rank: nanogpt-none-1.nsys."""
     names = [name for side in sides_of(out) for name in captures(program, side)]
-    return all(len(packed_files(out, name, tool)) == ranks for name in names)
+    each = [(name, tool) for tool in tools for name in names]
+    return [f"{n}.{tool}" for n, tool in each if len(packed_files(out, n, tool)) != ranks]
 
 
 class Recorder:
@@ -303,8 +311,8 @@ def keep_capture(capture: Path, place: Path) -> None:
     capture.unlink()
 
 
-def judge(out: Path, measured: Measured) -> list[Judged]:
-    """Diagnose all captures of a program."""
+def judge(out: Path, measured: Measured, ranks: int) -> list[Judged]:
+    """Diagnose all windows of a program that have a capture of each rank."""
     rows = []
     names = [name for side in WINDOWS for name in captures(measured.program, side)]
     for fault in PLANTED:
@@ -315,7 +323,7 @@ def judge(out: Path, measured: Measured) -> list[Judged]:
             if found := [
                 diagnose(name, fault, tool, packed, costs_ms)
                 for name, packed in there.items()
-                if packed
+                if len(packed) == ranks
             ]:
                 rows.append(Judged(measured.program, fault, TOOLS[tool], costs_ms, found))
     return rows

@@ -235,6 +235,17 @@ def test_the_waits_of_a_host_are_those_that_its_gaps_know(monkeypatch: pytest.Mo
     assert host.waits == 4 / 20, "the wait behind the last of 20 steps is in none"
 
 
+def test_a_host_is_known_where_its_gpus_few_gaps_have_no_cause() -> None:
+    with_causes, without = (Analysis(trace_of("flash_compile"), keep_first=True) for _ in "ab")
+    vars(without)["gaps"] = None  # as behind launches from before the capture
+    known, host = own_host(with_causes), own_host(without)
+    assert known is not None and host is not None
+    assert host.step_ns.tolist() == known.step_ns.tolist() and host.waits == known.waits
+    assert without.owned is not None
+    without.owned.call[:] = -1
+    assert own_host(without) is None
+
+
 def test_a_rank_that_alone_waits_for_its_gpu_is_not_one_with_a_slow_host(tmp_path: Path) -> None:
     analysis = analyse_files(write_fleet(SLOW, tmp_path, "nsys"))
     first, second = analysis.ranks

@@ -146,7 +146,7 @@ def test_without_gpus_what_was_measured_is_judged(monkeypatch, tmp_path, capsys)
     monkeypatch.setattr(
         foreign_ranks,
         "judge",
-        lambda out, each: [Judged(each.program, NONE, "nsys", [], [BALANCED])],
+        lambda out, each, ranks: [Judged(each.program, NONE, "nsys", [], [BALANCED])],
     )
     monkeypatch.setattr(foreign_ranks, "is_captured", lambda *_: True)
     main(config)
@@ -155,6 +155,24 @@ def test_without_gpus_what_was_measured_is_judged(monkeypatch, tmp_path, capsys)
     monkeypatch.setattr(foreign_ranks, "is_captured", lambda out, name, *_: name == "fsdp")
     main(config)
     assert capsys.readouterr().err == "accelerate is left out: PyTorch sees 0 of 2 GPUs\n"
+
+
+def test_windows_without_a_file_of_each_rank_are_left_out_and_counted(
+    monkeypatch, tmp_path, capsys
+):
+    measured = Measured("fsdp", "2 x H100", 20.0, {NONE: [20.0], "host": [40.0]})
+    for folder in ("measured", "captures"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "measured" / "fsdp.json").write_text(to_json(measured))
+    for name in ("none-1.torch-rank0", "none-2.torch-rank0", "none-2.torch-rank1"):
+        (tmp_path / "captures" / f"fsdp-{name}.json.xz").touch()
+    (tmp_path / "captures" / "fsdp-host-1.torch-rank1.json.xz").touch()
+    monkeypatch.setattr(foreign_ranks, "diagnose", lambda name, *_: replace(BALANCED, plant=name))
+    rows = foreign_ranks.judge(tmp_path, measured, 2)
+    assert [each.plant for row in rows for each in row.diagnoses] == ["fsdp-none-2"]
+    with pytest.raises(SystemExit):  # the command says that it did not judge all
+        main(ForeignRanksConfig(str(tmp_path), programs="fsdp", tools="torch"))
+    assert "left out: 8 windows lack a rank's file" in capsys.readouterr().out
 
 
 def test_what_lacks_something_is_left_out(monkeypatch, tmp_path):

@@ -20,7 +20,7 @@ import numpy as np
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.columns import Intervals, union
 from profiling.analysis.gpu_time.attribution import OwnedOperations
-from profiling.analysis.gpu_time.host_activity import LONG_NS, times_named
+from profiling.analysis.gpu_time.host_activity import LONG_NS, host_activity, times_named
 from profiling.analysis.statistics import ratio_over_processes
 from profiling.shared.host_work import FOREIGN_WAITS
 from profiling.timeline.trace import Calls
@@ -29,7 +29,7 @@ from profiling.timeline.trace import Calls
 # more than this share: 0 to 25 % on 39 of 40 pairs of ranks without a fault (docs/truth.md).
 EQUAL_HOSTS = 0.25
 TIMES_NOISE = 3.0
-MOSTLY = 0.5  # of a launch that a full queue holds up, the GPU is busy
+MOSTLY = 0.5  # of a held-up launch the GPU is busy; of the operations the launch is known
 
 
 @dataclass(frozen=True)
@@ -57,18 +57,33 @@ class OwnHost:
 
 def own_host(analysis: Analysis) -> OwnHost | None:
     """The host of the steps; None where its calls were not captured."""
-    trace, owned, gaps = analysis.trace, analysis.owned, analysis.gaps
-    calls = trace.calls
-    if calls is None or owned is None or gaps is None or owned.steps.thread is None:
+    trace, owned = analysis.trace, analysis.owned
+    calls, known = trace.calls, waits_and_quiet(analysis)
+    if calls is None or owned is None or known is None or owned.steps.thread is None:
         return None
-    steps = owned.steps
+    steps, (for_gpu, quiet) = owned.steps, known
     edges_ns = np.append(steps.start_ns, steps.end_ns[-1])
-    for_gpu = gaps.data_waits.union(gaps.waits).clip(int(edges_ns[0]), int(edges_ns[-1]))
+    for_gpu = for_gpu.clip(int(edges_ns[0]), int(edges_ns[-1]))
     waits = for_gpu.union(held_up_launches(calls, owned))
     waits = waits.union(times_named(trace, steps, FOREIGN_WAITS, trace.os_calls))
     waited_ns = waits.ns_within(edges_ns[:-1], edges_ns[1:])
-    pauses = pauses_in_steps(gaps.quiet, waits, edges_ns, launch_times(calls, owned))
+    pauses = pauses_in_steps(quiet, waits, edges_ns, launch_times(calls, owned))
     return OwnHost(np.diff(edges_ns) - waited_ns, len(for_gpu.start_ns) / len(waited_ns), pauses)
+
+
+def waits_and_quiet(analysis: Analysis) -> tuple[Intervals, Intervals] | None:
+    """Times in which the host waited for the GPU, and long ones without a call; None: unknown.
+
+    A GPU that waits for a late rank has few gaps. Those may lie behind launches from before the
+    capture, so that they have no cause, while nearly all launches are known.
+    """
+    if gaps := analysis.gaps:
+        return gaps.data_waits.union(gaps.waits), gaps.quiet
+    calls, owned, activity = analysis.trace.calls, analysis.owned, analysis.activity
+    if calls is None or owned is None or activity is None or np.mean(owned.call >= 0) < MOSTLY:
+        return None
+    host = host_activity(analysis.trace, calls, owned, activity.begin_ns, activity.end_ns)
+    return host.data_waits.union(host.other_waits), host.quiet
 
 
 def launch_times(calls: Calls, owned: OwnedOperations) -> np.ndarray:
