@@ -1,5 +1,7 @@
 """A process that answers lines: several of them are timed in turns, from outside."""
 
+import os
+import signal
 import subprocess
 import threading
 from collections.abc import Mapping, Sequence
@@ -36,14 +38,20 @@ class AnsweringProcess:
                 stderr=file,
                 text=True,
                 bufsize=1,
+                start_new_session=True,
             )
 
     def __enter__(self) -> "AnsweringProcess":
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.process.kill()
+        self.kill()
         self.process.communicate()
+
+    def kill(self) -> None:
+        """Kill the process and those that it started, which would keep its pipes open."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
 
     def ask(self, command: str = "") -> float:
         """The number that answers a line. Raises ValueError where the process ends without one."""
@@ -53,7 +61,7 @@ class AnsweringProcess:
 
     def answer(self) -> str:
         """The next line. Raises ValueError with its last words where the process ends instead."""
-        timer = threading.Timer(LONGEST_S, self.process.kill)
+        timer = threading.Timer(LONGEST_S, self.kill)
         timer.start()
         try:
             line = self.pipe("stdout").readline()
@@ -66,8 +74,14 @@ class AnsweringProcess:
         return line.strip()
 
     def end(self, command: str) -> None:
-        """Send the line at which the process ends by itself, and wait until it has ended."""
-        self.process.communicate(f"{command}\n", LONGEST_S)
+        """Send the line at which the process ends by itself, and wait until it has ended.
+
+        Raises ValueError if it, or a process that it started, is there after LONGEST_S.
+        """
+        try:
+            self.process.communicate(f"{command}\n", LONGEST_S)
+        except subprocess.TimeoutExpired:
+            raise ValueError(f"{self.name} was not at its end after {LONGEST_S:g} s") from None
 
     def pipe(self, name: str) -> IO[str]:
         pipe: IO[str] = getattr(self.process, name)

@@ -137,7 +137,7 @@ def time_and_capture(program: Program, rounds: int, out: Path, on_gpu: bool) -> 
         asked_process(program, "without", out, on_gpu) as sound,
     ):
         laps = time_in_turns(program, faulty, sound, rounds)
-        sound.process.kill()
+        sound.kill()
         profiler = (program.own_profiler or "").split(".")[0]  # torch or jax
         file = out / "own" / f"{program.name}-1.json.gz"
         own_ms = faulty.ask(f"{profiler} {program.steps} {file}") if profiler else None

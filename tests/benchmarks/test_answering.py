@@ -45,3 +45,19 @@ def test_a_process_that_is_silent_too_long_is_ended(tmp_path, monkeypatch):
         pytest.raises(ValueError, match="doubling ended with -9 and no answer"),
     ):
         doubling.answer()
+
+
+STARTS_ANOTHER = """
+import subprocess, sys
+subprocess.Popen(["sleep", "600"])
+print("ready", flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_a_process_whose_child_stays_is_ended_with_its_child(tmp_path, monkeypatch):
+    monkeypatch.setattr(answering, "LONGEST_S", 0.5)
+    with process(tmp_path / "log", STARTS_ANOTHER) as starting:
+        assert starting.answer() == "ready"
+        with pytest.raises(ValueError, match="^doubling was not at its end after 0.5 s"):
+            starting.end("end")
