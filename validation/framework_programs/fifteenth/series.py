@@ -78,7 +78,7 @@ FIFTEENTH: tuple[Program, ...] = (
         "copies",
         "synchronization,data",
     ),
-    # estimated: products and attention take 87 % of the kernels' time
+    # estimated: products and attention take 85 % of the kernels' time
     Program(
         "fifteenth.with_transformers_controls",
         "lm_preferences_control",

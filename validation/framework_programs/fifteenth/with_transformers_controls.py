@@ -20,12 +20,12 @@ from validation.framework_programs.torch_parts import DEVICE, training_step
 
 
 def lm_preferences_control(fault: bool, mark: Mark) -> None:
-    """Trains two layers of 6,144 channels to prefer one of two chats, on four pairs."""
-    vocab, width, pairs = size(8192, 128), size(6144, 64), size(4, 1)
+    """Trains two layers of 6,144 channels to prefer one of two chats, on three pairs."""
+    vocab, width, pairs = size(8192, 128), size(6144, 64), size(3, 1)
     config = LlamaConfig(
         vocab_size=vocab,
         hidden_size=width,
-        intermediate_size=2 * width,
+        intermediate_size=3 * width,
         num_hidden_layers=size(2, 1),
         num_attention_heads=width // 64,
         num_labels=1,
