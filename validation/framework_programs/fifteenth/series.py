@@ -58,4 +58,35 @@ FIFTEENTH: tuple[Program, ...] = (
         "gpu_memory",
     ),
     Program("fifteenth.with_jax", "jax_maps_over_branches", "gpu_compute"),
+    # the loop over slices is Python, and each kernel is small
+    Program(
+        "fifteenth.with_diffusers",
+        "diffusers_attends_slice_by_slice",
+        "launch",
+        "cpu,gpu_latency",
+        steps=6,
+    ),
+    # each weight goes to the GPU in a copy of its own, which is waited for
+    Program(
+        "fifteenth.with_peft", "peft_loads_adapters_each_time", "cpu", "copies,synchronization"
+    ),
+    Program("fifteenth.with_hf_trainer", "hf_counts_lines_to_each_text", "data", settle=12),
+    # what is copied is a part of the batch, and a copy from pageable memory is waited for
+    Program(
+        "fifteenth.with_accelerate",
+        "accelerate_moves_what_is_logged",
+        "copies",
+        "synchronization,data",
+    ),
+    # estimated: products and attention take 85 % of the kernels' time
+    Program(
+        "fifteenth.with_transformers_controls",
+        "lm_preferences_control",
+        "gpu_compute",
+        control=True,
+    ),
+    # estimated: kernels that move bytes take all of the kernels' time
+    Program(
+        "fifteenth.with_transformers_controls", "lm_scores_control", "gpu_memory", control=True
+    ),
 )
