@@ -7,7 +7,7 @@
 nanoGPT's train.py in DDP, a GPT-2 of transformers by accelerate, and a model that FSDP2 shards,
 eager and compiled: validation/rank_programs.py. Each without a fault, and with one of four: rank 1
 multiplies more matrices, reads its batches from a slow disk, or does Python work before each
-update, the last two for as long as a step takes; or NCCL goes by sockets, and no rank is late.
+update, each for about as long as a step takes; or NCCL goes by sockets, and no rank is late.
 
 The ranks of a program start once, and once more with NCCL's slow settings. All faults take turns
 with none, without a profiler. Then the same processes capture windows of each fault by
@@ -54,7 +54,7 @@ from validation.started_programs import chosen_names, report_errors, run_each, r
 
 # the ranks that start together, and their windows
 WINDOWS = {NONE: (NONE, "products", NONE, "loader", NONE, "host", NONE, NONE), LINK: (LINK,)}
-PRODUCTS = 40  # of 4096 x 4096 matrices, 0.2 ms each on an H100
+PRODUCT_MS = 0.2  # of 4096 x 4096 matrices, on an H100
 BLOCK_MS, FEWEST, MOST, SETTLE = 400.0, 3, 40, 2  # a timed block, in steps, and those before it
 STEPS = 8  # of a capture
 EACH_S = 170.0  # a program is expected to take
@@ -281,7 +281,7 @@ def start_all(groups: Groups) -> None:
 
 def with_amount(fault: str, delay_ms: float) -> str:
     """The fault and how much of it: a number of products, or milliseconds."""
-    amounts = {"products": float(PRODUCTS), "loader": delay_ms, "host": delay_ms}
+    amounts = {"products": delay_ms / PRODUCT_MS, "loader": delay_ms, "host": delay_ms}
     return f"{fault} {amounts.get(fault, 0):.1f}"
 
 

@@ -3,10 +3,12 @@
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from benchmarks.fleet.simulation import Fault, Fleet
 from profiling.analysis.ranks.costs import EQUAL_GPUS
+from profiling.analysis.ranks.own_host import OwnHost
 from profiling.analysis.ranks.rank_records import RanksReport, Straggler
 from profiling.analysis.ranks.straggler import exposed_transfer_ms
 from profiling.analysis.ranks.summary import RanksAnalysis, analyse
@@ -75,6 +77,24 @@ def test_transfers_of_steps_that_the_capture_shortened_take_longer_without_it(
     assert longer.transfers_between_ms == pytest.approx(
         (exposed_ms, step_ms + 5 - computing_ms), rel=0.01
     )
-    assert "without a profiler these transfers take " in longer.evidence[-2]
+    assert "So without a profiler they cost " in longer.evidence[-2]
     shorter = report_with((step_ms - 2, step_ms - 1))
     assert shorter.transfers_between_ms == pytest.approx((exposed_ms - 2, exposed_ms), rel=0.05)
+
+
+def test_transfers_cost_no_more_than_the_hosts_that_they_hide_leave(tmp_path: Path) -> None:
+    fault = Fault("slow_link", times=20.0)
+    analysis = analyse_files(write_fleet(Fleet(ranks=2, fault=fault), tmp_path))
+    costs, exposed_ms = analysis.costs, exposed_transfer_ms(analysis.costs)
+
+    def report_with(left_ms: float) -> RanksReport:
+        host = OwnHost(np.full(analysis.ranks[1].steps, 1e6 * (costs.mean_step_ms - left_ms)), 0.0)
+        return analyse([analysis.ranks[0], replace(analysis.ranks[1], own_host=host)]).report
+
+    slow = report_with(left_ms=exposed_ms / 3)
+    assert slow.verdict == "communication"
+    assert slow.transfers_between_ms == pytest.approx((exposed_ms / 3, exposed_ms), rel=0.01)
+    host_text = f"the slowest host takes {costs.mean_step_ms - exposed_ms / 3:.2f} ms per step"
+    assert host_text in slow.evidence[-2]
+    fast = report_with(left_ms=1.1 * exposed_ms)
+    assert fast.transfers_between_ms is None and "slowest host" not in " ".join(fast.evidence)

@@ -16,6 +16,7 @@ profiler, and each widens the range to one side:
 Both ends then give way by the error of the replay, the spread of the steps and the clocks' error.
 Steps before and after the capture bound the upper end: they leave no more time than the others'
 GPUs do not compute. So they do for transfers, which are as much shorter as these steps at most.
+Transfers gain no more than the slowest host leaves of a step, whose work they hide.
 """
 
 from dataclasses import dataclass
@@ -102,14 +103,17 @@ def most_in_free_steps_ms(costs: Costs, late: list[int]) -> float:
 
 
 def transfer_range_ms(costs: Costs, exposed_ms: float) -> tuple[float, float] | None:
-    """Range of transfers in a step without a profiler, which take `exposed_ms` in a captured one.
+    """Range of what transfers cost without a profiler, which take `exposed_ms` in a captured step.
 
-    None: the time of such a step is unknown, or shorter than its computing in the captured ones.
+    They may hide work of the hosts, which bounds a step without them: the slowest host's own time,
+    as captured. None: no host's time moves the lower end, and the time of a step without a profiler
+    is not known, or shorter than the computing of the captured steps.
     """
-    free_ms, most_ms = costs.free_step_range_ms, costs.most_lost_free_ms([])
-    if free_ms is None or most_ms is None:
-        return None
-    return max(0.0, exposed_ms - costs.lengthened_ms), max(exposed_ms, most_ms)
+    left_ms, most_ms = costs.most_to_gain_ms([]), costs.most_lost_free_ms([])
+    low_ms = exposed_ms if left_ms is None else min(exposed_ms, left_ms)
+    if most_ms is None:
+        return (low_ms, exposed_ms) if low_ms < exposed_ms else None
+    return max(0.0, low_ms - costs.lengthened_ms), max(exposed_ms, most_ms)
 
 
 def host_idle_ms(costs: Costs, number: int) -> float:

@@ -172,8 +172,8 @@ class RanksReport:
     evidence: list[str]
     straggler: Straggler | None
     jitter_ms_per_step: float | None  # what ranks cost in turns, without the straggler's cost
-    # range without a profiler of the transfers that no kernel hides; None: not known, or the
-    # verdict is not communication
+    # range of what the transfers that no kernel hides cost without a profiler; None: not known, or
+    # the verdict is not communication
     transfers_between_ms: tuple[float, float] | None
     collectives: list[CollectiveSum]
     clock: Clock

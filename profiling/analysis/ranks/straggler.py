@@ -68,6 +68,11 @@ COPIES = (
     "show which rank waits.",
     "To find out, capture the same iterations with collectives: all_reduce=collective of train.py.",
 )
+FREE_STEPS = "Before and after the capture a step takes {}, in it {:.2f} ms."
+HIDDEN_HOST = (
+    "These transfers hide the hosts' work: the slowest host takes {:.2f} ms per step by itself, "
+    "which a step without them would take, too, or less where no profiler lengthens it."
+)
 
 
 @dataclass(frozen=True)
@@ -210,19 +215,21 @@ def without_straggler(
     evidence.append(f"Transfers that no kernel hides take {ms:.2f} ms per step ({share:.0f} %).")
     between_ms = transfer_range_ms(costs, ms)
     if between_ms and max(ms - between_ms[0], between_ms[1] - ms) >= APART * ms:
-        evidence.append(free_transfers_line(costs, between_ms))
+        evidence.append(transfer_range_line(costs, between_ms, ms))
     return Judgement("communication", evidence, None, jitter_ms, between_ms)
 
 
-def free_transfers_line(costs: Costs, between_ms: tuple[float, float]) -> str:
-    step_ms, transfers_ms = (
-        f"{low_ms:.2f} to {high_ms:.2f} ms"
-        for low_ms, high_ms in (costs.free_step_range_ms or (0.0, 0.0), between_ms)
-    )
-    return (
-        f"Before and after the capture a step takes {step_ms}, in it {costs.mean_step_ms:.2f} ms. "
-        f"So without a profiler these transfers take {transfers_ms} per step."
-    )
+def transfer_range_line(costs: Costs, between_ms: tuple[float, float], exposed_ms: float) -> str:
+    """Sentences on why transfers cost less, or more, than they take in the captured steps."""
+    facts = []
+    if costs.free_step_range_ms is not None:
+        free_text = "{:.2f} to {:.2f} ms".format(*costs.free_step_range_ms)
+        facts.append(FREE_STEPS.format(free_text, costs.mean_step_ms))
+    host_ms, left_ms = costs.slowest_host_ms([]), costs.most_to_gain_ms([])
+    if host_ms is not None and left_ms is not None and left_ms < exposed_ms:
+        facts.append(HIDDEN_HOST.format(float(host_ms.mean())))
+    range_text = "{:.2f} to {:.2f} ms".format(*between_ms)
+    return " ".join([*facts, f"So without a profiler they cost {range_text} per step."])
 
 
 def exposed_transfer_ms(costs: Costs) -> float:
