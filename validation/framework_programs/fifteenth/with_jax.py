@@ -42,7 +42,7 @@ def jax_maps_over_branches(fault: bool, mark: Mark) -> None:
 def jax_splits_key_by_key(fault: bool, mark: Mark) -> None:
     """Splits off a key for each of 256 pictures in a loop of Python; without it all at once.
 
-    A split, each of its halves and each key of the stack is an operator of its own.
+    A split and the taking apart of its two keys are operators of their own, for a few bytes.
     """
     pictures, edge = size(256, 3), size(64, 8)
     batch = jax.random.normal(jax.random.key(0), (pictures, edge, edge, 3))
