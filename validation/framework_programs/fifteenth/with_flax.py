@@ -35,7 +35,7 @@ def flax_attends_to_empty_cache(fault: bool, mark: Mark) -> None:
     texts, width, longest = size(32, 2), size(1024, 16), size(256, 4)
     model = Writer(size(16, 2), size(12, 1))
     word = jax.random.normal(jax.random.key(0), (texts, 1, width), jnp.bfloat16)
-    weights = model.init(jax.random.key(1), word)["params"]
+    weights = jax.jit(model.init)(jax.random.key(1), word)["params"]
     room = jax.ShapeDtypeStruct((texts, size(8192, 16) if fault else longest, width), word.dtype)
     kept = jax.eval_shape(model.init, jax.random.key(1), room)["cache"]
     cache = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), kept)
