@@ -159,6 +159,10 @@ FRAMEWORKS = {
     "fifteenth.with_geometric": ("torch-geometric", "torch-geometric"),
     "fifteenth.with_triton": ("Triton", "triton"),
     "fifteenth.with_transformers": ("transformers", "transformers"),
+    "fifteenth.with_flax": ("Flax", "flax jax"),
+    "fifteenth.with_optax": ("Optax", "optax jax"),
+    "fifteenth.with_equinox": ("Equinox", "equinox jax"),
+    "fifteenth.with_torchmetrics": ("torchmetrics", "torchmetrics"),
     "fifteenth.with_jax": ("JAX", "jax"),
     "fifteenth.with_diffusers": ("Diffusers", "diffusers"),
     "fifteenth.with_peft": ("PEFT", "peft transformers"),
@@ -184,6 +188,7 @@ OF_JAX = (
     *("twelfth.with_numpyro", "twelfth.with_optax"),
     *("thirteenth.with_jax", "thirteenth.with_flax", "thirteenth.with_numpyro"),
     *("fourteenth.with_jax", "fourteenth.with_flax", "fourteenth.with_optax"),
+    *("fifteenth.with_flax", "fifteenth.with_optax", "fifteenth.with_equinox"),
     "fifteenth.with_jax",
 )
 OWN_PROFILERS: dict[str, str | None] = {

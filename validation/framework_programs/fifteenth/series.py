@@ -57,6 +57,21 @@ FIFTEENTH: tuple[Program, ...] = (
         "gpu_compute",
         "gpu_memory",
     ),
+    # what follows each read is launched late
+    Program("fifteenth.with_equinox", "equinox_leaves_by_cond", "synchronization", "launch"),
+    # the loop is Python, and each kernel is small
+    Program("fifteenth.with_jax", "jax_splits_key_by_key", "launch", "cpu,gpu_latency", steps=6),
+    Program("fifteenth.with_optax", "optax_looks_for_rates", "cpu"),
+    Program("fifteenth.with_flax", "flax_attends_to_empty_cache", "gpu_memory"),
+    # estimated: a kernel of one block, which goes through all answers, takes 85 % of the kernels'
+    # time; the others read and write memory
+    Program(
+        "fifteenth.with_torchmetrics",
+        "metrics_interpolates_control",
+        "gpu_latency",
+        "gpu_memory",
+        control=True,
+    ),
     Program("fifteenth.with_jax", "jax_maps_over_branches", "gpu_compute"),
     # the loop over slices is Python, and each kernel is small
     Program(

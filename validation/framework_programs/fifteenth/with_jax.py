@@ -1,4 +1,4 @@
-"""A program of JAX: a choice of branches under vmap."""
+"""Programs of JAX: a choice of branches under vmap, and a key for each picture."""
 
 import functools
 
@@ -37,3 +37,34 @@ def jax_maps_over_branches(fault: bool, mark: Mark) -> None:
 
     while True:
         mark(step(weights))
+
+
+def jax_splits_key_by_key(fault: bool, mark: Mark) -> None:
+    """Splits off a key for each of 256 pictures in a loop of Python; without it all at once.
+
+    A split and the taking apart of its two keys are operators of their own, for a few bytes.
+    """
+    pictures, edge = size(256, 3), size(64, 8)
+    batch = jax.random.normal(jax.random.key(0), (pictures, edge, edge, 3))
+
+    def keys_of(key: Array) -> tuple[Array, Array]:
+        if not fault:
+            made = jax.random.split(key, pictures + 1)
+            return made[0], made[1:]
+        keys = []
+        for _ in range(pictures):
+            key, of_picture = jax.random.split(key)
+            keys.append(of_picture)
+        return key, jnp.stack(keys)
+
+    def changed(key: Array, picture: Array) -> Array:
+        of_place, of_light, of_noise = jax.random.split(key, 3)
+        moved = jnp.roll(picture, jax.random.randint(of_place, (2,), -8, 8), (0, 1))
+        light = jax.random.uniform(of_light, (3,), minval=0.5, maxval=1.5)
+        return moved * light + 0.1 * jax.random.normal(of_noise, picture.shape)
+
+    augment = jax.jit(jax.vmap(changed))
+    key = jax.random.key(1)
+    while True:
+        key, keys = keys_of(key)
+        mark(augment(keys, batch))
