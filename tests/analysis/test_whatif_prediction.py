@@ -47,7 +47,7 @@ def test_short_pauses_leave_host_work_untold():
 def test_short_pauses_that_hold_nothing_up_leave_nothing_open():
     """The GPU works on through them, or the loader's workers set the pace."""
     batch = Call(10_000, 5, [Op(10, 6)], data=10_000, events=0)
-    waiting = replace(scene([*LAUNCHES, *PAUSES, batch]), waits_for_workers=True)
+    waiting = replace(scene([*LAUNCHES, *PAUSES, batch]), paced_ms=11.3)
     for hidden in (scene([Call(5, 5, [Op(3_000, 6)]), *PAUSES]), waiting):
         nothing = predict(hidden, NO["cpu"], None)
         assert nothing.answer == "nothing"
@@ -145,12 +145,26 @@ def test_what_is_hidden_or_absent_changes_nothing():
 
 def test_workers_that_set_the_pace_leave_nothing_to_gain_but_batches():
     calls = [*HOST_BOUND, Call(10_000, 5, [Op(10, 6)], data=10_000, stall=True, events=0)]
-    paced = replace(scene(calls), waits_for_workers=True)
+    paced = replace(scene(calls), paced_ms=14.0)
     graphs = predict(paced, GRAPHS, None)
     assert graphs.answer == "nothing" and graphs.leaves[-1].startswith("the wait for the loader's")
     assert predict(scene(calls), GRAPHS, None).answer == "shorter"
     data = predict(paced, NO["data"], None)
     assert data.answer == "shorter" and data.step_ms == pytest.approx(3.2 + 1 + 0.005)
+
+
+def test_a_step_that_workers_pace_takes_as_long_without_a_profiler():
+    """What the profiler adds to the host, the host waits less for the workers."""
+    launches = [Call(95.5, 9, [Op(10, 6)]) for _ in range(30)]  # of a host that is slowed down
+    calls = [*launches, Call(10_000, 5, [Op(10, 6)], data=10_000, events=0)]
+    alone, paced = scene(calls), replace(scene(calls), paced_ms=13.15)
+    assert alone.slowdown == 2 and alone.free.ms < 12
+    assert (paced.free.ms, paced.free.source) == (13.15, "estimated")
+    nothing = predict(paced, GRAPHS, None)
+    assert (nothing.answer, nothing.step_ms) == ("nothing", 13.15)
+    assert nothing.low_ms <= 13.15 <= nothing.high_ms
+    assert predict(paced, NO["data"], None).step_ms == predict(alone, NO["data"], None).step_ms
+    assert replace(paced, given_ms=12.5).free.ms == 12.5
 
 
 def test_half_of_a_gain_must_be_more_than_one_per_cent():

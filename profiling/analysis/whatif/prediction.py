@@ -9,7 +9,8 @@ away AWAY_DOUBT may stay or go as well: something is done in its place.
 Where the step without a profiler is known, the host's times are made so long that the steps replay
 as long as that, and the change is replayed with them: the GPU's times, which a profiler hardly
 lengthens, stay. A known step that is too far from the replayed one does not help: then the doubt is
-the wider one.
+the wider one. Where a loader's workers set the pace, the captured step counts as the one without a
+profiler: a host that records nothing waits longer for them instead.
 
 What is shorter ends no later than the step as it is, and so does its interval. Where it would not,
 and the host limits the step, the prediction does not say by how much: on two series 14 of 93
@@ -122,7 +123,7 @@ class Scene:
     cycle: Work  # as captured
     given_ms: float | None  # the step without a profiler, where it is known
     from_manifest: bool = False
-    waits_for_workers: bool = False  # each step, for a batch that a loader's workers make
+    paced_ms: float | None = None  # the captured step, where a loader's workers set its pace
     shows_loading: bool = True  # the capture, when batches are made
     guesses_loading: bool = False  # from pauses before copies: no range and no wait marks it
     shows_waits: bool = True  # the capture, all calls that wait
@@ -130,7 +131,7 @@ class Scene:
 
     def is_paced(self, change: Callable[[Work], Work]) -> bool:
         """Whether workers set the pace, with the change too: a shorter step waits longer."""
-        if not self.waits_for_workers:
+        if self.paced_ms is None:
             return False
         return loading_ns(change(self.cycle)) > MOSTLY * loading_ns(self.cycle)
 
@@ -198,7 +199,8 @@ class Scene:
         scaled = self.host_factor is not None or self.excess_ms(lambda work: work) != 0
         if self.given_ms is None:
             source = "estimated"
-        free_ms = replayed_ms if self.given_ms is None else self.given_ms
+        known = (self.given_ms, self.paced_ms)
+        free_ms = next((ms for ms in known if ms is not None), replayed_ms)
         return FreeStep(free_ms, source, replayed_ms, scaled, self.slowdown, self.launch_us)
 
 
