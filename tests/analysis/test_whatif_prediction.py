@@ -168,7 +168,7 @@ def test_workers_that_set_the_pace_leave_nothing_to_gain_but_batches():
 
 
 def test_a_step_that_workers_pace_takes_as_long_without_a_profiler():
-    """What the profiler adds to the host, the host waits less for the workers."""
+    """The host waits for the workers less by what the profiler adds to it."""
     launches = [Call(95.5, 9, [Op(10, 6)]) for _ in range(30)]  # of a host that is slowed down
     calls = [*launches, Call(10_000, 5, [Op(10, 6)], data=10_000, events=0)]
     alone, paced = scene(calls), replace(scene(calls), paced_ms=13.15)

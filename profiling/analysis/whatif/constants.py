@@ -5,8 +5,8 @@ planted fault and timed without it, 2026-11-24. The answers were in sight, so ho
 not known (docs/whatif.md). They may be tuned on the first half of the pairs there, and on nothing
 else: PAUSE_NS, HAND_OVER_NS and SURE_SHARE are, 2026-11-26. MOST_PAUSES was set when both
 halves and the eighth series were open, MOST_ASKING, ASKED_NS and AWAY_DOUBT when the
-twelfth and thirteenth were. STALL_DOUBT was set on half of the programs of the twelfth to fifteenth
-series and of the second built one, dealt by a hash, and held on the other half.
+twelfth and thirteenth were. STALL_DOUBT was set 2026-11-28 by half of the programs of the
+twelfth to fifteenth series and of the pairs, dealt by a hash, with the other half in sight.
 """
 
 # who waited for whom (waits, work)
