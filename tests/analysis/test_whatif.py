@@ -78,6 +78,24 @@ def test_the_step_is_given_measured_or_estimated():
     assert [each.scaled for each in found] == [False, True, True]
 
 
+@pytest.mark.parametrize("workers", [True, False])
+def test_a_step_that_waits_for_workers_takes_as_long_without_a_profiler(workers):
+    """A loader in the program's own process is another matter: there the profiler costs time."""
+    kind = "_MultiProcessing" if workers else "_SingleProcess"
+    made = Program()
+    for _ in range(5):
+        with made.step():
+            begin = made.host
+            made.work(8 * MS)
+            loader = f"enumerate(DataLoader)#{kind}DataLoaderIter.__next__"
+            made.build.range(begin, made.host, loader, domain=None)
+            for _ in range(40):
+                made.launch(5 * US, 40)
+    found = what_if(capture(made.trace(kind="kineto")), Asked(no=("data",)))
+    assert (found.free.ms == found.captured_ms) is workers
+    assert found.free.ms <= found.captured_ms and found.predictions[0].answer == "shorter"
+
+
 def test_a_step_that_the_replay_comes_nowhere_near_scales_nothing_and_a_sentence_says_so():
     near, far = (what_if(capture_of("flash_eager"), Asked(free_ms=ms)) for ms in (12, 2))
     assert unscaled(near) == [] and far.free.replayed_ms == near.free.replayed_ms

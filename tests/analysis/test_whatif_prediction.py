@@ -47,7 +47,7 @@ def test_short_pauses_leave_host_work_untold():
 def test_short_pauses_that_hold_nothing_up_leave_nothing_open():
     """The GPU works on through them, or the loader's workers set the pace."""
     batch = Call(10_000, 5, [Op(10, 6)], data=10_000, events=0)
-    waiting = replace(scene([*LAUNCHES, *PAUSES, batch]), waits_for_workers=True)
+    waiting = replace(scene([*LAUNCHES, *PAUSES, batch]), paced_ms=11.3)
     for hidden in (scene([Call(5, 5, [Op(3_000, 6)]), *PAUSES]), waiting):
         nothing = predict(hidden, NO["cpu"], None)
         assert nothing.answer == "nothing"
@@ -96,14 +96,28 @@ def test_pauses_leave_allocations_untold_where_nothing_shows_that_memory_is_unma
     assert "98 % of the step, and the profiler records no call" in str(found[0].reason)
 
 
-def test_short_pauses_may_take_longer_or_less_long():
-    """The framework's own are the host's, as times between launches are; long ones are known."""
-    for pause_us, low_us, high_us in ((1_000, 667, 1_500), (5_000, 4_650, 5_600)):
+def test_pauses_may_take_longer_or_less_long():
+    """Short ones are the host's, as times between launches are. Long ones are the program's own,
+    and no profiler makes them longer, but another process has others."""
+    for pause_us, low_us, high_us in ((1_000, 667, 1_500), (5_000, 5_000 / 1.2, 6_000)):
         pause = Call(pause_us, 0, [Op(10, 6)], stall=True, events=0)
         paused = scene([Call(1, 0, [Op(10, 6)], events=0), pause])
         found = predict(paused, Change("half", scaled("gemm", 0.5)), None)
         assert 1e3 * found.low_ms == pytest.approx(low_us, rel=0.01)
         assert 1e3 * found.high_ms == pytest.approx(high_us, rel=0.01)
+
+
+def test_a_known_step_and_a_busy_gpu_leave_no_doubt_of_the_stalls():
+    """The first holds them, behind the second they do not show."""
+    launches = [Call(5, 5, [Op(2, 6)], events=0)] * 3
+    stall = Call(5_000, 5, [Op(2, 6)], stall=True, events=0)
+    unknown = predict(scene([*launches, stall]), NO["sync"], None)
+    assert (unknown.answer, unknown.high_ms) == ("nothing", pytest.approx(1.2 * 5.04, rel=0.01))
+    known = predict(scene([*launches, stall], unknown.step_ms), NO["sync"], None)
+    assert known.low_ms > unknown.low_ms and known.high_ms < unknown.high_ms
+    long = Call(5, 5, [Op(9_000, 6)], events=0)
+    hidden = predict(scene([*launches, long, stall]), NO["sync"], None)
+    assert (hidden.low_ms, hidden.high_ms) == pytest.approx((0.93 * 9, 1.12 * 9), rel=0.01)
 
 
 def test_what_is_taken_away_is_known_to_some_per_cent():
@@ -145,12 +159,26 @@ def test_what_is_hidden_or_absent_changes_nothing():
 
 def test_workers_that_set_the_pace_leave_nothing_to_gain_but_batches():
     calls = [*HOST_BOUND, Call(10_000, 5, [Op(10, 6)], data=10_000, stall=True, events=0)]
-    paced = replace(scene(calls), waits_for_workers=True)
+    paced = replace(scene(calls), paced_ms=14.0)
     graphs = predict(paced, GRAPHS, None)
     assert graphs.answer == "nothing" and graphs.leaves[-1].startswith("the wait for the loader's")
     assert predict(scene(calls), GRAPHS, None).answer == "shorter"
     data = predict(paced, NO["data"], None)
     assert data.answer == "shorter" and data.step_ms == pytest.approx(3.2 + 1 + 0.005)
+
+
+def test_a_step_that_workers_pace_takes_as_long_without_a_profiler():
+    """The host waits for the workers less by what the profiler adds to it."""
+    launches = [Call(95.5, 9, [Op(10, 6)]) for _ in range(30)]  # of a host that is slowed down
+    calls = [*launches, Call(10_000, 5, [Op(10, 6)], data=10_000, events=0)]
+    alone, paced = scene(calls), replace(scene(calls), paced_ms=13.15)
+    assert alone.slowdown == 2 and alone.free.ms < 12
+    assert (paced.free.ms, paced.free.source) == (13.15, "estimated")
+    nothing = predict(paced, GRAPHS, None)
+    assert (nothing.answer, nothing.step_ms) == ("nothing", 13.15)
+    assert nothing.low_ms <= 13.15 <= nothing.high_ms
+    assert predict(paced, NO["data"], None).step_ms == predict(alone, NO["data"], None).step_ms
+    assert replace(paced, given_ms=12.5).free.ms == 12.5
 
 
 def test_half_of_a_gain_must_be_more_than_one_per_cent():

@@ -5,7 +5,8 @@ planted fault and timed without it, 2026-11-24. The answers were in sight, so ho
 not known (docs/whatif.md). They may be tuned on the first half of the pairs there, and on nothing
 else: PAUSE_NS, HAND_OVER_NS and SURE_SHARE are, 2026-11-26. MOST_PAUSES was set when both
 halves and the eighth series were open, MOST_ASKING, ASKED_NS and AWAY_DOUBT when the
-twelfth and thirteenth were.
+twelfth and thirteenth were. STALL_DOUBT was set 2026-11-28 by half of the programs of the
+twelfth to fifteenth series and of the pairs, dealt by a hash, with the other half in sight.
 """
 
 # who waited for whom (waits, work)
@@ -52,6 +53,7 @@ USUAL_THINK_NS = 10_000.0  # in place of a stall where no other time tells
 HOST_DOUBT, KNOWN_HOST_DOUBT = 1.5, 1.3  # the second with the step without a profiler known
 GPU_FAST, GPU_SLOW = 0.93, 1.12
 AWAY_DOUBT = 0.03  # of what a change takes away, so much may stay, or go as well
+STALL_DOUBT = 1.2  # stalls and the making of batches may be so many times as long, or as short
 FASTEST_HOST = 1 / 50  # takes next to no time
 LEAST_FACTOR, MOST_FACTOR = 0.65, 1.5  # of the host's times, or the known step to the replayed one
 MOST_STALLED = 2 / 3  # of the known step may be stalls for that

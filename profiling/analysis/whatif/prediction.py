@@ -9,7 +9,11 @@ away AWAY_DOUBT may stay or go as well: something is done in its place.
 Where the step without a profiler is known, the host's times are made so long that the steps replay
 as long as that, and the change is replayed with them: the GPU's times, which a profiler hardly
 lengthens, stay. A known step that is too far from the replayed one does not help: then the doubt is
-the wider one.
+the wider one. Where a loader's workers set the pace, the captured step counts as the one without a
+profiler: a host that records nothing waits longer for them instead.
+
+Stalls are the program's own time, which no event of the profiler explains, and another process has
+others: STALL_DOUBT says by how much, where the step without a profiler is not known.
 
 What is shorter ends no later than the step as it is, and so does its interval. Where it would not,
 and the host limits the step, the prediction does not say by how much: on two series 14 of 93
@@ -37,6 +41,7 @@ from profiling.analysis.whatif.constants import (
     MOST_FACTOR,
     MOST_STALLED,
     SAME,
+    STALL_DOUBT,
     SURE,
     SURE_SHARE,
 )
@@ -122,7 +127,7 @@ class Scene:
     cycle: Work  # as captured
     given_ms: float | None  # the step without a profiler, where it is known
     from_manifest: bool = False
-    waits_for_workers: bool = False  # each step, for a batch that a loader's workers make
+    paced_ms: float | None = None  # the captured step, where a loader's workers set its pace
     shows_loading: bool = True  # the capture, when batches are made
     guesses_loading: bool = False  # from pauses before copies: no range and no wait marks it
     shows_waits: bool = True  # the capture, all calls that wait
@@ -130,7 +135,7 @@ class Scene:
 
     def is_paced(self, change: Callable[[Work], Work]) -> bool:
         """Whether workers set the pace, with the change too: a shorter step waits longer."""
-        if not self.waits_for_workers:
+        if self.paced_ms is None:
             return False
         return loading_ns(change(self.cycle)) > MOSTLY * loading_ns(self.cycle)
 
@@ -198,7 +203,8 @@ class Scene:
         scaled = self.host_factor is not None or self.excess_ms(lambda work: work) != 0
         if self.given_ms is None:
             source = "estimated"
-        free_ms = replayed_ms if self.given_ms is None else self.given_ms
+        known = (self.given_ms, self.paced_ms)
+        free_ms = next((ms for ms in known if ms is not None), replayed_ms)
         return FreeStep(free_ms, source, replayed_ms, scaled, self.slowdown, self.launch_us)
 
 
@@ -224,8 +230,11 @@ def predict(scene: Scene, change: Change, try_it: str | None) -> Prediction:
         limited_by = "host"
     reason = why_unknown(ratios) if answer == "cannot tell" else None
     if (answer == "shorter" and high_ms > free_ms) or (answer == "longer" and low_ms < free_ms):
-        low_ms, high_ms = (low_ms, free_ms) if answer == "shorter" else (free_ms, high_ms)
         reason = HOW_MUCH if by_host else None
+    if scene.given_ms is None:
+        low_ms, high_ms = with_stalls(replays, step_ms, low_ms, high_ms)
+    low_ms = max(low_ms, free_ms) if answer == "longer" else low_ms
+    high_ms = min(high_ms, free_ms) if answer == "shorter" else high_ms
     return Prediction(
         change=change.words,
         answer=answer,
@@ -290,6 +299,15 @@ def interval(scene: Scene, replays: Replays, step_ms: float) -> tuple[float, flo
     away_ms = AWAY_DOUBT * max(scene.free.ms - step_ms, 0)
     low_ms = min(low_ms, max(step_ms - away_ms, GPU_FAST * replays.gpu_alone_ms))
     return low_ms, max(high_ms, step_ms * GPU_SLOW, step_ms + away_ms)
+
+
+def with_stalls(
+    replays: Replays, step_ms: float, low_ms: float, high_ms: float
+) -> tuple[float, float]:
+    """The interval, with the doubt of how long the stalls that the change leaves take."""
+    left_ms = min(stalled_ms(replays.changed), step_ms - replays.gpu_alone_ms)
+    shorter_ms, longer_ms = (1 - 1 / STALL_DOUBT) * left_ms, (STALL_DOUBT - 1) * left_ms
+    return min(low_ms, step_ms - shorter_ms), max(high_ms, step_ms + longer_ms)
 
 
 def answer_of(ratios: list[float]) -> Answer:

@@ -97,7 +97,7 @@ def what_if(analysis: Analysis, manifest: Manifest | None, asked: Asked) -> What
         cycle,
         known_ms,
         of_manifest,
-        waits_for_workers(analysis),
+        captured_ms if waits_for_workers(analysis) else None,
         shows_loading(analysis, window),
         guesses_loading=not loader_is_marked(analysis.trace, analysis.steps),
         shows_waits=shows_waits(analysis, window),
