@@ -96,9 +96,11 @@ def test_commands_run_in_turns_and_a_difference_is_found(fake, capsys):
     assert "b.py is 1.25x faster than a.py" in page and "nothing seen from outside differs" in page
 
 
-def test_steps_end_a_process_by_force_behind_the_warm_up(fake):
+def test_steps_end_a_process_by_force_behind_the_warm_up(fake, capsys):
     run, _, starts = fake
     run("--repeats", "2", "--steps", "40", "--warm-up", "30", "--", *A, ":::", *B)
+    told = "4 processes as A B B A, each of 30 warm-up steps and 40 timed ones, then stopped by"
+    assert told in capsys.readouterr().out
     assert {stop for _, _, stop in starts} == {70}
     assert results("out-ab/command-a.py-b.py")["runs"][0]["iterations"] == [39, 49, 59, 69]
 
