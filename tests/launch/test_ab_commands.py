@@ -86,6 +86,7 @@ def test_commands_run_in_turns_and_a_difference_is_found(fake, capsys):
     out = " ".join(capsys.readouterr().out.split())
     assert "b.py is 1.25x faster than a.py (10.03 -> 8.01 ms per step; nothing seen from" in out
     assert "it takes about" in out and out.index("2/6") < out.index("it takes about")
+    assert " command processes ms per step between within " in out  # whole headings, 80 wide
     found = results("out-ab/command-a.py-b.py")
     assert found["factor"]["values"] == ["python a.py", "python b.py"]
     run_of_b = found["runs"][1]
