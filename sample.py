@@ -25,8 +25,10 @@ import sys
 import time
 import warnings
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from logging.handlers import MemoryHandler
 from pathlib import Path
 
 import torch
@@ -56,6 +58,7 @@ log = logging.getLogger("sample")
 
 FILE = "FILE:"
 SEPARATOR = "\n---------------"
+RECORDING = "profiling.recording"  # the logger of what is captured
 
 
 def sample(config: SampleConfig) -> None:
@@ -82,12 +85,28 @@ def sample(config: SampleConfig) -> None:
         for first in range(0, config.num_samples, config.rows):
             writer.begin(prompt, config.seed + first)
             count = min(config.rows, config.num_samples - first)
-            show(prompt, capture.tokens(writer), count, tokenizer)
+            with held_back(logging.getLogger(RECORDING)):
+                show(prompt, capture.tokens(writer), count, tokenizer)
     seconds = time.perf_counter() - began
     count = config.num_samples * config.max_new_tokens
     log.info("%s tokens in %.1f s: %s tokens/s", f"{count:,}", seconds, f"{count / seconds:,.0f}")
     if config.profile.kind == "torch":
         log.info("next: %s", report_command(str(Path(config.out_dir) / FOLDER)))
+
+
+@contextmanager
+def held_back(logger: logging.Logger) -> Iterator[None]:
+    """Keeps the logger's lines until the block ends: a text on its way is not broken by them."""
+    lines = MemoryHandler(capacity=1000, flushLevel=sys.maxsize)
+    logger.addHandler(lines)
+    logger.propagate = False
+    try:
+        yield
+    finally:
+        logger.propagate = True
+        logger.removeHandler(lines)
+        for record in lines.buffer:
+            logging.root.handle(record)
 
 
 def show(
@@ -252,7 +271,7 @@ def texts(prompt: list[int], new: Iterator[list[int]], tokenizer: Tokenizer) -> 
 
 def main(config: SampleConfig) -> None:
     # Log to stderr, so that stdout can be piped.
-    log_through(logging.StreamHandler(sys.stderr), logging.INFO, "sample", "profiling.recording")
+    log_through(logging.StreamHandler(sys.stderr), logging.INFO, "sample", RECORDING)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal may lack some characters
     with user_errors():

@@ -117,8 +117,8 @@ CPU_VERDICTS = (
                 needs="slow_optimizer",
             ),
             Advice(
-                "Join small operators: nn.LSTM instead of a cell for each word, a batch instead of "
-                "a loop over samples.",
+                "Join small operators: a batch instead of a loop over samples or prompts, nn.LSTM "
+                "instead of a cell for each word.",
                 only=FOREIGN_TORCH,
                 needs="small_operators",
             ),

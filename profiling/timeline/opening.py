@@ -78,9 +78,11 @@ def open_capture(path: Path) -> Trace:
 def newest(folder: Path) -> Path:
     """The newest capture in the folder of a run or in its profile/. Raises ValueError if none."""
     if not (captures := captures_at(folder)):
-        cure = "name a file"
+        cure, named = "name a file", shlex.quote(str(folder))
         if (folder / METRICS).is_file():  # a run that captured nothing
-            cure = f"python -m profiling dashboard {shlex.quote(str(folder))} shows its rows"
+            cure = f"python -m profiling dashboard {named} shows its rows"
+        elif any(folder.glob(f"*/{METRICS}")):
+            cure = f"name one of the runs in it; python -m profiling home {named} lists them"
         raise ValueError(f"{folder}: no capture in this folder or in its profile/; {cure}")
     return max(captures, key=modified_ns)
 

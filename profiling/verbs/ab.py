@@ -42,7 +42,7 @@ Batch sizes are compared by time per token. Values that change the model or the 
 dtype) are compared by time per step.
 
 Two commands run unchanged, each with its output in a log, until they end. With --steps a process
-ends by force (os._exit) behind the warm-up and so many steps: nothing that it does at its end
+ends by force (os._exit) after the warm-up and so many steps: nothing that it does at its end
 happens, neither cleanup nor checkpoint. What ends a step is found as `run -- COMMAND` finds it.
 What is seen from outside is compared: what ends a step, parameters, shapes of inputs, backwards per
 step, ranks, the loss of one step. If nothing of it differs, the work may differ all the same. How
@@ -188,7 +188,7 @@ def parse(argv: list[str]) -> tuple[Namespace, list[str]]:
     add("--repeats N", processes, within(int, 2), default=5)
     timed = (
         f"timed iterations of each process (default {STEPS}), after {WARM_UP} warm-up iterations; "
-        "of two commands: end each process behind so many steps (default: at its own end)"
+        "of two commands: end each process after so many steps (default: at its own end)"
     )
     add("--steps N", timed, within(int, FEWEST_TIMED))
     untimed = f"of two commands: steps that are not timed (default {commands.WARM_UP})"
@@ -353,11 +353,13 @@ def announce(experiment: Experiment, values: list[int], folder: Path) -> None:
 def announce_commands(experiment: Experiment, values: list[int]) -> None:
     """Print both commands, and for how long each process runs."""
     in_turns = " as A B B A" if values[:2] == [0, 1] else ""
-    until = f"stopped by force after {experiment.steps} more" if experiment.steps else "to its end"
-    say(
-        f"{len(values)} processes{in_turns}, each {until}; the first {experiment.warm_up} steps "
-        "are not timed"
-    )
+    each = f"each to its own end; the first {experiment.warm_up} steps are not timed"
+    if experiment.steps:
+        each = (
+            f"each of {experiment.warm_up} warm-up steps and {experiment.steps} timed ones, then "
+            "stopped by force"
+        )
+    say(f"{len(values)} processes{in_turns}, {each}")
     for side, line in zip(commands.SIDES, experiment.factor.values, strict=True):
         say(f"{side}  {line}")
     if len(experiment.runs) < len(commands.SIDES):

@@ -20,6 +20,7 @@ exit code: 0; 2 for a mistake or a failed process; 127 for a command that is not
 Ctrl-C, 143 after SIGTERM
 """
 
+import shlex
 import sys
 from argparse import Namespace
 from functools import partial
@@ -38,6 +39,7 @@ from profiling.launch.experiment.processes import (
     say,
 )
 from profiling.shared.own_program import refuse_without_dashes, refuse_without_name
+from profiling.shared.secrets import without_secret_values
 from profiling.shared.units import milliseconds
 
 OUT = Path("out-baseline")
@@ -68,8 +70,20 @@ def main(argv: list[str]) -> int:
         f"\n{milliseconds(sitting.middle_ms)} ms per step; two groups of {flags.repeats} such "
         f"processes differ by {sitting.noise_percent:.2g} %\nkept    {kept}"
     )
-    print(as_called(f"next    python -m profiling ab --against baseline:{flags.name} -- COMMAND"))
+    print(as_called(f"next    {held_against(flags)}"))
     return 0
+
+
+def held_against(flags: Namespace) -> str:
+    """The command that holds the program, in as many steps, against what was just kept."""
+    against, words = ["--against", f"baseline:{flags.name}"], without_secret_values(flags.words)
+    if flags.baselines != baselines.FOLDER:
+        against += ["--baselines", str(flags.baselines)]
+    if flags.steps:
+        against += ["--steps", str(flags.steps)]
+    if flags.warm_up != commands.WARM_UP:
+        against += ["--warm-up", str(flags.warm_up)]
+    return shlex.join(["python", "-m", "profiling", "ab", *against, "--", *words])
 
 
 def parse(argv: list[str]) -> Namespace:
@@ -80,7 +94,7 @@ def parse(argv: list[str]) -> Namespace:
     parser.add_argument("name", metavar="NAME", help="letters, digits, _ . and -")
     add = partial(flag, parser)
     add("--repeats N", "processes (default %(default)s)", within(int, 2), default=5)
-    timed = "end each process behind so many timed steps (default: at its own end)"
+    timed = "end each process after so many timed steps (default: at its own end)"
     add("--steps N", timed, within(int, FEWEST_TIMED))
     untimed = "steps that are not timed (default %(default)s)"
     add("--warm-up N", untimed, within(int, 1), default=commands.WARM_UP)

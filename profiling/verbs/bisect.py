@@ -65,7 +65,7 @@ def main(argv: list[str]) -> int:
         print(f"{sys.argv[0]}: {error}", file=sys.stderr)
         return error.status
     between = len(asked.commits) - 1
-    say(f"{between} commits behind {asked.commits[0].short} up to {asked.commits[-1].short}")
+    say(f"{between} commits after {asked.commits[0].short}, up to {asked.commits[-1].short}")
     say(f"folder  {asked.folder}")
     with Lock(asked.folder, f"--out {asked.folder}"):
         try:
@@ -84,14 +84,14 @@ def parse(argv: list[str]) -> Namespace:
     usage = "python -m profiling bisect GOOD BAD [FLAGS] -- COMMAND"
     parser = Parser("bisect", __doc__, usage=usage)
     parser.add_argument("good", metavar="GOOD", help="a revision before the change")
-    parser.add_argument("bad", metavar="BAD", help="a revision behind it")
+    parser.add_argument("bad", metavar="BAD", help="a revision after it")
     add = partial(flag, parser)
     effect = "the smallest difference to look for (default %(default)g)"
     add("--min-effect PERCENT", effect, within(float, 0.1, 100), default=1.0)
     add("--repeats N", "processes of each commit at first (default 4)", within(int, 2), default=4)
     most = "processes of each commit in a visit (default 80)"
     add("--most-repeats N", most, within(int, 2), default=80)
-    timed = "end each process behind so many timed steps (default: at its own end)"
+    timed = "end each process after so many timed steps (default: at its own end)"
     add("--steps N", timed, within(int, FEWEST_TIMED))
     untimed = "steps that are not timed (default %(default)s)"
     add("--warm-up N", untimed, within(int, 1), default=commands.WARM_UP)

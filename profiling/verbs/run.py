@@ -110,7 +110,12 @@ def main(argv: list[str], trainer: list[str] | None = None) -> int:
     if profiled.script == SAMPLER and flags.nproc_per_node:
         raise ValueError("--nproc-per-node: sample.py runs in one process")
     ranks = command.chosen_ranks(words, profiled.profile, flags.ranks, flags.nproc_per_node)
-    nsys = nsys_tool.find(flags.nsys)
+    try:
+        nsys = nsys_tool.find(flags.nsys)
+    except ValueError as error:
+        if flags.nsys or flags.nproc_per_node:
+            raise
+        raise ValueError(f"{error}; without nsys: {with_torch_profiler(typed)}") from error
     options, notes = command.nsys_options(
         nsys,
         flags.preset or LIGHT,
@@ -155,6 +160,13 @@ def main(argv: list[str], trainer: list[str] | None = None) -> int:
             words = ["python", "-m", "profiling", "hang", str(profiled.folder)]
             print(f"profiling run: what each rank did last: {shlex.join(words)}")
     return ended.status or (0 if complete else 1)
+
+
+def with_torch_profiler(typed: list[str]) -> str:
+    """The command that records what was typed with PyTorch's profiler, without this verb."""
+    script = [] if typed[:1] == ["sample.py"] else ["train.py"]
+    kept = [word for word in typed if not word.startswith(("profile=", "profile.kind="))]
+    return shlex.join(["python", *script, *kept, "profile=torch"])
 
 
 def report_on(folder: Path, several: bool) -> None:

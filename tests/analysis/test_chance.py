@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from configs.schema import BEFORE
+from profiling.analysis.difference.answer import undecided_words
 from profiling.analysis.difference.comparability import config_differences, factor, work_reasons
 from profiling.analysis.difference.compared import TRAINING, CapturedStep, Compared, Environment
 from profiling.analysis.difference.comparison import compare
@@ -231,3 +232,15 @@ def test_work_that_could_not_be_checked_is_said_beside_the_figures():
         "flash is 1.42x faster than slow (10.80 -> 7.61 ms per step; could not check whether "
         "both did the same work): "
     )
+
+
+@pytest.mark.parametrize(
+    ("interval", "said"),
+    [
+        ((0.5, 3.5), "from 0.50 to 3.50 times as long"),
+        ((1e-9, 1.7e8), "from less than 0.01 to over 1,000 times as long"),
+        ((0.5, 1.5), "from 50 % less to 50 % more time"),
+    ],
+)
+def test_an_interval_that_tells_nothing_has_no_digits_that_tell_something(interval, said):
+    assert said in undecided_words(interval, 0.1, 0.02)

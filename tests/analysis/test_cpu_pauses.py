@@ -6,6 +6,7 @@ import pytest
 
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.summary import summarize
+from profiling.analysis.verdict import cpu_pauses
 from profiling.report.single.verdict_line import verdict_line
 from profiling.shared.manifest import ProcessUse
 from profiling.timeline.opening import open_capture
@@ -45,11 +46,17 @@ def paused(tmp_path):
     return report
 
 
+def test_pauses_between_a_phase_and_the_next_of_its_name_are_said_so(paused, monkeypatch):
+    monkeypatch.setattr(cpu_pauses, "between_phases", lambda *_: ("forward", "forward"))
+    said = paused().bottleneck.evidence[1]
+    assert said == "Most of this time lies between one forward and the next."
+
+
 def test_the_phases_around_the_pauses_are_named(paused):
     report = paused()
     first, second, *_ = report.bottleneck.evidence
     assert report.bottleneck.verdict == "cpu" and "30.00 of 40.00 ms" in first
-    assert second == "Most of this time lies behind optimizer and before forward."
+    assert second == "Most of this time lies between optimizer and forward."
     assert verdict_line(report).endswith(
         "files or waits took time in which no operator ran, and the run has no GPU"
     )

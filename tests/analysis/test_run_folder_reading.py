@@ -1,6 +1,7 @@
 """Run folders as sides of a comparison: settled, uncaptured rows alone; damage is named."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -61,6 +62,19 @@ def test_a_capture_explains_and_what_it_added_is_a_bucket(tmp_path):
     whole = sum(row.delta_ms for row in found.buckets)
     assert whole == pytest.approx(other.mean_ms - one.mean_ms, abs=1e-9)
     assert {row.family for row in found.families} == {"gemm", "attention", "elementwise"}
+
+
+def test_what_capturing_added_on_a_cpu_is_not_what_lies_between_the_phases(tmp_path):
+    bare = replace(slow_report(), breakdown=None, idle=None, families=[], kernels=[])
+    sides = [
+        compared_run(read_run(with_rows(tmp_path / name, *rows_of_start(9.0))), bare)
+        for name in ("a", "b")
+    ]
+    rows = {row.bucket: row.baseline_ms for row in compare(*sides).buckets}
+    captured_ms, phases_ms = bare.window.step_ms.mean, sum(r.host_ms for r in bare.phases) / 20
+    assert rows["host_other"] == pytest.approx(captured_ms - phases_ms)
+    assert rows["capture_overhead"] == pytest.approx(sides[0].mean_ms - captured_ms)
+    assert sum(rows.values()) == pytest.approx(sides[0].mean_ms)
 
 
 def test_in_force_is_no_key_of_the_configuration(tmp_path):

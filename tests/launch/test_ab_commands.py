@@ -86,6 +86,7 @@ def test_commands_run_in_turns_and_a_difference_is_found(fake, capsys):
     out = " ".join(capsys.readouterr().out.split())
     assert "b.py is 1.25x faster than a.py (10.03 -> 8.01 ms per step; nothing seen from" in out
     assert "it takes about" in out and out.index("2/6") < out.index("it takes about")
+    assert " command processes ms per step between within " in out  # whole headings, 80 wide
     found = results("out-ab/command-a.py-b.py")
     assert found["factor"]["values"] == ["python a.py", "python b.py"]
     run_of_b = found["runs"][1]
@@ -96,9 +97,11 @@ def test_commands_run_in_turns_and_a_difference_is_found(fake, capsys):
     assert "b.py is 1.25x faster than a.py" in page and "nothing seen from outside differs" in page
 
 
-def test_steps_end_a_process_by_force_behind_the_warm_up(fake):
+def test_steps_end_a_process_by_force_behind_the_warm_up(fake, capsys):
     run, _, starts = fake
     run("--repeats", "2", "--steps", "40", "--warm-up", "30", "--", *A, ":::", *B)
+    told = "4 processes as A B B A, each of 30 warm-up steps and 40 timed ones, then stopped by"
+    assert told in capsys.readouterr().out
     assert {stop for _, _, stop in starts} == {70}
     assert results("out-ab/command-a.py-b.py")["runs"][0]["iterations"] == [39, 49, 59, 69]
 

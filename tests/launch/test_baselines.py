@@ -2,6 +2,7 @@
 
 import json
 import math
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
@@ -55,6 +56,15 @@ def test_a_sitting_is_kept_whole(timed, capsys):
     assert 0.01 < kept.noise_percent < 0.2 and "kept    .profiling" in capsys.readouterr().out
     save(10.0, timed, "--steps", "40")
     assert len([*file.parent.iterdir()]) == 2
+
+
+def test_the_next_command_runs_as_it_is_printed(timed, capsys):
+    save(10.0, timed, "--steps", "40", "--warm-up", "30", "--baselines", "kept")
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("next ")]
+    words = shlex.split(line)
+    assert words[1:5] == ["python", "-m", "profiling", "ab"]
+    assert ab.main(words[5:]) == 0
+    assert "baseline:main" in capsys.readouterr().out
 
 
 def test_sittings_decide_and_say_that_nothing_ran_in_turns(timed, capsys):

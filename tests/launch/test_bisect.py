@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 import shutil
 import subprocess
 import time
@@ -71,6 +72,8 @@ def test_the_commit_is_named_with_its_interval(planted, capsys, first_slow, fact
     assert last["ci95"][0] < factor < last["ci95"][1] and last["commit"] == found["named"]
     out = capsys.readouterr().out
     assert f"{len(found['visits'])} visits, " in out and "bisect --capture 'main~32' main" in out
+    ratio = rf": takes {last['ratio']:.4f} times as long, [\d.]+ % (less|more) to .* time; \d+ proc"
+    assert re.search(ratio, out) and out.startswith("32 commits after ")
     assert ("slower" if factor > 1 else "faster") in found["sentence"]
     assert subprocess.check_output(["git", "worktree", "list"], text=True).count("\n") == 1
     assert [*Path("out-bisect").glob(f"*/visits/*{found['named'][:10]}/report.html")]
@@ -78,7 +81,7 @@ def test_the_commit_is_named_with_its_interval(planted, capsys, first_slow, fact
 
 def test_a_large_difference_is_said_without_an_exponent():
     found = Visit("a", "b", "bad", "", 7.19, (0.997, 16.4), 4, 0.0, [])
-    assert visits.span(found) == "0.3 % less to 1,500 % more"
+    assert visits.span(found) == "0.3 % less to 1,500 % more time"
 
 
 def test_no_commit_is_named_where_nothing_changed(planted, capsys):

@@ -574,7 +574,8 @@ def test_a_folder_in_use_is_left_alone(install, trainer, words, out_dir):
 
 
 def test_nsys_is_found_on_path_and_else_the_newest(install, tmp_path, monkeypatch, words, capsys):
-    with pytest.raises(ValueError, match="nsys: not found .* install Nsight Systems"):
+    instead = re.escape(shlex.join(["python", "train.py", *words, "profile=torch"]))
+    with pytest.raises(ValueError, match=f"install Nsight Systems .*; without nsys: {instead}$"):
         run.main(["--dry-run", *words])
     for version in ("2024.2.3.38", NEWEST, "2024.10.1"):
         install(version)

@@ -158,6 +158,8 @@ def test_a_run_without_a_capture_says_what_shows_it(tmp_path):
     (folder / "metrics.jsonl").touch()
     with pytest.raises(ValueError, match="profiling dashboard '.*my run' shows its rows$"):
         open_capture(folder)
+    with pytest.raises(ValueError, match="; name one of the runs in it; .* home .* lists them$"):
+        open_capture(tmp_path)
 
 
 def report_file(folder: Path) -> Path:

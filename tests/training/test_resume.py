@@ -2,6 +2,7 @@
 
 import copy
 import math
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -73,6 +74,8 @@ def test_what_was_resumed_and_what_changed_is_said(run, trained, capsys):
     changed = ["max_iters 4 -> 6", "always_save_checkpoint true -> false"]
     changed = ", ".join([*changed, "learning_rate 0.01 -> 0.002"])
     assert said[0] == f"resumed {trained}/ckpt.pt at {at}; changed: {changed}"
+    (took,) = [line for line in said if line.startswith("6 iterations in ")]
+    assert re.search(r" s, [\d.]+ s of it since the resume, ", took)  # not that of all starts alone
     assert said[1].startswith("the remaining 2 iterations take about")
 
 

@@ -74,6 +74,14 @@ def test_the_last_sample_is_captured_from_its_prompt_on(run, out_dir):
 
 
 @pytest.mark.slow
+def test_lines_about_the_window_come_behind_the_text_and_not_into_it(run, monkeypatch):
+    monkeypatch.setattr(sys, "stderr", sys.stdout)  # as on a terminal
+    _, out, _ = run("profile=torch", "profile.steps=2", "profile.start=3", "num_samples=1")
+    text, facts = out.split(program.SEPARATOR)
+    assert "profile:" not in text and "2 tokens from 3 on" in facts
+
+
+@pytest.mark.slow
 def test_its_report_has_a_token_for_a_step(run, out_dir):
     run("profile=torch", "profile.steps=4", "profile.start=33")
     report = open_report(out_dir / "sample").report

@@ -110,6 +110,7 @@ class Record:
         self.tokens_per_iteration = tokens_per_batch * config.gradient_accumulation_steps
         before_s = last_value(self.run.folder.path / METRICS, "time/elapsed_s")
         self.began_s = ranks.began_s - (before_s or 0.0)  # as if it had never been interrupted
+        self.resumed = before_s is not None
 
     def __enter__(self) -> "Record":
         self.display.progress.start()
@@ -318,6 +319,9 @@ class Record:
         if speed:
             progress = self.run.progress
             done = f"{progress.iteration} iterations in {spell_duration(wall_s)}"
+            if self.resumed:
+                now_s = time.perf_counter() - self.run.ranks.began_s
+                done += f", {spell_duration(now_s)} of it since the resume"
             best = f"{progress.best_val_loss:.4f} at iteration {progress.best_iteration}"
             log.info("%s, median step %.2f ms, best val loss %s", done, speed.step_ms, best)
         run_j, token_j = energy.get("perf/energy_j"), energy.get("perf/energy_per_token_j")

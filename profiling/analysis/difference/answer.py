@@ -223,7 +223,9 @@ def undecided_words(interval: tuple[float, float], noise: float, band: float) ->
     low, high = interval
     span = f"it could take anything from {change_words(low)} to {change_words(high)} time"
     if high > MANY_TIMES:
-        span = f"it could take anything from {low:.2f} to {high:,.2f} times as long"
+        least = "less than 0.01" if low < 0.01 else f"{low:.2f}"
+        most = "over 1,000" if high > 1000 else f"{high:,.2f}"
+        span = f"it could take anything from {least} to {most} times as long"
     if low < 1 < high:
         return f"{span}, which is too wide to call it faster, slower or equal"
     return (

@@ -56,6 +56,7 @@ class CapturedStep:
     """The mean step of a capture, part by part; a field is empty if it was not captured."""
 
     steps: int  # number of steps in the mean
+    mean_ms: float | None = None
     gpu_parts: dict[str, float] = field(default_factory=dict)  # bucket -> ms; add up to the step
     host_parts: dict[str, float] = field(default_factory=dict)
     kernel_noise: float = 0.0  # by which kernels of equal work vary, as a share of the step
@@ -192,6 +193,7 @@ def captured_step(report: Report) -> CapturedStep:
         return CapturedStep(steps)
     return CapturedStep(
         steps,
+        report.window.step_ms.mean,
         gpu_parts(report),
         host_parts={f"host_{row.name}": row.host_ms / steps for row in report.phases},
         kernel_noise=report.typical.kernel_noise if report.typical else 0.0,

@@ -206,23 +206,34 @@ def buckets(baseline: Compared, candidate: Compared) -> list[BucketChange] | Non
     """Exclusive parts of the mean step; their delta_ms add up to the difference of the means.
 
     They are parts of the GPU's time where both sides captured it, else the host's phases. The rest
-    of the mean step becomes a bucket of its own: in a run folder the parts come from a capture, the
-    mean from steps without one. None where neither was captured.
+    of the mean step becomes a bucket of its own, or two: in a run folder the parts come from a
+    capture, the mean from steps without one. None where neither was captured.
     """
-    rows = changes(baseline.captured.gpu_parts, candidate.captured.gpu_parts)
+    one, other = baseline.captured, candidate.captured
+    rows = changes(one.gpu_parts, other.gpu_parts)
     left_over = "unexplained"
     if not rows:
-        rows = changes(baseline.captured.host_parts, candidate.captured.host_parts)
+        rows = changes(one.host_parts, other.host_parts)
         left_over = "host_other"
     if not rows:
         return None
     if TRAINING in (baseline.kind, candidate.kind):
+        if left_over == "host_other" and one.mean_ms and other.mean_ms:
+            rows += rest(left_over, rows, one.mean_ms, other.mean_ms)
         left_over = "capture_overhead"
-    one_ms = baseline.mean_ms - sum(one for _, one, _, _ in rows)
-    other_ms = candidate.mean_ms - sum(other for _, _, other, _ in rows)
-    if max(abs(one_ms), abs(other_ms)) > ROUNDING_MS:
-        rows.append((left_over, one_ms, other_ms, other_ms - one_ms))
+    rows += rest(left_over, rows, baseline.mean_ms, candidate.mean_ms)
     return [BucketChange(*row) for row in rows]
+
+
+def rest(
+    name: str, rows: list[tuple[str, float, float, float]], baseline_ms: float, candidate_ms: float
+) -> list[tuple[str, float, float, float]]:
+    """A row of what the rows leave of both times; none where that is only rounding."""
+    one_ms = baseline_ms - sum(one for _, one, _, _ in rows)
+    other_ms = candidate_ms - sum(other for _, _, other, _ in rows)
+    if max(abs(one_ms), abs(other_ms)) <= ROUNDING_MS:
+        return []
+    return [(name, one_ms, other_ms, other_ms - one_ms)]
 
 
 def families(baseline: Compared, candidate: Compared) -> list[FamilyChange] | None:

@@ -20,7 +20,9 @@ def pause_sentences(
     """Lines on pauses, the times in which no phase computes and no operator runs."""
     pause_ms = pauses.total_ns() / 1e6 / analysis.step_count
     if cover is None and (place := between_phases(analysis, pauses)):
-        yield f"Most of this time lies behind {place[0]} and before {place[1]}."
+        before, after = place
+        where = f"{before} and {after}" if before != after else f"one {before} and the next"
+        yield f"Most of this time lies between {where}."
     if (how := at_work(report, pause_ms)) is not None:
         yield how
 
@@ -45,7 +47,7 @@ def cover_sentence(analysis: Analysis, times: Intervals, cover: Cover) -> str:
 
 
 def between_phases(analysis: Analysis, pauses: Intervals) -> tuple[str, str] | None:
-    """The phases behind which and before which most of the pauses lie."""
+    """The phases between which most of the pauses lie, the earlier one first."""
     phases, names = analysis.steps.phases, analysis.trace.names
     known = phases.rows(~name_mask(names, phases.name, OTHER.__eq__))
     by_end = known.rows(np.argsort(known.end_ns, kind="stable"))

@@ -13,9 +13,10 @@ from profiling.launch.any_program.folder import free_bytes
 from profiling.launch.any_program.start import HookSettings
 from profiling.shared.json_records import read_json
 from profiling.shared.manifest import CapturedWindow
+from profiling.shared.metric_names import MEAN_STEP_MS, STEP_MS
 from profiling.shared.program_facts import ProgramFacts, read_program_facts
 from profiling.shared.run_files import FACTS, PROCESSES
-from profiling.shared.units import counted, whole_percent
+from profiling.shared.units import counted, milliseconds, whole_percent
 
 NEVER = (
     "no Python process of this command read the hook: it is no Python program, it runs in a "
@@ -147,9 +148,10 @@ def phases_line(folder: Path) -> str | None:
     summary, facts = folder / "summary.json", read_program_facts(folder, 0)
     if facts is None or not summary.is_file():
         return None
-    step_ms = float(json.loads(summary.read_text())["time/step_ms"])
+    whole = json.loads(summary.read_text())
+    step_ms, mean_ms = float(whole[STEP_MS.name]), float(whole[MEAN_STEP_MS.name])
     whole_ms = facts.timed_step_ms or step_ms
     phases = facts.host_ms if whole_ms else {}  # 0 where the program's clock stands
     shares = ", ".join(f"{name} {whole_percent(ms / whole_ms)}" for name, ms in phases.items())
-    said = f"a step takes {step_ms:.4g} ms (median)"
+    said = f"a step takes {milliseconds(step_ms)} ms (median; {milliseconds(mean_ms)} in the mean)"
     return f"{said}; the host is in {shares}" if shares else said

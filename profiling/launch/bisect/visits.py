@@ -140,7 +140,7 @@ def name(
         )
         assert whole.ratio is not None
         if found.told != "bad" or found.ratio is None or (found.ratio > 1) != (whole.ratio > 1):
-            said = found.reason or f"they differ by {span(found)} of time"
+            said = found.reason or f"they differ by {span(found)}"
             why = f"{commit.short} is left, but against {parent.short} nothing proves it: {said}"
             return ended(asked, state, [commit], why)
         comparison = explain(asked, visit_folder(asked, place, commit), parent, commit)
@@ -157,16 +157,16 @@ def ended(asked: Asked, state: Bisection, candidates: list[git.Commit], sentence
 def no_difference(asked: Asked, whole: Visit, good: git.Commit, bad: git.Commit) -> str:
     pair = f"{bad.short} and {good.short}"
     if whole.told == "good":
-        return f"{pair} are equal within {percent(asked.effect * 100)}: {span(whole)} of time"
-    return f"cannot tell whether {pair} differ: {span(whole)} of time; raise --most-repeats"
+        return f"{pair} are equal within {percent(asked.effect * 100)}: {span(whole)}"
+    return f"cannot tell whether {pair} differ: {span(whole)}; raise --most-repeats"
 
 
 def span(found: Visit) -> str:
-    """The interval of a visit in words: 0.3 % less to 4.1 % more."""
+    """The interval of a visit in words: 0.3 % less to 4.1 % more time."""
     if (bounds := found.ci95) is None:
-        return "an unknown part"
+        return "an unknown part of the time"
     low, high = map(change_words, bounds)
-    return f"{low} to {high}"
+    return f"{low} to {high} time"
 
 
 def visit(
@@ -185,7 +185,7 @@ def visit(
         found = run_visit(asked, place, commit, against, judge)
     except Untestable as error:
         found = Visit(commit.hash, against.hash, "skipped", str(error), None, None, 0, 0.0, [])
-    ratio = "" if found.ratio is None else f"{found.ratio:.4f}, {span(found)} of time, "
+    ratio = "" if found.ratio is None else f"takes {found.ratio:.4f} times as long, {span(found)}; "
     say(f"{commit.short} {found.told}: {ratio}{found.reason or f'{found.processes} processes'}")
     state = replace(state, visits=[*state.visits, found])
     write_text(asked.folder / STATE, to_json(state, indent=1))

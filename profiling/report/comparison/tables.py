@@ -226,13 +226,14 @@ def values(key: str, result: ExperimentResult) -> Table:
     columns = [
         Column(key, "label", "code", True),
         Column("processes", lambda row: len(row.processes), "number", True),
-        Column(f"mean, {result.unit}", "middle", "precise", True),
-        Column("between processes", lambda row: 100 * row.spread / row.middle, "percent", True),
-        Column("within a process", "spread_within_percent", "percent", True),
+        Column(result.unit, "middle", "precise", True),
+        Column("between", lambda row: 100 * row.spread / row.middle, "percent", True),
+        Column("within", "spread_within_percent", "percent", True),
     ]
     note = (
         "Geometric means of the median steps of the processes. The ratios compare these means, "
-        "in `bisect` pairs of neighbours in time; spreads are interquartile ranges."
+        "in `bisect` pairs of neighbours in time. Between and within the processes: spreads, which "
+        "are interquartile ranges."
     )
     return Table("values", "Step times", note, columns, result.values)
 
