@@ -56,6 +56,7 @@ def fake(tmp_path, monkeypatch):
             write_hooked(Path(settings["folder"]), [50.0] * 10 + [ms] * (steps - 10), does["facts"])
         elif does.get("python", True):
             Path(settings["folder"], PROCESSES).write_text('{"pid": 1, "ppid": 0}\n')
+        to.write(does.get("prints", b""))
         return Ended(does["status"], "", None)
 
     monkeypatch.setattr(commands, "stream", stream)
@@ -160,8 +161,12 @@ def test_a_stopped_experiment_keeps_what_has_ended_and_goes_on(fake, capsys):
 @pytest.mark.parametrize(
     ("does", "said"),
     [
-        ({"status": 3}, r"^B ended with exit code 3; its last lines are in \S+/runs/02-B\.log$"),
-        ({"status": 137}, r"^B was killed by SIGKILL; its last lines are in \S+/02-B\.log$"),
+        ({"status": 3}, r"^B ended with exit code 3; see \S+/runs/02-B\.log$"),
+        (
+            {"status": 1, "prints": b"one\nValueError: no \x1b[31mX_TOKEN=abc123xyz here\n\n"},
+            r"^B ended with exit code 1: ValueError: no \[31mX_TOKEN=\[hidden\] here; see \S+log$",
+        ),
+        ({"status": 137}, r"^B was killed by SIGKILL; see \S+/02-B\.log$"),
         (
             {"steps": 32},
             r"^B made 12 steps behind the warm-up of 20, .* at least 20 are needed: ",

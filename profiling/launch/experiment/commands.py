@@ -35,7 +35,7 @@ from profiling.launch.experiment.processes import Conditions, say
 from profiling.launch.process import Ended, stream
 from profiling.shared.json_records import JsonObject, read_json
 from profiling.shared.run_files import FACTS
-from profiling.shared.secrets import secret_names, without_secret_values
+from profiling.shared.secrets import hide_secrets, secret_names, without_secret_values
 from profiling.tools import nsight, nsys_tool
 
 SEPARATOR = ":::"
@@ -45,6 +45,7 @@ WARM_UP = 20  # compiling is in the first steps of most programs
 USE = "give two commands with ::: between them, as in: ab -- A ::: B"
 VARIABLE = re.compile(r"[A-Za-z_]\w*=")
 TEMPORARY = "nsys.partial"
+LONGEST = 200  # characters of a program's last line in our own
 Sides = tuple[list[str], list[str]]  # the words of A and those of B, as typed
 Places = tuple[Path | None, Path | None]  # the folders that A and B run in; None: this one
 HERE: Places = (None, None)
@@ -196,8 +197,16 @@ def run_hooked(
     if ended.stopped_by:
         stop(ended.stopped_by)
     if ended.status:
-        raise ValueError(f"{side} {end_words(ended.status)}; its last lines are in {log}")
+        raise ValueError(f"{side} {end_words(ended.status)}{last_line(log)}; see {log}")
     return time.perf_counter() - started
+
+
+def last_line(log: Path) -> str:
+    """The last line with text of a log, shortened and without secrets, after a colon; "": none."""
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    text = next((line.strip() for line in reversed(lines) if line.strip()), "")
+    shown = "".join(filter(str.isprintable, hide_secrets(text)))[:LONGEST]
+    return f": {shown}" if shown else ""
 
 
 def step_times(run_dir: Path, side: str) -> list[float | None]:
