@@ -91,6 +91,33 @@ def test_cpu_work_that_ends_with_a_batch_was_making_it():
     assert report_of(trained(before=stalled).trace()).bottleneck.verdict == "data"
 
 
+@pytest.mark.parametrize(
+    ("sizes", "cause"),
+    [
+        ((16384, 65536) * 4, "cpu"),
+        ((65536,) * 8, "data"),  # samples of one size
+        ((16384, 65536) * 2, "data"),  # the parts of a batch
+        ((1024, 65536) * 4, "data"),  # samples with their labels
+    ],
+)
+def test_weights_that_are_made_and_copied_one_by_one_are_no_batch(sizes, cause):
+    """Adapters of a model are made on the host, each with a copy of its own."""
+
+    def load(program, number):
+        for size in sizes:
+            program.work(1 * MS)
+            program.copy(2 * US, size)
+
+    program = Program()
+    for number in range(6):
+        load(program, number)
+        program.launch(100 * US, 40)
+        program.launch(30 * US, 4, name=ADAM)
+    by_cause = report_of(program.trace()).idle.by_cause
+    assert by_cause[cause] > len(sizes) / 2
+    assert by_cause["data" if cause == "cpu" else "cpu"] < 0.1
+
+
 def test_cpu_work_behind_a_batch_makes_the_next_one():
     """The loaders of accelerate and of the HF Trainer fetch ahead."""
     program = Program()

@@ -62,6 +62,7 @@ TO_HOST, FROM_HOST = "Device-to-Host", "Host-to-Device"  # in the name of a copy
 BATCH_BYTES = 4096  # smaller copies are scalars
 NUMBERS_BYTES = 64  # a loss or a few metrics: the host makes no input of them
 FETCHES = 4  # per step, each answered by a copy to the GPU: a batch comes once, or a few times
+PIECES = 4  # pauses of the host among the copies of one batch; more of them make weights
 STAGED_BYTES = 65536  # larger copies of pageable memory go through a buffer of the driver's
 DATA_PHASES = ("data", "dataloader", "data_loading", "get_batch", "load", "batch")
 # the system's calls that pause at the program's request, and those that put files on the disk
@@ -118,6 +119,28 @@ def in_large_runs(chosen: NDArray[np.bool_], bytes_: NDArray[np.int64]) -> NDArr
     run_bytes = np.bincount(run[chosen], bytes_[chosen], len(run) + 1)
     large: NDArray[np.bool_] = chosen & (run_bytes[run] >= BATCH_BYTES)
     return large
+
+
+def piece_by_piece(
+    chosen: NDArray[np.bool_],
+    bytes_: NDArray[np.int64],
+    before: NDArray[np.intp],
+    after: NDArray[np.intp],
+) -> NDArray[np.bool_]:
+    """The mask of copies in runs whose copies differ in size and have more than PIECES pauses of
+    the host among them: weights are made so one by one, and samples are as large as each other.
+
+    `before` and `after` are the operations around each pause.
+    """
+    run = np.cumsum(~chosen)
+    inside = chosen[before] & chosen[after] & (run[before] == run[after])
+    pauses = np.bincount(run[before[inside]], minlength=len(run) + 1)
+    large = chosen & (bytes_ >= BATCH_BYTES)
+    least, most = np.full(len(pauses), np.iinfo(np.int64).max), np.zeros(len(pauses), np.int64)
+    np.minimum.at(least, run[large], bytes_[large])
+    np.maximum.at(most, run[large], bytes_[large])
+    pieces: NDArray[np.bool_] = chosen & ((pauses > PIECES) & (most > least))[run]
+    return pieces
 
 
 def large_results(to_host: NDArray[np.bool_], bytes_: NDArray[np.int64]) -> NDArray[np.bool_]:
