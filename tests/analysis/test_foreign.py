@@ -12,6 +12,7 @@ from profiling.analysis.gpu_time.typical import are_typical, typical_step
 from profiling.analysis.summary import summarize
 from profiling.analysis.verdict.advice import advise
 from profiling.shared.causes import VERDICT
+from profiling.shared.manifest import CapturedWindow, Laps, Manifest, WindowSteps
 from profiling.timeline.trace import Calls, Ranges
 from tests.helpers.programs import (
     AUTOGRAD,
@@ -435,6 +436,40 @@ def test_a_batch_that_nothing_marks_may_be_something_else():
 
 
 LOADER = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
+
+
+@pytest.mark.parametrize("known", [False, True])
+@pytest.mark.parametrize("workers", [True, False])
+def test_a_host_that_records_nothing_waits_longer_for_workers(workers, known):
+    name = LOADER if workers else LOADER.replace("MultiProcessing", "SingleProcess")
+
+    program = Program()
+    for number in range(6):
+        begin = program.host
+        program.work(6 * MS)
+        program.build.range(begin, program.host, name, domain=None)
+        program.copy(1 * US)
+        program.launch(1 * US, 400)
+        program.build.range(begin, program.host, f"ProfilerStep#{number}", domain=None)
+    for start, end, *_ in program.build.calls:
+        program.build.operator(start - 5 * US, end, "aten::add")
+    analysis = Analysis(program.trace(kind="kineto"))
+    mean_ms = float(np.diff(analysis.bounds_ns).mean()) / 1e6
+    steps = WindowSteps(before=Laps(mean_ms, [mean_ms]))
+    manifest = Manifest(1, "kineto", CapturedWindow(), steps, overhead_percent=0.0)
+    report = summarize(analysis, manifest if known else None)
+    for row in report.typical.added_ms:
+        rest_ms = sum(ms for cause, ms in row.items() if cause != "data")
+        assert rest_ms > 0 and (row["data"] == pytest.approx(-rest_ms)) == workers
+    said = [line for line in report.bottleneck.evidence if "for the loader's workers" in line]
+    (data,) = [gain for gain in report.bottleneck.ranked if gain.verdict == "data"]
+    waited_ms = report.typical.parts_ms["data"]
+    assert bool(said) == workers
+    if workers:
+        likely = report.typical.added_ms[LIKELY]
+        assert data.recoverable_ms_per_step == pytest.approx(waited_ms - likely["data"])
+    else:
+        assert data.recoverable_ms_per_step <= waited_ms
 
 
 @pytest.mark.parametrize(

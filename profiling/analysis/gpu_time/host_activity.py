@@ -64,6 +64,8 @@ NUMBERS_BYTES = 64  # a loss or a few metrics: the host makes no input of them
 FETCHES = 4  # per step, each answered by a copy to the GPU: a batch comes once, or a few times
 PIECES = 4  # pauses of the host among the copies of one batch; more of them make weights
 STAGED_BYTES = 65536  # larger copies of pageable memory go through a buffer of the driver's
+PACED_NS = 2_000_000  # of a step: to take a ready batch from workers needs less
+BY_WORKERS = re.compile(r"enumerate\(DataLoader\)#_MultiProcessingDataLoaderIter.*")
 DATA_PHASES = ("data", "dataloader", "data_loading", "get_batch", "load", "batch")
 # the system's calls that pause at the program's request, and those that put files on the disk
 SLEEPS = re.compile(r"(clock_)?nanosleep|u?sleep")
@@ -288,6 +290,14 @@ def waits_for_answers(trace: Trace, steps: Steps) -> Intervals:
     Waits for programs that the steps start are none of them.
     """
     return foreign_waits(trace, steps)[0]
+
+
+def waits_for_workers(trace: Trace, steps: Steps) -> bool:
+    """Whether other processes set the pace of the steps, which wait for their batches."""
+    begin, end = int(steps.start_ns[0]), int(steps.end_ns[-1])
+    waits = times_named(trace, steps, BY_WORKERS, trace.ranges)
+    waits = waits.union(waits_for_answers(trace, steps)).clip(begin, end)
+    return bool(waits.total_ns() > PACED_NS * len(steps.start_ns))
 
 
 def foreign_waits(trace: Trace, steps: Steps) -> tuple[Intervals, Intervals]:
