@@ -79,3 +79,10 @@ def test_no_cause_loses_more_than_its_events_cost_before_the_others_lose_in_prop
     )
     assert scaled_to(4.0, step) == pytest.approx({"compute": 0, "launch": 4, "data": 0, "cpu": 0})
     assert scaled_to(38.0, step)["data"] == pytest.approx(2)  # all else of the host's is gone
+
+
+def test_a_longer_wait_for_workers_takes_no_part_in_scaling():
+    parts_ms = {"compute": 7.0, "launch": 16.0, "data": 3.0}
+    added_ms = [{"launch": 5.0, "data": -5.0}] * 3
+    off = scaled_to(4.0, TypicalStep(5, 26.0, parts_ms, {}, 0.0, added_ms))
+    assert off == pytest.approx({"compute": 0, "launch": 4, "data": 0})

@@ -12,6 +12,7 @@ from profiling.analysis.gpu_time.typical import are_typical, typical_step
 from profiling.analysis.summary import summarize
 from profiling.analysis.verdict.advice import advise
 from profiling.shared.causes import VERDICT
+from profiling.shared.manifest import CapturedWindow, Laps, Manifest, WindowSteps
 from profiling.timeline.trace import Calls, Ranges
 from tests.helpers.programs import (
     AUTOGRAD,
@@ -89,6 +90,33 @@ def stalled(program: Program, number: int) -> None:
 
 def test_cpu_work_that_ends_with_a_batch_was_making_it():
     assert report_of(trained(before=stalled).trace()).bottleneck.verdict == "data"
+
+
+@pytest.mark.parametrize(
+    ("sizes", "cause"),
+    [
+        ((16384, 65536) * 4, "cpu"),
+        ((65536,) * 8, "data"),  # samples of one size
+        ((16384, 65536) * 2, "data"),  # the parts of a batch
+        ((1024, 65536) * 4, "data"),  # samples with their labels
+    ],
+)
+def test_weights_that_are_made_and_copied_one_by_one_are_no_batch(sizes, cause):
+    """Adapters of a model are made on the host, each with a copy of its own."""
+
+    def load(program, number):
+        for size in sizes:
+            program.work(1 * MS)
+            program.copy(2 * US, size)
+
+    program = Program()
+    for number in range(6):
+        load(program, number)
+        program.launch(100 * US, 40)
+        program.launch(30 * US, 4, name=ADAM)
+    by_cause = report_of(program.trace()).idle.by_cause
+    assert by_cause[cause] > len(sizes) / 2
+    assert by_cause["data" if cause == "cpu" else "cpu"] < 0.1
 
 
 def test_cpu_work_behind_a_batch_makes_the_next_one():
@@ -408,6 +436,40 @@ def test_a_batch_that_nothing_marks_may_be_something_else():
 
 
 LOADER = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
+
+
+@pytest.mark.parametrize("known", [False, True])
+@pytest.mark.parametrize("workers", [True, False])
+def test_a_host_that_records_nothing_waits_longer_for_workers(workers, known):
+    name = LOADER if workers else LOADER.replace("MultiProcessing", "SingleProcess")
+
+    program = Program()
+    for number in range(6):
+        begin = program.host
+        program.work(6 * MS)
+        program.build.range(begin, program.host, name, domain=None)
+        program.copy(1 * US)
+        program.launch(1 * US, 400)
+        program.build.range(begin, program.host, f"ProfilerStep#{number}", domain=None)
+    for start, end, *_ in program.build.calls:
+        program.build.operator(start - 5 * US, end, "aten::add")
+    analysis = Analysis(program.trace(kind="kineto"))
+    mean_ms = float(np.diff(analysis.bounds_ns).mean()) / 1e6
+    steps = WindowSteps(before=Laps(mean_ms, [mean_ms]))
+    manifest = Manifest(1, "kineto", CapturedWindow(), steps, overhead_percent=0.0)
+    report = summarize(analysis, manifest if known else None)
+    for row in report.typical.added_ms:
+        rest_ms = sum(ms for cause, ms in row.items() if cause != "data")
+        assert rest_ms > 0 and (row["data"] == pytest.approx(-rest_ms)) == workers
+    said = [line for line in report.bottleneck.evidence if "for the loader's workers" in line]
+    (data,) = [gain for gain in report.bottleneck.ranked if gain.verdict == "data"]
+    waited_ms = report.typical.parts_ms["data"]
+    assert bool(said) == workers
+    if workers:
+        likely = report.typical.added_ms[LIKELY]
+        assert data.recoverable_ms_per_step == pytest.approx(waited_ms - likely["data"])
+    else:
+        assert data.recoverable_ms_per_step <= waited_ms
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,10 @@ TO_HOST, FROM_HOST = "Device-to-Host", "Host-to-Device"  # in the name of a copy
 BATCH_BYTES = 4096  # smaller copies are scalars
 NUMBERS_BYTES = 64  # a loss or a few metrics: the host makes no input of them
 FETCHES = 4  # per step, each answered by a copy to the GPU: a batch comes once, or a few times
+PIECES = 4  # pauses of the host among the copies of one batch; more of them make weights
 STAGED_BYTES = 65536  # larger copies of pageable memory go through a buffer of the driver's
+PACED_NS = 2_000_000  # of a step: to take a ready batch from workers needs less
+BY_WORKERS = re.compile(r"enumerate\(DataLoader\)#_MultiProcessingDataLoaderIter.*")
 DATA_PHASES = ("data", "dataloader", "data_loading", "get_batch", "load", "batch")
 # the system's calls that pause at the program's request, and those that put files on the disk
 SLEEPS = re.compile(r"(clock_)?nanosleep|u?sleep")
@@ -118,6 +121,28 @@ def in_large_runs(chosen: NDArray[np.bool_], bytes_: NDArray[np.int64]) -> NDArr
     run_bytes = np.bincount(run[chosen], bytes_[chosen], len(run) + 1)
     large: NDArray[np.bool_] = chosen & (run_bytes[run] >= BATCH_BYTES)
     return large
+
+
+def piece_by_piece(
+    chosen: NDArray[np.bool_],
+    bytes_: NDArray[np.int64],
+    before: NDArray[np.intp],
+    after: NDArray[np.intp],
+) -> NDArray[np.bool_]:
+    """The mask of copies in runs whose copies differ in size and have more than PIECES pauses of
+    the host among them: weights are made so one by one, and samples are as large as each other.
+
+    `before` and `after` are the operations around each pause.
+    """
+    run = np.cumsum(~chosen)
+    inside = chosen[before] & chosen[after] & (run[before] == run[after])
+    pauses = np.bincount(run[before[inside]], minlength=len(run) + 1)
+    large = chosen & (bytes_ >= BATCH_BYTES)
+    least, most = np.full(len(pauses), np.iinfo(np.int64).max), np.zeros(len(pauses), np.int64)
+    np.minimum.at(least, run[large], bytes_[large])
+    np.maximum.at(most, run[large], bytes_[large])
+    pieces: NDArray[np.bool_] = chosen & ((pauses > PIECES) & (most > least))[run]
+    return pieces
 
 
 def large_results(to_host: NDArray[np.bool_], bytes_: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -265,6 +290,14 @@ def waits_for_answers(trace: Trace, steps: Steps) -> Intervals:
     Waits for programs that the steps start are none of them.
     """
     return foreign_waits(trace, steps)[0]
+
+
+def waits_for_workers(trace: Trace, steps: Steps) -> bool:
+    """Whether other processes set the pace of the steps, which wait for their batches."""
+    begin, end = int(steps.start_ns[0]), int(steps.end_ns[-1])
+    waits = times_named(trace, steps, BY_WORKERS, trace.ranges)
+    waits = waits.union(waits_for_answers(trace, steps)).clip(begin, end)
+    return bool(waits.total_ns() > PACED_NS * len(steps.start_ns))
 
 
 def foreign_waits(trace: Trace, steps: Steps) -> tuple[Intervals, Intervals]:

@@ -28,7 +28,8 @@ of accelerate and the HF Trainer do. Copies with no other operation between them
 lies between two of them is `staging`, outside the data phase, as one copy of all would have no such
 gaps; but for allocations, and for 200 us without a call, in which the next one was made. Queued
 time between two copies to the host is `staging`, too: between JAX's, a function on the stream
-empties the buffer that they share.
+empties the buffer that they share. Copies of several sizes in a row with many such times among them
+are no batch: they bring the weights of a module, say, each when it has been made.
 `host_activity` says what counts as the data phase, and as a wait.
 
 While a wait held up the host and the GPU was busy, the host would have got ahead without the wait.
@@ -64,6 +65,7 @@ from profiling.analysis.gpu_time.host_activity import (
     in_large_runs,
     is_other_work,
     large_results,
+    piece_by_piece,
     where_often,
 )
 from profiling.analysis.gpu_time.host_waits import (
@@ -144,9 +146,11 @@ def find_gaps(
     if not len(host.data.start_ns):
         mine = owned.steps.rows_of(operations)
         steps = len(bounds_ns) - 1
-        batch = beside_batch(trace.names, operations, mine, before[rows], after[rows], steps)
-        did = (host.other_work, host.data_stalls, host.draws, host.quiet)
         start_ns, end_ns = idle.start_ns[rows], idle.end_ns[rows]
+        paused = host.quiet.ns_within(start_ns, end_ns) > LONG_NS
+        beside = before[rows], after[rows]
+        batch = beside_batch(trace.names, operations, mine, *beside, paused, steps)
+        did = (host.other_work, host.data_stalls, host.draws, host.quiet)
         batch &= ~is_other_work(*(times.ns_within(start_ns, end_ns) for times in did))
     run = copies(trace.names, operations, before[rows], FROM_HOST)
     run &= copies(trace.names, operations, after[rows], FROM_HOST)
@@ -225,18 +229,24 @@ def beside_batch(
     rows: NDArray[np.intp],
     before: NDArray[np.intp],
     after: NDArray[np.intp],
+    paused: NDArray[np.bool_],
     steps: int,
 ) -> NDArray[np.bool_]:
     """(gaps,) mask: a batch is copied to the GPU just before it, or just after it and then no
     results were fetched before it.
 
-    `rows` are those of the process on the GPU. A small copy counts with the copies right beside it.
+    `rows` are those of the process on the GPU; in gaps of the mask `paused` the host was long
+    without a call. A small copy counts with the copies right beside it.
     Results are as large as a batch, or more than scalars and fetched again and again in each of the
     `steps`.
     """
     of_batch, fetched = (np.zeros(len(operations.name) + 1, bool) for _ in range(2))  # and row -1
     bytes_ = operations.bytes[rows]
-    of_batch[rows] = in_large_runs(copies(names, operations, rows, FROM_HOST), bytes_)
+    to_gpu = copies(names, operations, rows, FROM_HOST)
+    of_batch[rows] = in_large_runs(to_gpu, bytes_)
+    paused = paused & (before >= 0) & (after >= 0)
+    around = (np.searchsorted(rows, gaps[paused]) for gaps in (before, after))
+    of_batch[rows] &= ~piece_by_piece(to_gpu, bytes_, *around)
     fetched[rows] = large_results(copies(names, operations, rows, TO_HOST), bytes_)
     small = copies(names, operations, before, TO_HOST) & of_batch[after]
     small &= operations.bytes[before] > NUMBERS_BYTES

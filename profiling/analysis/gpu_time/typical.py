@@ -7,6 +7,7 @@ import numpy as np
 
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.columns import distinct
+from profiling.analysis.gpu_time.host_activity import waits_for_workers
 from profiling.analysis.gpu_time.idle import Gaps
 from profiling.analysis.gpu_time.profiler_cost import LEAST, LIKELY, MOST
 from profiling.analysis.gpu_work.families import ms_by_family
@@ -40,12 +41,16 @@ def typical_step(analysis: Analysis) -> TypicalStep | None:
 def added_ms(analysis: Analysis, chosen: np.ndarray) -> list[dict[str, float]] | None:
     """Milliseconds that capturing added to the idle causes of the chosen steps, in their mean.
 
-    The least, the likely and the most; None where it is not known by cause.
+    The least, the likely and the most; None where it is not known by cause. Where a loader's
+    workers set the pace, a step takes as long without a profiler: the host waits for them instead,
+    so `data` has what the others have, below 0.
     """
     cost = analysis.profiler_cost
     if cost is None or cost.cause_ns is None:
         return None
     means = {cause: ns[:, chosen].mean(axis=1) / 1e6 for cause, ns in cost.cause_ns.items()}
+    if waits_for_workers(analysis.trace, analysis.steps):
+        means["data"] = 0.0 - np.sum([ms for cause, ms in means.items() if cause != "data"], axis=0)
     return [
         {cause: float(ms[scenario]) for cause, ms in means.items()}
         for scenario in (LEAST, LIKELY, MOST)

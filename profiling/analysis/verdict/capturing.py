@@ -16,15 +16,27 @@ def added_by_capturing(report: Report, step: TypicalStep) -> dict[str, float]:
     """Part of the step -> ms that capturing added to it, never more than it has.
 
     Estimated, or if the manifest has the measured time, the estimates scaled to it. What is then
-    left is taken off the parts that a profiler lengthens, in proportion.
+    left is taken off the parts that a profiler lengthens, in proportion. Where a loader's workers
+    set the pace, a step is no longer, but without its events the host would wait longer for them.
     """
     if report.idle is None:
         return {}
     estimated = step.added_ms[LIKELY] if step.added_ms else {}
     measured = measured_added_ms(report.health, step)
-    off = estimated if measured is None else scaled_to(measured, step)
+    guessed = measured is None or (not measured and is_paced(estimated))
+    off = estimated if guessed else scaled_to(measured or 0.0, step)
     # what no sentence says changes no figure
-    return off if sum(off.values()) >= WORTH_TELLING * step.ms else {}
+    return off if explained_ms(off) >= WORTH_TELLING * step.ms else {}
+
+
+def is_paced(off: dict[str, float]) -> bool:
+    """Whether a loader's workers set the pace, as gpu_time.typical.added_ms tells."""
+    return off.get("data", 0.0) < 0
+
+
+def explained_ms(off: dict[str, float]) -> float:
+    """Milliseconds of idle time that recording explains, also where a wait would be longer."""
+    return sum(ms for ms in off.values() if ms > 0)
 
 
 def measured_added_ms(health: Health, step: TypicalStep) -> float | None:
@@ -45,7 +57,9 @@ def scaled_to(added_ms: float, step: TypicalStep) -> dict[str, float]:
     No part loses more than its events cost at most; what is left slowed the host as a whole. The
     host's other parts lose what even the parts that a profiler lengthens cannot have been.
     """
-    _, likely, most = step.added_ms or [{}, {}, {}]
+    _, likely, most = (
+        {name: max(0.0, ms) for name, ms in row.items()} for row in step.added_ms or [{}, {}, {}]
+    )
     scale = added_ms / (sum(likely.values()) or 1.0)
     off = {
         name: min(ms, scale * likely.get(name, 0.0), most.get(name, 0.0))
@@ -59,7 +73,14 @@ def scaled_to(added_ms: float, step: TypicalStep) -> dict[str, float]:
     return off
 
 
-def overhead_sentence(health: Health, taken_off: float) -> str:
+def overhead_sentence(health: Health, off: dict[str, float]) -> str:
+    taken_off = explained_ms(off)
+    if is_paced(off):
+        return (
+            f"Recording its events may explain {taken_off:.2f} ms of idle time in each step. "
+            "Without it the host would wait so much longer for the loader's workers: it counts as "
+            "data loading."
+        )
     if health.free_step_ms is None:
         return (
             f"Recording its events may explain {taken_off:.2f} ms of idle time in each step, which "

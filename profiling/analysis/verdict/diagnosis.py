@@ -36,6 +36,7 @@ from profiling.analysis.verdict.advice import advise, covers_of, is_of_driver_al
 from profiling.analysis.verdict.capturing import (
     WORTH_TELLING,
     added_by_capturing,
+    explained_ms,
     judged_ms,
     overhead_sentence,
 )
@@ -119,7 +120,7 @@ def bottleneck_of(analysis: Analysis, report: Report) -> Bottleneck:
         waits_ms = waiting.get("synchronization", 0.0)
         if waits_ms >= gpu.WAITING_SHARE * step_ms:
             why += waiting_sentences({"synchronization": waits_ms}, step.ms, cover_phrases(report))
-    added = [overhead_sentence(report.health, sum(off.values()))] if off else []
+    added = [overhead_sentence(report.health, off)] if off else []
     # the first screen shows only the first few
     evidence = [busy_sentence(step), *why[:1], *reading_sentences(different), *added, *why[1:]]
     evidence += typical_sentences(report, step)
@@ -198,7 +199,7 @@ def readings(analysis: Analysis, report: Report, step: TypicalStep) -> list[Read
     for off in (step.added_ms[LEAST], step.added_ms[MOST]):
         lost, step_ms = lost_ms(report, step, off), judged_ms(step, off)
         verdict, _ = verdict_of(analysis, report, step, lost, step_ms)
-        found.append(Reading(sum(off.values()), verdict))
+        found.append(Reading(explained_ms(off), verdict))
     return found if len({reading.verdict for reading in found}) > 1 else []
 
 
