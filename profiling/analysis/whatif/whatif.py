@@ -15,8 +15,7 @@ from profiling.analysis.gpu_time.host_activity import (
     LONG_NS,
     data_ranges,
     loader_is_marked,
-    times_named,
-    waits_for_answers,
+    waits_for_workers,
 )
 from profiling.analysis.gpu_time.losses import GRAPH_LAUNCH
 from profiling.analysis.gpu_work.families import FAMILIES
@@ -36,7 +35,6 @@ from profiling.analysis.whatif.changes import (
 )
 from profiling.analysis.whatif.constants import (
     END_PERCENT,
-    HAND_OVER_NS,
     MOST_OVERLAPPING,
     MOST_PAUSES,
     PAUSE_NS,
@@ -53,7 +51,6 @@ from profiling.shared.units import counted
 from profiling.timeline.trace import GRAPH, Calls, Operations
 
 DRIVER_LAUNCH = re.compile(r"cuLaunchKernel(Ex)?")
-BY_WORKERS = re.compile(r"enumerate\(DataLoader\)#_MultiProcessingDataLoaderIter.*")
 MOST_HELPFUL = 5  # changes in a report
 MOST_IN_REPORT = 50_000  # operations; replaying so many takes a quarter of a second
 SWAP = "--swap attention="
@@ -97,7 +94,7 @@ def what_if(analysis: Analysis, manifest: Manifest | None, asked: Asked) -> What
         cycle,
         known_ms,
         of_manifest,
-        captured_ms if waits_for_workers(analysis) else None,
+        captured_ms if waits_for_workers(analysis.trace, analysis.steps) else None,
         shows_loading(analysis, window),
         guesses_loading=not loader_is_marked(analysis.trace, analysis.steps),
         shows_waits=shows_waits(analysis, window),
@@ -191,16 +188,6 @@ def reason_against(analysis: Analysis, manifest: Manifest | None) -> str | None:
 
 def communicates(analysis: Analysis, name: np.ndarray) -> bool:
     return FAMILIES.index("communication") in analysis.family[used_names(name)]
-
-
-def waits_for_workers(analysis: Analysis) -> bool:
-    """Whether the steps wait longer for batches of other processes than these are handed over."""
-    trace, steps = analysis.trace, analysis.steps
-    waits = waits_for_answers(trace, steps)
-    waits = waits.union(times_named(trace, steps, BY_WORKERS, trace.ranges))
-    waits = waits.clip(int(steps.start_ns[0]), int(steps.end_ns[-1]))
-    waited_ns = (waits.end_ns - waits.start_ns).sum()
-    return bool(waited_ns > 2 * HAND_OVER_NS * len(steps.start_ns))
 
 
 def shows_loading(analysis: Analysis, window: Work) -> bool:

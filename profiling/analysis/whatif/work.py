@@ -28,6 +28,7 @@ from profiling.analysis.gpu_time.host_activity import (
     is_other_work,
     large_results,
     other_work,
+    piece_by_piece,
     sleeps,
     where_often,
 )
@@ -364,7 +365,7 @@ def data_columns(
     stall = long & (think_ns - data_ns > LONG_NS)
     in_data = phases.ns_within(spans.start_ns, spans.end_ns) > 0
     if not len(phases.start_ns):
-        batch = stall & makes_batch(gpu, first[:-1])
+        batch = stall & makes_batch(gpu, first[:-1], stall)
         small = true_just_before(gpu.to_host & (gpu.bytes > NUMBERS_BYTES), first[:-1])
         batch &= ~where_often(batch & small, len(steps.start_ns))
         did = (other_work(trace, steps, for_programs), foreign, drawing_times(trace, steps))
@@ -376,14 +377,15 @@ def data_columns(
     return data_ns, stall, in_data
 
 
-def makes_batch(gpu: Launched, row: np.ndarray) -> np.ndarray:
+def makes_batch(gpu: Launched, row: np.ndarray, paused: np.ndarray) -> np.ndarray:
     """(rows,) whether from each operation on a batch is copied to the GPU before the next kernel
-    and the next result, and the operation before it fetched no results."""
+    and the next result, and the operation before it fetched no results; `paused` before it."""
     fetched = true_just_before(large_results(gpu.to_host, gpu.bytes), row)
-    batch = next_of(in_large_runs(gpu.from_host, gpu.bytes))[row]
+    after = row[paused & (row > 0) & (row < len(gpu.call))]
+    pieces = piece_by_piece(gpu.from_host, gpu.bytes, after - 1, after)
+    batch = next_of(in_large_runs(gpu.from_host, gpu.bytes) & ~pieces)[row]
     kernel = next_of((gpu.kind == KERNEL) | gpu.to_host)[row]
-    made: np.ndarray = (batch < len(gpu.call)) & (batch < kernel) & ~fetched
-    return made
+    return np.asarray((batch < len(gpu.call)) & (batch < kernel) & ~fetched)
 
 
 def true_just_before(mask: np.ndarray, row: np.ndarray) -> NDArray[np.bool_]:
