@@ -135,6 +135,10 @@ def priorities_updated_one_by_one(fault: bool, mark: Mark) -> None:
     repeat(step, mark)
 
 
+def by_subtraction(z: Tensor) -> Tensor:
+    return ((z[:, None] - z[None]).pow(2).sum(-1) + 1e-6).sqrt()
+
+
 def pairs_by_broadcasting(fault: bool, mark: Mark) -> None:
     """Subtracts each of 384 answers from each other to know how far they are; else by cdist."""
     model, x, y = residual_mlp(64, 2), torch.randn(384, 64), torch.randint(12, (384,))
@@ -143,10 +147,7 @@ def pairs_by_broadcasting(fault: bool, mark: Mark) -> None:
 
     def loss_of() -> Tensor:
         z = model(x)
-        if fault:
-            far = ((z[:, None] - z[None]).pow(2).sum(-1) + 1e-6).sqrt()
-        else:
-            far = torch.cdist(z, z)
+        far = by_subtraction(z) if fault else torch.cdist(z, z)
         return torch.where(same, far, F.relu(10 - far)).mean()
 
     repeat(training_step(optimizer, loss_of), mark)

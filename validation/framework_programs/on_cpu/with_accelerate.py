@@ -103,7 +103,7 @@ def accelerate_saves_its_state(fault: bool, mark: Mark) -> None:
         kept = ProjectConfiguration(folder, automatic_checkpoint_naming=True, total_limit=2)
         accelerator = Accelerator(cpu=True, project_config=kept)
         model = residual_mlp(512, 5)
-        loader = DataLoader(TensorDataset(torch.randn(12_000, 512)), batch_size=16)
+        loader = DataLoader(TensorDataset(torch.randn(12_000, 512)), batch_size=8)
         optimizer = torch.optim.AdamW(model.parameters(), 1e-4, fused=True)
         model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
         for number, (x,) in enumerate(endless(loader), 1):
