@@ -98,7 +98,7 @@ def accelerate_augments_with_one_worker(fault: bool, mark: Mark) -> None:
 
 
 def accelerate_saves_its_state(fault: bool, mark: Mark) -> None:
-    """Saves all of accelerate's state behind each second step, and keeps the last two."""
+    """Saves all of accelerate's state, and the model by itself, behind each second step."""
     with TemporaryDirectory(prefix="states-", dir=".") as folder:
         kept = ProjectConfiguration(folder, automatic_checkpoint_naming=True, total_limit=2)
         accelerator = Accelerator(cpu=True, project_config=kept)
@@ -112,4 +112,5 @@ def accelerate_saves_its_state(fault: bool, mark: Mark) -> None:
             optimizer.zero_grad()
             if fault and number % 2 == 0:
                 accelerator.save_state()
+                accelerator.save_model(model, f"{folder}/best")
             mark()
