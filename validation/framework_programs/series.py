@@ -386,6 +386,4 @@ SERIES = dict(
         start=6,
     )
 )
-PROGRAMS = tuple(
-    program for series in (*SERIES.values(), *ON_CPU.values()) for program in series
-)
+PROGRAMS = tuple(program for series in (*SERIES.values(), *ON_CPU.values()) for program in series)
