@@ -39,7 +39,7 @@ COLUMNS = (
 
 @dataclass
 class OnCpuConfig(Keys):
-    series: int = key(1, "1, 2 or 3, each written after the mending that followed the one before")
+    series: int = key(1, "1, 2, 3 or 4, each written after the mending behind the one before")
     programs: str = key("all", "or names of the series, by comma")
     rounds: int = key(10, "timed turns of each program", least=1)
     out: str = key("out-on-cpu", "folder of measured times, runs and results.json")

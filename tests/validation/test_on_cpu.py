@@ -35,5 +35,5 @@ def test_a_class_is_right_with_the_words_that_were_expected(verdict, evidence, g
 
 
 def test_a_series_that_there_is_not_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="series=4: one of 1, 2, 3"):
-        main(OnCpuConfig(series=4, out=str(tmp_path)))
+    with pytest.raises(ValueError, match="series=5: one of 1, 2, 3, 4"):
+        main(OnCpuConfig(series=5, out=str(tmp_path)))

@@ -174,9 +174,10 @@ FRAMEWORKS = {
     "on_cpu.operators": ("PyTorch", "torch"),
     "on_cpu.second": ("PyTorch", "torch tensorboard"),
     "on_cpu.third": ("PyTorch", "torch"),
+    "on_cpu.fourth": ("PyTorch", "torch"),
     "on_cpu.with_transformers": ("transformers", "transformers accelerate peft"),
     "on_cpu.with_lightning": ("Lightning", "lightning"),
-    "on_cpu.with_accelerate": ("accelerate", "accelerate scikit-learn"),
+    "on_cpu.with_accelerate": ("accelerate", "accelerate scikit-learn pillow"),
 }
 OF_JAX = (
     *("with_jax", "with_numpyro", "seventh.with_flax", "seventh.with_equinox"),

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from validation.framework_programs.fifteenth.series import FIFTEENTH
 from validation.framework_programs.fourteenth.series import FOURTEENTH
-from validation.framework_programs.on_cpu.series import FIRST, SECOND, THIRD
+from validation.framework_programs.on_cpu.series import SERIES as ON_CPU
 from validation.framework_programs.program import Program
 from validation.framework_programs.thirteenth.series import THIRTEENTH
 from validation.framework_programs.twelfth.series import TWELFTH
@@ -386,6 +386,4 @@ SERIES = dict(
         start=6,
     )
 )
-PROGRAMS = tuple(
-    program for series in (*SERIES.values(), FIRST, SECOND, THIRD) for program in series
-)
+PROGRAMS = tuple(program for series in (*SERIES.values(), *ON_CPU.values()) for program in series)

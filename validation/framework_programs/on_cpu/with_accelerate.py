@@ -1,15 +1,20 @@
 """Programs of accelerate that train on the CPU."""
 
+import io
+from tempfile import TemporaryDirectory
+
 import numpy as np
 import torch
 import torch.nn.functional as F
 from accelerate import Accelerator
+from accelerate.utils import ProjectConfiguration
+from PIL import Image, ImageEnhance, ImageFilter
 from sklearn.metrics import average_precision_score, roc_auc_score
-from torch import nn
+from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from validation.framework_programs.parts import Mark
-from validation.framework_programs.torch_parts import endless, residual_mlp
+from validation.framework_programs.torch_parts import Made, endless, residual_mlp
 
 
 def accelerate_scores_by_sklearn(fault: bool, mark: Mark) -> None:
@@ -49,4 +54,63 @@ def accelerate_accumulates_single_samples(fault: bool, mark: Mark) -> None:
             optimizer.step()
             optimizer.zero_grad()
         if accelerator.sync_gradients:
+            mark()
+
+
+def augmented(photo: bytes) -> Tensor:
+    """Read, turn, cut, colour and blur a photo."""
+    picture = Image.open(io.BytesIO(photo)).convert("RGB")
+    picture = picture.rotate(np.random.uniform(-15, 15), Image.Resampling.BICUBIC)
+    left, top = np.random.randint(0, 64, 2).tolist()
+    picture = picture.crop((left, top, left + 320, top + 320))
+    picture = picture.resize((64, 64), Image.Resampling.LANCZOS)
+    for kind in (ImageEnhance.Color, ImageEnhance.Contrast, ImageEnhance.Brightness):
+        picture = kind(picture).enhance(np.random.uniform(0.6, 1.4))
+    picture = picture.filter(ImageFilter.GaussianBlur(np.random.uniform(0.1, 2)))
+    return torch.from_numpy(np.array(picture)).permute(2, 0, 1) / 255
+
+
+def accelerate_augments_with_one_worker(fault: bool, mark: Mark) -> None:
+    """One worker augments photos by Pillow for a small network; else they are ready."""
+    photos = []
+    for _ in range(32):
+        made, pixels = io.BytesIO(), np.random.randint(0, 256, (24, 24, 3), dtype=np.uint8)
+        Image.fromarray(pixels).resize((384, 384)).save(made, "jpeg")
+        photos.append(made.getvalue())
+    ready = torch.rand(32, 3, 64, 64)
+
+    def make(index: int) -> tuple[Tensor, int]:
+        return augmented(photos[index % 32]) if fault else ready[index % 32], index % 10
+
+    accelerator = Accelerator(cpu=True)
+    model = nn.Sequential(
+        nn.Conv2d(3, 16, 5, stride=2), nn.ReLU(), nn.Conv2d(16, 32, 5, stride=2), nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, 10),
+    )  # fmt: skip
+    optimizer = torch.optim.SGD(model.parameters(), 1e-2, momentum=0.9)
+    loader = DataLoader(Made(make), batch_size=16, num_workers=1)
+    model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+    for x, y in endless(loader):
+        accelerator.backward(F.cross_entropy(model(x), y))
+        optimizer.step()
+        optimizer.zero_grad()
+        mark()
+
+
+def accelerate_saves_its_state(fault: bool, mark: Mark) -> None:
+    """Saves all of accelerate's state, and the model by itself, behind each second step."""
+    with TemporaryDirectory(prefix="states-", dir=".") as folder:
+        kept = ProjectConfiguration(folder, automatic_checkpoint_naming=True, total_limit=2)
+        accelerator = Accelerator(cpu=True, project_config=kept)
+        model = residual_mlp(512, 5)
+        loader = DataLoader(TensorDataset(torch.randn(12_000, 512)), batch_size=8)
+        optimizer = torch.optim.AdamW(model.parameters(), 1e-4, fused=True)
+        model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+        for number, (x,) in enumerate(endless(loader), 1):
+            accelerator.backward(F.mse_loss(model(x), x))
+            optimizer.step()
+            optimizer.zero_grad()
+            if fault and number % 2 == 0:
+                accelerator.save_state()
+                accelerator.save_model(model, f"{folder}/best")
             mark()

@@ -7,11 +7,12 @@ from typing import Any
 import lightning
 import torch
 from lightning.pytorch.callbacks import Callback, ModelCheckpoint
+from lightning.pytorch.loggers import CSVLogger
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from validation.framework_programs.parts import Mark
-from validation.framework_programs.torch_parts import residual_mlp
+from validation.framework_programs.torch_parts import Made, residual_mlp
 
 warnings.filterwarnings("ignore")
 
@@ -104,3 +105,93 @@ def lightning_averages_the_table(fault: bool, mark: Mark) -> None:
         callbacks=[*([Average()] if fault else []), Marks(mark)],
     )
     trainer.fit(Ranking(), DataLoader(rows, batch_size=128))
+
+
+class Neighbours(Callback):
+    """Asks, behind each fourth step, whether near answers are of the same class."""
+
+    def __init__(self, width: int) -> None:
+        self.known, self.classes = torch.randn(4_000, width), torch.randint(10, (4_000,))
+        self.asked, self.truths = torch.randn(500, width), torch.randint(10, (500,))
+
+    @torch.no_grad()
+    def on_train_batch_end(
+        self, trainer: Any, module: Any, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        if batch_idx % 4:
+            return
+        module.eval()
+        known = torch.cat([module.model(x) for x in self.known.split(250)])
+        near = torch.cdist(module.model(self.asked), known).topk(20, largest=False).indices
+        guesses = self.classes[near].mode(1).values
+        module.log("knn_accuracy", (guesses == self.truths).float().mean())
+        module.train()
+
+
+def lightning_asks_its_neighbours(fault: bool, mark: Mark) -> None:
+    """Scores the model by 20 neighbours among 4,000 samples behind each fourth step."""
+    fit(residual_mlp(128, 4), 128, 128, mark, *([Neighbours(128)] if fault else []))
+
+
+class Norms(Callback):
+    """Logs the norms of each weight and of its gradient."""
+
+    def on_before_optimizer_step(self, trainer: Any, module: Any, optimizer: Any) -> None:
+        for name, weights in module.named_parameters():
+            module.log(f"norm/{name}", weights.norm())
+            module.log(f"gradient/{name}", weights.grad.norm())
+
+
+def lightning_logs_each_parameter(fault: bool, mark: Mark) -> None:
+    """Logs two norms of each of 144 parameters into a CSV file, which is written in each step."""
+    with TemporaryDirectory(prefix="logs-") as folder:
+        trainer = lightning.Trainer(
+            max_epochs=-1,
+            accelerator="cpu",
+            logger=CSVLogger(folder, flush_logs_every_n_steps=1) if fault else False,
+            log_every_n_steps=1,
+            enable_checkpointing=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+            callbacks=[*([Norms()] if fault else []), Marks(mark)],
+        )
+        rows = TensorDataset(torch.randn(30_000, 64))
+        trainer.fit(Regression(residual_mlp(64, 24)), DataLoader(rows, batch_size=64))
+
+
+class Classifier(lightning.LightningModule):
+    """Convolutions over spectra, and one of ten classes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.model = nn.Sequential(
+            nn.Conv1d(8, 96, 5), nn.ReLU(), nn.Conv1d(96, 96, 5), nn.ReLU(),
+            nn.Conv1d(96, 96, 5), nn.AdaptiveAvgPool1d(1), nn.Flatten(), nn.Linear(96, 10),
+        )  # fmt: skip
+
+    def training_step(self, batch: tuple[Tensor, Tensor], index: int) -> Tensor:
+        return nn.functional.cross_entropy(self.model(batch[0]), batch[1])
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.Adam(self.parameters())
+
+
+def lightning_loader_control(fault: bool, mark: Mark) -> None:
+    """Two workers filter signals for less time than a step takes."""
+
+    def make(index: int) -> tuple[Tensor, int]:
+        spectrum = torch.fft.rfft(torch.randn(8, 512))
+        spectrum[:, 128:] = 0
+        return torch.fft.irfft(spectrum), index % 10
+
+    trainer = lightning.Trainer(
+        max_epochs=-1,
+        accelerator="cpu",
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        callbacks=[Marks(mark)],
+    )
+    loader = DataLoader(Made(make), batch_size=16, num_workers=2, persistent_workers=True)
+    trainer.fit(Classifier(), loader)

@@ -28,10 +28,12 @@ from transformers import (
     Trainer,
     TrainerCallback,
     TrainingArguments,
+    ViTConfig,
+    ViTForImageClassification,
 )
 
-from validation.framework_programs.parts import Mark
-from validation.framework_programs.torch_parts import Made, endless
+from validation.framework_programs.parts import Mark, repeat
+from validation.framework_programs.torch_parts import Made, endless, training_step
 
 VOCAB = 2_000
 
@@ -212,3 +214,76 @@ def hf_posts_each_loss(fault: bool, mark: Mark) -> None:
     threading.Thread(target=server.serve_forever, daemon=True).start()
     posts = [Posts(server)] if fault else []
     train(small_gpt(), 64, 4, mark, *posts, logging_strategy="steps", logging_steps=1)
+
+
+def edits(one: list[int], other: list[int]) -> int:
+    """Least number of words to change, add or leave out, until one text is the other."""
+    row = list(range(len(other) + 1))
+    for i, word in enumerate(one, 1):
+        before, row[0] = row[0], i
+        for j, wanted in enumerate(other, 1):
+            before, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, before + (word != wanted))
+    return row[-1]
+
+
+def peft_rewards_by_edits(fault: bool, mark: Mark) -> None:
+    """Rewards words that are drawn by their edits to a text, in Python; else by equal words."""
+    config = LlamaConfig(
+        vocab_size=500,
+        hidden_size=64,
+        intermediate_size=256,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+    )
+    chosen = LoraConfig(r=8, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM")
+    model = get_peft_model(LlamaForCausalLM(config), chosen)
+    trained = [each for each in model.parameters() if each.requires_grad]
+    optimizer = torch.optim.AdamW(trained, 1e-4)
+    texts = torch.randint(500, (4, 192))
+
+    def step() -> None:
+        chances = torch.distributions.Categorical(logits=model(input_ids=texts).logits)
+        drawn = chances.sample()
+        if fault:
+            pairs = zip(drawn.tolist(), texts.tolist(), strict=True)
+            rewards = torch.tensor([-edits(one, other) / 192 for one, other in pairs])
+        else:
+            rewards = (drawn == texts).float().mean(1)
+        advantages = (rewards - rewards.mean())[:, None]
+        (-chances.log_prob(drawn) * advantages).mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    repeat(step, mark)
+
+
+def bert_in_half_precision(fault: bool, mark: Mark) -> None:
+    """Computes a BERT under autocast to float16, as on a GPU; without the fault in float32."""
+    model, texts = small_bert(), torch.randint(5, VOCAB, (4, 40))
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-4)
+
+    def step() -> None:
+        with torch.autocast("cpu", torch.float16, enabled=fault):
+            loss = model(input_ids=texts, labels=texts).loss
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    repeat(step, mark)
+
+
+def vit_control(fault: bool, mark: Mark) -> None:
+    """A vision transformer of three layers on pictures that are in memory."""
+    config = ViTConfig(
+        hidden_size=128,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        intermediate_size=512,
+        image_size=64,
+        patch_size=8,
+        num_labels=10,
+    )
+    model, pictures = ViTForImageClassification(config), torch.rand(16, 3, 64, 64)
+    optimizer, labels = torch.optim.AdamW(model.parameters(), fused=True), torch.arange(16) % 10
+
+    repeat(training_step(optimizer, lambda: model(pixel_values=pictures, labels=labels).loss), mark)
