@@ -1,4 +1,4 @@
-"""Ten series of programs of many frameworks: what is planted in each, and what may be said."""
+"""Series of programs of many frameworks: what is planted in each, and what may be said."""
 
 from dataclasses import replace
 
