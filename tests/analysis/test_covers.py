@@ -184,6 +184,12 @@ def test_of_functions_the_innermost_is_named_and_what_calls_it():
     assert (cover.name, cover.within) == (DUMPS, LOG)
 
 
+def test_a_module_of_pytorch_is_not_named_but_the_function_that_calls_it():
+    module = "torch/nn/modules/container.py(253): Sequential.forward"
+    report = reported(sampled({LOG: 30 * US, module: 0}, period_ns=20 * US))
+    assert report.idle.covered_by["cpu"].name == LOG
+
+
 def test_a_built_in_function_is_no_place():
     report = reported(sampled({"<built-in function next>": 60 * US, LOG: 0}, period_ns=20 * US))
     cover = report.idle.covered_by["cpu"]

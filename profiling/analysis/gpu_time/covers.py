@@ -35,6 +35,8 @@ COVERED = dict.fromkeys(("cpu", "launch", "synchronization", "allocation"), ALL_
 }
 # files of Python and PyTorch in which the steps' thread waits for what a loader's workers make
 HAND_OVER = re.compile(r"(torch/)?multiprocessing/|(queue|selectors|threading)\.py\(")
+# functions of PyTorch that call others, and whose operators have names: modules, and a decorator
+DISPATCH = re.compile(r"torch/(nn/modules/|utils/_contextlib\.py\()")
 # of a range's iteration, and of operators that torch.autograd.profiler.emit_nvtx makes ranges
 NUMBERS = re.compile(r"(, (seq|op_id|sizes) = .*|[\s#:]+\d+)$")
 MOST = 0.5  # of a cause's gaps: a name that covers less does not explain them
@@ -147,6 +149,8 @@ def tightest(
             depth = mean_depth(analysis.trace.sampled, number, len(names))
         score = np.where(covered_ns > MOST * of_ns, 2 * covered_ns / (of_ns + open_ns), 0)
         for name in np.flatnonzero(score).tolist():
+            if DISPATCH.match(names[name]):
+                continue
             times_ns = int(covered_ns[name]), int(open_ns[name])
             found.append(
                 Found(float(score[name]), kind, names[name], *times_ns, float(depth[name]))
