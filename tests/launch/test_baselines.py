@@ -124,7 +124,7 @@ def test_a_command_alone_is_not_called_a(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ValueError, match="^the command sets variables for no command: A=1"):
         baseline.main(["save", "main", "--", "A=1"])
-    with pytest.raises(ValueError, match="^the command ended with exit code 1; its last lines"):
+    with pytest.raises(ValueError, match="^the command ended with exit code 1; see "):
         baseline.main(["save", "main", "--", "false"])
 
 
