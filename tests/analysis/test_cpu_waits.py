@@ -17,10 +17,11 @@ NODE = "autograd::engine::evaluate_function: AddmmBackward0"
 MS = 1000.0
 
 
-def trained(tmp_path, load=0.1, evaluate=0.0, save=0.0, pause=0.0, marked=True):
+def trained(tmp_path, load=0.1, evaluate=0.0, save=0.0, pause=0.0, pauses=1, marked=True):
     """The report of five steps on a CPU, each with the given milliseconds of a part.
 
-    Forward takes 2 ms, backward 4, the optimizer 1. Unless `marked`, the steps have no ranges.
+    Forward takes 2 ms, backward 4, the optimizer 1. The pause is in so many parts, with an operator
+    behind each. Unless `marked`, the steps have no ranges.
     """
     events, at = [], 1000.0
     for number in range(5):
@@ -36,8 +37,9 @@ def trained(tmp_path, load=0.1, evaluate=0.0, save=0.0, pause=0.0, marked=True):
             at += 2
         at += save * MS
         parts.append(("aten::item", at, 1))
-        at += pause * MS
-        parts.append(("aten::item", at, 1))
+        for _ in range(pauses):
+            at += pause * MS / pauses
+            parts.append(("aten::item", at, 1))
         at += 2
         if marked:
             events.append(event("user_annotation", f"ProfilerStep#{number}", begin, at - begin))
@@ -57,6 +59,7 @@ def trained(tmp_path, load=0.1, evaluate=0.0, save=0.0, pause=0.0, marked=True):
         ("evaluation", dict(evaluate=20)),
         ("checkpoint", dict(save=20)),
         ("cpu", dict(pause=20)),
+        ("cpu", dict(pause=20, pauses=200)),
     ],
 )
 def test_what_takes_most_of_a_step_is_the_verdict(tmp_path, verdict, planted, marked):

@@ -35,8 +35,11 @@ COVERED = dict.fromkeys(("cpu", "launch", "synchronization", "allocation"), ALL_
 }
 # files of Python and PyTorch in which the steps' thread waits for what a loader's workers make
 HAND_OVER = re.compile(r"(torch/)?multiprocessing/|(queue|selectors|threading)\.py\(")
-# functions of PyTorch that call others, and whose operators have names: modules, and a decorator
-DISPATCH = re.compile(r"torch/(nn/modules/|utils/_contextlib\.py\()")
+# functions of PyTorch that call others, and whose operators have names: modules, decorators, and an
+# optimizer's step, which may call a closure with all of the program's
+DISPATCH = re.compile(
+    r"torch/(nn/modules/|utils/_contextlib\.py|optim/(optimizer\.py|\w+\.py\(\d+\): (.*\.)?step$))"
+)
 # of a range's iteration, and of operators that torch.autograd.profiler.emit_nvtx makes ranges
 NUMBERS = re.compile(r"(, (seq|op_id|sizes) = .*|[\s#:]+\d+)$")
 MOST = 0.5  # of a cause's gaps: a name that covers less does not explain them

@@ -1,8 +1,9 @@
 """Time of a step without a GPU in which the model does not compute, by class. Called by cpu.
 
-The names of phases tell what they are for. More than LONG_NS without an operator (as where a GPU
-waits, gpu_time.host_activity) is `communication` where the ranks exchange data, in any other
-phase, and else `cpu` between the phases and in the phase `other`.
+The names of phases tell what they are for. Time without an operator is `cpu` between the phases and
+in the phase `other`, however short: Python between many small operators has no long pause. More
+than LONG_NS of it (as where a GPU waits, gpu_time.host_activity) is `communication` where the ranks
+exchange data, in any other phase.
 """
 
 import re
@@ -55,14 +56,17 @@ def host_times(analysis: Analysis) -> HostTimes:
     computing, shared = operators(analysis), collectives(analysis)
     pauses = long_pauses(computing.union(shared), begin, end)
     exchanges = shared.intersection(long_pauses(computing, begin, end), begin, end)
-    by_class = times_by_class(analysis, pauses, exchanges)
+    by_class = times_by_class(analysis, computing.union(shared).gaps(begin, end), exchanges)
     return HostTimes(computing.clip(begin, end), pauses, by_class, analysis.step_count)
 
 
 def times_by_class(
-    analysis: Analysis, pauses: Intervals, exchanges: Intervals
+    analysis: Analysis, quiet: Intervals, exchanges: Intervals
 ) -> dict[str, Intervals]:
-    """Class -> its times. `exchanges` are long ones of collectives without an operator."""
+    """Class -> its times, from those in which no operator runs, however short.
+
+    `exchanges` are long ones of collectives without an operator.
+    """
     phases, names = analysis.steps.phases, analysis.trace.names
     begin, end = analysis.begin_ns, analysis.end_ns
     class_of = {number: class_of_phase(names[number]) for number in set(phases.name.tolist())}
@@ -84,7 +88,7 @@ def times_by_class(
         elsewhere = union(known.start_ns, known.end_ns).gaps(begin, end)
         if "evaluation" in times:
             elsewhere = elsewhere.intersection(outside, begin, end)
-        times["cpu"] = pauses.intersection(elsewhere, begin, end)
+        times["cpu"] = quiet.intersection(elsewhere, begin, end)
     return times
 
 
