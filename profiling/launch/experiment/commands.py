@@ -46,6 +46,7 @@ USE = "give two commands with ::: between them, as in: ab -- A ::: B"
 VARIABLE = re.compile(r"[A-Za-z_]\w*=")
 TEMPORARY = "nsys.partial"
 LONGEST = 200  # characters of a program's last line in our own
+TAIL_BYTES = 65536  # of a log, in which that line is looked for
 Sides = tuple[list[str], list[str]]  # the words of A and those of B, as typed
 Places = tuple[Path | None, Path | None]  # the folders that A and B run in; None: this one
 HERE: Places = (None, None)
@@ -203,7 +204,9 @@ def run_hooked(
 
 def last_line(log: Path) -> str:
     """The last line with text of a log, shortened and without secrets, after a colon; "": none."""
-    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    with open(log, "rb") as file:
+        file.seek(max(0, log.stat().st_size - TAIL_BYTES))
+        lines = file.read().decode(errors="replace").splitlines()
     text = next((line.strip() for line in reversed(lines) if line.strip()), "")
     shown = "".join(filter(str.isprintable, hide_secrets(text)))[:LONGEST]
     return f": {shown}" if shown else ""
