@@ -54,9 +54,10 @@ class HostTimes:
 def host_times(analysis: Analysis) -> HostTimes:
     begin, end = analysis.begin_ns, analysis.end_ns
     computing, shared = operators(analysis), collectives(analysis)
-    pauses = long_pauses(computing.union(shared), begin, end)
+    busy = computing.union(shared)
+    pauses = long_pauses(busy, begin, end)
     exchanges = shared.intersection(long_pauses(computing, begin, end), begin, end)
-    by_class = times_by_class(analysis, computing.union(shared).gaps(begin, end), exchanges)
+    by_class = times_by_class(analysis, busy.gaps(begin, end), exchanges)
     return HostTimes(computing.clip(begin, end), pauses, by_class, analysis.step_count)
 
 

@@ -38,17 +38,21 @@ class Marks(Callback):
         self.mark()
 
 
-def fit(model: nn.Module, batch: int, width: int, mark: Mark, *more: Callback, **keys: Any) -> None:
-    trainer = lightning.Trainer(
+def trainer_of(mark: Mark, *callbacks: Callback, **keys: Any) -> lightning.Trainer:
+    """Trainer without end that prints nothing, and keeps nothing unless `keys` say so."""
+    kept = {"logger": False, "enable_checkpointing": False}
+    return lightning.Trainer(
         max_epochs=-1,
         accelerator="cpu",
-        logger=False,
-        enable_checkpointing=bool(more),
         enable_progress_bar=False,
         enable_model_summary=False,
-        callbacks=[*more, Marks(mark)],
-        **keys,
+        callbacks=[*callbacks, Marks(mark)],
+        **(kept | keys),
     )
+
+
+def fit(model: nn.Module, batch: int, width: int, mark: Mark, *more: Callback, **keys: Any) -> None:
+    trainer = trainer_of(mark, *more, enable_checkpointing=bool(more), **keys)
     rows = TensorDataset(torch.randn(30_000, width))
     trainer.fit(Regression(model), DataLoader(rows, batch_size=batch))
 
@@ -95,15 +99,7 @@ class Average(Callback):
 def lightning_averages_the_table(fault: bool, mark: Mark) -> None:
     """Averages all 60,000 rows in each step, of which a batch changes 2,560; else none."""
     rows = TensorDataset(torch.randint(60_000, (60_000, 20)), torch.rand(60_000))
-    trainer = lightning.Trainer(
-        max_epochs=-1,
-        accelerator="cpu",
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        callbacks=[*([Average()] if fault else []), Marks(mark)],
-    )
+    trainer = trainer_of(mark, *([Average()] if fault else []))
     trainer.fit(Ranking(), DataLoader(rows, batch_size=128))
 
 
@@ -145,16 +141,9 @@ class Norms(Callback):
 def lightning_logs_each_parameter(fault: bool, mark: Mark) -> None:
     """Logs two norms of each of 144 parameters into a CSV file, which is written in each step."""
     with TemporaryDirectory(prefix="logs-") as folder:
-        trainer = lightning.Trainer(
-            max_epochs=-1,
-            accelerator="cpu",
-            logger=CSVLogger(folder, flush_logs_every_n_steps=1) if fault else False,
-            log_every_n_steps=1,
-            enable_checkpointing=False,
-            enable_progress_bar=False,
-            enable_model_summary=False,
-            callbacks=[*([Norms()] if fault else []), Marks(mark)],
-        )
+        logger = CSVLogger(folder, flush_logs_every_n_steps=1) if fault else False
+        norms = [Norms()] if fault else []
+        trainer = trainer_of(mark, *norms, logger=logger, log_every_n_steps=1)
         rows = TensorDataset(torch.randn(30_000, 64))
         trainer.fit(Regression(residual_mlp(64, 24)), DataLoader(rows, batch_size=64))
 
@@ -184,14 +173,6 @@ def lightning_loader_control(fault: bool, mark: Mark) -> None:
         spectrum[:, 128:] = 0
         return torch.fft.irfft(spectrum), index % 10
 
-    trainer = lightning.Trainer(
-        max_epochs=-1,
-        accelerator="cpu",
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        callbacks=[Marks(mark)],
-    )
+    trainer = trainer_of(mark)
     loader = DataLoader(Made(make), batch_size=16, num_workers=2, persistent_workers=True)
     trainer.fit(Classifier(), loader)
